@@ -24,7 +24,7 @@ const SECTIONS: [&str; 10] = [
     "OUTPUT",
     "EXIT STATUS",
     "EXAMPLES",
-    "WHY IT WORKS SO",
+    "RATIONALE",
     "SEE ALSO",
 ];
 

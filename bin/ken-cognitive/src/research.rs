@@ -1,5 +1,5 @@
 //! The workflow `research`: the tool `web_research` finds sources, the model answers from them, and each sentence of the
-//! answer is held against them. The steps are recorded and can be repeated: none of them changes anything.
+//! answer is compared with them. The steps are recorded and can be repeated, because none of them changes anything.
 //!
 //! The model is offered no tool in this workflow, so that no page can make it do something.
 
@@ -25,20 +25,20 @@ const TOOL: &str = "web_research";
 const AGENT: &str = "research-worker";
 
 const CALL: Duration = Duration::from_secs(10);
-/// Longer than the tool's own timeout.
+/// Time limit of a tool call. It is longer than the tool's own timeout.
 const TOOL_CALL: Duration = Duration::from_secs(120);
-/// Knowledge entries beside the pages.
+/// Maximum number of knowledge entries that are used in addition to the pages.
 const ENTRIES: u32 = 3;
 const TEXT_CHARACTERS: usize = 4_000;
 
-/// What is asked. Other fields are ignored.
+/// The payload of a run. Other fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Asked {
     text: String,
     actor_id: Option<String>,
     conversation_id: Option<String>,
-    /// On whose behalf knowledge is searched; absent: global knowledge only.
+    /// The session on whose behalf knowledge is searched. Without it only global knowledge is searched.
     session: Option<String>,
     depth: Option<String>,
     max_context_tokens: Option<u64>,
@@ -47,7 +47,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// `invalid` with a pointer into the payload.
+    /// Reads a payload. The error is `invalid`, with a pointer into the payload.
     fn read(payload: &Value) -> Result<Asked, Error> {
         let asked: Asked = strict::from_value(payload.clone())?;
         let invalid = |at: &str, why: String| Err(Error::invalid(at, why));
@@ -69,7 +69,7 @@ impl Asked {
                 .as_ref()
                 .is_some_and(|given| !known.contains(&given.as_str()))
             {
-                return invalid(at, format!("it is none of {}", known.join(", ")));
+                return invalid(at, format!("it must be one of {}", known.join(", ")));
             }
         }
         let ranges = [
@@ -105,7 +105,7 @@ pub(crate) fn check(payload: &Value) -> Result<(), Error> {
     Asked::read(payload).map(drop)
 }
 
-/// As clients are told of it.
+/// The description of the workflow for clients.
 pub(crate) fn workflow() -> Workflow {
     Workflow {
         name: NAME.to_owned(),
@@ -127,7 +127,7 @@ pub(crate) fn workflow() -> Workflow {
     }
 }
 
-/// The parts that it calls.
+/// Clients of the parts that the workflow calls.
 #[derive(Debug, Clone)]
 pub(crate) struct Research {
     tools: Pool,
@@ -135,7 +135,7 @@ pub(crate) struct Research {
     store: Pool,
 }
 
-/// What was found: the part of the tool's answer that is needed further on, and knowledge entries.
+/// The sources that were found: the fields of the tool's answer that are needed later, and knowledge entries.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Material {
     sources: Vec<Page>,
@@ -163,10 +163,10 @@ struct Draft {
     usage: Usage,
 }
 
-/// How a run ends: its result, and the digests of the blobs that it names.
+/// The end of a run: its result and the digests of the blobs that it names.
 pub(crate) type Ended = Result<(Value, Vec<String>), Failure>;
 
-/// A step that failed ends the run; an event that could not be recorded means that another holder has it.
+/// Why a run stops: a step failed, which ends the run, or an event could not be recorded, because another holder has the run.
 enum Stop {
     Failed(Failure),
     Lost(Error),
@@ -181,7 +181,7 @@ impl Research {
         }
     }
 
-    /// Executes a run. Returns an error when it could not be recorded.
+    /// Executes a run. Returns an error if it could not be recorded.
     pub(crate) async fn execute(&self, run: &Run, deadline: Instant) -> Result<Ended, Error> {
         match self.steps(run, deadline).await {
             Ok(ended) => Ok(Ok(ended)),
@@ -253,7 +253,7 @@ impl Research {
         })
     }
 
-    /// The scope of the session; `forbidden` when actor or conversation are another's.
+    /// The scope of the session. The error is `forbidden` if the actor or the conversation is not that of the session.
     async fn scope(&self, asked: &Asked) -> Result<Option<Scope>, Error> {
         let Some(session) = &asked.session else {
             return Ok(None);
@@ -274,7 +274,7 @@ impl Research {
         Ok(Some(scope))
     }
 
-    /// Puts what was read into the store, so that an answer can be held against it later.
+    /// Stores the texts of the sources, so that an answer can be compared with them later.
     async fn keep(&self, found: &Material) -> Result<Vec<String>, Error> {
         for page in &found.sources {
             let piece = PutBlob {
@@ -284,7 +284,7 @@ impl Research {
                 bytes: Octets(page.text.as_bytes().iter().copied().take(PIECE_BYTES).collect()),
             };
             match self.store.call::<BlobsPut>(&piece, CALL).await {
-                // Without room the answer is worth more than what it rests on.
+                // If the store is full, an answer without stored sources is better than none.
                 Err(error) if error.code == Code::TooLarge => return Ok(Vec::new()),
                 put => put?,
             };
@@ -292,7 +292,7 @@ impl Research {
         Ok(found.sources.iter().map(|page| page.digest.clone()).collect())
     }
 
-    /// The answer of the first model of the list that gives one.
+    /// The answer of the first model in the list that gives one.
     async fn answer(&self, request: &Generate, deadline: Instant) -> Result<Draft, Error> {
         let models = self.model.call::<ModelInfo>(&Nothing {}, CALL).await?.models;
         let mut failed = Error::unavailable("no model is configured");
@@ -340,7 +340,7 @@ fn failure(name: &str, message: impl Into<String>) -> Failure {
     }
 }
 
-/// Does a step, unless an earlier holder has done it.
+/// Executes a step, unless an earlier holder has recorded it.
 async fn step<T>(run: &Run, name: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Stop>
 where
     T: Serialize + for<'de> Deserialize<'de>,
@@ -397,7 +397,7 @@ fn user(text: String) -> Message {
     }
 }
 
-/// The request again, with what was said and what of it no source carries.
+/// The request for a revision: the first request, the draft, and the sentences that no source supports.
 fn revision(mut request: Generate, draft: &Draft, unsupported: &[String]) -> Generate {
     request.messages.push(Message::Assistant {
         content: vec![Block::text(&draft.text)],
@@ -421,8 +421,8 @@ fn revision(mut request: Generate, draft: &Draft, unsupported: &[String]) -> Gen
 }
 
 impl Material {
-    /// The sentences that a source contradicts or none carries, without the ids in brackets. The rules engine quotes its
-    /// sources word by word, and what it says beside is about itself.
+    /// The sentences that a source contradicts or no source supports, without the ids in brackets. The engine `rules` quotes its
+    /// sources word for word, and its other sentences are about itself.
     fn unsupported(&self, draft: &Draft) -> Vec<String> {
         if draft.model.provider == "rules" {
             return Vec::new();
@@ -444,7 +444,7 @@ impl Material {
     }
 }
 
-/// Blanks instead of `[web-1]`, so that every other byte stays where it is.
+/// Replaces `[web-1]` and the like with blanks, so that the other bytes keep their offsets.
 fn without_ids(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -466,7 +466,7 @@ fn without_ids(text: &str) -> String {
     plain
 }
 
-/// Nothing was found, which is an answer unless it was because nothing could be reached.
+/// The result when no source was found. It is a failure if no source could be reached.
 fn nothing(found: &Material) -> Result<Value, Failure> {
     if !found.failures.is_empty() {
         let told = found.failures.iter().map(|failed| {
@@ -484,7 +484,7 @@ fn nothing(found: &Material) -> Result<Value, Failure> {
     Ok(result(found, draft, &[]))
 }
 
-/// Sentences that no source carries are marked.
+/// The result, in which sentences that no source supports are marked.
 fn result(found: &Material, draft: Draft, unsupported: &[String]) -> Value {
     let mut text = draft.text;
     for sentence in unsupported {

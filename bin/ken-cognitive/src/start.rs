@@ -95,6 +95,6 @@ fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     let address = SocketAddr::new(start.config.cognitive.listen, start.config.cognitive.port);
     TcpListener::bind(address).map_err(|error| {
         Error::unavailable(format!("cannot listen on {address}: {error}"))
-            .hint("another port: [cognitive] port in ken.toml")
+            .hint("set another port: [cognitive] port in ken.toml")
     })
 }

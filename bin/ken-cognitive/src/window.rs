@@ -120,7 +120,7 @@ mod tests {
                 let quota = window.take(1);
                 assert_eq!((quota.remaining, quota.retry_after_ms), (left, None));
             }
-            // To the last moment of the span, however late in it.
+            // The quota holds until the last moment of the span.
             for passed in [0, 1, span / 2, span - 1] {
                 *hand.lock().unwrap() = Duration::from_millis(passed);
                 let over = window.take(1);

@@ -1,4 +1,4 @@
-//! The answer: a reading in the form of the contract.
+//! The answer: a reading in the format of the contract.
 
 use std::fmt::{self, Write};
 
@@ -15,12 +15,12 @@ pub(crate) struct State<'a> {
     pub(crate) reading: &'a Reading,
 }
 
-/// Rounded to three digits, which is more than a model of feelings can know.
+/// Rounds to three digits, which is more than the precision of the model.
 fn rounded(value: f32) -> f64 {
     to_parts(value, 1000.0)
 }
 
-/// Rounded to parts of one; nothing is -0.
+/// Rounds to a multiple of 1 / `parts`; never returns -0.
 fn to_parts(value: f32, parts: f64) -> f64 {
     (f64::from(value) * parts).round() / parts + 0.0
 }
@@ -102,7 +102,7 @@ fn cited(text: &str, span: Span) -> &str {
     text.get(span.start..span.end).unwrap_or_default()
 }
 
-/// One sentence on what spoke for the state.
+/// A sentence that explains the state.
 struct Explanation<'a>(&'a State<'a>);
 
 impl Serialize for Explanation<'_> {
@@ -130,12 +130,12 @@ impl fmt::Display for Explanation<'_> {
         match reading.language {
             "en" => Ok(()),
             "und" => to.write_str("; too little of it is known English"),
-            other => write!(to, "; not English but \"{other}\", so hardly to be trusted"),
+            other => write!(to, "; not English but \"{other}\", so not reliable"),
         }
     }
 }
 
-/// The words of some spans in quotes, after a lead that opens the first; nothing when there are none.
+/// Writes the words of some spans in quotes after a lead, or nothing if there are no spans.
 fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> fmt::Result {
     for (number, span) in spans.iter().enumerate() {
         to.write_str(if number == 0 { lead } else { ", \"" })?;
@@ -144,12 +144,12 @@ fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> 
     Ok(())
 }
 
-/// The longest quotation, in characters: longer words and runs of emoji are cut.
+/// Maximum length of a quotation in characters; longer words and runs of emoji are cut.
 const MAX_QUOTED: usize = 40;
 
-/// Goes on where the quotation is open.
+/// Writes words into an open quotation.
 fn quote(to: &mut dyn Write, words: &str) -> fmt::Result {
-    // Nearly all are short enough in bytes already.
+    // Nearly all are short enough even in bytes.
     let cut = (words.len() > MAX_QUOTED)
         .then(|| words.char_indices().nth(MAX_QUOTED))
         .flatten()

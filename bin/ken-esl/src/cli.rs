@@ -23,9 +23,10 @@ pub(crate) struct Esl {
 
 impl Filter for Esl {
     const NAME: &'static str = "ken-esl";
-    const ABOUT: &'static str = "Say what a text feels: emotions with their evidence, valence, intensity";
+    const ABOUT: &'static str =
+        "Detect the emotions that a text expresses, with evidence, valence and intensity";
     const AFTER_HELP: &'static str =
-        "ken-esl train --data DIR --out FILE makes the model's table anew; see ken-esl(1).";
+        "ken-esl train --data DIR --out FILE builds the model's table; see ken-esl(1).";
 
     fn inline(&self) -> Option<&str> {
         self.text.as_deref()
@@ -42,7 +43,7 @@ impl Filter for Esl {
     }
 }
 
-/// The text of an input: itself, or `user_input` of a JSON object. What begins like an object must be one.
+/// The text of an input: the input itself, or `user_input` of a JSON object. Input that begins like an object must be one.
 fn text_of(input: &str) -> Result<Cow<'_, str>, Error> {
     if !input.trim_start().starts_with('{') {
         return Ok(Cow::Borrowed(input));

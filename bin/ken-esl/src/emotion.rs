@@ -35,7 +35,7 @@ pub(crate) enum Family {
 /// How many families there are.
 pub(crate) const FAMILIES: usize = 7;
 
-/// One emotion; its place in [`EMOTIONS`] is its number.
+/// An emotion; its index in [`EMOTIONS`] is its number.
 #[derive(Debug)]
 pub(crate) struct Emotion {
     pub(crate) name: &'static str,
@@ -43,7 +43,7 @@ pub(crate) struct Emotion {
     pub(crate) dimension: &'static str,
     pub(crate) valence: Valence,
     pub(crate) family: Family,
-    /// The mean polarity, on -4..4, of a text that people label so: what a comment is taken for in training.
+    /// The mean polarity, from -4 to 4, of texts with this label; used as the polarity of a labelled comment in training.
     pub(crate) polarity: f32,
 }
 
@@ -87,7 +87,7 @@ const fn row(
     }
 }
 
-/// The GoEmotions labels in their order, then the emotions that only the lexicon can tell.
+/// The GoEmotions labels in their order, then the emotions that only the lexicon can recognise.
 pub(crate) static EMOTIONS: [Emotion; 34] = {
     use Family::*;
     use Valence::{Negative, Positive};
@@ -130,7 +130,7 @@ pub(crate) static EMOTIONS: [Emotion; 34] = {
     ]
 };
 
-/// The emotions that are but a shade of this one: who feels them feels it.
+/// The emotions that are shades of this one: whoever feels one of them also feels this one.
 pub(crate) fn shades(emotion: usize) -> &'static [usize] {
     match emotion {
         SADNESS => &[DISAPPOINTMENT, GRIEF],

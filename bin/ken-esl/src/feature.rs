@@ -1,12 +1,12 @@
-//! What of a text the model looks at: words, pairs of words, letters within words, what is negated, how it is written.
-//! The trainer and the classifier share this file; a change here needs a new table.
+//! The features of a text that the model uses: words, pairs of words, letters within words, negation, and style.
+//! The trainer and the classifier share this file; a change here requires a new table.
 
 use crate::lexicon::Class;
 use crate::math::mix;
 use crate::scope::Note;
 use crate::token::Token;
 
-/// Kinds of features; each has a key space of its own.
+/// Kinds of features; each has its own key space.
 #[derive(Clone, Copy)]
 enum Kind {
     Word = 1,
@@ -36,7 +36,7 @@ pub(crate) fn of_token(tokens: &[Token], notes: &[Note], at: usize, mut feature:
     }
 }
 
-/// What the token is where it stands.
+/// The features of the token that depend on its context.
 pub(crate) fn of_place(notes: &[Note], at: usize, mut feature: impl FnMut(u64)) {
     let Some(note) = notes.get(at) else { return };
     let before = at
@@ -53,7 +53,7 @@ pub(crate) fn of_place(notes: &[Note], at: usize, mut feature: impl FnMut(u64)) 
     of_meaning(note, &mut feature);
 }
 
-/// What the token is anywhere.
+/// The features of the token that do not depend on its context.
 pub(crate) fn of_itself(token: &Token, key: u64, mut feature: impl FnMut(u64)) {
     feature(of_word(key));
     if token.is_word() && token.form().len() > 1 {
@@ -61,7 +61,7 @@ pub(crate) fn of_itself(token: &Token, key: u64, mut feature: impl FnMut(u64)) {
     }
 }
 
-/// What the lexicon knows of the word, so that a rare word is taken for its common kin.
+/// The features of the word's entry in the lexicon, so that a rare word is treated like a common word of the same kind.
 fn of_meaning(note: &Note, feature: &mut impl FnMut(u64)) {
     let Some(entry) = note.entry.filter(|_| !note.is_name) else {
         return;
@@ -76,7 +76,7 @@ fn of_meaning(note: &Note, feature: &mut impl FnMut(u64)) {
     }
 }
 
-/// Runs of three to five letters of `<word>`.
+/// All sequences of three to five letters of `<word>`.
 fn of_letters(form: &[u8], feature: &mut impl FnMut(u64)) {
     const ROOM: usize = 40;
     let mut padded = [0u8; ROOM];
@@ -101,7 +101,7 @@ fn of_letters(form: &[u8], feature: &mut impl FnMut(u64)) {
     }
 }
 
-/// How the text as a whole is written.
+/// The features of the style of the whole text.
 pub(crate) fn of_style(tokens: &[Token], mut feature: impl FnMut(u64)) {
     let words = tokens.iter().filter(|token| token.is_word()).count();
     let caps = tokens.iter().filter(|token| token.is_caps).count();
@@ -119,7 +119,7 @@ pub(crate) fn of_style(tokens: &[Token], mut feature: impl FnMut(u64)) {
     }
 }
 
-/// The feature that a word of this key is.
+/// The feature of a word with this key.
 pub(crate) fn of_word(key: u64) -> u64 {
     keyed(Kind::Word, key)
 }

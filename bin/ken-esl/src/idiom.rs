@@ -1,5 +1,5 @@
-//! Idioms in which a negation denies nothing, and words that deny a feeling without a negation. The table was trained without
-//! this correction, but with denied and plain words, so the model reads the corrected notes.
+//! Idioms in which a negation negates nothing, and words that negate a feeling without a negation. The table was trained without
+//! this correction, but with negated and plain words, so the model can use the corrected notes.
 
 use crate::emotion::{ANGER, HOPE};
 use crate::lexicon::{self, Class, Entry};
@@ -7,7 +7,7 @@ use crate::scope::{Note, REACH};
 use crate::table::Table;
 use crate::token::Token;
 
-/// Corrects the notes on all tokens. Nearly none of them are concerned, so those are found first.
+/// Corrects the notes of all tokens. Very few tokens are affected, so these are found first.
 pub(crate) fn correct(table: &Table, tokens: &[Token], notes: &mut [Note]) {
     if notes.iter().any(|note| note.is_negated) {
         let is_negator = |_: &Token, note: &Note| note.is(Class::Negator);
@@ -28,7 +28,7 @@ pub(crate) fn correct(table: &Table, tokens: &[Token], notes: &mut [Note]) {
     }
 }
 
-/// The first place from here on that something holds for.
+/// The first place from here on for which `holds` is true.
 fn next(
     tokens: &[Token],
     notes: &[Note],
@@ -44,7 +44,7 @@ fn is_hope(note: &Note) -> bool {
     note.is(Class::Emotion(HOPE))
 }
 
-/// Whether a word may turn what is said without a negator, or is unknown and may have a negative affix.
+/// Whether a word may reverse the meaning without a negator, or is unknown and may have a negative affix.
 fn turns(token: &Token, note: &Note) -> bool {
     let is_unknown = note.entry.is_none() && note.width == 1 && token.is_word();
     if !is_unknown {
@@ -60,7 +60,7 @@ fn is(token: Option<&Token>, words: &[&str]) -> bool {
     token.is_some_and(|token| words.iter().any(|word| token.is(word)))
 }
 
-/// Where the clause that goes on at a place ends: at a mark, a contrast or another negator, and soon.
+/// Where the clause that continues at a place ends: at a mark, a contrast or another negator, within a limited distance.
 fn clause_end(tokens: &[Token], notes: &[Note], from: usize) -> usize {
     const LONGEST: usize = 8;
     let rest = tokens.iter().zip(notes).skip(from).take(LONGEST);
@@ -70,8 +70,8 @@ fn clause_end(tokens: &[Token], notes: &[Note], from: usize) -> usize {
     from + rest.take_while(goes_on).count()
 }
 
-/// "couldn't be happier", "never been so sad", "can't thank you enough", "can't stop laughing", "Isn't this nice?": what
-/// looks negated is felt, and all but the last say that nothing is felt more.
+/// "couldn't be happier", "never been so sad", "can't thank you enough", "can't stop laughing", "Isn't this nice?": a feeling
+/// that looks negated is felt, and in all but the last it is felt most strongly.
 fn lift_negation(tokens: &[Token], notes: &mut [Note], at: usize) {
     if !notes.get(at).is_some_and(|note| note.is(Class::Negator)) {
         return;
@@ -99,7 +99,7 @@ fn lift_negation(tokens: &[Token], notes: &mut [Note], at: usize) {
     }
 }
 
-/// A negator at a place, and the words up to an end that it could deny.
+/// A negator, and the words that it may negate.
 struct Clause<'a> {
     tokens: &'a [Token],
     notes: &'a [Note],
@@ -107,11 +107,11 @@ struct Clause<'a> {
     end: usize,
 }
 
-/// Some words of a clause, a bit each by the distance from the negator.
+/// A set of words of a clause, one bit each by the distance from the negator.
 type Words = u32;
 
 impl Clause<'_> {
-    /// The words that nothing exceeds.
+    /// The words of feelings that are stated as the strongest.
     fn exceeded(&self) -> Words {
         let turn = self.after_stop().or_else(|| self.before_enough());
         turn.or_else(|| self.never_so())
@@ -177,7 +177,7 @@ impl Clause<'_> {
         (is(word, &COMPARATIVES) || ends() || is_more() || agrees()) && self.exceeds(place)
     }
 
-    /// Whether this negator makes the comparative at a place the most.
+    /// Whether this negator turns the comparative at a place into a superlative.
     fn exceeds(&self, place: usize) -> bool {
         const ASSERTING: [&str; 7] = ["can", "could", "will", "would", "make", "makes", "made"];
         let has_than = is(self.word(place + 1), &["than"]);
@@ -224,7 +224,7 @@ impl Clause<'_> {
     }
 }
 
-/// "Aren't you happy?" is asked by who thinks that you are.
+/// Whether this is a question that expects a yes, such as "Aren't you happy?"
 fn is_asked_back(tokens: &[Token], at: usize) -> bool {
     const ASKING: [&str; 7] = [
         "isn't", "aren't", "wasn't", "weren't", "don't", "doesn't", "didn't",
@@ -247,7 +247,7 @@ fn is_asked_back(tokens: &[Token], at: usize) -> bool {
             .is_some_and(|mark| mark.form().first() == Some(&b'?'))
 }
 
-/// "rarely feel happy", "used to be happy": what is not felt now.
+/// "rarely feel happy", "used to be happy": feelings that are not felt now.
 fn deny(tokens: &[Token], notes: &mut [Note], at: usize) {
     if is(tokens.get(at), &["used"]) && !is_past(tokens, notes, at) {
         return;
@@ -257,7 +257,7 @@ fn deny(tokens: &[Token], notes: &mut [Note], at: usize) {
     scope.for_each(|note| note.is_negated = true);
 }
 
-/// Whether the "used" at a place tells what was once: "I'm used to it" does not.
+/// Whether the "used" at a place refers to the past, which it does not in "I'm used to it".
 fn is_past(tokens: &[Token], notes: &[Note], at: usize) -> bool {
     let Some(before) = at.checked_sub(1) else {
         return false;
@@ -268,7 +268,7 @@ fn is_past(tokens: &[Token], notes: &[Note], at: usize) -> bool {
     is(tokens.get(at + 1), &["to"]) && !is_being && !is_short_being
 }
 
-/// "unimpressed", "ungrateful", "joyless": the lexicon knows only what they deny.
+/// "unimpressed", "ungrateful", "joyless": the lexicon has only the words that they negate.
 fn read_affixes(table: &Table, tokens: &[Token], notes: &mut [Note], at: usize) {
     let (Some(token), Some(note)) = (tokens.get(at), notes.get_mut(at)) else {
         return;
@@ -288,9 +288,9 @@ fn read_affixes(table: &Table, tokens: &[Token], notes: &mut [Note], at: usize) 
     }
 }
 
-/// The words that a word with a negative affix may deny: "joy" of "joyless", "helpful" of "helpless".
+/// The words that a word with a negative affix may negate: "joy" for "joyless", "helpful" for "helpless".
 fn denied_stems(token: &Token) -> [Option<Token>; 2] {
-    const LONG: usize = 5; // "unlike" is no dislike, "dismiss" misses nothing
+    const LONG: usize = 5; // shorter words are not formed with an affix: "unlike", "dismiss"
     match token.form() {
         [b'u', b'n', stem @ ..] if stem.len() >= LONG => [Some(token.part(2, stem.len(), "")), None],
         [b'd', b'i', b's', stem @ ..] if stem.len() >= LONG => [Some(token.part(3, stem.len(), "")), None],
@@ -301,7 +301,7 @@ fn denied_stems(token: &Token) -> [Option<Token>; 2] {
     }
 }
 
-/// "I hope you rot in hell" hopes for nothing good: it is anger.
+/// "I hope you rot in hell" is anger and not hope.
 fn turn_wish(tokens: &[Token], notes: &mut [Note], at: usize) {
     const WISHES: [&str; 4] = ["hope", "hopes", "hoping", "wish"];
     const PERSONS: [&str; 6] = ["you", "he", "she", "they", "u", "[n]"];

@@ -1,12 +1,12 @@
-//! What single words and short phrases stand for: the compiled form of `share/esl/lexicon.txt`.
+//! The meaning of single words and short phrases: the compiled form of `share/esl/lexicon.txt`.
 //!
-//! The slots lie in the table, ready for use: nothing is parsed when the program starts.
+//! The slots are part of the table, so nothing is parsed when the program starts.
 
 use crate::emotion::{EMOTIONS, by_name};
 use crate::math::mix;
 use crate::token::Token;
 
-/// What a word is to the rules.
+/// The class of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     /// The number of an emotion.
@@ -23,15 +23,15 @@ pub(crate) enum Class {
     Is,
     Irony,
     Sarcasm,
-    /// A name with a word of opinion in it, which praises nothing.
+    /// A name that contains a word of opinion, such as "Great Britain", which praises nothing.
     Name,
     /// The number of a language in [`LANGUAGES`].
     Language(usize),
-    /// Nothing but the first word of a phrase.
+    /// A word that is only the first word of a phrase.
     Start,
 }
 
-/// The languages that are told apart, by their ISO 639-1 code and their name in the lexicon. English is the first.
+/// The languages that are distinguished, by ISO 639-1 code and name in the lexicon. English is the first.
 pub(crate) const LANGUAGES: [(&str, &str); 7] = [
     ("en", "english"),
     ("de", "german"),
@@ -100,18 +100,18 @@ impl Class {
     }
 }
 
-/// What the lexicon says of a word or phrase.
+/// The entry of a word or phrase.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) class: Class,
-    /// Polarity on -4..4.
+    /// Polarity from -4 to 4.
     pub(crate) valence: f32,
-    /// A longer phrase may begin with this word.
+    /// Whether a longer phrase may begin with this word.
     pub(crate) starts_phrase: bool,
 }
 
 impl Entry {
-    /// Whether the word says something of a feeling or an opinion.
+    /// Whether the word expresses a feeling or an opinion.
     pub(crate) fn is_feeling(&self) -> bool {
         matches!(self.class, Class::Emotion(_) | Class::Good | Class::Bad)
     }
@@ -122,20 +122,20 @@ pub(crate) fn key(token: &Token) -> u64 {
     token.words().fold(token.form().len() as u64, mix)
 }
 
-/// The key of a phrase that goes on with a word.
+/// The key of a phrase that is extended by a word.
 pub(crate) fn longer(key: u64, next: u64) -> u64 {
     mix(key, next ^ 0x70)
 }
 
-/// How many entries there is room for.
+/// The number of slots of the hash table.
 pub(crate) const SLOTS: usize = 8192;
 
 /// One place of the lexicon's hash table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slot {
-    /// The lower half of the key; the upper half chose the place.
+    /// The lower half of the key; the upper half selects the slot.
     check: u32,
-    /// Thirtieths.
+    /// Polarity in thirtieths.
     valence: i8,
     /// See [`Class::code`].
     code: u8,
@@ -173,7 +173,7 @@ impl Slot {
     }
 }
 
-/// The place where a key is, or the empty one where it would be; None when neither is there.
+/// The slot of a key, or the empty slot for it; `None` if the table is full.
 fn place(slots: &[Slot; SLOTS], key: u64) -> Option<usize> {
     let mut place = (key >> 32) as usize % SLOTS;
     for _ in 0..SLOTS {
@@ -191,7 +191,7 @@ pub(crate) fn find(slots: &[Slot; SLOTS], key: u64) -> Option<Entry> {
     slots[place(slots, key)?].entry()
 }
 
-/// Puts an entry in; the first one of a key stays, unless it is but the start of a phrase. False when there is no room.
+/// Adds an entry. The first entry of a key is kept unless it is only the start of a phrase. Returns false if there is no room.
 pub(crate) fn put(slots: &mut [Slot; SLOTS], key: u64, entry: Entry) -> bool {
     let phrase = if entry.starts_phrase { STARTS_PHRASE } else { 0 };
     let Some(place) = place(slots, key) else {

@@ -15,40 +15,40 @@ pub(crate) struct Span {
     pub(crate) end: usize,
 }
 
-/// The most spans that are shown for one emotion.
+/// Maximum number of spans that are shown for an emotion.
 const MAX_EVIDENCE: usize = 3;
 
-/// The most temporal words that are listed.
+/// Maximum number of temporal words that are listed.
 const MAX_TEMPORAL: usize = 8;
 
-/// The highest confidence, since nothing that is learnt from examples is certain.
+/// The maximum confidence, since nothing that is learnt from examples is certain.
 const MOST_CONFIDENT: f32 = 0.98;
 
-/// A valence score of at most this size is neutral.
+/// A valence score whose magnitude is at most this is neutral.
 const NEUTRAL_SCORE: f32 = 0.05;
 
-/// The least score of a text that is not neutral.
+/// The minimum magnitude of the score of a text that is not neutral.
 const LEAST_SCORE: f32 = 0.06;
 
-/// From this score on a text is not neutral, even if no label with a polarity is near: an opinion needs no emotion.
+/// From this score on a text is not neutral, even if no label with a polarity is close: an opinion needs no emotion.
 const OUTSPOKEN: f32 = 0.45;
 
-/// The least intensity of the emotion of a writer who may be in danger.
+/// The minimum intensity of the emotion of a writer who may be in danger.
 const GRAVE: f32 = 0.6;
 
-/// How far an emotion that the model does not know is above its threshold where it is named.
+/// The margin above its threshold of an emotion that the model does not know but the text names.
 const NAMED: f32 = 0.5;
 
-/// The margin of an emotion that has to rank before another one.
+/// The margin by which an emotion is put ahead of another one.
 const AHEAD: f32 = 0.01;
 
 /// If an emotion with the valence of the text is this close to the strongest one, it is the state.
 const HARDLY_WEAKER: f32 = 0.5;
 
-/// From this size on, a score that contradicts the state makes the valence mixed.
+/// From this magnitude on, a score that contradicts the state makes the valence mixed.
 const LOUD: f32 = 0.2;
 
-/// One emotion that was found.
+/// An emotion that was found.
 #[derive(Debug)]
 pub(crate) struct Feeling {
     pub(crate) emotion: usize,
@@ -64,7 +64,7 @@ impl Feeling {
         EMOTIONS[self.emotion].valence
     }
 
-    /// Whether a text of that valence cannot be said to feel this above all. Emotions like surprise suit any.
+    /// Whether this emotion cannot be the state of a text with that valence. Emotions such as surprise fit any valence.
     fn opposes(&self, valence: Valence) -> bool {
         let is_signless = self.emotion != NEUTRAL && self.valence() == Valence::Neutral;
         !is_signless && ![self.valence(), Valence::Mixed].contains(&valence)
@@ -99,7 +99,7 @@ impl Reading {
         reader.finish(table)
     }
 
-    /// Takes into account that the writer may be in danger: such a text is never positive or neutral.
+    /// Adjusts the reading if the writer may be in danger: such a text is never positive or neutral.
     pub(crate) fn heed(&mut self, risk: Vec<Span>) {
         if risk.is_empty() {
             return;
@@ -133,7 +133,7 @@ impl Reading {
         self.risk = risk;
     }
 
-    /// The strongest; neutral when there is none.
+    /// The strongest emotion; neutral if there is none.
     pub(crate) fn state(&self) -> usize {
         self.feelings.first().map_or(NEUTRAL, |feeling| feeling.emotion)
     }
@@ -149,7 +149,7 @@ impl Reading {
     }
 }
 
-/// The labels whose score reaches its threshold, a bit a label; the nearest one when none does, for a text has some.
+/// The labels whose score reaches its threshold, one bit per label, or the closest label if none does, since every text has one.
 pub(crate) fn detected(scores: &[f32; SCORES], threshold: impl Fn(usize) -> f32) -> u32 {
     let mut found = 0;
     let mut nearest = (f32::MIN, NEUTRAL);
@@ -165,7 +165,7 @@ pub(crate) fn detected(scores: &[f32; SCORES], threshold: impl Fn(usize) -> f32)
     if found == 0 { 1 << nearest.1 } else { found }
 }
 
-/// Gathers the windows of a text.
+/// Combines the windows of a text.
 struct Reader {
     scores: [f32; SCORES],
     tokens: usize,
@@ -177,7 +177,7 @@ struct Reader {
     has_contrast: bool,
     is_ironic: bool,
     is_torn: bool,
-    /// The best evidence so far, an emotion each, with the score that it gave.
+    /// The best evidence so far for each emotion, with its score.
     evidence: Vec<(usize, f32, Vec<Span>)>,
     temporal: Vec<Span>,
     negated: Vec<Span>,
@@ -262,7 +262,7 @@ impl Reader {
         }
     }
 
-    /// For each label that this window has: the words that speak most for it.
+    /// Takes the words that contribute most to each label of this window.
     fn take_evidence(&mut self, table: &Table, window: &Window) {
         let found = detected(&window.scores, |label| table.threshold(label));
         for label in (0..LABELS).filter(|label| found & 1 << label != 0) {
@@ -284,7 +284,7 @@ impl Reader {
         }
     }
 
-    /// Emotions that the model does not know, when they are named.
+    /// Adds emotions that the model does not know but the window names.
     fn take_named(&mut self, window: &Window) {
         for (at, note) in window.notes.iter().enumerate() {
             let Some(Class::Emotion(emotion)) = note.class() else {
@@ -341,7 +341,7 @@ impl Reader {
         }
     }
 
-    /// The language, and how far what the model says of the text can be trusted, 0..1.
+    /// The language, and how reliable the model is for this text, 0..1.
     fn language(&self) -> (&'static str, f32) {
         if self.words == 0 {
             return (
@@ -371,7 +371,7 @@ impl Reader {
         let labels = (0..LABELS).filter(|label| found & 1 << label != 0);
         let margin = |label: usize| self.scores[label] - table.threshold(label);
         let margins = labels.map(|label| (label, margin(label)));
-        // What names an emotion outright names it better than the label that the model knows for it.
+        // An emotion that the text names is more precise than the label that the model has for the same words.
         let outright = |spans: &[Span]| {
             let alike = |best: &&(usize, f32, Vec<Span>)| {
                 best.0 < LABELS && best.2.iter().any(|span| spans.contains(span))
@@ -394,8 +394,8 @@ impl Reader {
         feelings.collect()
     }
 
-    /// Strongest first, and how strong that is. Emphasis speaks against neutral, "slightly" does not speak for it: it is
-    /// never stronger than what stands before it.
+    /// Computes the intensities and sorts by them. Emphasis reduces neutral, but "slightly" does not raise it: neutral never becomes
+    /// stronger than the emotions before it.
     fn rank(&self, feelings: &mut [Feeling], clarity: f32) {
         for feeling in &mut *feelings {
             feeling.intensity = self.intensity(feeling, 1.0);
@@ -416,7 +416,7 @@ impl Reader {
         }
     }
 
-    /// How strongly an emotion is felt: the model's margin, lowered by words like "slightly", raised by emphasis.
+    /// The intensity of an emotion: the model's margin, lowered by words like "slightly" and raised by emphasis.
     fn intensity(&self, feeling: &Feeling, weakened: f32) -> f32 {
         let base = sigmoid(0.5 * feeling.margin - 0.2);
         if feeling.emotion == NEUTRAL {
@@ -452,8 +452,8 @@ impl Reader {
     }
 }
 
-/// Where the state has another valence than the text, and an emotion of the text's is hardly weaker, that one is made the
-/// strongest; neutral gives way to any. Whether there was one.
+/// If the state has another valence than the text, makes an emotion with the text's valence the strongest, provided that it is
+/// hardly weaker or the state is neutral. Returns whether there was one.
 fn agree(feelings: &mut [Feeling], valence: Valence) -> bool {
     let Some(first) = feelings.first().filter(|first| first.opposes(valence)) else {
         return false;
@@ -472,7 +472,7 @@ fn agree(feelings: &mut [Feeling], valence: Valence) -> bool {
     true
 }
 
-/// Where the state has a sign the valence has it, too. Words that say the opposite loudly are one side of what is mixed.
+/// Gives the valence the sign of the state. If the words clearly say the opposite, the valence is mixed.
 fn follow(feelings: &[Feeling], valence: Valence, score: f32) -> (Valence, f32) {
     let opposed = |first: &&Feeling| first.emotion != NEUTRAL && first.opposes(valence);
     let Some(first) = feelings.first().filter(opposed) else {
@@ -489,7 +489,7 @@ fn follow(feelings: &[Feeling], valence: Valence, score: f32) -> (Valence, f32) 
     }
 }
 
-/// The words and phrases that name an emotion, or a shade of it, or the turns that make a text ironic.
+/// The words and phrases that name an emotion or a shade of it, or that make the text ironic.
 fn naming_spans(window: &Window, label: usize) -> Vec<Span> {
     let is_ironic = window.findings.is_ironic && label == ANNOYANCE;
     let names = |class| match class {
@@ -505,7 +505,7 @@ fn naming_spans(window: &Window, label: usize) -> Vec<Span> {
         .collect()
 }
 
-/// The words with the largest shares, in the order of the text; neighbours are one span.
+/// The words that contribute most, in the order of the text; neighbouring words form one span.
 fn strongest_spans(window: &Window, shares: impl Iterator<Item = i32>) -> Vec<Span> {
     let shares: Vec<i32> = shares.collect();
     let largest = shares.iter().copied().max().unwrap_or(0);

@@ -1,5 +1,5 @@
-//! Words that suggest that the writer is in danger. To miss a person costs more than to be wrong about a joke, so what only
-//! sometimes means danger counts unless the text names something trivial.
+//! Words that suggest that the writer is in danger. Missing a person in danger is worse than misjudging a joke, so phrases that only
+//! sometimes mean danger count unless the text names something trivial.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -9,15 +9,15 @@ use crate::reading::Span;
 
 const PHRASES: &str = include_str!("../../../share/esl/risk.txt");
 
-/// Phrases by their first words, the words that show that a loose one is a figure of speech, and the groups of other words.
+/// Phrases by their first words, the words that show that a phrase is a figure of speech, and groups of other words.
 struct Phrases {
     by_first: HashMap<&'static str, Vec<Phrase>>,
     figure: HashSet<&'static str>,
-    /// For each word the groups that it is in.
+    /// The groups that each word is in.
     groups: HashMap<&'static str, Groups>,
 }
 
-/// Some groups of words, a bit each.
+/// A set of groups of words, one bit each.
 type Groups = u8;
 const SELF: Groups = 1;
 const OTHER: Groups = 1 << 1;
@@ -44,11 +44,11 @@ fn group(name: &str) -> Groups {
 
 struct Phrase {
     is_loose: bool,
-    /// The elements after the first word; each holds its alternatives.
+    /// The elements after the first word, each as a list of alternatives.
     rest: Vec<Vec<&'static str>>,
 }
 
-/// Words that `*` stands for.
+/// Maximum number of words that `*` stands for.
 const GAP: usize = 3;
 
 static KNOWN: LazyLock<Phrases> = LazyLock::new(|| {
@@ -87,7 +87,7 @@ static KNOWN: LazyLock<Phrases> = LazyLock::new(|| {
     known
 });
 
-/// The places of the phrases, in the order of the text; none when nothing suggests danger.
+/// The places of the phrases, in the order of the text; empty if nothing suggests danger.
 pub(crate) fn find(text: &str) -> Vec<Span> {
     let words = words(text);
     let is_figure = words.iter().any(|(word, _)| KNOWN.figure.contains(word.as_str()));
@@ -117,7 +117,7 @@ pub(crate) fn find(text: &str) -> Vec<Span> {
     found
 }
 
-/// From the first to the last word of a place.
+/// The span from the first to the last word of a place.
 fn span_of(words: &[(String, Span)], place: &Range<usize>) -> Option<Span> {
     let words = words.get(place.clone())?;
     let ((_, first), (_, last)) = (words.first()?, words.last()?);
@@ -127,14 +127,14 @@ fn span_of(words: &[(String, Span)], place: &Range<usize>) -> Option<Span> {
     })
 }
 
-/// How many words around a word of death or life its wish or denial may stand.
+/// Maximum distance in words between a word of death or life and its wish or negation.
 const NEAR: usize = 7;
 
-/// The words by which the writer, at a word of death or life, wishes for the one or is tired of the other.
+/// The words with which the writer wishes for death or is tired of life, at a word of death or life.
 fn thought(words: &[(String, Span)], groups: &[Groups], at: usize) -> Option<Range<usize>> {
     let first = at.saturating_sub(NEAR);
     let is = |place: usize, group: Groups| groups.get(place).is_some_and(|groups| groups & group != 0);
-    // "my life" is the writer's own, "my phone is dead" is not.
+    // "my life" is about the writer, "my phone is dead" is not.
     let says = |back: usize, word: &str| {
         at.checked_sub(back)
             .and_then(|at| words.get(at))
@@ -156,7 +156,7 @@ fn thought(words: &[(String, Span)], groups: &[Groups], at: usize) -> Option<Ran
     None
 }
 
-/// The word after the phrase that goes on at `at` with `rest`, if it stands there.
+/// The index after the phrase whose remaining elements `rest` occur at `at`, if they do.
 fn end_of(words: &[(String, Span)], at: usize, rest: &[Vec<&str>]) -> Option<usize> {
     let Some((element, behind)) = rest.split_first() else {
         return Some(at);
@@ -172,7 +172,7 @@ fn end_of(words: &[(String, Span)], at: usize, rest: &[Vec<&str>]) -> Option<usi
         .flatten()
 }
 
-/// Lower-case words with contractions written out and their places: "don't" is "do not", "cant" is "can not".
+/// The words in lower case with their places, contractions written out: "don't" is "do not", "cant" is "can not".
 fn words(text: &str) -> Vec<(String, Span)> {
     let mut words = Vec::new();
     let mut start = None;

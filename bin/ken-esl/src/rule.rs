@@ -1,25 +1,25 @@
-//! The rules that correct the model, by name, so that each can be left out to measure what it is worth.
+//! The rules that correct the model, by name, so that each can be switched off to measure its effect.
 
 /// A rule of [`crate::idiom`], [`crate::rules`] or [`crate::window`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// "couldn't be happier", "joyless"
     Idioms,
-    /// A family of emotions of which every word is negated is not felt.
+    /// A family of emotions whose words are all negated is not felt.
     Muting,
-    /// Nothing is said outright but what is denied.
+    /// All feelings that the text names are negated.
     Denial,
-    /// Emoji, phrases and rare words are taken at their word.
+    /// Emoji, phrases and rare words have their literal meaning.
     AtWord,
-    /// Irony turns praise.
+    /// Irony reverses praise.
     Irony,
-    /// Where all that is said outright has one sign, the other sign is not felt.
+    /// If all words of feeling have the same sign, feelings of the other sign are not felt.
     OneMind,
-    /// Who names a shade of sadness, anger or fear as their own feels the whole.
+    /// A writer who names a shade of sadness, anger or fear as their own feels the whole emotion.
     Shades,
     /// The second side of a contrast counts more.
     Contrast,
-    /// A strong word speaks for its own family alone.
+    /// A strong word counts only for its own family.
     StrongWords,
 }
 
@@ -51,7 +51,7 @@ impl Rule {
     }
 }
 
-/// A set of rules, a bit each.
+/// A set of rules, one bit each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules(u16);
 

@@ -10,30 +10,30 @@ use crate::scope::Note;
 use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES, Table};
 use crate::token::Token;
 
-/// What the rules found in a stretch of text.
+/// The findings of the rules in a window.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Findings {
     pub(crate) has_negation: bool,
-    /// Something is denied: a negation may only strengthen, "never been so happy".
+    /// Whether something is really negated; some negations only strengthen, as in "never been so happy".
     has_denial: bool,
     /// The place of the last "but".
     contrast: Option<usize>,
     pub(crate) is_ironic: bool,
     pub(crate) is_question: bool,
-    /// The writer speaks of themselves.
+    /// Whether the writer speaks of themselves.
     is_own: bool,
-    /// The sum of what is said outright: of the feelings, with their strength, sign and place before or after a "but".
+    /// The sum over the words of feeling, weighted by strength, sign and place before or after a "but".
     pub(crate) polarity: f32,
-    /// The parts of it before and after the "but".
+    /// The parts of the sum before and after the "but".
     sides: [f32; 2],
-    /// 0..1, from capitals, marks, stretched words and strength words.
+    /// Emphasis 0..1, from capitals, marks, stretched words and words of strength.
     pub(crate) emphasis: f32,
-    /// At least one word of feeling is weakened and none is strengthened.
+    /// Whether at least one word of feeling is weakened and none is strengthened.
     pub(crate) is_weakened: bool,
     negated_good: bool,
     negated_bad: bool,
     negated_joy: bool,
-    /// Some word of feeling stands outside of any negation.
+    /// Whether some word of feeling is not negated.
     has_plain_feeling: bool,
 }
 
@@ -45,7 +45,7 @@ const WEAK: f32 = 1.5;
 const BEFORE_CONTRAST: f32 = 0.5;
 const AFTER_CONTRAST: f32 = 1.5;
 
-/// A negated feeling turns its sign and loses some strength: "not good" is less bad than "bad" (the same source).
+/// A negated feeling changes its sign and loses some strength: "not good" is less bad than "bad" (same source).
 const NEGATION: f32 = -0.74;
 
 pub(crate) fn find(tokens: &[Token], notes: &[Note]) -> Findings {
@@ -71,7 +71,7 @@ impl Findings {
         self.contrast.is_some()
     }
 
-    /// Whether the two sides of a contrast say opposite things outright.
+    /// Whether the two sides of a contrast have opposite signs.
     pub(crate) fn is_torn(&self) -> bool {
         let [before, after] = self.sides;
         before * after < 0.0 && before.abs().min(after.abs()) >= 1.0
@@ -108,8 +108,8 @@ impl Findings {
         self.sides[usize::from(is_after_contrast == Some(true))] += strength;
     }
 
-    /// An ironic turn ("oh great"), a mark of irony, or praise in plain words before eyes that roll or
-    /// of what is plainly bad.
+    /// Finds irony: an ironic phrase ("oh great"), a mark of irony, or praise before rolling eyes or for something clearly
+    /// bad.
     fn find_irony(&mut self, tokens: &[Token], notes: &[Note]) {
         let opens = notes.iter().any(|note| note.is(Class::Irony));
         let marked = notes.iter().any(|note| note.is(Class::Sarcasm));
@@ -157,12 +157,12 @@ fn takes_back(tokens: &[Token]) -> bool {
     tokens.get(last).is_some_and(|token| token.is("not")) && before.is_some_and(is_mark)
 }
 
-/// "Great. Another delay." Praise alone, and what it is for is one more of its kind.
+/// "Great. Another delay.": praise alone in a sentence, and then "another" of something.
 fn complains(tokens: &[Token]) -> bool {
     matches!(tokens, [_, mark, another, ..] if is_mark(mark) && another.is("another"))
 }
 
-/// "Thanks for ruining my day", "I love being lied to", "Great, now it's broken": what is praised is plainly bad.
+/// "Thanks for ruining my day", "I love being lied to", "Great, now it's broken": the praised thing is clearly bad.
 fn praises_harm(tokens: &[Token], notes: &[Note], at: usize) -> bool {
     let Some(note) = notes.get(at).filter(|note| note.is_feeling() && !note.is_negated) else {
         return false;
@@ -199,8 +199,8 @@ fn opens(tokens: &[Token], at: usize) -> bool {
     before.is_none_or(|before| matches!(before.form().first(), Some(b'.' | b'!' | b'?')))
 }
 
-/// "Nice going, you broke it": a mark soon after the praise, and then a sentence of nothing good in which something is
-/// bad or has gone so.
+/// "Nice going, you broke it": a mark soon after the praise, and then a sentence with nothing good in which something is or has
+/// become bad.
 fn announces_harm(tokens: &[Token], notes: &[Note], at: usize) -> bool {
     const DEEDS: [&str; 7] = [
         "broke", "ruined", "crashed", "stole", "wasted", "damaged", "failed",
@@ -234,7 +234,7 @@ fn announces_harm(tokens: &[Token], notes: &[Note], at: usize) -> bool {
     harms && !asks && !told().take(end - mark).any(|(_, (_, note))| soothes(note))
 }
 
-/// Each sign of emphasis takes a part of what is left to 1.
+/// Combines the signs of emphasis: each one takes a part of the rest up to 1.
 fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
     let words = tokens.iter().filter(|token| token.is_word()).count();
     let caps = tokens
@@ -264,7 +264,7 @@ fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
     1.0 - signs.iter().map(|sign| 1.0 - sign).product::<f32>()
 }
 
-/// Moves the scores as the findings ask.
+/// Changes the scores according to the findings.
 pub(crate) fn apply(
     table: &Table,
     findings: &Findings,
@@ -298,7 +298,7 @@ pub(crate) fn apply(
     }
 }
 
-/// Nothing is felt but what is not felt.
+/// All named feelings are negated.
 fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]) {
     match (findings.negated_good, findings.negated_bad) {
         (true, true) => neither(scores),
@@ -319,8 +319,8 @@ fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]
     }
 }
 
-/// Emoji, emoticons and phrases of one feeling, and words of a feeling that training texts rarely have, are taken at
-/// their word.
+/// Emoji, emoticons and phrases for one feeling, and words of feeling that are rare in the training texts, have their literal
+/// meaning.
 fn take_at_word(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     for (token, note) in tokens.iter().zip(notes).filter(|(_, note)| !note.is_negated) {
         let Some(entry) = note.entry.filter(|_| note.is_feeling()) else {
@@ -339,14 +339,14 @@ fn take_at_word(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f
             Class::Emotion(emotion) if is_taken_at_word(token, note, emotion) => {
                 raise(table, scores, emotion, 0.3)
             }
-            Class::Emotion(EMPATHY) => scores[REMORSE] -= STRONG, // "sorry for your loss" regrets nothing
+            Class::Emotion(EMPATHY) => scores[REMORSE] -= STRONG, // "sorry for your loss" is not remorse
             Class::Good if note.is_lifted => raise(table, scores, JOY, 0.3),
             _ => {}
         }
     }
 }
 
-/// Nobody adds a face to a text without a feeling; it tells how the words are meant, too.
+/// A face shows that the text has a feeling, and how the words are meant.
 fn take_mark(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
     const SHARE: f32 = 0.15;
     scores[NEUTRAL] -= STRONG;
@@ -361,7 +361,7 @@ fn is_taken_at_word(token: &Token, note: &Note, emotion: usize) -> bool {
     emotion < LABELS && (!token.is_word() || note.width > 1 || is_rare || note.is_lifted)
 }
 
-/// What sounds like a "not" is none: "not bad", "couldn't be happier".
+/// The negation is only apparent: "not bad", "couldn't be happier".
 fn affirm(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
     move_families(1 << Family::Anger as u32, -STRONG, scores);
     scores[DISAPPOINTMENT] -= STRONG;
@@ -370,7 +370,7 @@ fn affirm(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
     scores[POLARITY] = scores[POLARITY].max(valence * 0.2);
 }
 
-/// The same for what is bad: "couldn't be worse".
+/// The same for something bad: "couldn't be worse".
 fn deplore(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
     scores[NEUTRAL] -= WEAK;
     scores[POSITIVE] -= STRONG;
@@ -378,7 +378,7 @@ fn deplore(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
     scores[POLARITY] = scores[POLARITY].min(valence * 0.2);
 }
 
-/// "I am neither happy nor sad": nothing of it is felt.
+/// "I am neither happy nor sad": neither is felt.
 fn neither(scores: &mut [f32; SCORES]) {
     scores.iter_mut().take(LABELS).for_each(|score| *score -= WEAK);
     scores[NEUTRAL] += WEAK + STRONG;
@@ -387,8 +387,8 @@ fn neither(scores: &mut [f32; SCORES]) {
     scores[POLARITY] *= 0.2;
 }
 
-/// "This is hopeless" is no optimism: where all that is said outright is of one sign, feelings of the other sign are not
-/// felt, and if none is left, the one that is named is.
+/// If all words of feeling have the same sign, feelings of the other sign are not felt: "This is hopeless" is not optimism. If no
+/// feeling is left, the named one is felt.
 fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     let said = || notes.iter().filter(|note| note.is_feeling());
     let valences = || said().filter_map(|note| note.entry).map(|entry| entry.valence);
@@ -406,7 +406,7 @@ fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
             scores[label] = scores[label].min(table.threshold(label) - WEAK);
         }
     }
-    let unsaid = usize::from(sum > 0.0); // of positive and negative
+    let unsaid = usize::from(sum > 0.0); // index of the sign that does not occur: positive or negative
     scores[POSITIVE + unsaid] = scores[POSITIVE + unsaid].min(table.threshold(LABELS + unsaid) - 0.1);
     let is_felt = |label: usize| label != NEUTRAL && scores[label] >= table.threshold(label);
     if (0..LABELS).any(is_felt) {
@@ -421,10 +421,10 @@ fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     }
 }
 
-/// The least sum of all words of feeling that overrules the model.
+/// The minimum sum of the words of feeling that overrules the model.
 const OUTSPOKEN: f32 = 2.0;
 
-/// The families of some emotions, a bit each.
+/// The families of some emotions, one bit each.
 fn families(classes: impl Iterator<Item = Class>) -> u32 {
     let numbers = classes.filter_map(|class| match class {
         Class::Emotion(number) => EMOTIONS.get(number),
@@ -448,8 +448,8 @@ fn move_families(set: u32, by: f32, scores: &mut [f32; SCORES]) {
     }
 }
 
-/// An emotion of which every word is negated, or part of a phrase that says something else, is not felt. Where the model
-/// could not see that, its score says nothing.
+/// An emotion whose words are all negated, or parts of phrases with another meaning, is not felt. If the model could not see
+/// that, its score has no meaning.
 fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     let has_some = |note: &Note| note.is_negated || note.overruled.is_some();
     if !notes.iter().any(has_some) {
@@ -468,14 +468,14 @@ fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORE
     }
 }
 
-/// "He was sad, but he is happy now": what only the first side names is the weaker.
+/// "He was sad, but he is happy now": feelings that only the first side names are weakened.
 fn weigh_sides((before, after): (&[Note], &[Note]), scores: &mut [f32; SCORES]) {
     let (before, after) = (felt(before), felt(after));
     move_families(before & !after, -0.5 * WEAK, scores);
     move_families(after & !before, 0.5 * WEAK, scores);
 }
 
-/// Irony: what is praised is meant to be bad.
+/// Irony: the praised thing is meant to be bad.
 fn turn(table: &Table, scores: &mut [f32; SCORES]) {
     for (label, emotion) in EMOTIONS.iter().take(LABELS).enumerate() {
         if emotion.family == Family::Joy {
@@ -489,10 +489,10 @@ fn turn(table: &Table, scores: &mut [f32; SCORES]) {
     scores[POLARITY] = -0.6 * scores[POLARITY].abs() - 0.2;
 }
 
-/// How many words after "I" a feeling is still the writer's own.
+/// Up to how many words after "I" a feeling is the writer's own.
 const OWN_REACH: usize = 5;
 
-/// Who names a shade of an emotion of their own also feels the emotion: "I'm disappointed" is sadness.
+/// A writer who names a shade of an emotion as their own also feels the emotion: "I'm disappointed" is sadness.
 fn own_up(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     for (at, note) in notes.iter().enumerate().filter(|(_, note)| !note.is_negated) {
         let Some(Class::Emotion(shade)) = note.class().filter(|_| !note.is_name) else {
@@ -512,7 +512,7 @@ fn own_up(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     }
 }
 
-/// Raises a label to at least that much above its threshold.
+/// Raises a label to at least `margin` above its threshold.
 fn raise(table: &Table, scores: &mut [f32; SCORES], label: usize, margin: f32) {
     if let Some(score) = scores.get_mut(label) {
         *score = score.max(table.threshold(label) + margin);

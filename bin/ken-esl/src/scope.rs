@@ -1,31 +1,31 @@
-//! The scope of negation, contrast, strength and irony, found in the words before the model sees them.
+//! The scope of negation, contrast, strength and irony, which is determined before the model is applied.
 
 use crate::emotion::LABELS;
 use crate::lexicon::{self, Class, Entry};
 use crate::table::Table;
 use crate::token::Token;
 
-/// How many words a negator reaches. Clauses are rarely longer, and a mark or a contrast ends its scope earlier.
+/// Maximum scope of a negator, in words. Clauses are rarely longer, and a mark or a contrast ends the scope earlier.
 pub(crate) const REACH: usize = 5;
 
 /// The longest phrase of the lexicon, in words.
 const MAX_PHRASE: usize = 4;
 
-/// What the rules know about one token.
+/// The properties of a token that the rules use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Note {
     pub(crate) key: u64,
     pub(crate) entry: Option<Entry>,
-    /// How many tokens the entry covers; 0 inside of a phrase.
+    /// How many tokens the entry covers; 0 within a phrase.
     pub(crate) width: usize,
-    /// What the word is alone, where the phrase that it is part of says something else: the worries of "no worries".
+    /// The class of the word alone, if it is part of a phrase with another meaning, like "worries" in "no worries".
     pub(crate) overruled: Option<Class>,
     pub(crate) is_negated: bool,
-    /// It looked like the opposite of what it is, or is a negator that denies nothing: see [`crate::idiom`].
+    /// Whether it only seemed negated, or is a negator that negates nothing; see [`crate::idiom`].
     pub(crate) is_lifted: bool,
-    /// Part of a name, as the adjective of "the great wall".
+    /// Whether it is part of a name, like the adjective in "the great wall".
     pub(crate) is_name: bool,
-    /// What an intensifier or diminisher before it does to its strength; 0 is nothing.
+    /// The change of its strength by an intensifier or diminisher before it; 0 without one.
     pub(crate) boost: f32,
 }
 
@@ -46,7 +46,7 @@ impl Note {
         self.is(Class::Good) || self.is(Class::Bad)
     }
 
-    /// The emotion of a word that hardly anybody would use for another one.
+    /// The emotion of the word, if it is hardly ever used for another emotion.
     pub(crate) fn strong_emotion(&self) -> Option<usize> {
         const STRONG: f32 = 2.5;
         let entry = self
@@ -58,13 +58,13 @@ impl Note {
         }
     }
 
-    /// The word itself must not count: it is negated or a name. What remains is that it was.
+    /// Whether the word itself does not count, because it is negated or a name.
     pub(crate) fn is_muted(&self) -> bool {
         self.is_name || self.is_negated && self.is_feeling()
     }
 }
 
-/// A stretched word that the lexicon knows without the stretch, "looooove", is that word.
+/// Replaces a stretched word, such as "looooove", with the normal word if the lexicon has it.
 pub(crate) fn settle(table: &Table, token: &mut Token) {
     if token.stretched.is_none() {
         return;
@@ -76,7 +76,7 @@ pub(crate) fn settle(table: &Table, token: &mut Token) {
     }
 }
 
-/// Notes on all tokens, in their order.
+/// Writes the notes of all tokens, in their order.
 pub(crate) fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
     notes.clear();
     notes.extend(tokens.iter().map(|token| {
@@ -98,7 +98,7 @@ pub(crate) fn annotate(table: &Table, tokens: &[Token], notes: &mut Vec<Note>) {
     mark_scopes(tokens, notes);
 }
 
-/// The longest phrase that begins at each word takes the place of its words' own entries.
+/// Replaces the entries of single words with the longest phrase that begins at each word.
 fn join_phrases(table: &Table, notes: &mut [Note]) {
     let mut at = 0;
     while let Some(rest) = notes.get_mut(at..).filter(|rest| !rest.is_empty()) {
@@ -148,8 +148,8 @@ fn longest_phrase(table: &Table, notes: &[Note]) -> Option<(Entry, usize)> {
     longest
 }
 
-/// An adjective right after "the", in a text without a verb of being and without an exclamation, classifies and does not
-/// praise: the great wall, the good book. A superlative still praises: the best.
+/// Marks adjectives that classify and do not praise: those directly after "the" in a text without a verb of being and without an
+/// exclamation, as in "the great wall" or "the good book". A superlative such as "the best" still praises.
 fn mark_names(tokens: &[Token], notes: &mut [Note]) {
     let says_something = notes
         .iter()
@@ -170,7 +170,8 @@ fn mark_names(tokens: &[Token], notes: &mut [Note]) {
     }
 }
 
-/// Within a sentence capitals make a name: "near the Great Lakes". Where all begin with one, a headline, they say nothing.
+/// Marks capitalised words within a sentence as names: "near the Great Lakes". In a headline, where all words have capitals,
+/// they have no meaning.
 fn mark_capitals(tokens: &[Token], notes: &mut [Note]) {
     for (three, note) in tokens.windows(3).zip(notes.iter_mut().skip(1)) {
         let [before, word, next] = three else { return };
@@ -179,7 +180,7 @@ fn mark_capitals(tokens: &[Token], notes: &mut [Note]) {
     }
 }
 
-/// One pass from the left: negators reach right, strength words reach the next feeling.
+/// One pass from left to right: the scope of a negator extends to the right, and a word of strength applies to the next feeling.
 fn mark_scopes(tokens: &[Token], notes: &mut [Note]) {
     let mut reach = 0usize;
     let mut boost = 0.0f32;

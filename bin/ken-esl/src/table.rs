@@ -1,17 +1,17 @@
-//! The model as it lies in the program: typed arrays that the compiler reads from `share/esl/table.bin`, so that nothing
-//! is left to do when the program starts.
+//! The model in the program: typed arrays that the compiler reads from `share/esl/table.bin`, so that nothing needs to be loaded
+//! when the program starts.
 
 use crate::emotion::{FAMILIES, LABELS};
 use crate::lexicon::{self, Entry, SLOTS, Slot};
 use crate::rule::Rules;
 
-/// Numbers a row.
+/// Numbers per row.
 pub(crate) const WIDTH: usize = 64;
 /// Rows that the features share, by hashing.
 pub(crate) const ROWS: usize = 27_136;
-/// Bytes of a row: two numbers a byte.
+/// Bytes per row: each byte has two numbers.
 pub(crate) const ROW: usize = WIDTH / 2;
-/// Words of 64 bits of the filter.
+/// The size of the filter in 64-bit words.
 pub(crate) const FILTER: usize = 8192;
 /// Inputs of the head: each sum as its positive and its negative half.
 pub(crate) const INPUTS: usize = 2 * WIDTH;
@@ -20,32 +20,32 @@ pub(crate) const SCORES: usize = LABELS + FAMILIES + 3;
 pub(crate) const POSITIVE: usize = LABELS + FAMILIES;
 pub(crate) const NEGATIVE: usize = POSITIVE + 1;
 pub(crate) const POLARITY: usize = POSITIVE + 2;
-/// The labels' thresholds, then those of positive and negative.
+/// The number of thresholds: one per label, then those of positive and negative.
 pub(crate) const THRESHOLDS: usize = LABELS + 2;
 
-/// What the sums are multiplied by before they are rounded.
+/// The factor of the sums before they are rounded.
 const SUM_SCALE: f32 = 256.0;
-/// With the head within ±2047, no score of 128 such inputs leaves 32 bits.
+/// The limit of an input. With weights of the head within ±2047, a score of 128 inputs fits into 32 bits.
 const SUM_LIMIT: f32 = 8191.0;
 /// The largest weight of the head.
 pub(crate) const HEAD_LIMIT: f32 = 2047.0;
 
-/// All of the table but the rows.
+/// The table without the rows.
 pub(crate) struct Parts {
     pub(crate) slots: [Slot; SLOTS],
-    /// A Bloom filter, two bits a feature, of what enough training texts had.
+    /// A Bloom filter, with two bits per feature, of the features that occurred in enough training texts.
     pub(crate) filter: [u64; FILTER],
-    /// What one unit of each number of a row is worth.
+    /// The value of a unit in each column of the rows.
     pub(crate) steps: [f32; WIDTH],
     pub(crate) hidden: [f32; WIDTH],
     pub(crate) head: [[i16; INPUTS]; SCORES],
-    /// What one unit of each score's weights is worth.
+    /// The value of a unit in the weights of each score.
     pub(crate) scales: [f32; SCORES],
     pub(crate) biases: [f32; SCORES],
     pub(crate) thresholds: [f32; THRESHOLDS],
 }
 
-/// The rows, each number as 1..15 for -7..7; each within one line of the cache.
+/// The rows, with the numbers -7..7 stored as 1..15. Each row is within one cache line.
 #[repr(align(64))]
 struct Rows([u8; ROWS * ROW]);
 
@@ -53,7 +53,7 @@ struct Rows([u8; ROWS * ROW]);
 pub(crate) struct Table<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) rows: &'a [u8],
-    /// The rules that are heard: all, but where they are measured.
+    /// The rules that are applied: all, except when rules are measured.
     pub(crate) rules: Rules,
 }
 
@@ -78,11 +78,11 @@ impl Sum {
     }
 }
 
-/// The head's view of a sum: what each of the 64 amounts to.
+/// The inputs of the head: the values of the 64 columns of a sum.
 pub(crate) type Hidden = [f32; WIDTH];
 
 impl Table<'_> {
-    /// The table that is compiled in.
+    /// The compiled-in table.
     pub(crate) fn shipped() -> Table<'static> {
         const BYTES: &[u8; SIZE] = include_bytes!("../../../share/esl/table.bin");
         static PARTS: Parts = Parts::read(BYTES);
@@ -94,21 +94,21 @@ impl Table<'_> {
         }
     }
 
-    /// What the lexicon says of a key.
+    /// The lexicon's entry for a key.
     pub(crate) fn entry(&self, key: u64) -> Option<Entry> {
         lexicon::find(&self.parts.slots, key)
     }
 
-    /// Whether training has met the feature; one in fifty others passes too.
+    /// Whether the feature occurred in training; one in fifty other features passes too.
     #[inline]
     pub(crate) fn knows(&self, feature: u64) -> bool {
         let (word, mask) = filter_place(feature);
         self.parts.filter[word] & mask == mask
     }
 
-    /// Adds some rows, by their number.
+    /// Adds the rows with these numbers to a sum.
     pub(crate) fn add(&self, rows: &[u32], sum: &mut [i16; WIDTH]) {
-        // Seventeen numbers of at most 15 fit a byte.
+        // A byte can hold the sum of seventeen numbers of at most 15.
         for rows in rows.chunks(16) {
             let mut low = [0u8; ROW];
             let mut high = [0u8; ROW];
@@ -132,7 +132,7 @@ impl Table<'_> {
         }
     }
 
-    /// From sums to what the head looks at.
+    /// Converts a sum to the inputs of the head.
     pub(crate) fn hidden(&self, sum: &Sum) -> Hidden {
         let scale = 1.0 / (sum.count.max(1) as f32).sqrt();
         let mut hidden = self.parts.hidden;
@@ -142,7 +142,7 @@ impl Table<'_> {
         hidden
     }
 
-    /// The scores of all outputs but the families, which only help the labels to be learnt.
+    /// The scores of all outputs except the families, which are used only in training.
     pub(crate) fn scores(&self, hidden: &Hidden) -> [f32; SCORES] {
         let mut inputs = [0i16; INPUTS];
         let (above, below) = inputs.split_at_mut(WIDTH);
@@ -163,7 +163,7 @@ impl Table<'_> {
         scores
     }
 
-    /// How much one score would change with each number of a row, at this point; in whole parts of the largest.
+    /// The derivative of one score with respect to each column, at this point, as integers relative to the largest.
     pub(crate) fn slope(&self, score: usize, hidden: &Hidden) -> [i16; WIDTH] {
         let Some(weights) = self.parts.head.get(score) else {
             return [0; WIDTH];
@@ -179,14 +179,14 @@ impl Table<'_> {
         slope.map(|value| (value * (HEAD_LIMIT / largest)) as i32 as i16)
     }
 
-    /// The score from which a label is detected.
+    /// The minimum score with which a label is detected.
     pub(crate) fn threshold(&self, label: usize) -> f32 {
         self.parts.thresholds.get(label).copied().unwrap_or(0.0)
     }
 }
 
-/// A dot product of whole eights; the caller keeps it within 32 bits. Eight sums side by side, which the compiler sees to
-/// be one instruction for eight numbers.
+/// A dot product of arrays whose length is a multiple of eight; the caller ensures that it fits into 32 bits. It has eight
+/// independent sums, which the compiler turns into vector instructions.
 pub(crate) fn dot<const N: usize>(a: &[i16; N], b: &[i16; N]) -> i32 {
     const { assert!(N.is_multiple_of(8)) };
     let mut sums = [0; 8];
@@ -198,7 +198,7 @@ pub(crate) fn dot<const N: usize>(a: &[i16; N], b: &[i16; N]) -> i32 {
     sums.iter().sum()
 }
 
-/// The word of the filter and the two bits in it that a feature sets.
+/// The word of the filter, and the two bits in it, that a feature sets.
 #[inline]
 pub(crate) fn filter_place(feature: u64) -> (usize, u64) {
     let mask = 1u64 << (feature & 63) | 1u64 << (feature >> 6 & 63);
@@ -220,10 +220,10 @@ const AT_HEAD: usize = AT_STEPS + 2 * WIDTH * 4;
 const AT_SCALES: usize = AT_HEAD + SCORES * INPUTS * 2;
 const AT_THRESHOLDS: usize = AT_SCALES + 2 * SCORES * 4;
 
-/// Bytes of the file.
+/// The size of the file in bytes.
 pub(crate) const SIZE: usize = AT_THRESHOLDS + THRESHOLDS * 4;
 
-/// Some bytes of the file. Only the compiler runs this: a wrong place does not build.
+/// Some bytes of the file. This runs only at compile time, so a wrong place is a compile error.
 const fn bytes<const N: usize>(file: &[u8; SIZE], at: usize) -> [u8; N] {
     match file.split_at(at).1.first_chunk() {
         Some(bytes) => *bytes,

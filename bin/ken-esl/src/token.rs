@@ -1,6 +1,6 @@
-//! Words, marks, emoticons and emoji of a text, with byte spans and a folded form.
+//! Splits a text into words, marks, emoticons and emoji, with byte spans and folded forms.
 
-/// The longest folded form that is kept; longer words differ in their first bytes.
+/// Maximum length of a folded form in bytes; longer words are distinguished by their first bytes.
 const MAX_FORM: usize = 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,19 +10,19 @@ pub(crate) enum Kind {
     Mark,
 }
 
-/// One token. Small, since a text is little but tokens: places are 32 bits, as no input has more bytes.
+/// A token. It is small, because a text has many: offsets are 32 bits, and no input is longer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Token {
     start: u32,
     end: u32,
     pub(crate) kind: Kind,
-    /// Two or more letters, all of them capitals.
+    /// Whether it has two or more letters, all of them capitals.
     pub(crate) is_caps: bool,
-    /// Two or more letters, the first of them alone a capital.
+    /// Whether it has two or more letters, and only the first is a capital.
     pub(crate) is_title: bool,
-    /// Where a letter stood three times or more in a row, as in "soooo": the place of the second one in the form.
+    /// If a letter occurs three or more times in a row, as in "soooo": the index of the second one in the form.
     pub(crate) stretched: Option<u8>,
-    /// How often a mark was repeated; 1 for a word.
+    /// The number of repetitions of a mark; 1 for a word.
     pub(crate) count: u32,
     form: [u8; MAX_FORM],
     len: u8,
@@ -43,7 +43,7 @@ impl Token {
         }
     }
 
-    /// Where it begins: a byte of the text, on a character boundary, as is its end.
+    /// The byte offset where it begins. Start and end are character boundaries.
     pub(crate) fn start(&self) -> usize {
         self.start as usize
     }
@@ -56,12 +56,12 @@ impl Token {
         usize::from(self.len)
     }
 
-    /// Lower case, straight apostrophes, a letter at most twice in a row; a mark at most three times, an emoji once.
+    /// The folded form: lower case, straight apostrophes, a letter at most twice in a row, a mark at most three times, an emoji once.
     pub(crate) fn form(&self) -> &[u8] {
         self.form.get(..self.len()).unwrap_or_default()
     }
 
-    /// The form as whole words of eight bytes, zeros behind its end.
+    /// The form as 64-bit words, padded with zeros.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         let words = self.form.chunks_exact(8).take(self.len().div_ceil(8));
         words.map(|word| word.try_into().map_or(0, u64::from_le_bytes))
@@ -71,7 +71,7 @@ impl Token {
         self.form() == form.as_bytes()
     }
 
-    /// The same word without what was stretched: "so" of "soooo".
+    /// The same word without the stretched letters: "so" for "soooo".
     pub(crate) fn relaxed(&self) -> Token {
         let mut token = *self;
         if let Some(place) = self
@@ -81,7 +81,7 @@ impl Token {
             place.rotate_left(1);
             token.len -= 1;
         }
-        // What was rotated to the end must not stay there: the words of the form go on beyond it.
+        // Clear the bytes that were rotated to the end, because the 64-bit words include bytes after the form.
         if let Some(rest) = token.form.get_mut(usize::from(token.len)..) {
             rest.fill(0);
         }
@@ -130,7 +130,7 @@ impl Token {
     }
 }
 
-/// Splits a text into tokens, a call a token; blanks vanish.
+/// Iterates over the tokens of a text. White space is skipped.
 pub(crate) struct Tokens<'a> {
     text: &'a str,
     at: usize,
@@ -149,7 +149,7 @@ impl<'a> Tokens<'a> {
         self.text.get(self.at..).and_then(|rest| rest.chars().next())
     }
 
-    /// Moves past what is no part of any token.
+    /// Skips characters that belong to no token.
     fn skip_blanks(&mut self) {
         while self.at < self.text.len() {
             let byte = self.byte(0);
@@ -168,10 +168,10 @@ impl<'a> Tokens<'a> {
         self.plain_word().unwrap_or_else(|| self.any_word())
     }
 
-    /// A word of few ASCII letters and digits, none of them three times in a row, with nothing behind that could belong
-    /// to it: nearly all words are.
+    /// Reads a short word of ASCII letters and digits without a stretch, followed by nothing that could belong to it. Nearly all words
+    /// are of this kind.
     fn plain_word(&mut self) -> Option<Token> {
-        const SMALL: u8 = 0x20; // the bit that tells a small letter from its capital; digits have it
+        const SMALL: u8 = 0x20; // the bit that is set in small letters and digits and not in capitals
         let rest = self.text.as_bytes().get(self.at..)?;
         let mut token = Token::new(Kind::Word, self.at);
         let (mut length, mut capitals, mut small) = (0, 0, 0);
@@ -222,7 +222,7 @@ impl<'a> Tokens<'a> {
         token
     }
 
-    /// Takes a letter or an apostrophe beyond ASCII into the word, if one is there.
+    /// Adds a letter or an apostrophe beyond ASCII to the word, if there is one.
     fn wide(&mut self, token: &mut Token) -> bool {
         let Some(letter) = self.char() else { return false };
         let width = letter.len_utf8();
@@ -260,7 +260,7 @@ impl<'a> Tokens<'a> {
         token
     }
 
-    /// `[NAME]` and `[RELIGION]`: what the training texts have in the place of names.
+    /// Reads `[NAME]` and `[RELIGION]`, which replace names in the training texts.
     fn name(&mut self) -> Option<Token> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let placeholder = [&b"[NAME]"[..], b"[RELIGION]"]
@@ -273,7 +273,7 @@ impl<'a> Tokens<'a> {
         Some(token)
     }
 
-    /// `:-)`, `;D`, `=(`, `:'(`, `<3`: folded to eyes and mouth without a nose.
+    /// Reads an emoticon: `:-)`, `;D`, `=(`, `:'(`, `<3`. It is folded to eyes and mouth without a nose.
     fn emoticon(&mut self) -> Option<Token> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let heart = [(&b"<3"[..], "<3"), (b"</3", "</3")];
@@ -312,7 +312,7 @@ impl Iterator for Tokens<'_> {
     }
 }
 
-/// One of them, U+02BC, is a letter to Unicode; but no word begins with it.
+/// Whether this is an apostrophe. U+02BC is a letter in Unicode, but no word begins with it.
 fn is_apostrophe(letter: char) -> bool {
     matches!(letter, '\u{2018}' | '\u{2019}' | '\u{02BC}')
 }
@@ -355,7 +355,7 @@ fn fold_mark(mark: char) -> char {
     }
 }
 
-/// Blanks, control characters, joiners, variation selectors and skin tones.
+/// White space, control characters, joiners, variation selectors and skin tones.
 fn is_invisible(letter: char) -> bool {
     letter.is_whitespace()
         || letter.is_control()
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(forms(" \u{200B}\n"), Vec::<String>::new());
     }
 
-    /// U+02BC once began a word that took nothing, and the text never ended.
+    /// U+02BC once began an empty word, so that the loop never ended.
     #[test]
     fn every_character_is_passed_wherever_it_stands() {
         let around = [

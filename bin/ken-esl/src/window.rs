@@ -1,4 +1,4 @@
-//! A stretch of a text that is judged as one: its tokens, what the rules know of them, and the model's scores.
+//! A window of a text that is judged as a unit: its tokens, their notes, and the model's scores.
 
 use crate::emotion::{EMOTIONS, LABELS, NEUTRAL};
 use crate::feature;
@@ -10,16 +10,16 @@ use crate::scope::{Note, annotate, settle};
 use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
 use crate::token::{Kind, Token, Tokens};
 
-/// Long texts are judged in stretches of at most this many tokens, so that memory does not grow with them.
+/// Maximum number of tokens in a window. Long texts are judged window by window, so that memory does not grow with them.
 pub(crate) const MAX_TOKENS: usize = 128;
 
-/// From this many tokens on, a stretch ends with its sentence.
+/// From this many tokens on, a window ends with its sentence.
 const FULL_SENTENCES: usize = 64;
 
 pub(crate) struct Window {
     pub(crate) tokens: Vec<Token>,
     pub(crate) notes: Vec<Note>,
-    /// What each token adds to the sum.
+    /// The contribution of each token to the sum.
     sums: Vec<Part>,
     hidden: Hidden,
     pub(crate) scores: [f32; SCORES],
@@ -27,7 +27,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The next stretch of a text; None at its end.
+    /// The next window of a text; `None` at its end.
     pub(crate) fn next(table: &Table, words: &mut WordSums, source: &mut Tokens) -> Option<Window> {
         let mut tokens = Vec::with_capacity(24);
         for token in source {
@@ -66,8 +66,8 @@ impl Window {
         window
     }
 
-    /// A strong word of feeling is no evidence for another family, though its letters may look so: "furious" is not
-    /// curious. The model gets this wrong where training texts hardly have the word.
+    /// A strong word of feeling is not evidence for another family, although it may look similar: "furious" is not "curious". The model
+    /// confuses such words if they are rare in the training texts.
     fn trust_strong_words(&mut self, table: &Table) {
         if self.findings.is_ironic || !table.rules.has(Rule::StrongWords) {
             return;
@@ -81,7 +81,7 @@ impl Window {
             let family = |label: usize| EMOTIONS.get(label).map(|emotion| emotion.family);
             let margin = |label: usize| self.scores[label] - table.threshold(label);
             let own = labels(found).filter(|label| family(*label) == family(emotion));
-            let own = own.map(margin).reduce(f32::max); // none: the family was not found at all
+            let own = own.map(margin).reduce(f32::max); // `None`: the family was not found at all
             let louder =
                 labels(found).filter(|label| *label != NEUTRAL && own.is_none_or(|own| margin(*label) > own));
             for label in labels(louder.fold(0, |set, label| set | 1 << label)) {
@@ -97,7 +97,7 @@ impl Window {
         }
     }
 
-    /// The bytes of some tokens.
+    /// The byte span of some tokens.
     pub(crate) fn span(&self, at: usize, width: usize) -> Option<Span> {
         let last = self.tokens.get(at + width.max(1) - 1)?;
         Some(Span {
@@ -106,16 +106,16 @@ impl Window {
         })
     }
 
-    /// How much each token adds to a score, in some unit.
+    /// The contribution of each token to a score, in an arbitrary unit.
     pub(crate) fn shares(&self, table: &Table, score: usize) -> impl Iterator<Item = i32> {
         let slope = table.slope(score, &self.hidden);
         self.sums.iter().map(move |sum| dot(&sum.0, &slope))
     }
 }
 
-/// What each token adds, and the sum of all.
+/// The contribution of each token, and their sum.
 fn add_up(table: &Table, words: &mut WordSums, tokens: &[Token], notes: &[Note]) -> (Vec<Part>, Sum) {
-    /// So many tokens, of fewer than a hundred features each, that 16 bits hold their sum.
+    /// The number of tokens, of fewer than a hundred features each, whose sum fits into 16 bits.
     const FEW: usize = 32;
     let mut total = Sum::ZERO;
     let (mut some, mut features) = (Part::ZERO, 0);
@@ -145,7 +145,7 @@ fn add_up(table: &Table, words: &mut WordSums, tokens: &[Token], notes: &[Note])
     (parts, total)
 }
 
-/// What a token or a word adds to the sum.
+/// The contribution of a token or a word to the sum.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
 struct Part([i16; WIDTH]);
@@ -161,7 +161,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// A word of 24 letters has 72 runs of letters and six features besides.
+    /// Maximum number of rows of a token: a word of 24 letters has 72 sequences of letters and six other features.
     const MOST: usize = 96;
 
     fn new() -> Rows {
@@ -186,11 +186,11 @@ impl Rows {
     }
 }
 
-/// What a word adds wherever it stands, kept from text to text: most words of a text are among a few hundred. What is
-/// kept is what would be computed again, so no answer depends on it.
+/// A cache of the contributions of words that do not depend on context, kept between texts: most words of a text are among a few
+/// hundred. Answers do not depend on what is cached.
 pub(crate) struct WordSums {
-    /// By set: where in `sums` its two words are, plus one, the last used first. All zeros at first, which costs nothing
-    /// before it is used.
+    /// For each set, the indices of its two words in `sums`, plus one, the last used first. It starts as zeros, which occupy no memory
+    /// until they are used.
     sets: Vec<[u16; 2]>,
     sums: Vec<WordSum>,
 }

@@ -30,7 +30,7 @@ struct Prompt {
     images: Vec<Value>,
     #[serde(default)]
     policy: Policy,
-    /// The only model that may answer, as `provider/model`.
+    /// If given, the only model that may answer, as `provider/model`.
     #[serde(default, deserialize_with = "given")]
     model: Option<String>,
 }

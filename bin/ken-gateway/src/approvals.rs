@@ -1,4 +1,4 @@
-//! Approvals: what agents may do only after a person has said yes.
+//! Approvals: actions of agents that a person has to approve.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<R
     let mut list = ListApprovals {
         task_id: filter(&query, "taskId")?,
         wait_ms,
-        // Named by the tag of the list that the client has, without its quotes.
+        // The tag of the list that the client has, without its quotes.
         unless: request
             .header("if-none-match")
             .map(|tag| tag.trim().trim_start_matches("W/").trim_matches('"').to_owned()),
@@ -63,7 +63,7 @@ async fn call<O: Op>(gateway: &Gateway, args: &O::Args, time: Duration) -> Resul
         .map_err(deadline_as_unavailable)
 }
 
-/// The part of a filter that names on whose behalf.
+/// The part of a filter that names connector, actor and conversation.
 fn scope(query: &Query) -> Result<ListApprovals, Error> {
     Ok(ListApprovals {
         connector: filter(query, "connector")?,

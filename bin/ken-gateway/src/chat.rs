@@ -21,7 +21,7 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CALL, change_failed, failed_change};
 use crate::turn::{Waited, check_model, check_named_model, stream_url, wait};
 
-/// The request body. Unknown fields are ignored, because clients send whatever their platform knows.
+/// The request body. Unknown fields are ignored, because clients send whatever fields their platform has.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Message {
@@ -392,7 +392,7 @@ impl Turn {
     ) -> Result<ReplayableResponse, Failure> {
         let context_usage = usage(standing.and_then(|standing| standing.context_usage.clone()));
         let mut body = self.body(Value::Null, "running", context_usage);
-        // For clients that read a text without looking at the status.
+        // For clients that read `text` without checking the status.
         insert(&mut body, "text", json!(""));
         if !parts.is_empty() {
             insert(&mut body, "waiting", json!(parts));

@@ -119,7 +119,7 @@ async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, F
     })
 }
 
-/// What becomes of the key. It stays open while the work is still running or its outcome is unknown, so that a repeat
+/// How the key ends. It stays open while the work is still running or its outcome is unknown, so that a repeat
 /// joins it.
 fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -> Vec<u8>) -> Option<KeyEnd> {
     match done {

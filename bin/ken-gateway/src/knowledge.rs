@@ -22,7 +22,7 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
 use crate::store::{CALL, CHANGE};
 
-/// Where an entry is from.
+/// The origins that an entry can have.
 const SOURCES: [&str; 5] = ["api", "agent", "import", "share", "workspace"];
 
 #[derive(Debug, Deserialize)]

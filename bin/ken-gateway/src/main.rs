@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let program = Program {
         name: "ken-gateway",
         version: env!("CARGO_PKG_VERSION"),
-        about: "Speaks HTTP for ken: sessions, chat, transcripts, live streams, runs, knowledge",
+        about: "HTTP server of ken: sessions, chat, transcripts, live streams, runs, knowledge",
         drain: Duration::from_secs(1),
     };
     run::<NoOptions, _, _>(program, async |start| start::start(program, start))

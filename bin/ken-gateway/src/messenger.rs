@@ -1,5 +1,5 @@
-//! The messaging connector: its administration, and the way in for updates. What is stored is asked of the store; the secret
-//! of the webhook is known to `ken-messenger` alone.
+//! The messaging connector: its administration, and its webhook. Stored state is read from the store; only `ken-messenger` knows the
+//! secret of the webhook.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let asked = Secret {
         secret: secret.clone(),
     };
-    // Before the body is read.
+    // Check the secret before the body is read.
     let admitted = gateway.messenger.call::<ConnectorAdmit>(&asked, CALL).await;
     admitted.map_err(deadline_as_unavailable)?;
     let bytes = request.body().await?;
@@ -44,8 +44,8 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
         Error::invalid("", format!("the body is not UTF-8 at byte {at}"))
     })?;
     let args = ReceiveUpdate { secret, update };
-    // An update may be taken twice, so a connector that dies is asked again. What is not known to be stored is 503: the
-    // platform sends it again.
+    // An update may be passed on twice, so a connector that dies is called again. An update that is not known to be stored
+    // is answered with 503, so that the platform sends it again.
     let taken = gateway
         .messenger
         .change::<ConnectorReceive>(&args, CALL, CHANGE)
@@ -100,7 +100,7 @@ pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response
     Response::json(200, &body)
 }
 
-/// What the store keeps, with the codes that are still valid.
+/// The stored state, with only those codes that are still valid.
 async fn stored(gateway: &Gateway) -> Result<MessengerState, Failure> {
     let mut state = gateway.store.call::<MessengerStatus>(&Nothing {}, CALL).await?;
     let now = Timestamp::now();

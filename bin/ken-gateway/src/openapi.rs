@@ -50,7 +50,7 @@ mod tests {
         for (path, item) in document["paths"].as_object().unwrap() {
             for method in item.as_object().unwrap().keys() {
                 match method.as_str() {
-                    // Works wherever GET does; described where it has a meaning of its own.
+                    // HEAD works wherever GET does, and is described only where it has a separate meaning.
                     "head" => assert!(item.get("get").is_some(), "{path}"),
                     method => drop(described.insert(format!("{} {path}", method.to_uppercase()))),
                 }

@@ -1,4 +1,4 @@
-//! Schedules and their runs. ken-scheduler does all of it, so that every route answers 503 while it is down.
+//! Schedules and their runs. All work is done by ken-scheduler, so every route answers 503 while it is down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,7 +198,7 @@ fn waited(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
     };
     let why = || match run.status.is_terminal() {
         true => format!("the run ended with {}", run.status.name()),
-        false => "the run has not ended yet; GET .../runs/:runId tells how it ends".to_owned(),
+        false => "the run has not ended yet; GET .../runs/:runId shows how it ends".to_owned(),
     };
     let error = code.and_then(|_| run.error.clone().or_else(|| Some(why())));
     let response = ReplayableResponse::json(

@@ -67,7 +67,7 @@ fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     let address = SocketAddr::new(start.config.gateway.listen, start.config.gateway.port);
     TcpListener::bind(address).map_err(|error| {
         Error::unavailable(format!("cannot listen on {address}: {error}"))
-            .hint("another port: [gateway] port in ken.toml")
+            .hint("set another port: [gateway] port in ken.toml")
     })
 }
 

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) enum Waited {
     Settled(Box<SubmissionStatus>),
-    /// The time is over. Holds the current state, if the store could tell.
+    /// The time is over. Contains the current state, if the store has returned it.
     Running(Option<Box<SubmissionStatus>>),
     /// The gateway is shutting down.
     Stopping,
@@ -53,7 +53,7 @@ pub(crate) async fn wait(
         };
         match answer {
             Ok(now) if now.state.is_settled() => return Ok(Waited::Settled(Box::new(now))),
-            // The store cannot write, so nothing will settle soon: the caller is not kept waiting.
+            // The store cannot write, so nothing will settle soon, and waiting is pointless.
             Ok(now) if now.stalled.is_some() => return Ok(Waited::Running(Some(Box::new(now)))),
             Ok(now) => standing = Some(Box::new(now)),
             Err(error) if may_pass(error.code) => sleep(PAUSE.min(left)).await,

@@ -46,7 +46,7 @@ fn unknown(workflow: &str) -> Failure {
     Failure::from(Error::not_found(format!("No workflow {workflow}."))).kind("workflow_not_found")
 }
 
-/// Refuses a workflow that nobody could run.
+/// Refuses a workflow that does not exist or may not be started.
 async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
     let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL).await;
     let known = known.map_err(deadline_as_unavailable)?.workflows;
@@ -112,7 +112,8 @@ fn ended(record: RunRecord, url: &str) -> Result<ReplayableResponse, Failure> {
         let body = json!({"result": result, "runId": record.run_id, "streamUrl": url, "offset": START});
         return ReplayableResponse::json(200, &body);
     }
-    let location = HeaderValue::from_str(url).map_err(|_| Error::internal("a run's URL is no header"))?;
+    let location =
+        HeaderValue::from_str(url).map_err(|_| Error::internal("a run's URL is not a valid header"))?;
     let aborted = record.error.as_ref().is_some_and(|cause| cause.name == "Aborted");
     Err(failure(aborted, record.error)
         .with("runId", json!(record.run_id))

@@ -1,4 +1,4 @@
-//! Words in capitals that a reader may not know.
+//! Acronyms that a reader may not know.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ pub(crate) struct Acronyms {
 }
 
 impl Acronyms {
-    /// `known` are the stems of those that the context uses.
+    /// `known` are the stems of the acronyms that the context uses.
     pub(crate) fn new(known: &[u64]) -> Acronyms {
         Acronyms {
             known: known.iter().copied().collect(),
@@ -29,7 +29,7 @@ impl Acronyms {
         }
         let capitals = tokens.iter().filter(|token| token.has(CAPITALS)).count();
         if capitals == 0 || capitals * 2 > tokens.len() {
-            return; // a line in capitals throughout
+            return; // the whole line is in capitals
         }
         let words = tokens.iter().enumerate().skip(dateline(tokens));
         for (index, token) in words.filter(|(_, token)| is_acronym(token)) {
@@ -42,7 +42,7 @@ impl Acronyms {
         }
     }
 
-    /// Finds those that stay unexplained to the end.
+    /// Adds a finding for each acronym that the text never explains.
     pub(crate) fn report(&self, findings: &mut Findings) {
         let unknown = self
             .uses
@@ -52,7 +52,7 @@ impl Acronyms {
     }
 }
 
-/// The capitals of "NEW YORK, 3 May - …", which name a place.
+/// The number of tokens in a dateline such as "NEW YORK, 3 May - …", whose capitals name a place.
 fn dateline(tokens: &[Token]) -> usize {
     let place = tokens.iter().take_while(|token| token.has(CAPITALS)).count();
     let (mark, first, second) = (at(tokens, place), at(tokens, place + 1), at(tokens, place + 2));
@@ -67,7 +67,7 @@ pub(crate) fn is_acronym(token: &Token) -> bool {
     token.has(CAPITALS) && (2..=6).contains(&length) && !token.is(lex::ORDINARY) && !token.has(QUOTED)
 }
 
-/// "(XLB)", "XLB (…)", "XLB stands for", "XLB, short for", "XLB means".
+/// Whether the acronym is explained here: "(XLB)", "XLB (…)", "XLB stands for", "XLB, short for", "XLB means".
 fn is_explained(tokens: &[Token], index: usize) -> bool {
     let (last, next) = (before(tokens, index), at(tokens, index + 1));
     let after = at(tokens, index + if next.is_mark(',') { 2 } else { 1 });
@@ -78,7 +78,7 @@ fn is_explained(tokens: &[Token], index: usize) -> bool {
 const IS: u64 = hash(b"is");
 const ARE: u64 = hash(b"are");
 
-/// The name of a type or norm: capitals with a number.
+/// Whether this is the name of a type or standard: capitals with a number.
 fn is_designation(tokens: &[Token], index: usize) -> bool {
     let next = at(tokens, index + 1);
     next.kind == Kind::Number

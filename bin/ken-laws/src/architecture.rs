@@ -11,7 +11,7 @@ use crate::rubric::{
 use crate::scan::{Ending, Scan, Sentence};
 use crate::token::{Kind, PLURAL, QUOTED, Token, at, before};
 
-/// What one sentence shows by itself.
+/// Finds the features of a sentence that need no other sentence.
 pub(crate) fn examine(view: &View<'_>, is_english: bool, all: &[Sentence], findings: &mut Findings) {
     if is_english && is_fragment(view, all) {
         findings.add(view.whole(FRAGMENT));
@@ -54,7 +54,7 @@ fn has_two_clauses(tokens: &[Token]) -> bool {
     finite.take(2).count() == 2
 }
 
-/// Whether a verb carries a clause beyond doubt: the base of one only after a subject that takes it.
+/// Whether a word is certainly the verb of a clause. A base form is certain only after a subject that takes it.
 fn has_sure_verb(tokens: &[Token]) -> bool {
     (0..tokens.len())
         .filter(|&index| is_finite(tokens, index))
@@ -70,7 +70,7 @@ const OF: u64 = hash(b"of");
 
 // Reasons
 
-/// "It is slow because it is slow": all that the reason says, the claim has said.
+/// "It is slow because it is slow": the reason says only what the claim has said.
 fn examine_reason(view: &View<'_>, findings: &mut Findings) {
     let tokens = view.tokens;
     let Some(because) = tokens
@@ -92,7 +92,7 @@ fn examine_reason(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Words; a longer reason says something of its own, and comparing stays linear.
+/// Maximum length of a reason in words. A longer one has content of its own, and the limit keeps the comparison linear.
 const LONGEST_REASON: usize = 24;
 const BECAUSE: u64 = hash(b"because");
 
@@ -124,7 +124,7 @@ fn examine_count(view: &View<'_>, all: &[Sentence], findings: &mut Findings) {
     }
 }
 
-/// The number before a word for things that can be counted, not far before the colon.
+/// The announced number: one before a word for things that can be counted, not far before the colon.
 fn announced(tokens: &[Token]) -> Option<usize> {
     let first = tokens.len().saturating_sub(9);
     (first..tokens.len()).find(|&index| {
@@ -137,7 +137,7 @@ fn announced(tokens: &[Token]) -> Option<usize> {
     })
 }
 
-/// Things joined by commas, semicolons, and, or.
+/// The number of things joined by commas, semicolons, "and" and "or".
 fn items_in(tokens: &[Token]) -> u16 {
     let mut items = 1;
     let mut parted = false;
@@ -149,10 +149,10 @@ fn items_in(tokens: &[Token]) -> u16 {
     items
 }
 
-/// Items of the list that follows on lines of their own; 0 when none does.
+/// The number of items in the list on the following lines; 0 if there is none.
 fn items_after(index: usize, all: &[Sentence]) -> u16 {
     let is_item = |sentence: &&Sentence| sentence.item.is_some() || sentence.bullet;
-    // Ten are enough to know: no more are announced by a numeral that is looked at.
+    // Ten are enough, because only announcements of up to nine are considered.
     all.iter().skip(index + 1).take(10).take_while(is_item).count() as u16
 }
 
@@ -161,7 +161,7 @@ const OR: u64 = hash(b"or");
 
 // The text as a whole
 
-/// What only the whole text shows.
+/// Finds the features that need the whole text.
 pub(crate) fn examine_text(
     scan: &Scan,
     claims: &[Claim],
@@ -197,7 +197,7 @@ fn word(feature: usize, index: usize, token: &Token) -> Finding {
     }
 }
 
-/// The first full sentence has nothing before it but headings and greetings that it could follow from.
+/// Finds a connective in the first full sentence, which has only headings and greetings before it.
 fn examine_opening(scan: &Scan, findings: &mut Findings) {
     let headings = scan
         .sentences
@@ -214,7 +214,7 @@ fn examine_opening(scan: &Scan, findings: &mut Findings) {
     }
 }
 
-/// "However hard he tried, …" is tied to its own clause, and not to a sentence before.
+/// Whether "however" belongs to its own clause, as in "However hard he tried, …", and not to an earlier sentence.
 fn concedes(tokens: &[Token]) -> bool {
     let (first, degree, subject) = (at(tokens, 0), at(tokens, 1), at(tokens, 2));
     let degrees = degree.is_content() && subject.is(lex::PRONOUN | lex::DETERMINER);
@@ -228,7 +228,7 @@ const MANY: u64 = hash(b"many");
 const MUCH: u64 = hash(b"much");
 const FEW: u64 = hash(b"few");
 
-/// Numbered items and "Step N": each number follows the one before it; 1 opens a new list.
+/// Numbered items and "Step N": each number must follow the previous one; 1 opens a new list.
 fn examine_steps(scan: &Scan, findings: &mut Findings) {
     let mut lists = Lists::default();
     let mut words = Sequence::default();
@@ -250,12 +250,13 @@ fn examine_steps(scan: &Scan, findings: &mut Findings) {
 
 const STEP: u64 = hash(b"step");
 
-/// The list of the last item, after those that it stands in.
+/// The lists that the last item is in, the innermost last, each with its indentation.
 #[derive(Default)]
 struct Lists(Vec<(usize, Sequence)>);
 
 impl Lists {
-    /// An item that is indented more begins a list of its own with 1; one that is indented less goes on with a list around it.
+    /// Whether an item is out of order. An item that is indented further begins a nested list with 1; one that is indented less
+    /// continues an outer list.
     fn breaks(&mut self, item: u16, indent: usize) -> bool {
         let Lists(lists) = self;
         while lists.len() > 1 && lists.last().is_some_and(|&(inner, _)| inner > indent) {
@@ -272,13 +273,13 @@ impl Lists {
 #[derive(Default)]
 struct Sequence {
     last: u16,
-    /// Whether the last one opened the list.
+    /// Whether the last number opened the list.
     opened: bool,
 }
 
 impl Sequence {
     fn breaks(&mut self, number: u16) -> bool {
-        // A list that opens with its second step, and the first after it.
+        // The list opens with its second step, followed by the first.
         let swapped = self.opened && number > 0 && number.checked_add(1) == Some(self.last);
         let follows = number == self.last.saturating_add(1);
         let opens = self.last == 0 || number <= 1;
@@ -288,7 +289,7 @@ impl Sequence {
     }
 }
 
-/// "First, … Third, … Second, …" at the head of sentences.
+/// "First, … Third, … Second, …" at the beginning of sentences.
 fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
     let mut last = 0;
     for (index, sentence) in scan.sentences.iter().enumerate() {
@@ -308,10 +309,10 @@ fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
     }
 }
 
-/// "Finally" comes after any other.
+/// The value of "finally", which comes after any other ordinal.
 const LAST_ORDINAL: u16 = 99;
 
-/// Each sound sentence has a link to another, or could be off topic.
+/// Each sentence without a defect is either linked to another one or may be off topic.
 fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, findings: &mut Findings) {
     let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
         !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
@@ -323,7 +324,7 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, finding
     });
     let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
     let judged = scan.sentences.iter().filter(closed).count();
-    let mut follows = false; // a sound sentence, that this one can take up
+    let mut follows = false; // whether a sentence without a defect precedes this one
     for (index, (sentence, claim)) in scan.sentences.iter().zip(claims).enumerate() {
         if !is_sound(index, claim, findings) {
             continue;
@@ -340,13 +341,13 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, finding
     }
 }
 
-/// The first token that is so, else that at the head.
+/// The first token for which `is` holds, or else the first token.
 fn first_or_head(tokens: &[Token], is: fn(&Token) -> bool) -> &Token {
     let first = tokens.iter().find(|token| is(token));
     first.unwrap_or(at(tokens, 0))
 }
 
-/// A general statement in plain words: no figure, name or date that could tie it to the subject unsaid.
+/// Whether this is a general statement without a figure, name or date that could connect it implicitly to the topic.
 fn could_be_off_topic(scan: &Scan, sentence: &Sentence, claim: &Claim) -> bool {
     let tokens = scan.tokens_of(sentence);
     sentence.ending == Ending::Period

@@ -1,38 +1,38 @@
-//! What one sentence is: claim, instruction, question; and what it rests on.
+//! The kind of a sentence (claim, instruction, question), and the evidence in it.
 
 use crate::grammar::{is_finite, is_imperative_anywhere, is_past, obliges};
 use crate::lexicon::{self as lex, hash};
 use crate::scan::{Ending, Sentence};
 use crate::token::{ADDRESS, CAPITAL, Kind, QUOTED, Token, YEAR, at, before};
 
-/// What the rules ask about a sentence.
+/// The properties of a sentence that the rules use.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Claim {
-    /// The classes and the marks of all its tokens together.
+    /// The union of the classes and marks of all its tokens.
     classes: u128,
     marks: u32,
     pub(crate) words: usize,
-    /// Words that are no function words.
+    /// The number of words that are not function words.
     pub(crate) content: usize,
     pub(crate) function_words: usize,
     pub(crate) foreign_words: usize,
-    /// Function words, verbs, numerals, units and names of days.
+    /// The number of function words, verbs, numerals, units and names of days.
     pub(crate) grammatical_words: usize,
-    /// Words that [`is_unlisted`].
+    /// The number of words for which [`is_unlisted`] holds.
     pub(crate) unlisted: usize,
     quoted: usize,
     pub(crate) markers: usize,
-    /// Words that hedge.
+    /// The number of hedges.
     pub(crate) hedges: usize,
     /// Whether a verb can carry a main clause.
     pub(crate) finite: bool,
-    /// Numbers and numerals that say how much; "100 %" says nothing of the kind.
+    /// The number of numbers and numerals that state a quantity; "100 %" does not.
     pub(crate) numbers: usize,
-    /// Those of them that are no years and number no reference.
+    /// How many of these are neither years nor numbers of references.
     figures: usize,
     /// A year, month or weekday.
     pub(crate) dated: bool,
-    /// A name within the sentence: a capital that does not open it.
+    /// Contains a name: a capital that is not at the beginning.
     pub(crate) named: bool,
     /// A web address, or a citation in brackets.
     pub(crate) cited: bool,
@@ -82,12 +82,12 @@ impl Claim {
         self.numbers > 0 || self.is_attributed()
     }
 
-    /// The same but for numbers, of which not every one measures something.
+    /// The same without numbers, since not every number measures something.
     pub(crate) fn is_attributed(&self) -> bool {
         self.dated || self.cited || self.quoted > 2
     }
 
-    /// Whether it shows something itself: a figure or a quotation. A citation only says where to look.
+    /// Whether it contains evidence itself: a figure or a quotation. A citation only says where to look.
     pub(crate) fn shows_evidence(&self) -> bool {
         self.figures > 0 || self.quoted > 2
     }
@@ -96,7 +96,7 @@ impl Claim {
         self.quoted > 0
     }
 
-    /// Whether words of approval are so many in it that they say nothing.
+    /// Whether it contains so many words of approval that they have no meaning.
     pub(crate) fn is_marker_row(&self) -> bool {
         self.markers * 3 > self.words
     }
@@ -111,17 +111,17 @@ impl Claim {
         self.marks & marks != 0
     }
 
-    /// Whether it says something as true, rather than asking, telling to do or naming.
+    /// Whether it states something, rather than asks, instructs or names.
     pub(crate) fn is_claim(&self) -> bool {
         self.finite && self.words > 2 && !self.question && !self.instruction
     }
 
-    /// Whether a reader finds something in it to agree with, to follow or to answer.
+    /// Whether it states, instructs or asks something.
     pub(crate) fn is_readable(&self) -> bool {
         (self.finite || self.instruction) && self.words > 1 && self.content > 0 && !self.is_marker_row()
     }
 
-    /// Whether it takes up something said before.
+    /// Whether it refers to something said before.
     pub(crate) fn points_back(&self) -> bool {
         self.any(lex::POINTER | lex::CONNECTIVE | lex::THE)
     }
@@ -135,7 +135,7 @@ pub(crate) fn has_mark(tokens: &[Token], mark: char) -> bool {
     tokens.iter().any(|token| token.is_mark(mark))
 }
 
-/// Whether a number or numeral is a figure; "100 %" says the same as "wholly", and "one" is most often a pronoun.
+/// Whether a number or numeral states a quantity. "100 %" only means "wholly", and "one" is mostly a pronoun.
 pub(crate) fn says_how_much(tokens: &[Token], index: usize) -> bool {
     let (token, next) = (at(tokens, index), at(tokens, index + 1));
     if token.kind == Kind::Number {
@@ -147,23 +147,23 @@ pub(crate) fn says_how_much(tokens: &[Token], index: usize) -> bool {
 
 const PERCENT: u64 = hash(b"%");
 
-/// A content word that no list has, and that is no name by its capital.
+/// Whether the token is a content word that is in no list and has no capital that makes it a name.
 pub(crate) fn is_unlisted(tokens: &[Token], index: usize) -> bool {
     let token = at(tokens, index);
     token.is_content() && token.entry.is_none() && (index == 0 || !token.has(CAPITAL))
 }
 
-/// A word that a reader can check the sentence by.
+/// Whether the token helps a reader to check the sentence.
 pub(crate) fn supports(token: &Token) -> bool {
     token.is_exact() || token.kind == Kind::Word && (token.is(lex::CALENDAR) || token.has(ADDRESS | QUOTED))
 }
 
-/// A word that takes up what was said before.
+/// Whether the token refers to something said before.
 pub(crate) fn points_back(token: &Token) -> bool {
     token.is(lex::POINTER | lex::CONNECTIVE | lex::THE) && !supports(token)
 }
 
-/// "[4]", "(Miller 1998)", "by Miller 1998".
+/// Whether there is a citation: "[4]", "(Miller 1998)", "by Miller 1998".
 fn cites(tokens: &[Token]) -> bool {
     tokens.iter().enumerate().any(|(index, token)| {
         let numbered = token.is_mark('[') && at(tokens, index + 1).kind == Kind::Number;
@@ -177,7 +177,7 @@ fn cites(tokens: &[Token]) -> bool {
     })
 }
 
-/// Whether it tells of the past.
+/// Whether the sentence is about the past.
 pub(crate) fn tells_past(tokens: &[Token]) -> bool {
     let in_past = |index| matches!(at(tokens, index).hash, WAS | WERE | DID | HAD) || is_past(tokens, index);
     (0..tokens.len()).any(in_past)
@@ -188,7 +188,7 @@ const WERE: u64 = hash(b"were");
 const DID: u64 = hash(b"did");
 const HAD: u64 = hash(b"had");
 
-/// Whether something in it is done to something.
+/// Whether the sentence contains a passive.
 pub(crate) fn is_passive(tokens: &[Token]) -> bool {
     let mut pairs = tokens.windows(2);
     pairs.any(|pair| matches!(pair, [be, verb] if be.is(lex::BE) && verb.is(lex::VERB_PAST)))

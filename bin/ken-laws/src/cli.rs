@@ -1,4 +1,4 @@
-//! The flags of ken-laws, and what it does with one input.
+//! The options of ken-laws, and how it processes one input.
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -19,20 +19,20 @@ pub(crate) struct Laws {
     /// The text to judge
     #[arg(short, long)]
     text: Option<String>,
-    /// How much a text must reach
+    /// How strict the verdict is
     #[arg(short, long, value_enum, default_value_t = Strictness::Moderate)]
     strictness: Strictness,
-    /// What is known, as a JSON object: statements and values that the text must not contradict
+    /// Known facts as a JSON object: statements and values that the text must not contradict
     #[arg(short, long, value_name = "JSON")]
     context: Option<String>,
-    /// What the text was made from: a plain text, or a JSON list of texts or of objects with id and text
+    /// File with sources of the text: a plain text, or a JSON list of texts or of objects with id and text
     #[arg(long, value_name = "FILE")]
     sources: Vec<PathBuf>,
     #[arg(skip)]
     known: OnceCell<Result<Known, Error>>,
 }
 
-/// What the flags say about every text.
+/// The settings for all texts.
 struct Known {
     context: Context,
     sources: Vec<Source>,
@@ -47,7 +47,7 @@ enum Strictness {
 
 impl Strictness {
     fn bar(self) -> &'static Bar {
-        &BARS[self as usize] // one row each, in this order
+        &BARS[self as usize] // one row per variant, in this order
     }
 }
 

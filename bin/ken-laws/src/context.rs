@@ -1,4 +1,4 @@
-//! What the caller knows: statements and values that the text must not contradict.
+//! The context: statements and values that the text must not contradict.
 
 use serde_json::Value as Json;
 
@@ -9,7 +9,7 @@ use crate::lexicon::{self as lex, hash, look_up};
 use crate::quantity::{self, Quantity};
 use crate::scan::Scan;
 
-/// The context, read into the normal forms that the rules compare.
+/// The context in the normal forms that the rules compare.
 #[derive(Default)]
 pub(crate) struct Context {
     pub(crate) clauses: Vec<Clause>,
@@ -18,15 +18,15 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Adds what another context knows.
+    /// Adds another context.
     pub(crate) fn merge(&mut self, other: &Context) {
         self.clauses.extend_from_slice(&other.clauses);
         self.quantities.extend_from_slice(&other.quantities);
         self.acronyms.extend_from_slice(&other.acronyms);
     }
 
-    /// Every text of two words or more is a statement; every other value says what its key is: `{"retry limit": 3}` is
-    /// "The retry limit is 3.", `{"disk": {"encrypted": false}}` is "The disk is not encrypted."
+    /// Adds a JSON value. Every text of three words or more is a statement; every other value is the value of its key:
+    /// `{"retry limit": 3}` means "The retry limit is 3.", and `{"disk": {"encrypted": false}}` "The disk is not encrypted."
     pub(crate) fn add(&mut self, json: &Json) {
         let mut text = String::new();
         say(json, &mut Vec::new(), &mut text);
@@ -44,7 +44,7 @@ impl Context {
     }
 }
 
-/// Appends the statements of `json`, one a paragraph. `path` holds the words of the keys above it.
+/// Appends the statements of `json`, each as a paragraph. `path` has the words of the enclosing keys.
 fn say(json: &Json, path: &mut Vec<String>, text: &mut String) {
     match json {
         Json::Object(fields) => {
@@ -72,7 +72,7 @@ fn push(text: &mut String, statement: &str) {
     text.push_str("\n\n");
 }
 
-/// "retryLimit", "retry_limit", "retry-limit": retry, limit.
+/// Splits "retryLimit", "retry_limit" and "retry-limit" into "retry" and "limit".
 fn words_of_key(key: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut after_small = false;

@@ -1,4 +1,4 @@
-//! Clauses in a normal form, and those that contradict each other.
+//! Finds clauses that contradict each other, by their normal forms.
 
 use std::ops::Range;
 
@@ -11,23 +11,23 @@ use crate::rubric::CONTRADICTION;
 use crate::scan::Sentence;
 use crate::token::{Kind, QUOTED, Token, at, before};
 
-/// A clause in normal form: what it says of what, whether it says so or denies it.
+/// A clause in normal form: a subject, what is said about it, and whether the clause affirms or negates it.
 #[derive(Clone)]
 pub(crate) struct Clause {
     key: u64,
     negative: bool,
-    /// The clause without its last attributes, for each preposition that begins one.
+    /// The clause without its last attributes, one entry for each preposition that begins an attribute.
     prefixes: Vec<u64>,
-    /// The clause as "never" denies it: without the time that opens with after or before.
+    /// The clause in the form in which "never" negates it: without a time that begins with "after" or "before".
     at_any_time: Option<u64>,
-    /// Whether its subject is a pronoun, which another may have with the next sentence only.
+    /// Whether its subject is a pronoun, which has the same meaning only in the next sentence.
     stands_in: bool,
-    /// Words of the sentence.
+    /// Its first and last word, as indices into the sentence.
     first: usize,
     last: usize,
 }
 
-/// For each normal form where it was said and where denied.
+/// For each normal form, where it was affirmed and where negated.
 #[derive(Default)]
 pub(crate) struct Statements(Map<Statement>);
 
@@ -38,7 +38,7 @@ struct Statement {
 }
 
 impl Statements {
-    /// Nothing is known but the context.
+    /// Statements that contain only the context.
     pub(crate) fn new(context: &[Clause]) -> Statements {
         let mut statements = Statements::default();
         context
@@ -57,7 +57,8 @@ impl Statements {
         }
     }
 
-    /// Where the opposite was said. What is denied is denied with any attribute; what is said with an attribute is said.
+    /// Where the opposite was said. A negated clause is also negated with any attribute; a clause that is affirmed with an attribute
+    /// is also affirmed without it.
     fn against(&self, clause: &Clause, now: &Finding) -> Option<Place> {
         let is_next =
             |earlier: &Place| matches!(earlier, Place::Text(earlier) if earlier.sentence + 1 == now.sentence);
@@ -87,7 +88,7 @@ impl Statements {
 }
 
 impl Clause {
-    /// The normal forms that it is said or denied in.
+    /// The normal forms under which the clause is entered.
     fn keys(&self) -> impl Iterator<Item = u64> {
         let prefixes = if self.negative {
             &[]
@@ -98,7 +99,7 @@ impl Clause {
     }
 }
 
-/// The clauses of the sentence that can contradict another: what it says to be so in every case, or what it commands.
+/// The clauses of the sentence that can contradict others: unconditional statements and commands.
 fn contradictable(tokens: &[Token], sentence: &Sentence, claim: &Claim) -> Vec<Clause> {
     if claim.question || claim.is_conditional() || claim.any(lex::OR) || sentence.heading {
         return Vec::new();
@@ -106,7 +107,7 @@ fn contradictable(tokens: &[Token], sentence: &Sentence, claim: &Claim) -> Vec<C
     if !claim.instruction || claim.any(lex::OBLIGATION) && !is_imperative(tokens, 0) {
         return in_sentence(tokens).collect();
     }
-    // "Do not open it until it is cold" denies one time.
+    // "Do not open it until it is cold" applies to one time only.
     let holds_always = is_imperative(tokens, 0) && !claim.any(lex::SUBORDINATOR);
     let command = ranges(tokens).next().filter(|_| holds_always);
     command
@@ -115,7 +116,7 @@ fn contradictable(tokens: &[Token], sentence: &Sentence, claim: &Claim) -> Vec<C
         .collect()
 }
 
-/// The clauses that state something of something. Where "or" stands, either may hold: not to be called.
+/// The clauses that state something. A sentence with "or" has none, because either alternative may hold.
 pub(crate) fn in_sentence(tokens: &[Token]) -> impl Iterator<Item = Clause> {
     ranges(tokens).filter_map(|clause| Builder::read(tokens, clause))
 }
@@ -154,12 +155,13 @@ const WAS: u64 = hash(b"was");
 const WERE: u64 = hash(b"were");
 const DID: u64 = hash(b"did");
 
-/// Words; a longer clause has qualifications that a comparison word by word cannot weigh.
+/// Maximum length of a clause in words. A longer one has qualifications that a comparison of words cannot consider.
 const LONGEST_CLAUSE: usize = 24;
 
 #[derive(Default)]
 struct Builder {
-    /// Of a command, whose opposite may be the next step of it: "open the valve" does not deny "close the valve".
+    /// Whether it is a command. The opposite of a command may be its next step: "open the valve" does not contradict "close the
+    /// valve".
     command: bool,
     key: u64,
     items: usize,
@@ -168,13 +170,13 @@ struct Builder {
     prefixes: Vec<u64>,
     /// The key before "after" or "before".
     timeless: Option<u64>,
-    /// Whether it is "never" that denies.
+    /// Whether the negation is "never".
     never: bool,
     stands_in: bool,
 }
 
 impl Builder {
-    /// A clause that says something of its subject.
+    /// Reads a clause that states something about its subject.
     fn read(tokens: &[Token], clause: Range<usize>) -> Option<Clause> {
         let words = tokens.get(clause.clone())?;
         let subject = words.first()?;
@@ -194,7 +196,7 @@ impl Builder {
         builder.build(tokens, clause)
     }
 
-    /// A command: what is to be done, or never.
+    /// Reads a command.
     fn read_command(tokens: &[Token], clause: Range<usize>) -> Option<Clause> {
         let polite = |index: &usize| matches!(at(tokens, *index).hash, THEN | PLEASE | AND);
         let first = clause.clone().find(|index| !polite(index))?;
@@ -217,7 +219,7 @@ impl Builder {
         (self.items >= 2).then(|| self.finish(clause.start, clause.end - 1))
     }
 
-    /// None when the clause denies in a way that this form cannot hold.
+    /// Adds a word. Returns `None` if the clause has a negation that this form cannot represent.
     fn push(&mut self, words: &[Token], index: usize) -> Option<()> {
         let token = at(words, index);
         if token.is(lex::NEGATION) {
@@ -229,7 +231,7 @@ impl Builder {
             return token.is(lex::DENIAL).then_some(());
         }
         if token.hash == ALWAYS {
-            return (!self.negative).then_some(()); // what is not always so may be so
+            return (!self.negative).then_some(()); // "not always" does not exclude it
         }
         self.past |= matches!(token.hash, WAS | WERE | DID);
         if token.is(lex::ARTICLE | lex::FILLER) || token.kind == Kind::Mark {
@@ -255,7 +257,7 @@ impl Builder {
         self.items += 1;
     }
 
-    /// The tense belongs to what is said: "was open" does not deny "is closed".
+    /// Completes the clause. The tense is part of the normal form: "was open" does not contradict "is closed".
     fn finish(self, first: usize, last: usize) -> Clause {
         let tense = u64::from(self.past);
         let timeless = if self.negative {
@@ -275,7 +277,7 @@ impl Builder {
     }
 }
 
-/// Whether the subject stands for some of many: "some are" and "some are not" both hold.
+/// Whether the subject means some of many, as "some are" and "some are not" can both be true.
 fn quantifies(subject: &Token) -> bool {
     subject.kind == Kind::Number || subject.is(lex::NUMERAL) || subject.is(lex::QUANTIFIER)
 }
@@ -290,12 +292,12 @@ fn opens_with_verb(token: &Token) -> bool {
         || token.is(lex::PREPOSITION | lex::SUBORDINATOR)
 }
 
-/// One form for a word and its opposite.
+/// A common form of a word and its opposite.
 fn pole(token: &Token) -> u64 {
     !u64::from(token.value)
 }
 
-/// One form for all forms of be, for a word and its inflections.
+/// A common form of all inflections of a word, and of all forms of "be".
 fn normal(token: &Token) -> u64 {
     if token.is(lex::BE) { BE } else { token.stem }
 }

@@ -1,4 +1,4 @@
-//! Law 5: a second reader would do the same.
+//! Law 5: another reader would act on the text in the same way.
 
 use crate::claim::says_how_much;
 use crate::finding::{Findings, View};
@@ -36,7 +36,7 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
 
 const FOR: u64 = hash(b"for");
 
-/// A number that ends its clause: "bake for 25".
+/// Whether a number ends its clause, as in "bake for 25".
 fn is_bare(tokens: &[Token], number: usize) -> bool {
     let (token, next) = (at(tokens, number), at(tokens, number + 1));
     token.kind == Kind::Number
@@ -46,7 +46,7 @@ fn is_bare(tokens: &[Token], number: usize) -> bool {
             || number + 2 == tokens.len() && next.kind == Kind::Mark)
 }
 
-/// Exact values are a strength of a sentence without a fault of this law.
+/// Exact values are a strength of a sentence that has no defect of this law.
 pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     let sound = !view.claim.is_marker_row() && !findings.is_defective(view.index, Law::Determinism);
     let says = view.claim.finite || view.claim.instruction;
@@ -67,13 +67,14 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// The first number that says how much, and of what.
+/// The first number that is an exact value.
 pub(crate) fn first_value(view: &View<'_>) -> Option<usize> {
     let mut numbers = (0..view.tokens.len()).filter(|index| at(view.tokens, *index).is_exact());
     numbers.find(|number| says_how_much(view.tokens, *number) && is_value(view.tokens, *number))
 }
 
-/// A number with its unit, a price, a count of things; a year, a day, a time of day and a fraction need no unit.
+/// Whether a number is an exact value: one with a unit, a price, or a count of things. A year, day, time of day or fraction
+/// needs no unit.
 fn is_value(tokens: &[Token], number: usize) -> bool {
     let (token, last, next) = (at(tokens, number), before(tokens, number), at(tokens, number + 1));
     let is_day = last.is(lex::CALENDAR) || last.is(lex::MONTH) || next.is(lex::MONTH);
@@ -85,7 +86,7 @@ const ZERO: u64 = hash(b"0");
 
 // Vague quantities
 
-/// A vague word in an instruction; a vague amount of a change.
+/// Whether the word is vague in an instruction, or a vague amount of a change.
 fn is_vague(view: &View<'_>, index: usize) -> bool {
     let (token, last) = (at(view.tokens, index), before(view.tokens, index));
     if token.has(QUOTED) {
@@ -109,10 +110,10 @@ const NOT: u64 = hash(b"not");
 
 // Units
 
-/// Words between a dimension and its number.
+/// Maximum number of words between a dimension and its number.
 const REACH: usize = 8;
 
-/// The number that belongs to the dimension at `index`, when it has no unit.
+/// The number of the dimension at `index`, if it has no unit.
 fn number_without_unit(tokens: &[Token], index: usize) -> Option<usize> {
     let last = (index + 1 + REACH).min(tokens.len());
     let number = (index + 1..last)
@@ -134,7 +135,7 @@ const IN: u64 = hash(b"in");
 const TO: u64 = hash(b"to");
 const OR: u64 = hash(b"or");
 
-/// Whether a unit, or a word for what is counted, follows the number or the range that it opens.
+/// Whether the number, or the range that it begins, is followed by a unit or by a word for what is counted.
 fn has_unit(tokens: &[Token], number: usize) -> bool {
     let next = at(tokens, number + 1);
     if next.is(lex::UNIT) || next.kind == Kind::Symbol || next.is_content() {

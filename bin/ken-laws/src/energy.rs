@@ -1,11 +1,11 @@
-//! Law 4: nothing said twice, no padding.
+//! Law 4: nothing is said twice, and no words are wasted.
 
 use crate::finding::{Findings, View};
 use crate::lexicon::{self as lex, hash};
 use crate::rubric::{DOUBLED_WORD, FILLER, MARKER_RUN};
 use crate::token::{CAPITAL, Kind, QUOTED, Token, at, before};
 
-/// So many words of approval in a row are a row of markers.
+/// Minimum number of consecutive words of approval for the feature `marker_run`.
 const MARKERS: usize = 5;
 
 pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
@@ -51,7 +51,7 @@ fn examine_fillers(view: &View<'_>, findings: &mut Findings) {
 const RATHER: u64 = hash(b"rather");
 const THAN: u64 = hash(b"than");
 
-/// Five or more words of approval with nothing but commas, and, or between them.
+/// Five or more words of approval with nothing but commas, "and" and "or" between them.
 fn examine_markers(view: &View<'_>, findings: &mut Findings) {
     let joins = |token: &Token| token.is(lex::MARKER | lex::CONJUNCTION) || token.is_mark(',');
     let mut start = 0;

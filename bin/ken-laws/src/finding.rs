@@ -1,29 +1,29 @@
-//! What was found in a text, and where.
+//! The findings of a text, and their places.
 
 use crate::claim::Claim;
 use crate::rubric::{CONTEXT_CONFLICT, Effect, FEATURES, Law, Set, violations_of};
 use crate::scan::Sentence;
 use crate::token::{Token, at};
 
-/// One thing found.
+/// A feature that was found at a place.
 #[derive(Clone, Copy)]
 pub(crate) struct Finding {
-    /// Its place in [`FEATURES`].
+    /// Its index in [`FEATURES`].
     pub(crate) feature: usize,
     pub(crate) sentence: usize,
-    /// Bytes of the text.
+    /// Byte offsets in the text.
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
-/// What was found in one text.
+/// All findings of a text.
 pub(crate) struct Findings {
     pub(crate) list: Vec<Finding>,
-    /// For each sentence its features.
+    /// The features of each sentence.
     pub(crate) features: Vec<Set>,
 }
 
-/// What the rules of one sentence see.
+/// A sentence as the rules see it.
 pub(crate) struct View<'a> {
     pub(crate) tokens: &'a [Token],
     pub(crate) sentence: &'a Sentence,
@@ -31,7 +31,7 @@ pub(crate) struct View<'a> {
     pub(crate) index: usize,
 }
 
-/// Where something was said, for rules that hold two places against each other.
+/// Where something was said, for rules that compare two places.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     Text(Finding),
@@ -67,7 +67,7 @@ impl Findings {
         self.features.get(sentence).copied().unwrap_or(0)
     }
 
-    /// A sentence with a defect of a law earns nothing by that law.
+    /// Removes strengths from sentences that have a defect of the same law.
     pub(crate) fn drop_undeserved(&mut self) {
         let features = &mut self.features;
         self.list.retain(|finding| {
@@ -84,7 +84,7 @@ impl Findings {
         });
     }
 
-    /// Adds both sides of a conflict, as one within the text or as one with the context.
+    /// Adds both sides of a conflict within the text, or one side of a conflict with the context.
     pub(crate) fn add_conflict(&mut self, earlier: Place, now: Finding, within_text: usize) {
         match earlier {
             Place::Text(earlier) => {

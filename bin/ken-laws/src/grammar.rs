@@ -1,11 +1,11 @@
-//! What words do where they stand: carry a clause, command, deny.
+//! The functions of words in their sentence: main verb, command, negation.
 
 use std::ops::Range;
 
 use crate::lexicon::{self as lex, hash};
 use crate::token::{CAPITAL, Kind, PAST_SHAPED, PLURAL, QUOTED, Token, at, before};
 
-/// Whether the word can be the verb of a main clause where it stands. In doubt it can.
+/// Whether the word can be the verb of a main clause at its place. In case of doubt it can.
 pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     let token = at(tokens, index);
     if token.is(lex::AUXILIARY) {
@@ -16,7 +16,7 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     }
     let before = before(tokens, index);
     let next = at(tokens, index + 1);
-    // "Children under 12 take 5 mg": what follows is its object.
+    // "Children under 12 take 5 mg": an object follows.
     let takes = token.is(lex::VERB_BASE) && (next.kind == Kind::Number || next.is(lex::DETERMINER));
     let labels = before.kind == Kind::Number
         && (token.is(lex::VERB_PAST) || takes || index > 1 && at(tokens, index - 2).is_content());
@@ -32,7 +32,7 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     false
 }
 
-/// "a large set", "a very compact file": a singular article not far before, and no plural between.
+/// Whether a singular article precedes the word without a plural in between: "a large set", "a very compact file".
 fn is_noun_after_article(tokens: &[Token], index: usize) -> bool {
     let phrase = tokens
         .iter()
@@ -46,7 +46,7 @@ fn is_noun_after_article(tokens: &[Token], index: usize) -> bool {
 const A: u64 = hash(b"a");
 const AN: u64 = hash(b"an");
 
-/// Whether a word that no list knows is spelled and placed as a finite verb: "the cache evicts old pages".
+/// Whether a word that is in no list has the spelling and place of a finite verb: "the cache evicts old pages".
 fn looks_finite(tokens: &[Token], index: usize) -> bool {
     let (token, before, next) = (at(tokens, index), before(tokens, index), at(tokens, index + 1));
     let subject = before.is_content() && !before.has(QUOTED) || before.is(lex::PERSONAL);
@@ -55,7 +55,7 @@ fn looks_finite(tokens: &[Token], index: usize) -> bool {
     }
     let goes_on = matches!(next.kind, Kind::Word | Kind::Number);
     let after_noun = index > 1 && at(tokens, index - 2).is(lex::DETERMINER) || before.is(lex::PERSONAL);
-    // "a heap of wet towels": what follows a preposition without a determiner is its object.
+    // "a heap of wet towels": a preposition without a determiner is followed by its object.
     let mut words = tokens.iter().take(index).rev();
     let opens = words.find(|token| !token.is_content());
     let is_object = opens.is_some_and(|token| token.is(lex::PREPOSITION));
@@ -69,11 +69,11 @@ fn looks_finite(tokens: &[Token], index: usize) -> bool {
     third || past || base
 }
 
-/// Words of these classes are no unknown verbs.
+/// Classes of words that cannot be unknown verbs.
 const KNOWN: u128 =
     lex::FUNCTION | lex::VERB | lex::PRONOUN | lex::PREPOSITION | lex::UNIT | lex::CALENDAR | lex::NUMERAL;
 
-/// A past form that is no participle after a form of be or have.
+/// Whether the word is a past form, and not a participle after a form of "be" or "have".
 pub(crate) fn is_past(tokens: &[Token], index: usize) -> bool {
     let token = at(tokens, index);
     token.is(lex::VERB_PAST)
@@ -82,7 +82,7 @@ pub(crate) fn is_past(tokens: &[Token], index: usize) -> bool {
         && !before(tokens, index).is(lex::AUXILIARY)
 }
 
-/// Whether the sentence holds an imperative, at its head or after a condition.
+/// Whether the sentence contains an imperative, at its beginning or after a condition.
 pub(crate) fn is_imperative_anywhere(tokens: &[Token]) -> bool {
     if is_imperative(tokens, 0) {
         return true;
@@ -96,7 +96,7 @@ pub(crate) fn is_imperative_anywhere(tokens: &[Token]) -> bool {
     opens_aside && mark.is_some_and(|mark| is_imperative(tokens, mark + 1))
 }
 
-/// The parts of a sentence between tokens that end a clause, without those.
+/// The parts of a sentence between the tokens that end a clause, without these tokens.
 pub(crate) fn clauses(tokens: &[Token], ends: impl Fn(usize) -> bool) -> impl Iterator<Item = Range<usize>> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -109,7 +109,7 @@ pub(crate) fn clauses(tokens: &[Token], ends: impl Fn(usize) -> bool) -> impl It
     })
 }
 
-/// "must", "has to", "needs to".
+/// Whether the word is an obligation: "must", "has to", "needs to".
 pub(crate) fn obliges(tokens: &[Token], index: usize) -> bool {
     let token = at(tokens, index);
     token.is(lex::OBLIGATION) || token.is(lex::HAS_TO) && at(tokens, index + 1).hash == TO
@@ -136,7 +136,7 @@ pub(crate) fn is_imperative(tokens: &[Token], index: usize) -> bool {
     {
         return false;
     }
-    // "Stop words are left out": the verb's look-alike is part of a noun.
+    // "Stop words are left out": the word that looks like a verb is part of a noun.
     if next.is_content() && at(tokens, index + 2).is(lex::AUXILIARY) {
         return false;
     }
@@ -150,7 +150,7 @@ pub(crate) fn is_imperative(tokens: &[Token], index: usize) -> bool {
     !(next.is(lex::PREPOSITION) && finite.next().is_some())
 }
 
-/// Whether the word at `index` stands in the scope of a negation: after one in its clause, near enough.
+/// Whether the word at `index` is in the scope of a negation: after one in the same clause, and near enough.
 pub(crate) fn is_negated(tokens: &[Token], index: usize) -> bool {
     let mut negative = false;
     for (distance, token) in tokens
@@ -177,7 +177,8 @@ const YET: u64 = hash(b"yet");
 const SO: u64 = hash(b"so");
 const BECAUSE: u64 = hash(b"because");
 
-/// Where an absolute word makes a general claim in the present tense: always, never with a verb, everyone as subject.
+/// Whether an absolute word makes a general claim in the present tense: "always" or "never" with a verb, or "everyone" as
+/// subject.
 pub(crate) fn is_absolute(tokens: &[Token], index: usize) -> bool {
     let (token, before, next) = (at(tokens, index), before(tokens, index), at(tokens, index + 1));
     if token.has(QUOTED) || is_negated(tokens, index) {

@@ -1,4 +1,4 @@
-//! Words as numbers. The build script numbers the words of `share/laws` with the same functions.
+//! Hashes of words. The build script hashes the words of `share/laws` with the same functions.
 
 /// FNV-1a (Fowler, Noll, Vo), 64 bits. A word is hashed in lower case.
 pub(crate) const fn hash(word: &[u8]) -> u64 {
@@ -10,15 +10,15 @@ pub(crate) const fn hash(word: &[u8]) -> u64 {
     hash
 }
 
-/// The hash of no letters.
+/// The hash of an empty word.
 pub(crate) const NO_LETTERS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The hash of a word that goes on with a byte.
+/// The hash of a word that is extended by a byte.
 pub(crate) const fn extend(hash: u64, byte: u8) -> u64 {
     (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3)
 }
 
-/// Two hashes as one, where order counts.
+/// Combines two hashes; the order matters.
 pub(crate) const fn join(first: u64, second: u64) -> u64 {
     let mixed = (first.rotate_left(23) ^ second).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed ^ mixed >> 32

@@ -1,4 +1,4 @@
-//! The texts to judge: plain text, or those of another tool's answer.
+//! The text to judge: plain text, or the texts in another tool's answer.
 
 use std::borrow::Cow;
 
@@ -8,30 +8,30 @@ use serde_json::Value;
 use crate::context::Context;
 use crate::sources::{self, Source};
 
-/// What is judged, and where in the input it stands.
+/// The text to judge, and its places in the input.
 #[derive(Default)]
 pub(crate) struct Subject<'a> {
     pub(crate) text: Cow<'a, str>,
-    /// The JSON pointer and the first byte of each part, when the input is a document.
+    /// The JSON pointer and the first byte of each part, if the input is a document.
     parts: Vec<(String, usize)>,
-    /// What the document itself brings as context and as sources.
+    /// The context and the sources in the document itself.
     pub(crate) context: Context,
     pub(crate) sources: Vec<Source>,
 }
 
-/// A document's own text: the first of these that it has is judged alone.
+/// Fields with the text of a document: the first that it has is judged alone.
 const WHOLE: [&str; 2] = ["text", "response"];
-/// What a tool's answer says in sentences: all of these are judged.
+/// Fields of a tool's answer with sentences: all of these are judged.
 const PARTS: [&str; 4] = ["explanation", "reason", "summary", "issues"];
-/// Judged where there are no issues, since a tool that has both says its warnings among the issues too.
+/// Judged only if there are no issues, since a tool that has both repeats its warnings among the issues.
 const WARNINGS: &str = "warnings";
-/// What a document brings as context.
+/// Fields with context.
 const CONTEXT: [&str; 2] = ["context", "facts"];
-/// What the text of a document was made from.
+/// The field with the sources of the document's text.
 const SOURCES: &str = "sources";
 
-/// Whether the input is a JSON document rather than text: it stands between braces, or begins as an object does, so that a
-/// document that was cut off is not taken for text.
+/// Whether the input is a JSON document rather than text: it is enclosed in braces, or begins like an object, so that a
+/// truncated document is not taken for text.
 pub(crate) fn is_document(input: &str) -> bool {
     let input = input.trim();
     let inside = input.strip_prefix('{').map(str::trim_start);
@@ -46,7 +46,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Reads a document; an error when nothing in it can be judged.
+    /// Reads a document. Returns an error if it contains nothing to judge.
     pub(crate) fn of_document(input: &str) -> Result<Subject<'static>, Error> {
         let value = ken_types::json::parse(input.trim().as_bytes(), MAX_DEPTH)
             .map_err(|error| error.hint("text between braces is read as JSON; --text takes it as it is"))?;
@@ -80,7 +80,7 @@ impl<'a> Subject<'a> {
         Ok(subject)
     }
 
-    /// A text, or a list of texts or of objects with a `message`.
+    /// Adds a field: a text, or a list of texts or of objects with a `message`.
     fn add_part(&mut self, name: &str, document: &Value) {
         match document.get(name) {
             Some(Value::String(text)) => self.add(format!("/{name}"), text),
@@ -97,7 +97,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Parts are paragraphs of one text.
+    /// Adds a part, as a paragraph of the text.
     fn add(&mut self, pointer: String, text: &str) {
         if !self.text.is_empty() {
             self.text.to_mut().push_str("\n\n");
@@ -113,7 +113,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The part of the document that a byte of the text belongs to, and where that part starts; plain text has no parts.
+    /// The JSON pointer of the part that contains a byte of the text, and where that part starts. Plain text has no parts.
     pub(crate) fn part_at(&self, byte: usize) -> (Option<&str>, usize) {
         let after = self.parts.partition_point(|(_, start)| *start <= byte);
         let part = after.checked_sub(1).and_then(|part| self.parts.get(part));

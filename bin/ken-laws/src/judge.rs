@@ -1,4 +1,4 @@
-//! Reads a text and collects what the rubric finds in it.
+//! Reads a text and collects the findings.
 
 use ken_support::{Kind, Support};
 
@@ -20,14 +20,14 @@ use crate::scan::Scan;
 use crate::token::{Kind as TokenKind, Token, at, before};
 use crate::{architecture, determinism, energy, truth};
 
-/// What was found in a text.
+/// The findings of a text.
 pub(crate) struct Judgement {
     pub(crate) findings: Findings,
-    /// For each sentence whether it is one of the claims that defects and strengths are measured against.
+    /// For each sentence, whether it counts as a claim in the measure of defects and strengths.
     pub(crate) counts: Vec<bool>,
     /// Why the text cannot be judged.
     pub(crate) unread: Option<Unread>,
-    /// Its only evidence is what it cites, and nobody gave that.
+    /// Whether its only evidence is citations, and no sources were given.
     pub(crate) rests_on_citations: bool,
 }
 
@@ -42,10 +42,10 @@ pub(crate) enum Unread {
     NoClaim,
 }
 
-/// A sentence is shown as evidence up to this many bytes.
+/// Maximum number of bytes of a sentence that is shown as evidence.
 const LONGEST_EVIDENCE: usize = 240;
 
-/// Finds all that the rubric knows in the text. Linear in its length.
+/// Finds all features of the rubric in the text. The time is linear in its length.
 pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) -> Judgement {
     let scan = Scan::new(text);
     let claims: Vec<Claim> = scan
@@ -111,8 +111,8 @@ fn rests_on_citations(claims: &[Claim], findings: &Findings) -> bool {
     claims.iter().enumerate().any(cites) && !claims.iter().any(Claim::shows_evidence)
 }
 
-/// Whether three of four content words or more are in no list, are not common and have no ending of English words. What is
-/// cheap to see is looked at first: few texts need the last step.
+/// Whether at least three of four content words are in no list, are not common and have no ending of English words. The cheap
+/// checks come first, so that few texts need the last one.
 fn has_strange_words(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
     let sum = |of: fn(&Claim) -> usize| claims.iter().map(of).sum::<usize>();
     let content = sum(|claim| claim.content);
@@ -158,7 +158,7 @@ pub(crate) fn is_english(text: &str) -> bool {
     reads_english(text, &scan, &claims.collect::<Vec<_>>())
 }
 
-/// The word classes know English: its function words, and in a short text its verbs too, or else half of its words are
+/// Whether the text is English by its function words (in a short text, also by its verbs), or because half of its words are
 /// common.
 fn reads_english(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
     let sum = |of: fn(&Claim) -> usize| {
@@ -188,7 +188,7 @@ fn common_words(text: &str, scan: &Scan) -> usize {
         .count()
 }
 
-/// Words of a text in which function words may be missing.
+/// Maximum length, in words, of a text that may lack function words.
 const SHORT: usize = 30;
 
 fn unread(claims: &[Claim], findings: &Findings, is_english: bool) -> Option<Unread> {
@@ -204,14 +204,14 @@ fn unread(claims: &[Claim], findings: &Findings, is_english: bool) -> Option<Unr
     }
 }
 
-/// A heading, a greeting, a heap of words without a verb or a row of markers is no claim. In another language a missing verb
-/// means nothing.
+/// Whether a sentence counts. Headings, greetings, words without a verb and sequences of markers are not claims. In another
+/// language, a missing verb has no meaning.
 fn counts(claim: &Claim, is_english: bool) -> bool {
     let says = claim.finite || claim.instruction || !is_english;
     says && claim.words > 2 && !claim.is_marker_row()
 }
 
-/// What the sources lack or contradict, as findings of the sentence that it stands in.
+/// Adds findings for what the sources lack or contradict.
 fn add_support(scan: &Scan, support: &Support, findings: &mut Findings) {
     for finding in support.sentences.iter().flat_map(|sentence| &sentence.findings) {
         let sentence = scan
@@ -229,9 +229,9 @@ fn add_support(scan: &Scan, support: &Support, findings: &mut Findings) {
     }
 }
 
-/// All phrases first; then those that the rest of the sentence excuses are dropped.
+/// Finds all phrases, and then drops those that the rest of the sentence excuses.
 fn find_phrases(view: &View<'_>, findings: &mut Findings) {
-    let mut ends = [0; FEATURES.len()]; // for each feature the word after its last phrase
+    let mut ends = [0; FEATURES.len()]; // for each feature, the word after its last phrase
     let mut matches = phrase::find(view.tokens);
     matches.retain(|found| {
         let end = ends.get_mut(found.feature).filter(|end| **end <= found.first);
@@ -246,14 +246,14 @@ fn find_phrases(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Whether a phrase stands for itself: not denied, and no authority that the text has introduced.
+/// Whether a phrase is really stated: it is not negated, and it is not an authority that the text has introduced.
 fn is_said(tokens: &[Token], found: &Match) -> bool {
     let introduced = found.feature == UNSOURCED_AUTHORITY && before(tokens, found.first).is(lex::DETERMINER);
     !introduced && (found.feature == STACKED_HEDGES || !is_negated(tokens, found.first))
 }
 
-/// A strength counts where a whole claim shows it, not in a row of markers; one of governance not beside a defect of
-/// governance, and one a claim.
+/// Keeps the strengths that count: those in a complete claim and not in a sequence of markers. For governance, keeps one per claim,
+/// and none beside a defect of governance.
 fn keep_strengths(view: &View<'_>, matches: &mut Vec<Match>) {
     let claim = view.claim;
     let shows = claim.finite && claim.words > 3 && !claim.is_marker_row() && !claim.question;
@@ -268,14 +268,14 @@ fn keep_strengths(view: &View<'_>, matches: &mut Vec<Match>) {
     );
 }
 
-/// Whether something other than the phrase once more follows it: "because, because" gives no reason.
+/// Whether the phrase is followed by something other than itself: "because, because" gives no reason.
 fn goes_on(tokens: &[Token], found: &Match) -> bool {
     let after = found.last + 1 + usize::from(at(tokens, found.last + 1).kind == TokenKind::Mark);
     let (first, next) = (at(tokens, found.first), at(tokens, after));
     next.kind != TokenKind::Mark && next.hash != first.hash
 }
 
-/// What a sentence has that excuses a phrase.
+/// The properties of a sentence that excuse a phrase.
 struct Excuses {
     sourced: bool,
     supported: bool,

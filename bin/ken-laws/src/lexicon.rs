@@ -1,21 +1,21 @@
-//! What is known about words and phrases: the tables that the build script makes of `share/laws`.
+//! Words and phrases: the tables that the build script generates from `share/laws`.
 
 pub(crate) use crate::hash::{NO_LETTERS, extend, hash, join};
 
 include!(concat!(env!("OUT_DIR"), "/lexicon.rs"));
 
-/// What the lexicon says about a word. Its classes are bits; each has a constant of the name that it has in `classes.txt`.
+/// The entry of a word. Its classes are bits; each has a constant named like the class in `classes.txt`.
 pub(crate) struct Entry {
     hash: u64,
     pub(crate) stem: u64,
     pub(crate) classes: u128,
     /// The value of a numeral or an ordinal, or the number of a pair of opposites.
     pub(crate) value: u16,
-    /// The first of [`STARTS`] that is this word's, and how many are.
+    /// The range in [`STARTS`] of this word: the first index and the count.
     starts: (u16, u16),
 }
 
-/// A free place of the table; no word has the hash 0.
+/// An empty slot of the table; no word has the hash 0.
 const EMPTY: Entry = Entry {
     hash: 0,
     stem: 0,
@@ -26,12 +26,12 @@ const EMPTY: Entry = Entry {
 
 /// A phrase that can start with a word.
 struct Start {
-    /// What the phrase wants second, unless it may end or go on differently there. Few phrases pass this.
+    /// The required second word, unless the phrase may end or vary there. Few phrases pass this check.
     second: Option<Want>,
     phrase: u16,
 }
 
-/// A row of words that shows a feature.
+/// A sequence of words that shows a feature.
 pub(crate) struct Phrase {
     pub(crate) feature: usize,
     pub(crate) elements: &'static [Element],
@@ -52,12 +52,12 @@ pub(crate) enum Want {
 
 pub(crate) const VERB: u128 = VERB_BASE | VERB_S | VERB_PAST | VERB_ING;
 
-/// What makes a word in capitals an ordinary one and no acronym.
+/// Classes that make a word in capitals an ordinary word and not an acronym.
 pub(crate) const ORDINARY: u128 =
     FUNCTION | VERB | PREPOSITION | PRONOUN | ACRONYM | CALENDAR | NUMERAL | CONNECTIVE | UNIT;
 
-/// What is known about the word with this hash. The tags, half of each hash, are looked at first: all of them fit into the
-/// processor's cache, and most words that no list has need nothing else.
+/// The entry of the word with this hash. The tags, half of each hash, are compared first: all of them fit into the
+/// processor's cache, and most words that are in no list need nothing else.
 pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
     let tag = ((hash >> 32) as u32).max(1);
     let mut place = hash as usize % TAGS.len();
@@ -73,7 +73,7 @@ pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
 }
 
 impl Entry {
-    /// The phrases that can start with the word where `fits` says whether the next word is what they want.
+    /// The phrases that start with the word and whose second word `fits`.
     pub(crate) fn phrases(&self, fits: impl Fn(&Want) -> bool) -> impl Iterator<Item = &'static Phrase> {
         let (first, count) = (usize::from(self.starts.0), usize::from(self.starts.1));
         let starts = STARTS.get(first..first + count).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Entry {
     }
 }
 
-/// The stem of a lower-case word as a hash; `room` is scratch space.
+/// The hash of a lower-case word's stem; `room` is scratch space.
 pub(crate) fn stem_of(word: &str, room: &mut String) -> u64 {
     room.clear();
     ken_text::push_stem(word, room);

@@ -1,6 +1,6 @@
-//! Lines, as far as a text is laid out in them.
+//! The layout of lines: list items, headings and indentation.
 
-/// How a line begins.
+/// The beginning of a line.
 pub(crate) struct Line {
     pub(crate) is_blank: bool,
     /// Begins with a capital letter or a digit.
@@ -10,7 +10,7 @@ pub(crate) struct Line {
     pub(crate) number: Option<u16>,
     /// Blanks before the text, at most 16.
     pub(crate) indent: usize,
-    /// Bytes of the list marker or heading mark; 0 without one.
+    /// The number of bytes of the list marker or heading mark; 0 without one.
     pub(crate) marker: usize,
 }
 

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 pub(crate) type Map<T> = HashMap<u64, T, Mixing>;
 
-/// Mixes each key with a number that differs from process to process, so that nobody can write a text whose words all meet in
-/// one place of a map. The standard library's SipHash gives the same and costs a third of the time that a text takes.
+/// Mixes each key with a random number of the process, so that nobody can write a text whose words all collide. The standard
+/// library's SipHash would protect as well, but would take a third of the time for a text.
 #[derive(Clone)]
 pub(crate) struct Mixing(u64);
 

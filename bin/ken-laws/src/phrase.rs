@@ -3,7 +3,7 @@
 use crate::lexicon::{Element, Want};
 use crate::token::{Kind, QUOTED, Token, at};
 
-/// A phrase found: its feature, and its first and last word.
+/// A phrase that was found: its feature, and its first and last word.
 #[derive(Clone, Copy)]
 pub(crate) struct Match {
     pub(crate) feature: usize,
@@ -11,7 +11,7 @@ pub(crate) struct Match {
     pub(crate) last: usize,
 }
 
-/// All phrases in a sentence that are said and not mentioned. A phrase has at most ten words and five optional ones, so the
+/// All phrases in a sentence that are stated rather than quoted. A phrase has at most ten words, five of them optional, so the
 /// cost per word is bounded.
 pub(crate) fn find(tokens: &[Token]) -> Vec<Match> {
     let mut matches = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn find(tokens: &[Token]) -> Vec<Match> {
     matches
 }
 
-/// Where the phrase ends that starts at `index`, if it stands there.
+/// Where the phrase ends if it occurs at `index`.
 fn end_of(tokens: &[Token], mut index: usize, mut rest: &[Element]) -> Option<usize> {
     while let Some((element, behind)) = rest.split_first() {
         let is_here = fits(at(tokens, index), &element.want);

@@ -1,4 +1,4 @@
-//! Quantities: what is measured, in which unit, and how much it is said to be.
+//! Quantities: what is measured, in which unit, and the stated value.
 
 use crate::finding::{Findings, Place, View};
 use crate::lexicon::{self as lex, hash, join};
@@ -10,35 +10,35 @@ const AND: u64 = hash(b"and");
 const TO: u64 = hash(b"to");
 const OR: u64 = hash(b"or");
 
-/// A quantity with its value, as a sentence gives it.
+/// A quantity with its value, as stated in a sentence.
 #[derive(Clone, Copy)]
 pub(crate) struct Quantity {
-    /// Of what, in which unit.
+    /// The hash of what is measured and of the unit.
     key: u64,
     value: u64,
-    /// The place, time or part it holds for; 0 when it holds at large.
+    /// The place, time or part that the value is limited to; 0 if there is none.
     qualifier: u64,
     past: bool,
-    /// "a rate of": of one that is only now introduced.
+    /// Whether the quantity is introduced here, as in "a rate of".
     introduced: bool,
-    /// Words of the sentence.
+    /// Its first and last word, as indices into the sentence.
     first: usize,
     last: usize,
 }
 
-/// The first value given for each quantity.
+/// The first value of each quantity.
 #[derive(Default)]
 pub(crate) struct Quantities(Map<Given>);
 
 struct Given {
     quantity: Quantity,
-    /// Another value stands against it.
+    /// Whether there is another value.
     disputed: bool,
     place: Place,
 }
 
 impl Quantities {
-    /// Nothing is given but by the context.
+    /// Quantities that contain only the context.
     pub(crate) fn new(context: &[Quantity]) -> Quantities {
         let mut quantities = Quantities::default();
         for quantity in context {
@@ -59,7 +59,8 @@ impl Quantities {
         }
     }
 
-    /// Enters the value; the place of another value of the same quantity. Once two values stand, none of them is right.
+    /// Adds a value, and returns the place of a different value for the same quantity. Once there are two values, neither is
+    /// trusted.
     fn enter(&mut self, quantity: &Quantity, place: Place) -> Option<Place> {
         let given = self.0.entry(quantity.key).or_insert(Given {
             quantity: *quantity,
@@ -76,16 +77,16 @@ impl Quantities {
     }
 }
 
-/// Each "the design load is 40 kN per axle" of a sentence: a named quantity, one number, its unit.
+/// The quantities of a sentence: a name, one number and its unit, such as "the design load is 40 kN per axle".
 pub(crate) fn in_sentence(tokens: &[Token]) -> impl Iterator<Item = Quantity> {
     let numbers = (0..tokens.len()).filter(|index| at(tokens, *index).is_exact());
     numbers.filter_map(|number| quantity_at(tokens, number))
 }
 
-/// Words; what stands further from the number is not what it measures.
+/// Maximum distance in words between a number and what it measures.
 const LONGEST_SUBJECT: usize = 12;
 
-/// The unit of a number that may measure something, and the last word of it.
+/// The unit of a number that may measure something, and the last word of the unit.
 fn measures(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
     let (token, last) = (at(tokens, number), before(tokens, number));
     let is_value =
@@ -99,7 +100,7 @@ fn measures(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
     unit_of(tokens, number)
 }
 
-/// "Was founded in 1990": a year that there is one of.
+/// Whether the number is a year that can have only one value, as in "was founded in 1990".
 fn is_founding(tokens: &[Token], number: usize) -> bool {
     let verb = number.checked_sub(2).map_or(&NOTHING, |verb| at(tokens, verb));
     let token = at(tokens, number);
@@ -151,7 +152,7 @@ fn quantity_at(tokens: &[Token], number: usize) -> Option<Quantity> {
     })
 }
 
-/// What a quantity and its value do not reach over.
+/// Whether the token separates a quantity from its value.
 fn parts(token: &Token) -> bool {
     token.ends_clause() && !token.is_mark(':') && !token.is_mark('=')
 }
@@ -160,7 +161,7 @@ const WAS: u64 = hash(b"was");
 const WERE: u64 = hash(b"were");
 const HAD: u64 = hash(b"had");
 
-/// What a number measures.
+/// The subject that a number measures.
 struct Subject {
     key: u64,
     first: usize,
@@ -169,12 +170,13 @@ struct Subject {
 }
 
 impl Subject {
-    /// Opens the clause, or has "the": "the school of music" is known by more than its last word, "his firm" by whose it is.
+    /// Whether the subject opens the clause or has "the": "the school of music" is identified by more than its last word, and "his
+    /// firm" by its owner.
     fn is_the_only(&self, tokens: &[Token], first: usize) -> bool {
         self.first == first || self.first == first + 1 && before(tokens, self.first).is(lex::THE)
     }
 
-    /// "The hut lies in a wood and sleeps 36 people": the verb before `linked` has the subject of the one before "and". Its
+    /// "The hut lies in a wood and sleeps 36 people": the verb before `linked` has the same subject as the verb before "and". The
     /// key is that of "the hut sleeps".
     fn shared(tokens: &[Token], first: usize, linked: usize, has_be: bool) -> Option<Subject> {
         let verb = linked - 1;
@@ -196,7 +198,7 @@ impl Subject {
         })
     }
 
-    /// Reads backwards from the number: link words, then a noun with its attribute; over a verb on to its subject.
+    /// Reads backwards from the number: linking words, then a noun with its attribute, or a verb and its subject.
     fn before(tokens: &[Token], first: usize, number: usize) -> Option<Subject> {
         let linked = skip_back(tokens, first, number, links);
         let mut start = content_before(tokens, first, linked);
@@ -224,7 +226,7 @@ impl Subject {
             start = subject;
         }
         let open = before(tokens, start);
-        // "A breach costs 40 euros" says what every one costs.
+        // "A breach costs 40 euros" applies to every breach.
         let general = verb && at(tokens, linked - 1).is(lex::VERB_S);
         let introduced = start > first && matches!(open.hash, A | AN) && !general;
         let indefinite = start > first
@@ -277,7 +279,7 @@ fn skip_back(tokens: &[Token], first: usize, end: usize, skip: impl Fn(&Token) -
     start
 }
 
-/// Where the one or two words of content begin that end before `end`.
+/// Where the one or two content words that end before `end` begin.
 fn content_before(tokens: &[Token], first: usize, end: usize) -> usize {
     let mut start = end;
     while start > first && end - start < 2 && at(tokens, start - 1).is_content() {
@@ -294,7 +296,7 @@ fn join_range(tokens: &[Token], start: usize, end: usize) -> u64 {
         .fold(0, |key, token| join(key, token.stem))
 }
 
-/// The unit after the number, and the last word of it; none for a range, which gives no one value.
+/// The unit after the number, and its last word; `None` for a range, which is not a single value.
 fn unit_of(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
     let next = at(tokens, number + 1);
     let goes_on = matches!(next.hash, TO | OR)
@@ -317,7 +319,7 @@ fn unit_of(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
     Some((unit, last))
 }
 
-/// The last word of the unit that opens here: "km/h", "°C" and "degrees Celsius" have more than one.
+/// The last word of the unit that begins here; "km/h", "°C" and "degrees Celsius" have more than one.
 pub(crate) fn end_of_unit(tokens: &[Token], first: usize) -> usize {
     let (unit, next) = (at(tokens, first), at(tokens, first + 1));
     if next.is_mark('/') && at(tokens, first + 2).kind == Kind::Word {
@@ -327,7 +329,7 @@ pub(crate) fn end_of_unit(tokens: &[Token], first: usize) -> usize {
     }
 }
 
-/// "per axle", "at the north gauge", "outside": the case that a value is given for, and the last word of it.
+/// The case to which a value applies, and its last word: "per axle", "at the north gauge", "outside".
 fn case_at(tokens: &[Token], index: usize) -> Option<(u64, usize)> {
     let opening = at(tokens, index);
     if opening.is(lex::PLACE) {
@@ -345,7 +347,7 @@ fn case_at(tokens: &[Token], index: usize) -> Option<(u64, usize)> {
     }))
 }
 
-/// "In Berlin, …", "Outside, …": the case that the clause at `first` is opened with; 0 without one.
+/// The case at the beginning of the clause at `first`: "In Berlin, …", "Outside, …"; 0 without one.
 fn opening_case(tokens: &[Token], first: usize) -> u64 {
     match case_at(tokens, 0) {
         Some((key, last)) if before(tokens, first).is_mark(',') && last + 2 == first => key,

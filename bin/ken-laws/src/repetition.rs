@@ -1,4 +1,4 @@
-//! Which sentences share words, and which say again what an earlier one said.
+//! Finds sentences that share words, and sentences that repeat earlier ones.
 
 use std::ops::Range;
 
@@ -8,48 +8,48 @@ use crate::map::{Map, Mixing};
 use crate::rubric::REPETITION;
 use crate::token::{Kind, Token};
 
-/// What each sentence is about: its content words, by stem, and its numbers.
+/// The content words of each sentence, by stem, and its numbers.
 pub(crate) struct Repetition {
-    /// Each stem gets a number when it is first used.
+    /// The number of each stem, assigned when it is first used.
     numbers: Map<usize>,
-    /// By number.
+    /// The stems, by number.
     stems: Vec<Stem>,
-    /// The stems of all sentences, one after the other; those of one sentence each once.
+    /// The stems of all sentences, one sentence after the other; within a sentence each stem occurs once.
     used: Vec<usize>,
     said: Vec<Said>,
 }
 
 #[derive(Default)]
 struct Stem {
-    /// The last sentences that have it. A text of many like sentences takes linear time, since no more are looked up.
+    /// The last sentences that contain it. Only these are compared, so that a text of many similar sentences takes linear time.
     latest: [usize; LATEST],
-    /// Sentences that have it, as far as they are compared.
+    /// The number of compared sentences that contain it.
     count: usize,
-    /// The number of the last sentence that has it, counted from 1.
+    /// The number of the last sentence that contains it, counted from 1.
     last: usize,
 }
 
-/// What one sentence says, as far as two with the same words are compared.
+/// The properties of a sentence that are compared.
 struct Said {
-    /// Its part of `used`.
+    /// Its range in `used`.
     stems: Range<usize>,
-    /// All words in their order, as one hash.
+    /// The hash of all words in order.
     words: u64,
-    /// The numbers, in any order.
+    /// The hash of the numbers, in any order.
     numbers: u64,
     negative: bool,
 }
 
-/// Alike from this share of common words, in percent.
+/// The share of common words, in percent, from which two sentences are alike.
 const ALIKE: usize = 70;
 const FEWEST_STEMS: usize = 3;
-/// Sentences that are kept for one word.
+/// How many sentences are kept for a word.
 const LATEST: usize = 8;
-/// Words of a sentence by which earlier ones are looked up. If 7 of 10 words are shared, some of the first few are.
+/// By how many words of a sentence earlier ones are looked up. If 7 of 10 words are shared, some of the first ones are.
 const LOOKED_UP: usize = 8;
 
 impl Repetition {
-    /// Nothing is said yet; there is room for what that many words may say.
+    /// An empty record, with capacity for a text of this many words.
     pub(crate) fn new(words: usize) -> Repetition {
         Repetition {
             numbers: Map::with_capacity_and_hasher(words / 2, Mixing::default()),
@@ -59,10 +59,10 @@ impl Repetition {
         }
     }
 
-    /// Takes the next sentence, and finds it when an earlier one said the same.
+    /// Adds the next sentence, and a finding if it repeats an earlier one.
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
         let said = self.read(view.tokens);
-        // "Wait here." may have to be said twice; a statement need not.
+        // "Wait here." may have to be repeated, but a statement does not.
         let states = view.claim.words > 2 && !view.claim.instruction && !view.claim.question;
         let fewest = if states { 1 } else { FEWEST_STEMS };
         if said.stems.len() >= fewest && !view.sentence.heading {
@@ -101,7 +101,7 @@ impl Repetition {
         said
     }
 
-    /// Adds a stem to those of the sentence under way, once.
+    /// Adds a stem to the current sentence, once.
     fn take(&mut self, stem: u64, sentence: usize) {
         let number = *self.numbers.entry(stem).or_insert(self.stems.len());
         if number == self.stems.len() {
@@ -115,7 +115,7 @@ impl Repetition {
         }
     }
 
-    /// Whether an earlier sentence is like the one that was just read.
+    /// Whether an earlier sentence is like the current one.
     fn is_repeated(&self, said: &Said) -> bool {
         let numbers = self.used.get(said.stems.clone()).unwrap_or_default().iter();
         let stems = numbers
@@ -148,7 +148,7 @@ impl Repetition {
             || shared >= FEWEST_STEMS && shared * 100 >= (fewer + more - shared) * ALIKE
     }
 
-    /// For each sentence whether it has a word that another one has, among those that count.
+    /// For each sentence, whether it shares a word with another one, among those that count.
     pub(crate) fn shared(&self, counted: impl Fn(usize) -> bool) -> Vec<bool> {
         let mut counts = vec![0u32; self.stems.len()];
         let numbers = |said: &Said| self.used.get(said.stems.clone()).unwrap_or_default();

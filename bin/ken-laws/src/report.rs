@@ -1,4 +1,4 @@
-//! The answer: scores, verdict, what is wrong, what to do, what is good, and where each of it stands.
+//! The answer: scores, verdict, violations, recommendations, strengths, and the evidence for them.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -29,14 +29,14 @@ pub(crate) struct Report<'a> {
     status: Status,
 }
 
-/// At most this many findings of a defect, and of a strength, are listed; their effects still add up to the points of the
+/// Maximum number of findings that are listed for a defect, and for a strength. Their effects still add up to the points of the
 /// feature.
 const LISTED: usize = 100;
 const LISTED_STRENGTHS: usize = 3;
 
 const UNCHECKED: &str = "not checked: the only evidence is what the text cites; give that with --sources or the field sources, or look it up";
 
-/// One piece of evidence, in the order of the contract; `at` only for a document.
+/// One piece of evidence, with the fields in the order of the contract. `at` is present only for a document.
 #[derive(Serialize)]
 struct Evidence<'a> {
     law: u8,
@@ -56,7 +56,7 @@ struct SupportReport<'a> {
     sentences: Vec<SentenceReport<'a>>,
 }
 
-/// `start` and `end` count as in the evidence; the passage is absent when no source has any word of the sentence.
+/// `start` and `end` are those of the evidence. The passage is absent if no source contains any word of the sentence.
 #[derive(Serialize)]
 struct SentenceReport<'a> {
     start: usize,
@@ -84,7 +84,7 @@ impl<'a> Report<'a> {
         let unread = judgement.unread.map(|unread| match unread {
             Unread::Language => "not judged: the text is not in English, or no text at all",
             Unread::Words => "not judged: most words of the text are unknown",
-            Unread::NoClaim => "not judged: no sentence says, asks or commands anything",
+            Unread::NoClaim => "not judged: no sentence states, asks or commands anything",
         });
         let unchecked = judgement.rests_on_citations.then_some(UNCHECKED);
         let notes = unread
@@ -155,8 +155,8 @@ fn section<T: fmt::Display>(to: &mut dyn Write, title: &str, lines: &[T]) -> fmt
     lines.iter().try_for_each(|line| writeln!(to, "  - {line}"))
 }
 
-/// The findings that are listed, in the order of the text, each with its share of the feature's points. What does not
-/// divide evenly goes to the first ones.
+/// The findings to list, in the order of the text, each with its share of the feature's points. If the points cannot be divided
+/// evenly, the first findings get more.
 fn listed(judgement: &Judgement, score: &Score) -> Vec<(Finding, i32)> {
     let mut listed = Vec::new();
     for tally in &score.tallies {
@@ -243,7 +243,7 @@ fn strength(tally: &Tally) -> Cow<'static, str> {
     }
 }
 
-/// What a law below the bar of the strict verdict would gain by, a line for each such law.
+/// For each law below the bar of the strict verdict, a line with the strengths that it lacks.
 fn missing(score: &Score) -> impl Iterator<Item = Cow<'static, str>> {
     const HIGH: i32 = 850;
     let found: Set = score.tallies.iter().fold(0, |set, tally| set | 1 << tally.place);
@@ -259,7 +259,7 @@ fn missing(score: &Score) -> impl Iterator<Item = Cow<'static, str>> {
     })
 }
 
-/// A place of the text for a line of prose: no line feeds, not long.
+/// An excerpt of the text for a line of prose, shortened and without line feeds.
 struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {

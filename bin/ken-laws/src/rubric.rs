@@ -1,5 +1,5 @@
-//! The published rubric: what each law counts, what it weighs, where it stops. The features are `share/laws/features.txt`,
-//! and a test holds ken-laws(7) to them.
+//! The published rubric: the features of each law, their weights and limits. The features are in `share/laws/features.txt`,
+//! and a test compares ken-laws(7) with them.
 //!
 //! Points are tenths of a percent throughout, so that every sum is exact and every machine prints the same bytes.
 
@@ -75,8 +75,7 @@ pub(crate) const LAWS: [LawRow; 5] = [
     ),
 ];
 
-/// How strict the verdict is: PASS and CONDITIONAL by the overall score, and the least that every law needs for PASS, in
-/// tenths.
+/// The bars of a strictness, in tenths: the overall scores for PASS and CONDITIONAL, and the minimum of every law for PASS.
 pub(crate) struct Bar {
     pub(crate) pass: i32,
     pub(crate) conditional: i32,
@@ -94,12 +93,12 @@ const fn bar(pass: i32, conditional: i32, each_law: i32) -> Bar {
 /// Lenient, moderate, strict.
 pub(crate) const BARS: [Bar; 3] = [bar(600, 450, 400), bar(700, 550, 500), bar(850, 700, 650)];
 
-/// What a feature does to its law's score.
+/// The effect of a feature on its law's score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// A defect. With D claims that have it and C claims without any defect of its law it costs
-    /// `weight + (cap - weight) * D / (D + C)`: a single defect never hides in a long text, and a longer text with as
-    /// many defects to the page loses as much.
+    /// A defect. If D claims have it and C claims have no defect of its law, it costs
+    /// `weight + (cap - weight) * D / (D + C)`: a single defect is never hidden by a long text, and a longer text with the same
+    /// density of defects loses as much.
     Violation,
     /// A strength, earned in proportion: `cap * min(1, weight * S / N)` for S of N claims. Claims with a defect of the
     /// law earn none.
@@ -134,9 +133,9 @@ pub(crate) struct Feature {
     pub(crate) weight: i32,
     /// Tenths of a percent.
     pub(crate) cap: i32,
-    /// What is wrong, or what is good, after its law and kind.
+    /// The message, after its law and kind.
     pub(crate) line: &'static str,
-    /// What to do about it, after its law and kind.
+    /// The advice, after its law and kind.
     pub(crate) remedy: &'static str,
 }
 
@@ -167,7 +166,7 @@ mod tests {
     const PHRASES: &str = include_str!("../../../share/laws/phrases.txt");
     const CLASSES: &str = include_str!("../../../share/laws/classes.txt");
 
-    /// The page without line breaks, so that a phrase may stand across two lines.
+    /// The page without line breaks, because a phrase may extend over two lines.
     fn page() -> String {
         PAGE.split_whitespace().collect::<Vec<_>>().join(" ")
     }

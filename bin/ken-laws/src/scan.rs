@@ -1,4 +1,4 @@
-//! Text into tokens and sentences, with the punctuation, the list markers and the line structure that the rubric reads.
+//! Splits a text into tokens and sentences, with the punctuation, list markers and line structure that the rubric needs.
 
 use std::borrow::Cow;
 
@@ -12,16 +12,16 @@ pub(crate) enum Ending {
     Period,
     Question,
     Exclamation,
-    /// By the line or the text: a heading, a label, a greeting.
+    /// Without a mark, at the end of the line or the text: a heading, a label, a greeting.
     None,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct Sentence {
-    /// Tokens.
+    /// The range of its tokens.
     first: usize,
     last: usize,
-    /// Bytes.
+    /// Byte offsets in the text.
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) ending: Ending,
@@ -48,7 +48,7 @@ impl Scan {
             text,
             ..Scanner::default()
         };
-        scanner.scan.tokens.reserve(text.len() / 5); // words have four letters and a blank, or more
+        scanner.scan.tokens.reserve(text.len() / 5); // a word has about five bytes with its blank, or more
         scanner.run();
         scanner.scan
     }
@@ -62,13 +62,13 @@ impl Scan {
     }
 }
 
-/// A walk over a text.
+/// The state while a text is scanned.
 #[derive(Default)]
 struct Scanner<'a> {
     text: &'a str,
     at: usize,
     scan: Scan,
-    /// Where the sentence under way starts.
+    /// Where the current sentence starts.
     first_token: usize,
     line_start: usize,
     item: Option<u16>,
@@ -119,14 +119,14 @@ impl Scanner<'_> {
         self.char_at(at).is_some_and(|char| char.is_ascii_digit())
     }
 
-    /// The tokens of the sentence under way.
+    /// The tokens of the current sentence.
     fn open_tokens(&self) -> &[Token] {
         self.scan.tokens.get(self.first_token..).unwrap_or_default()
     }
 
     // Words
 
-    /// Nearly all words are of ASCII letters, and those in the lexicon need no copy in lower case.
+    /// Reads a word. Nearly all words consist of ASCII letters, and those in the lexicon need no copy in lower case.
     fn word(&mut self) {
         let start = self.at;
         let rest = self.text.as_bytes().get(start..).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Scanner<'_> {
         self.scan.tokens.push(token);
     }
 
-    /// A word that may have an apostrophe, letters beyond ASCII or an address behind it.
+    /// Reads a word that may have an apostrophe or letters beyond ASCII, or may be the beginning of an address.
     fn long_word(&mut self) {
         let start = self.at;
         let mut lower = std::mem::take(&mut self.lower);
@@ -186,7 +186,7 @@ impl Scanner<'_> {
         self.lower = lower;
     }
 
-    /// "isn't" as "is" and "not"; false for a possessive.
+    /// Reads "isn't" as "is" and "not". Returns false for a possessive.
     fn contraction(&mut self, start: usize) -> bool {
         let text = self.text;
         let Some(word) = text.get(start..self.at) else {
@@ -202,7 +202,7 @@ impl Scanner<'_> {
         true
     }
 
-    /// `lower` is what the lexicon knows the word as.
+    /// Adds a word; `lower` is its form in the lexicon.
     fn push_word(&mut self, start: usize, end: usize, lower: &str) {
         let mut token = Token::new(start, end, hash(lower.as_bytes()), Kind::Word);
         match look_up(token.hash) {
@@ -228,7 +228,7 @@ impl Scanner<'_> {
 
     // Numbers
 
-    /// Whether the dash at `start` is the sign of a number: after a blank, right before a digit, and no range ("5 -7").
+    /// Whether the dash at `start` is the sign of a number: after a blank, directly before a digit, and not a range ("5 -7").
     fn is_sign(&self, start: usize) -> bool {
         let after_blank = self
             .text
@@ -242,7 +242,7 @@ impl Scanner<'_> {
                 .is_none_or(|last| last.kind != Kind::Number)
     }
 
-    /// A number whose digits begin here; what is from `start` up to here is its sign.
+    /// Reads a number whose digits begin here; the bytes from `start` to here are its sign.
     fn number(&mut self, start: usize) {
         let digits = self.at;
         while self.digit_at(self.at)
@@ -267,7 +267,7 @@ impl Scanner<'_> {
             Kind::Number,
         );
         if let Some(entry) = look_up(token.hash) {
-            token.learn(entry); // phrases start with numbers too
+            token.learn(entry); // phrases can start with numbers
         }
         token.stem = token.hash;
         token.value = whole.map_or(0, |whole| u16::try_from(whole).unwrap_or(u16::MAX));
@@ -339,7 +339,7 @@ impl Scanner<'_> {
 
     // Sentences
 
-    /// Whether the point at `start` belongs to the word before it.
+    /// Whether the period at `start` belongs to the word before it.
     fn is_abbreviated(&self, start: usize) -> bool {
         let Some((last, before)) = self.open_tokens().split_last() else {
             return false;
@@ -366,7 +366,7 @@ impl Scanner<'_> {
             || last.has(CAPITAL) && after && !last.is(lex::SELF)
     }
 
-    /// Whether the sentence goes on after the point of an abbreviation: "No. 5" and "Ms. Smith" do, "5 ms. It" ends.
+    /// Whether the sentence continues after the period of an abbreviation, as in "No. 5" and "Ms. Smith" but not in "5 ms. It".
     fn goes_on_after(&self, abbreviation: &Token, before: Option<&Token>) -> bool {
         if abbreviation.is(lex::ATTACHED) || abbreviation.has(CAPITAL) && abbreviation.is(lex::TITLE) {
             return true;
@@ -405,8 +405,8 @@ impl Scanner<'_> {
         });
     }
 
-    /// A terminal ends the sentence when blanks follow. A small letter after them goes on with the sentence only where a
-    /// quotation or a short word ends: "approx. five" is one, a hurried "it works. we shipped it" is two.
+    /// Whether a terminal ends the sentence here, which it does if blanks follow. If a small letter comes after them, the sentence
+    /// continues only after a quotation or a short word: "approx. five" is one sentence, but "it works. we shipped it" is two.
     fn ends_here(&self, end: usize, char: char) -> bool {
         let mut rest = self.rest(end).chars();
         match rest.next() {
@@ -419,14 +419,14 @@ impl Scanner<'_> {
         }
     }
 
-    /// Whether the last word looks like an abbreviation that no list has.
+    /// Whether the last word looks like an abbreviation that is in no list.
     fn ends_short(&self) -> bool {
         let short =
             |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && token.classes == 0;
         self.scan.tokens.last().is_some_and(short)
     }
 
-    /// Ends the sentence under way.
+    /// Ends the current sentence.
     fn close(&mut self, ending: Ending) {
         let last = self.scan.tokens.len();
         if let Some(first_byte) = self.open_tokens().first().map(|token| token.start) {
@@ -467,7 +467,7 @@ impl Scanner<'_> {
         self.open_line();
     }
 
-    /// Whether the sentence ends with this line although nothing closes it.
+    /// Whether the sentence ends with this line without a terminal.
     fn breaks(&self, line: &str, next: &Line) -> bool {
         let last = line.trim_end().chars().next_back();
         let greeting = last == Some(',') && line.len() < 30 && self.open_tokens().len() < 6;
@@ -478,14 +478,14 @@ impl Scanner<'_> {
             || greeting
     }
 
-    /// Reads what may open a line: a heading mark, a list marker, a fence.
+    /// Reads what may begin a line: a heading mark, a list marker, a code fence.
     fn open_line(&mut self) {
         let rest = self.rest(self.at);
         let line = Line::new(rest);
         let is_fence = rest.starts_with("```");
         if is_fence || self.in_code {
             if is_fence {
-                // A fence that nothing closes skips its own line alone. What is searched here is searched once.
+                // A fence that is never closed skips only its own line. Each byte is searched only once here.
                 let opens = !self.in_code && rest.contains("\n```");
                 self.close(Ending::None);
                 self.in_code = opens;
@@ -506,7 +506,7 @@ fn is_letter(char: char) -> bool {
     char.is_alphanumeric() || char == '_' || matches!(char, '\u{300}'..='\u{36f}')
 }
 
-/// The marks of a word by its last letters.
+/// The marks of a word by its spelling.
 fn shape_of(word: &str) -> u32 {
     match word.as_bytes() {
         [.., b's' | b'S'] => PLURAL,
@@ -538,7 +538,7 @@ fn marks_of(word: &str) -> u32 {
     shape | all | if first { CAPITAL } else { 0 }
 }
 
-/// One spelling for each value: no commas, no zeros before a whole number or after a fraction.
+/// A unique spelling for each value: without commas, leading zeros of integers and trailing zeros of fractions.
 fn canonical(digits: &str) -> Cow<'_, str> {
     if !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return digits.into();

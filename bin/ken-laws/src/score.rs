@@ -1,4 +1,4 @@
-//! From findings to points: each feature's cost or gain, spread over the findings that caused it.
+//! Converts findings to points: the cost or gain of each feature.
 
 use crate::judge::Judgement;
 use crate::rubric::{Bar, Effect, FEATURES, Feature, LAWS, Law, violations_of};
@@ -21,11 +21,11 @@ impl Status {
     }
 }
 
-/// One feature as it was found.
+/// The count and points of a feature that was found.
 pub(crate) struct Tally {
     pub(crate) place: usize,
     pub(crate) feature: &'static Feature,
-    /// Findings.
+    /// The number of findings.
     pub(crate) count: usize,
     /// Tenths; negative for a violation.
     pub(crate) points: i32,
@@ -36,7 +36,7 @@ pub(crate) struct Score {
     pub(crate) laws: [i32; 5],
     pub(crate) overall: i32,
     pub(crate) status: Status,
-    /// The features found, in the order of the rubric.
+    /// The features that were found, in the order of the rubric.
     pub(crate) tallies: Vec<Tally>,
 }
 
@@ -119,7 +119,7 @@ fn points(judgement: &Judgement, place: usize, feature: &Feature) -> i32 {
     points as i32
 }
 
-/// How many claims are free of a law's defects.
+/// The number of claims without a defect of the law.
 fn clean_of(judgement: &Judgement, law: Law) -> i64 {
     let defects = violations_of(law);
     let claims = judgement.findings.features.iter().zip(&judgement.counts);

@@ -1,4 +1,4 @@
-//! The sources that a text is held against.
+//! The sources that a text is compared with.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::judge::is_english;
 /// One source.
 #[derive(Clone)]
 pub(crate) struct Source {
-    /// Its `id`, or its place among the sources, or the file that it came from.
+    /// Its `id`, its index among the sources, or its file.
     pub(crate) id: String,
     text: String,
 }
 
-/// What is looked at to tell the language of a source, in bytes.
+/// How many bytes of a source are examined to detect its language.
 const SAMPLE: usize = 16 * 1024;
 
 const FOREIGN: &str = "not judged: support by sources needs an English text and English sources";
@@ -99,15 +99,15 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<Source>, Error> {
 
 fn check(sources: Vec<Source>, at: &str) -> Result<Vec<Source>, Error> {
     if sources.iter().all(|source| source.text.trim().is_empty()) {
-        return Err(Error::invalid(at, "the sources hold no text"));
+        return Err(Error::invalid(at, "the sources contain no text"));
     }
     if sources.iter().any(|source| source.text.contains('\0')) {
-        return Err(Error::invalid(at, "a source holds a NUL and is not text"));
+        return Err(Error::invalid(at, "a source contains a NUL and is not text"));
     }
     Ok(sources)
 }
 
-/// How well the sources carry the text; why they cannot be compared as the error.
+/// How well the sources support the text. The error says why they cannot be compared.
 pub(crate) fn support(text: &str, sources: &[Source]) -> Result<Option<Support>, &'static str> {
     if sources.is_empty() {
         return Ok(None);

@@ -1,19 +1,19 @@
-//! The smallest parts of a text, and what is known of each by itself.
+//! Tokens: the smallest parts of a text, with their properties.
 
 use crate::lexicon::{self as lex, Entry};
 
 /// A word, number, symbol or mark of punctuation.
 #[derive(Clone, Copy)]
 pub(crate) struct Token {
-    /// Bytes of the text.
+    /// Byte offsets in the text.
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Of the word in lower case, or of the value of a number; the character itself for a mark.
+    /// The hash of the word in lower case or of the value of a number; for a mark, the character itself.
     pub(crate) hash: u64,
     pub(crate) stem: u64,
-    /// What the lexicon knows: bits of its classes.
+    /// The classes of the word in the lexicon, as bits.
     pub(crate) classes: u128,
-    /// The bits below.
+    /// Marks, the bits of this module.
     pub(crate) marks: u32,
     /// The value of a numeral, ordinal or small whole number; the number of a pair of opposites.
     pub(crate) value: u16,
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Number,
     /// A sign that counts as a word: %, °, a currency.
     Symbol,
-    /// Anything else that is not blank.
+    /// Any other character that is not white space.
     Mark,
 }
 
@@ -37,21 +37,21 @@ pub(crate) const CAPITALS: u32 = 1;
 pub(crate) const CAPITAL: u32 = 1 << 1;
 /// A time of day, or a number that is its own unit.
 pub(crate) const CLOCK: u32 = 1 << 2;
-/// A whole number from 1000 to 2100 without a comma: a year, most likely.
+/// An integer from 1000 to 2100 without a comma, which is probably a year.
 pub(crate) const YEAR: u32 = 1 << 3;
 /// A web address.
 pub(crate) const ADDRESS: u32 = 1 << 4;
-/// The word ends in s: a plural, most likely.
+/// The word ends in s, and is probably a plural.
 pub(crate) const PLURAL: u32 = 1 << 5;
-/// Inside quotation marks or code marks: mentioned, not said.
+/// Inside quotation marks or code marks: mentioned rather than stated.
 pub(crate) const QUOTED: u32 = 1 << 6;
-/// The word ends in ed: a past form, most likely.
+/// The word ends in ed, and is probably a past form.
 pub(crate) const PAST_SHAPED: u32 = 1 << 8;
 /// A mark that ends a clause.
 const ENDS: u32 = 1 << 7;
 
 impl Token {
-    /// One that the lexicon has not been asked about.
+    /// A token without an entry of the lexicon.
     pub(crate) fn new(start: usize, end: usize, hash: u64, kind: Kind) -> Token {
         Token {
             start,
@@ -72,7 +72,7 @@ impl Token {
         }
     }
 
-    /// Takes over what the lexicon knows about the word.
+    /// Copies the classes and the value from the word's entry.
     pub(crate) fn learn(&mut self, entry: &'static Entry) {
         self.stem = entry.stem;
         self.classes = entry.classes;
@@ -94,12 +94,12 @@ impl Token {
         self.kind == Kind::Mark && self.hash == u64::from(mark)
     }
 
-    /// A word of its own meaning: no function word, number or mark.
+    /// Whether it is a content word: not a function word, number or mark.
     pub(crate) fn is_content(&self) -> bool {
         self.kind == Kind::Word && !self.is(lex::FUNCTION)
     }
 
-    /// A number, in digits or as a word.
+    /// Whether it is a number, in digits or as a word.
     pub(crate) fn is_exact(&self) -> bool {
         self.kind == Kind::Number || self.is(lex::NUMERAL)
     }
@@ -109,7 +109,7 @@ impl Token {
     }
 }
 
-/// No word.
+/// A token that matches nothing, for indices out of range.
 pub(crate) static NOTHING: Token = Token {
     start: 0,
     end: 0,
@@ -122,12 +122,12 @@ pub(crate) static NOTHING: Token = Token {
     entry: None,
 };
 
-/// The token at an index, or nothing.
+/// The token at an index, or [`NOTHING`].
 pub(crate) fn at(tokens: &[Token], index: usize) -> &Token {
     tokens.get(index).unwrap_or(&NOTHING)
 }
 
-/// The token before an index, or nothing.
+/// The token before an index, or [`NOTHING`].
 pub(crate) fn before(tokens: &[Token], index: usize) -> &Token {
     index.checked_sub(1).map_or(&NOTHING, |index| at(tokens, index))
 }

@@ -26,7 +26,7 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Three hedges and no number, where no phrase has shown it yet.
+/// Finds three hedges without a number, unless a phrase has already been found.
 fn examine_hedges(view: &View<'_>, findings: &mut Findings) {
     let claim = view.claim;
     if claim.hedges < 3 || claim.numbers > 0 || claim.question || findings.has(view.index, STACKED_HEDGES) {
@@ -39,7 +39,7 @@ fn examine_hedges(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// A claim with evidence, or with a reason, is a strength when nothing of it is at fault.
+/// A claim with evidence or a reason is a strength if it has no defect.
 pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     let claim = view.claim;
     let has_reason = findings.has(view.index, REASONED) && claim.content > 3;

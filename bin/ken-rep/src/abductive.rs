@@ -11,24 +11,24 @@ use crate::deductive;
 use crate::document::{Document, Hypothesis, Kind, statements};
 use crate::numbers::{counted, rounded};
 
-/// The most hypotheses that one explanation joins.
+/// Maximum number of hypotheses in one explanation.
 const LARGEST_SET: usize = 4;
 
-/// The most hypotheses that are searched for when the document gives none.
+/// Maximum number of hypotheses to search for when the document gives none.
 const MOST_FOUND: usize = 64;
 
-/// The most sets that are tried, and the most rules that are examined for them; beyond that the answer says that the search
+/// Maximum number of sets that are tried, and of rules that are examined for them. Beyond it, the answer says that the search
 /// was cut short.
 const MOST_TRIES: usize = 20_000;
 const MOST_WORK: usize = 20_000_000;
 
-/// The most explanations in the answer; the best ones are kept.
+/// Maximum number of explanations in the answer; the best ones are kept.
 const MOST_TOLD: usize = 100;
 
 /// The weight of an unknown explanation, where a complete explanation of cost 1 has weight 1.
 const UNKNOWN: f64 = 0.25;
 
-/// A minimal set of hypotheses: no part of it explains as much.
+/// A minimal set of hypotheses: no proper subset explains as much.
 #[derive(Serialize, Clone)]
 struct Explanation {
     hypotheses: Vec<String>,
@@ -141,7 +141,7 @@ fn look_for_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error
     let facts = document.facts_in(&mut theory)?;
     for rule in 0..document.rules.len() {
         for premise in document.rules.premises(rule) {
-            // A premise with variables of its own cannot be told from the conclusion; it is no candidate.
+            // A premise with a variable that the conclusion lacks cannot be instantiated from it, so it is not a candidate.
             let _ = theory.add_rule([document.rules.conclusion(rule)].into_iter(), premise);
         }
     }
@@ -234,7 +234,7 @@ impl<'a> Search<'a> {
             .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))
     }
 
-    /// In a line, what explains the observations, and which need no hypothesis.
+    /// One line that says what explains the observations, and how many need no hypothesis.
     fn explain(&self, best: Option<&Explanation>, ranked: &[Explanation]) -> String {
         let observations = |count| counted(count, "observation");
         let found = match best {
@@ -251,7 +251,7 @@ impl<'a> Search<'a> {
         parts.join("; ")
     }
 
-    /// All minimal explanations, the best first; and whether some sets were left untried.
+    /// All minimal explanations, the best first, and whether some sets were not tried.
     fn run(&mut self) -> Result<(Vec<Explanation>, bool), Error> {
         let mut tried: Vec<(Vec<usize>, BTreeSet<usize>)> = Vec::new();
         let mut tries = 0;
@@ -272,7 +272,7 @@ impl<'a> Search<'a> {
                 let inside = |(other, _): &&(Vec<usize>, BTreeSet<usize>)| {
                     other.iter().all(|member| set.contains(member))
                 };
-                // A subset may explain more: what it derives is no explanation once it is assumed.
+                // A subset may explain more, because a statement that it derives does not count as explained once it is assumed.
                 let is_needless = tried
                     .iter()
                     .filter(inside)
@@ -290,7 +290,8 @@ impl<'a> Search<'a> {
         Ok((self.rank(tried), is_cut))
     }
 
-    /// The observations that the set explains: they follow and are not assumed. `None` when the set contradicts the facts.
+    /// The observations that the set explains: those that follow from it and are not assumed. `None` if the set contradicts the
+    /// facts.
     fn coverage(&mut self, set: &[usize]) -> Result<Option<BTreeSet<usize>>, Error> {
         let closure = self.close(set)?;
         if closure.contradictions().len() > self.contradicted {
@@ -305,7 +306,8 @@ impl<'a> Search<'a> {
         ))
     }
 
-    /// Sets of one more member that hold no complete explanation. Members go up, so that each set is made once.
+    /// The sets with one more member that contain no complete explanation. Members are in ascending order, so that each set is
+    /// made once.
     fn larger(&self, open: &[Vec<usize>], tried: &[(Vec<usize>, BTreeSet<usize>)]) -> Vec<Vec<usize>> {
         let complete: Vec<&Vec<usize>> = tried
             .iter()
@@ -328,7 +330,8 @@ impl<'a> Search<'a> {
         larger
     }
 
-    /// By coverage, then cost, then order; confidence is an explanation's share of the weight of all, the unknown included.
+    /// Sorts by coverage, then cost, then order. The confidence of an explanation is its share of the total weight, which includes
+    /// that of the unknown explanation.
     fn rank(&self, mut tried: Vec<(Vec<usize>, BTreeSet<usize>)>) -> Vec<Explanation> {
         let share = |covered: &BTreeSet<usize>| covered.len() as f64 / self.observed.len().max(1) as f64;
         let weight = |(members, covered): &(Vec<usize>, BTreeSet<usize>)| {
@@ -398,7 +401,7 @@ impl<'a> Search<'a> {
     }
 
     fn step(&self, closure: &Closure, step: &ken_logic::Step, best: &Explanation) -> Step {
-        // A hypothesis is worded as in its document, and so it must be where it is a premise.
+        // A hypothesis keeps the wording of the document, also where it is a premise.
         let worded = |literal: Literal| {
             let member = self.literals.iter().position(|&known| known == literal);
             let hypothesis = member

@@ -11,7 +11,7 @@ use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
 use crate::structure::{Attribute, Case, Mapping, Relation, map};
 
-/// The least similarity of two cases between which properties are transferred.
+/// Minimum similarity of two cases for properties to be transferred.
 const LEAST_SIMILARITY: f64 = 0.5;
 
 #[derive(Serialize)]
@@ -42,17 +42,17 @@ struct Transfer {
     premise: String,
 }
 
-/// How two cases compare.
+/// The comparison of two cases.
 struct Comparison {
     source: Case,
     target: Case,
     /// Statements of both cases that agree, in the source's words.
     shared: Vec<String>,
     differences: Vec<String>,
-    /// Pairs of things, one of the source and one of the target, that have the same role.
+    /// Pairs of a thing in the source and a thing in the target that have the same role.
     mapping: Mapping,
     matched: Vec<(usize, usize)>,
-    /// The weight of what agrees: one for an attribute, its size for a relation.
+    /// The weight of the matches: 1 for an attribute, its size for a relation.
     agreeing: usize,
     differing: usize,
 }
@@ -63,7 +63,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     let comparison = Comparison::of(source, target);
     let transferred = comparison.transfer();
     let mut facts = document.facts.clone();
-    // An answer that is read again brings the statements along.
+    // If the document is an earlier answer, its facts already contain these statements.
     let given: HashSet<&str> = document.facts.iter().map(AsRef::as_ref).collect();
     let statements = comparison.statements();
     facts.extend(
@@ -132,7 +132,7 @@ impl Comparison {
         }
     }
 
-    /// The properties of the source on which the target is silent; none if the cases are not similar.
+    /// The properties of the source about which the target says nothing; none if the cases are not similar.
     fn transfer(&self) -> Vec<Transfer> {
         if self.similarity() <= LEAST_SIMILARITY {
             return Vec::new();
@@ -151,8 +151,8 @@ impl Comparison {
         transfers
     }
 
-    /// In how many shared relations a thing takes part. Systematicity: what a shared relation ties to the rest is likelier
-    /// to come along than what stands alone.
+    /// In how many shared relations each thing takes part. By the principle of systematicity, a property that shared relations
+    /// connect with others is more likely to transfer than an isolated one.
     fn ties(&self) -> HashMap<&str, usize> {
         let mut ties: HashMap<&str, usize> = HashMap::new();
         for (number, _) in &self.matched {
@@ -287,7 +287,7 @@ impl Comparison {
     }
 }
 
-/// The relations that are not among those numbers.
+/// The relations whose indices are not among `numbers`.
 fn without(relations: &[Relation], numbers: impl Iterator<Item = usize>) -> impl Iterator<Item = &Relation> {
     let numbers: BTreeSet<usize> = numbers.collect();
     let numbered = relations.iter().enumerate();
@@ -296,7 +296,7 @@ fn without(relations: &[Relation], numbers: impl Iterator<Item = usize>) -> impl
         .map(|(_, relation)| relation)
 }
 
-/// Relations of the source that the target denies, or has by name, but not between the things that correspond.
+/// The number of relations of the source that the target denies, or has by name but not between the corresponding things.
 fn unmatched(source: &Case, target: &Case, mapping: &Mapping, matched: &[(usize, usize)]) -> usize {
     let free: BTreeSet<(&str, bool)> = without(&target.relations, matched.iter().map(|pair| pair.1))
         .map(Relation::label)

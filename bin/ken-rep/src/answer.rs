@@ -49,7 +49,7 @@ impl<C: Texts, N: Confidences> Serialize for ByConclusion<'_, C, N> {
     }
 }
 
-/// Nothing beyond the contract.
+/// No fields beyond the contract.
 #[derive(Serialize)]
 pub(crate) struct NoMore {}
 
@@ -94,7 +94,7 @@ pub(crate) struct Step {
     pub(crate) explanation: String,
 }
 
-/// A list of texts that is visited one by one.
+/// A list of texts that is visited one at a time.
 pub(crate) trait Texts {
     fn each(&self, text: &mut dyn FnMut(&str) -> fmt::Result) -> fmt::Result;
 }
@@ -133,7 +133,7 @@ pub(crate) struct Found<'a, C, N, S, M> {
 }
 
 impl<'a, C, N: Confidences, S, M> Found<'a, C, N, S, M> {
-    /// Makes the answer; `facts` are the facts as they were used.
+    /// Builds the answer; `facts` are the facts as they were used.
     pub(crate) fn answer(
         self,
         kind: Kind,

@@ -15,19 +15,19 @@ use crate::moment::Moment;
 use crate::numbers::{counted, rounded, wilson};
 use crate::rules::text;
 
-/// The confidence that a rule alone gives; consistent times can double it.
+/// The confidence of a link that only a rule supports; consistent times can double it.
 const RULE_ALONE: f64 = 0.5;
 
-/// How often a cause must have been followed by its effect if there is no rule.
+/// Without a rule, how often a cause must have been followed by its effect.
 const FEWEST_REPEATS: usize = 3;
 
-/// The most different events that are searched for repetitions without a rule: pairs grow with the square.
+/// Maximum number of different events that are searched for repetitions, since the number of pairs grows with the square.
 const MOST_COMPARED: usize = 200;
 
-/// The most events and the most links between them, since the time grows with the square of both.
+/// Maximum number of events and of links between them, since the time grows with the square of both.
 const MOST_EVENTS: usize = 5_000;
 
-/// The most chains in the answer.
+/// Maximum number of chains in the answer.
 const MOST_CHAINS: usize = 100;
 
 struct Event {
@@ -36,23 +36,23 @@ struct Event {
     attributes: Map<String, Value>,
 }
 
-/// A cause (or several that must come together) and its effect.
+/// A cause, or several causes that must come together, and their effect.
 struct Link {
     causes: Vec<usize>,
     effect: usize,
     rule: Option<u32>,
-    /// From the last of the causes to the effect, the median of all occurrences; with its unit.
+    /// The median time from the last of the causes to the effect, with its unit.
     gap: Option<(f64, &'static str)>,
     followed: usize,
     occurred: usize,
     confidence: f64,
 }
 
-/// An effect that came after its causes.
+/// The occurrences of an effect after its causes.
 struct Seen {
-    /// Each time, how long after the last of the causes; with its unit.
+    /// For each occurrence, the time since the last of the causes, with its unit.
     gaps: Vec<(f64, &'static str)>,
-    /// How far the attributes of both agree, 0..1.
+    /// How much the attributes of cause and effect agree, 0..1.
     alike: f64,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     Ok(reply.send(&found.answer(Kind::Causal, &facts, document)))
 }
 
-/// The events of the document; if it has none, its facts as events of unknown time.
+/// The events of the document or, if it has none, its facts as events of unknown time.
 fn events(document: &Document<'_>) -> Result<Vec<Event>, Error> {
     if document.events.is_empty() {
         let event = |fact: &Cow<'_, str>| Event {
@@ -178,7 +178,7 @@ fn attributes(fields: &Map<String, Value>, at: &str) -> Result<Map<String, Value
     }
 }
 
-/// Facts and events as they were used, each once.
+/// The facts and events as they were used, each once.
 fn distinct<'a>(document: &'a Document<'_>, events: &'a [Event]) -> Vec<Cow<'a, str>> {
     let facts = document.facts.iter().map(|fact| Cow::Borrowed(fact.as_ref()));
     let told = events
@@ -233,7 +233,7 @@ impl<'e> History<'e> {
             .map_or(&[], |happening| &happening.occurrences)
     }
 
-    /// Rules `cause -> effect` of which both sides happened, the effect after the cause where the times are known.
+    /// Links from the rules `cause -> effect` of which both sides happened, the effect after the cause if the times are known.
     fn by_rules(&self, document: &Document<'_>) -> Result<Vec<Link>, Error> {
         let mut theory = Theory::new();
         let mut given = Vec::new();
@@ -268,7 +268,7 @@ impl<'e> History<'e> {
         Ok(links)
     }
 
-    /// The link, if the times allow it.
+    /// The link between these events, if their times allow it.
     fn link(&self, causes: Vec<usize>, effect: usize, rule: Option<u32>) -> Option<Link> {
         let Seen { mut gaps, alike } = self.seen(&causes, effect);
         let is_timed = self.occurrences(effect).iter().any(|event| event.time.is_some());
@@ -319,7 +319,7 @@ impl<'e> History<'e> {
             .all(|&cause| self.occurrences(cause).iter().all(|event| event.time.is_some()))
     }
 
-    /// The last occurrence of the cause strictly before the event, and how long before.
+    /// The last occurrence of the cause strictly before the event, and the time between them.
     fn last_before(&self, cause: usize, event: &Event) -> Option<(f64, &'e Event)> {
         let gaps = self
             .occurrences(cause)
@@ -329,9 +329,9 @@ impl<'e> History<'e> {
             .min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// What always followed what, often enough to mean something, and has no rule and no common cause to explain it. What
-    /// always comes before both is a common cause, be it by a rule or by repetition: whether the one then brings about the
-    /// other cannot be told from times.
+    /// Links between events where one always followed the other, often enough, and neither a rule nor a common cause explains it. An
+    /// event that always precedes both, by a rule or by repetition, is a common cause: the times do not show whether one of the two
+    /// causes the other.
     fn by_repetition(&self, known: &[Link]) -> Vec<Link> {
         let mut causes: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for link in known {
@@ -354,7 +354,7 @@ impl<'e> History<'e> {
             .collect()
     }
 
-    /// Pairs of which the second always followed the first.
+    /// Pairs of events of which the second always followed the first.
     fn repeated(&self) -> Vec<(usize, usize)> {
         let is_frequent = |kind: &usize| self.occurrences(*kind).len() >= FEWEST_REPEATS;
         let kinds: Vec<usize> = (0..self.kinds.len())
@@ -369,7 +369,7 @@ impl<'e> History<'e> {
             .collect()
     }
 
-    /// Whether after each cause an effect comes before the next cause.
+    /// Whether each occurrence of the cause is followed by the effect before the next occurrence of the cause.
     fn always_follows(&self, cause: usize, effect: usize) -> bool {
         let order = |kind: usize| {
             let mut times: Vec<f64> = Vec::new();
@@ -441,7 +441,7 @@ fn zero(moment: Moment) -> Moment {
     }
 }
 
-/// The share of the attributes of both events that are equal; events that share none say nothing against each other.
+/// The share of the common attributes that are equal, or 1 if the events have no common attribute.
 fn agreement(cause: &Event, effect: &Event) -> f64 {
     let shared = cause
         .attributes
@@ -454,7 +454,7 @@ fn agreement(cause: &Event, effect: &Event) -> f64 {
     }
 }
 
-/// Keeps the links that close no cycle, the surest first. Each link that would close one is named.
+/// Keeps the links that close no cycle, starting with the most confident ones, and reports each link that would close one.
 fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Vec<Issue>) {
     links.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
     let (mut kept, mut issues): (Vec<Link>, Vec<Issue>) = (Vec::new(), Vec::new());
@@ -477,7 +477,7 @@ fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Ve
     (kept, issues)
 }
 
-/// Whether links lead from one event to another.
+/// Whether a path of links leads from one event to another.
 fn leads(links: &[Link], from: usize, to: usize) -> bool {
     let mut open = vec![from];
     let mut seen = BTreeSet::from([from]);
@@ -494,7 +494,7 @@ fn leads(links: &[Link], from: usize, to: usize) -> bool {
     false
 }
 
-/// Paths of two links or more, from events that nothing caused; [`MOST_CHAINS`] of them.
+/// At most [`MOST_CHAINS`] paths of two or more links that begin at events without a cause.
 fn chains(links: &[Link]) -> Vec<Vec<usize>> {
     let is_start = |link: &Link| {
         link.causes

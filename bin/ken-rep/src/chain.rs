@@ -1,5 +1,5 @@
-//! The steps of a deduction as text. A long proof is most of an answer, so its JSON is written one step at a time rather than
-//! one field at a time.
+//! The steps of a deduction as text. A long proof is the largest part of an answer, so its JSON is written step by step and not
+//! field by field.
 
 use std::fmt;
 use std::ops::Range;
@@ -82,7 +82,7 @@ impl<'c, 'a> Chain<'c, 'a> {
         let premises = self.closure.premises(step);
         let (because, rest) = match (step.inference, premises.split_first()) {
             (Inference::ModusTollens, Some((&refuting, rest))) => {
-                // The document may have no wording for the refuted statement, but it has one for this.
+                // The document may have no wording for the refuted statement, but it has one for this statement.
                 say(Piece::Text(": else "));
                 say(Piece::Words(refuting));
                 say(Piece::Text(" could not hold"));
@@ -185,8 +185,8 @@ impl Texts for Conclusions<'_, '_> {
     }
 }
 
-/// `decay` to the power of the depth, by repeated multiplication, which gives the same bits on every machine. The text of each
-/// number is made once, because a long chain has hundreds of thousands of steps and few different confidences.
+/// `decay` to the power of each depth, by repeated multiplication, which gives the same bits on every machine. Each number is
+/// formatted once, because a long chain has hundreds of thousands of steps but few different confidences.
 pub(crate) struct Confidence {
     by_depth: Vec<(f64, String)>,
 }
@@ -205,7 +205,7 @@ impl Confidence {
         Ok(Confidence { by_depth })
     }
 
-    /// Without decay there is only one.
+    /// The confidence of a step. Without decay there is only one value.
     fn at(&self, step: &Step) -> Option<&(f64, String)> {
         self.by_depth.get(step.depth as usize).or(self.by_depth.last())
     }

@@ -2,17 +2,17 @@
 
 use ken_text::{Word, is_stop_word};
 
-/// Forms of verbs that stand only in a clause of their own: after "and" they do not go on with what was denied.
+/// Verb forms that occur only in a clause of their own: after "and" they do not continue what was negated.
 const FINITE: [&str; 16] = [
     "is", "are", "was", "were", "has", "have", "had", "does", "do", "did", "can", "could", "will", "would",
     "should", "must",
 ];
 
-/// The most words between a "not" and the "and" that ends what it denies: "is not a very tall man and ...".
+/// Maximum number of words between a "not" and the "and" that ends its scope: "is not a very tall man and ...".
 const MOST_BETWEEN: usize = 4;
 
-/// For each word whether it is denied, as [`ken_text::negated`] says of a clause; here a clause ends before an "and" that
-/// another predicate follows too: "Ann is not tall and eats fish" does not deny that she eats.
+/// For each word, whether it is negated, as [`ken_text::negated`] decides for a clause. Here a clause also ends before an "and"
+/// that is followed by another predicate: "Ann is not tall and eats fish" does not negate that she eats.
 pub(crate) fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
     let mut flags = Vec::with_capacity(words.len());
     let mut start = 0;
@@ -24,7 +24,7 @@ pub(crate) fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
     flags
 }
 
-/// Whether the word in this place is an "and" with a predicate of its own after it.
+/// Whether the word at this place is an "and" that is followed by another predicate.
 fn begins_predicate(words: &[Word<'_>], place: usize) -> bool {
     let word = |place: usize| words.get(place).map(|word| word.text);
     if !word(place).is_some_and(|and| and.eq_ignore_ascii_case("and")) {
@@ -33,18 +33,18 @@ fn begins_predicate(words: &[Word<'_>], place: usize) -> bool {
     let is_finite = |place: usize| {
         word(place).is_some_and(|verb| FINITE.iter().any(|finite| finite.eq_ignore_ascii_case(verb)))
     };
-    // The second for a subject: "and Bob is fat".
+    // The second case is for a subject before the verb: "and Bob is fat".
     let is_verb = || word(place + 1).is_some_and(ends_like_a_verb);
     is_finite(place + 1) || is_finite(place + 2) || (is_verb() && is_one_word_denied(words, place))
 }
 
-/// "eats", but "cats" too.
+/// Whether the word ends like a verb, such as "eats"; plurals such as "cats" do too.
 fn ends_like_a_verb(word: &str) -> bool {
     word.len() > 2 && word.ends_with('s') && !word.ends_with("ss") && !is_stop_word(word)
 }
 
-/// Whether "not" and one word of content stand before this place, and that word is no plural. Then what follows an "and" and
-/// ends in -s is a verb rather than one more thing that is denied.
+/// Whether this place is preceded by "not" and a single content word that is not a plural. Then a word in -s after the "and" is a
+/// verb rather than another thing that is negated.
 fn is_one_word_denied(words: &[Word<'_>], place: usize) -> bool {
     let before = words.get(..place).unwrap_or_default().iter().rev();
     let mut before = before.map(|word| ken_text::fold(word.text)).take(MOST_BETWEEN);

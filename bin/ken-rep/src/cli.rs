@@ -78,7 +78,7 @@ impl Rep {
             .filter(|fact| *fact != STDIN)
     }
 
-    /// Whether `-` for standard input was taken as one of the values of `--facts`: `--facts a -`.
+    /// Whether the `-` for standard input was parsed as a value of `--facts`, as in `--facts a -`.
     fn asks_for_input(&self) -> bool {
         self.facts.iter().any(|fact| fact == STDIN)
     }

@@ -80,7 +80,7 @@ fn issue(
     }
 }
 
-/// A contradiction without proofs, for answers whose chain does not contain them.
+/// A contradiction without proofs, for answers whose chain does not contain the proofs.
 pub(crate) fn unproved(
     theory: &Theory<'_>,
     closure: &Closure,
@@ -138,7 +138,7 @@ fn proof(theory: &Theory<'_>, closure: &Closure, literal: Literal, left: &mut us
 }
 
 fn shortened(closure: &Closure, literal: Literal, statement: String, left: &mut usize) -> Proof {
-    // The search for a proof that is too long took all that was left, so allow only a few of them.
+    // A proof that is too long uses up the whole budget of the search, so allow only a few of them.
     *left /= 2;
     Proof {
         statement,

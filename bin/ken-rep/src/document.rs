@@ -113,7 +113,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Adds wordings to a theory as statements; an error points at the wrong one.
+/// Adds wordings to a theory as statements. An error points to the wrong one.
 pub(crate) fn statements<'t>(
     theory: &mut Theory<'t>,
     wordings: &'t [impl AsRef<str>],

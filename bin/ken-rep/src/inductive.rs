@@ -12,18 +12,18 @@ use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
 use crate::trend::{self, Trend};
 
-/// The most terms that are examined for pairs, the best supported first, since pairs grow with the square.
+/// Maximum number of terms that are examined in pairs, the best supported first, since the number of pairs grows with the square.
 const MOST_PAIRED_TERMS: usize = 24;
 
-/// Bytes of observations that all generalisations together cite, and all trends: many long observations of the same words would else fill
-/// the memory.
+/// Maximum number of bytes of observations that all generalisations cite, and that all trends cite: many long observations with
+/// the same words would otherwise fill the memory.
 const MOST_CITED: usize = 32 * 1024 * 1024;
 
-/// A term, or a term together with another, and how far it holds.
+/// A term, or a term together with another, and how many observations contain it.
 #[derive(Serialize)]
 struct Generalisation<'t> {
     term: String,
-    /// What goes with the term, when the generalisation is of two.
+    /// The second term, if the generalisation is about two.
     #[serde(skip_serializing_if = "Option::is_none")]
     with: Option<String>,
     support: usize,
@@ -70,7 +70,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     Ok(reply.send(&found.answer(Kind::Inductive, &observations, document)))
 }
 
-/// Leaves out what would be cited beyond [`MOST_CITED`], the least supported, and says so.
+/// Removes the least supported generalisations that would exceed [`MOST_CITED`], and returns a warning if there were any.
 fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<Issue> {
     let sizes = generalisations.iter().map(|found| {
         let exceptions = found.exceptions.iter().map(|text| 2 * text.len());
@@ -82,7 +82,7 @@ fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<
     issue
 }
 
-/// The same for trends; those of the first numbers are kept.
+/// The same for trends; the first ones are kept.
 fn cut_trends(trends: &mut Vec<Trend>, texts: &[&str]) -> Option<Issue> {
     let fits = fitting(trends.iter().map(|trend| cited(trend.places(), texts)));
     let issue = search_cut(fits, trends.len(), "trends");
@@ -109,7 +109,7 @@ fn search_cut(told: usize, found: usize, what: &str) -> Option<Issue> {
         kind: "search_cut",
         severity: "warning",
         at: "/observations".to_owned(),
-        message: format!("{told} of {found} {what} are told"),
+        message: format!("only {told} of {found} {what} are reported"),
         proofs: Vec::new(),
     })
 }
@@ -184,7 +184,7 @@ impl<'t> Generalisation<'t> {
 struct Term {
     word: String,
     is_denied: bool,
-    /// Where it stands among all words of the observations that are counted.
+    /// Its position among all counted words of the observations.
     order: usize,
     places: BTreeSet<usize>,
 }
@@ -200,7 +200,7 @@ impl Term {
 
 /// The content words of the observations.
 struct Terms {
-    /// By singular, and whether it is denied.
+    /// The terms by singular form and whether they are negated.
     said: BTreeMap<(String, bool), Term>,
 }
 
@@ -230,7 +230,8 @@ impl Terms {
         Terms { said }
     }
 
-    /// Terms that most observations share, and at least two: the best supported first, then as they appear.
+    /// The terms that at least half of the observations, and at least two, share: the best supported first, then in order of
+    /// appearance.
     fn shared(self, total: usize) -> Vec<Term> {
         let is_shared = |term: &Term| term.places.len() >= 2 && term.places.len() * 2 >= total;
         let mut shared: Vec<Term> = self.said.into_values().filter(is_shared).collect();
@@ -239,7 +240,7 @@ impl Terms {
     }
 }
 
-/// Whether a word is about something: no stop word, no negator, no number, no single letter.
+/// Whether a word is a content word: not a stop word, negator, number or single letter.
 fn is_content(word: &str) -> bool {
     let folded = ken_text::fold(word);
     let has_letters = folded.chars().filter(|char| char.is_alphabetic()).count() >= 2;
@@ -251,7 +252,7 @@ fn is_content(word: &str) -> bool {
         && ken_text::expand(&folded).is_none()
 }
 
-/// A simple singular, so that "swans" and "swan", "flies" and "fly" count as one.
+/// A simple singular form, so that "swans" and "swan", "flies" and "fly" count as the same word.
 fn singular(word: &str) -> String {
     match word {
         _ if word.len() < 4 || word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => {
@@ -284,8 +285,8 @@ fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
     found
 }
 
-/// Where the one is said, is the other mostly too? Only in the order of reading, the way a subject comes before what is said
-/// of it.
+/// The generalisation that observations with `term` mostly contain `with` too, if that is so. Considered only in the order of
+/// reading, since a subject comes before its predicate.
 fn together<'t>(texts: &[&'t str], term: &Term, with: &Term) -> Option<Generalisation<'t>> {
     let both: Vec<usize> = term.places.intersection(&with.places).copied().collect();
     let first = both.first().and_then(|&place| texts.get(place))?;

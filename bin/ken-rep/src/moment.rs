@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-/// A time on one of three scales; only times of one scale can be compared.
+/// A time on one of three scales; only times on the same scale can be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Moment {
-    /// A plain number, whose unit only the document knows.
+    /// A plain number, whose unit is not known.
     Number(f64),
     /// Seconds since midnight.
     Clock(f64),
@@ -14,7 +14,7 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// A number, "10:05", "10:05:30", "2026-11-20", or an RFC 3339 time; a time without a zone is UTC.
+    /// Parses a number, "10:05", "10:05:30", "2026-11-20", or an RFC 3339 time. A time without a zone is UTC.
     pub(crate) fn of(value: &Value) -> Option<Moment> {
         match value {
             Value::Number(number) => number.as_f64().map(Moment::Number),
@@ -40,7 +40,7 @@ impl Moment {
         Some(Moment::Date(start + clock(time)? - offset))
     }
 
-    /// How long after `earlier` this is; `None` on another scale.
+    /// How long after `earlier` this is; `None` if the scales differ.
     pub(crate) fn after(self, earlier: Moment) -> Option<f64> {
         match (self, earlier) {
             (Moment::Number(late), Moment::Number(early))
@@ -59,7 +59,7 @@ impl Moment {
     }
 }
 
-/// `HH:MM` or `HH:MM:SS`, seconds with a fraction or not.
+/// Parses `HH:MM` or `HH:MM:SS`; the seconds may have a fraction.
 fn clock(text: &str) -> Option<f64> {
     let parts: Vec<&str> = text.split(':').collect();
     let (hours, minutes, seconds) = match *parts.as_slice() {
@@ -75,7 +75,7 @@ fn clock(text: &str) -> Option<f64> {
     Some(within(hours, 24.0)? * 3600.0 + within(minutes, 59.0)? * 60.0 + within(seconds, 60.999)?)
 }
 
-/// The time without its zone, and the zone's seconds east of UTC.
+/// The time without its zone, and the offset of the zone in seconds east of UTC.
 fn zone(time: &str) -> Option<(&str, f64)> {
     if let Some(time) = time.strip_suffix(['Z', 'z']) {
         return Some((time, 0.0));

@@ -4,39 +4,39 @@ use std::collections::BTreeSet;
 
 use ken_text::{is_stop_word, words};
 
-/// An observation taken apart.
+/// An observation split into words and numbers.
 pub(crate) struct Reading {
-    /// Which of the observations it is.
+    /// The index of the observation.
     pub(crate) place: usize,
     words: Vec<Word>,
     pub(crate) numbers: Vec<Number>,
 }
 
 struct Word {
-    /// Folded; a number is `#` and its unit.
+    /// The folded word; a number is `#` and its unit.
     text: String,
-    /// Whether no punctuation parts it from the word before.
+    /// Whether no punctuation separates it from the previous word.
     is_joined: bool,
 }
 
 pub(crate) struct Number {
     pub(crate) value: f64,
-    /// What it is a number of; no other number of the observation has this name.
+    /// What the number counts or measures; unique within the observation.
     pub(crate) name: String,
     pub(crate) condition: Condition,
-    /// Written onto the number: "10C", "5%", "$3".
+    /// The unit that is attached to the number: "10C", "5%", "$3".
     unit: String,
-    /// Its place among the words.
+    /// Its index among the words.
     at: usize,
 }
 
-/// Whether a number is what others are measured against.
+/// Whether a number is the condition under which other numbers were measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     No,
-    /// A noun stands between the introducing word and the number, or introduces it: "in week 3", "day 3".
+    /// A noun introduces the number, perhaps after a preposition: "in week 3", "day 3".
     Named,
-    /// "at 10".
+    /// Only a preposition introduces the number: "at 10".
     Plain,
 }
 
@@ -44,13 +44,13 @@ const INTRODUCING: [&str; 9] = ["at", "after", "in", "on", "with", "when", "for"
 
 const PERIODS: [&str; 5] = ["year", "month", "week", "day", "hour"];
 
-/// What ties a number to the noun before: "the rate is 5", "a rate of 5", "rose to 5".
+/// Words that link a number to the noun before it: "the rate is 5", "a rate of 5", "rose to 5".
 const LINKS: [&str; 7] = ["is", "are", "was", "were", "be", "of", "to"];
 
-/// Signs that are written onto a number.
+/// Signs that are attached to a number.
 const SIGNS: [char; 7] = ['%', '‰', '°', '$', '€', '£', '¥'];
 
-/// Numbers that are taken for years where "in" introduces them.
+/// Numbers that count as years after "in".
 const YEARS: std::ops::RangeInclusive<f64> = 1900.0..=2099.0;
 
 impl Reading {
@@ -71,7 +71,7 @@ impl Reading {
         reading
     }
 
-    /// Takes a word, which stands after `between` and before the `rest`.
+    /// Adds a word that comes after the text `between` and before the `rest`.
     fn take(&mut self, word: &str, between: &str, rest: &str) {
         let text = match number(word) {
             None => ken_text::fold(word).into_owned(),
@@ -99,7 +99,7 @@ impl Reading {
         self.words.push(Word { text, is_joined });
     }
 
-    /// How the words so far introduce a number that stands next.
+    /// How the words so far introduce a number that comes next.
     fn condition(&self) -> Condition {
         let mut before = self.words.iter().rev().map(|word| word.text.as_str());
         match (before.next(), before.next()) {
@@ -110,8 +110,8 @@ impl Reading {
         }
     }
 
-    /// From the last number to the first, since a noun that two could have is more often the later one's: "in 2001 sales
-    /// were 5".
+    /// Names the numbers from the last to the first, since a noun between two numbers more often belongs to the later one: "in
+    /// 2001 sales were 5".
     fn name_numbers(&mut self) {
         let subject = self
             .numbers
@@ -129,7 +129,7 @@ impl Reading {
         }
     }
 
-    /// What the number in that slot may be a number of, the likeliest first.
+    /// Candidates for the name of the number in that slot, the most likely first.
     fn names(&self, slot: usize) -> [Option<&str>; 4] {
         let Some(number) = self.numbers.get(slot) else {
             return [None; 4];
@@ -144,7 +144,7 @@ impl Reading {
             .first()
             .filter(|word| word.is_joined && is_noun(&word.text))
             .map(|word| word.text.as_str());
-        // "sensor 1 reads 5": the only word up to the next number is rather that one's.
+        // "sensor 1 reads 5": a single word between two numbers belongs to the second one.
         let is_between = end.is_some() && after.len() == 1;
         let is_joined = self.words.get(number.at).is_some_and(|word| word.is_joined);
         match number.condition {
@@ -156,12 +156,13 @@ impl Reading {
         }
     }
 
-    /// The words without the numbers.
+    /// The words without the values of numbers.
     pub(crate) fn wording(&self) -> Vec<&str> {
         self.words.iter().map(|word| word.text.as_str()).collect()
     }
 
-    /// The same without the nouns that name no number: of what others say the same numbers.
+    /// The same without the nouns that name no number. Observations about different things with the same numbers have equal
+    /// frames.
     pub(crate) fn frame(&self) -> Vec<&str> {
         let names: BTreeSet<&str> = self.numbers.iter().map(|number| number.name.as_str()).collect();
         let kept = |word: &&str| word.starts_with('#') || is_stop_word(word) || names.contains(word);
@@ -169,7 +170,7 @@ impl Reading {
         words.map(|word| if kept(&word) { word } else { "" }).collect()
     }
 
-    /// What the number in that slot is called where the one before is a part of its name: "sensor 1 reads".
+    /// The name of the number in that slot if the number before it is a part of the name: "sensor 1 reads".
     pub(crate) fn name_after(&self, constant: usize, slot: usize) -> Option<String> {
         let (number, constant) = (self.numbers.get(slot)?, self.numbers.get(constant)?);
         let label = self.words.get(constant.at.checked_sub(1)?)?;
@@ -178,7 +179,7 @@ impl Reading {
     }
 }
 
-/// A number and the unit written onto it: "10C" is 10 and "c".
+/// A number and the attached unit: "10C" is 10 and "c".
 fn number(word: &str) -> Option<(f64, String)> {
     let end = word
         .find(|char: char| !char.is_ascii_digit() && char != '.' && char != ',')
@@ -188,7 +189,7 @@ fn number(word: &str) -> Option<(f64, String)> {
     Some((value, ken_text::fold(word.get(end..)?).into_owned()))
 }
 
-/// The sign that a number has before or after it, if any.
+/// The sign directly before or after a number, if any.
 fn sign(before: Option<char>, after: Option<char>) -> String {
     let sign = [after, before].into_iter().flatten();
     sign.filter(|char| SIGNS.contains(char)).take(1).collect()
@@ -198,13 +199,13 @@ fn is_noun(word: &str) -> bool {
     !word.starts_with('#') && !is_stop_word(word)
 }
 
-/// The last of the words that can name something.
+/// The last word that can name something.
 fn noun(words: &[Word]) -> Option<&str> {
     let mut texts = words.iter().rev().map(|word| word.text.as_str());
     texts.find(|text| is_noun(text))
 }
 
-/// Whether the noun before a number is what it is said of: a verb of being or punctuation stands between them.
+/// Whether a verb of being or punctuation links a number to the noun before it.
 fn is_linked(before: &[Word], is_joined: bool) -> bool {
     let mut between = before.iter().rev().take_while(|word| !is_noun(&word.text));
     !is_joined || between.any(|word| LINKS.contains(&word.text.as_str()))

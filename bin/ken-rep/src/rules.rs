@@ -14,18 +14,18 @@ use crate::wordings::{Part, Wordings};
 pub(crate) struct Rules<'a> {
     /// The premises and then the conclusion of each rule.
     texts: Wordings<'a>,
-    /// By rule: the end of its texts.
+    /// Where the texts of each rule end.
     ends: Vec<u32>,
 }
 
 impl<'a> Rules<'a> {
-    /// The rules of a JSON text, as the flag gives them.
+    /// Reads rules from JSON text, the value of the option.
     pub(crate) fn read(text: &'a str) -> Result<Rules<'a>, Error> {
         let value = json::parse(text.as_bytes(), MAX_DEPTH).map_err(|error| error.at("--rules"))?;
         Rules::of(&value)
     }
 
-    /// The rules of a JSON value; the error points at what is wrong.
+    /// Reads rules from a JSON value. An error points to the wrong place.
     pub(crate) fn of(value: &Value) -> Result<Rules<'a>, Error> {
         let mut rules = Rules::default();
         for (number, rule) in list(value, "/rules")?.iter().enumerate() {
@@ -86,7 +86,7 @@ impl<'a> Rules<'a> {
             .map_or("", |text| self.texts.get(text))
     }
 
-    /// Adds all rules to a theory, which gives them the same numbers.
+    /// Adds all rules to a theory, which numbers them in the same way.
     pub(crate) fn add_to<'t>(&'t self, theory: &mut Theory<'t>) -> Result<(), Error> {
         for rule in 0..self.len() {
             theory
@@ -109,7 +109,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// The items of a list; an absent field is an empty one.
+/// The items of a list; an absent field is an empty list.
 pub(crate) fn list<'v>(value: &'v Value, at: &str) -> Result<&'v [Value], Error> {
     match value {
         Value::Array(items) => Ok(items),
@@ -143,7 +143,7 @@ impl Serialize for Rules<'_> {
     }
 }
 
-/// The premises of the rule of that number.
+/// The premises of the rule with this index.
 struct Premises<'r>(&'r Rules<'r>, usize);
 
 impl Serialize for Premises<'_> {

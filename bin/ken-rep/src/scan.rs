@@ -1,5 +1,5 @@
-//! Reads documents. Large ones consist of facts and rules and are read without building a tree. Anything else, errors
-//! included, is parsed again into a tree, which detects duplicate keys and depth and gives the position of errors.
+//! Reads documents. Large documents consist of facts and rules, and are read without building a tree. All other documents, and
+//! those with errors, are parsed again into a tree, which detects duplicate keys and depth and gives the position of errors.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,7 @@ use crate::document::{Document, Kind};
 use crate::rules::Rules;
 use crate::wordings::Part;
 
-/// Reads a document. One of facts and rules alone is read straight from the text; any other, and any that is wrong, is
-/// parsed into a tree first, which finds duplicate keys and gives the place of an error.
+/// Reads a document. An error has the JSON pointer or the position of the fault.
 pub(crate) fn read(input: &str) -> Result<Document<'_>, Error> {
     match Scan::document(input) {
         Some(document) => Ok(document),

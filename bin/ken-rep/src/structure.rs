@@ -12,26 +12,26 @@ use crate::rules::{list, text};
 
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// By path in normal form, in the order of paths: `limbs/legs` is what an object `limbs` says of `legs`.
+    /// The attributes by path in normal form: `limbs/legs` is the field `legs` of the object `limbs`.
     pub(crate) attributes: BTreeMap<String, Attribute>,
     pub(crate) relations: Vec<Relation>,
 }
 
-/// What a case says under a path.
+/// The value of a case at a path.
 pub(crate) struct Attribute {
     /// The path and the value in the words of the document.
     pub(crate) name: String,
     pub(crate) value: String,
-    /// Whether the name itself denies what the path says, as "not red" does.
+    /// Whether the name itself is a negation, such as "not red".
     is_denial: bool,
-    /// The value in normal form, of the path as it is affirmed.
+    /// The value of the affirmed path, in normal form.
     normal: String,
 }
 
 /// A relation between attributes, things or relations: `["causes", "gravity", "orbit"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relation {
-    /// In normal form what is said, not whether it is denied.
+    /// The affirmed name; its normal form does not include a negation.
     pub(crate) name: Name,
     is_denied: bool,
     parts: Vec<Part>,
@@ -43,24 +43,24 @@ enum Part {
     Relation(Relation),
 }
 
-/// A name in the words of the document, which is compared in the normal form of statements.
+/// A name in the words of the document; names are compared in the normal form of statements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Name {
     pub(crate) shown: String,
     normal: String,
 }
 
-/// What the fields of a case that are not attributes are called.
+/// Fields that name a case; they are not attributes.
 const NAMES: [&str; 3] = ["name", "id", "label"];
 
-/// Attributes in an object of their own count like those beside it.
+/// Objects whose fields count as attributes of the case itself.
 const CONTAINERS: [&str; 3] = ["attributes", "properties", "features"];
 
-/// The most relations of a case: each of the one is compared with each of the other.
+/// Maximum number of relations of a case, since each relation is compared with each one of the other case.
 const MOST_RELATIONS: usize = 2_000;
 
 impl Case {
-    /// An object of attributes (with `name` and `relations`), or a list of statements, each an attribute that is true.
+    /// Reads an object of attributes (with `name` and `relations`), or a list of statements, each of which is a true attribute.
     pub(crate) fn of(value: &Value, field: &str) -> Result<Case, Error> {
         let at = format!("/{field}");
         let mut case = Case {
@@ -125,7 +125,7 @@ impl Case {
         }
     }
 
-    /// A list says several things at once, in any order.
+    /// Adds an attribute. A list has several values, whose order does not matter.
     fn attribute(&mut self, path: &Name, key: &str, value: &Value) {
         match value {
             Value::Object(fields) => self.flatten(&path.join(&Name::of(key)), fields),
@@ -156,7 +156,7 @@ impl Case {
         }
     }
 
-    /// To say that the denial of something holds is to say that it does not.
+    /// Adds a truth value. A negated name with a true value is the affirmed name with a false one.
     fn holds(&mut self, path: &Name, key: &str, holds: bool) {
         let statement = normalise(key);
         let attribute = Attribute {
@@ -175,7 +175,7 @@ impl Attribute {
         self.normal == other.normal
     }
 
-    /// The attribute as a statement. One that is only true is said as it is.
+    /// The attribute as a statement. If its value is true, the statement is just its name.
     pub(crate) fn said(&self) -> String {
         let name = self.name.replace('/', " ");
         match self.value.as_str() {
@@ -185,7 +185,7 @@ impl Attribute {
         }
     }
 
-    /// How the cases of these names differ in it.
+    /// Text that says how the two named cases differ in this attribute.
     pub(crate) fn difference(&self, name: &str, other: &Attribute, other_name: &str) -> String {
         if self.is_denial == other.is_denial {
             let Attribute {
@@ -211,7 +211,7 @@ impl Name {
         }
     }
 
-    /// A value: "Fur ." and "fur" are one, and so are 1 and 1.0.
+    /// The normal form of a value: "Fur ." equals "fur", and 1 equals 1.0.
     fn of_value(value: &Value) -> Name {
         match value {
             Value::String(text) => Name::of(text),
@@ -252,7 +252,7 @@ fn joined(path: &str, name: &str) -> String {
     }
 }
 
-/// A number without the fraction that it does not have. Beyond these bounds not every whole number is one.
+/// A number without a fraction of zero. Beyond these bounds, floating point cannot represent all integers.
 fn shortest(number: &Number) -> String {
     const WHOLE: f64 = 9_007_199_254_740_992.0;
     match number.as_f64() {
@@ -291,7 +291,7 @@ impl Relation {
         })
     }
 
-    /// Puts the things of both side by side; false when the relations have not the same form.
+    /// Pairs the things of both relations. Returns false if the relations do not have the same form.
     fn align<'r>(&'r self, other: &'r Relation, pairs: &mut Vec<(&'r Name, &'r Name)>) -> bool {
         let parts = || self.parts.iter().zip(&other.parts);
         self.label() == other.label()
@@ -306,12 +306,12 @@ impl Relation {
             })
     }
 
-    /// What it says of its parts, whatever they are: its name, and whether it is denied.
+    /// The name of the relation, and whether it is negated.
     pub(crate) fn label(&self) -> (&str, bool) {
         (&self.name.normal, self.is_denied)
     }
 
-    /// Whether it says or denies what the other says.
+    /// Whether this is the same relation as the other or its negation.
     pub(crate) fn settles(&self, other: &Relation) -> bool {
         self.name == other.name && self.parts == other.parts
     }
@@ -320,7 +320,7 @@ impl Relation {
         self.is_denied != other.is_denied && self.settles(other)
     }
 
-    /// How many relations it is made of: a relation between relations says more than one between things.
+    /// The number of relations in it, itself included: a relation between relations counts more than one between things.
     pub(crate) fn size(&self) -> usize {
         let inner = self.parts.iter().map(|part| match part {
             Part::Relation(relation) => relation.size(),
@@ -329,7 +329,7 @@ impl Relation {
         1 + inner.sum::<usize>()
     }
 
-    /// The names and things that it is about, at any depth.
+    /// The names and things in it, at any depth.
     pub(crate) fn terms(&self) -> Vec<&str> {
         let inner = self.parts.iter().flat_map(|part| match part {
             Part::Thing(thing) => vec![thing.normal.as_str()],
@@ -347,7 +347,7 @@ impl Relation {
     }
 }
 
-/// Things of the source and what they are in the target, one to one.
+/// A one-to-one mapping from things of the source to things of the target.
 #[derive(Debug, Default)]
 pub(crate) struct Mapping {
     pub(crate) pairs: Vec<(Name, Name)>,
@@ -356,7 +356,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Adds the pairs that make the relations one. Where a thing would be two, false, and nothing is added.
+    /// Adds the pairs that make the two relations equal. Returns false and adds nothing if a thing would be mapped twice.
     fn join(&mut self, source: &Relation, target: &Relation) -> bool {
         let mut pairs = Vec::new();
         if !source.align(target, &mut pairs) {
@@ -373,7 +373,7 @@ impl Mapping {
         joined
     }
 
-    /// Whether the two can be one; adds the pair if it is new.
+    /// Returns whether the two can be mapped to each other, and adds the pair if it is new.
     fn add(&mut self, source: &Name, target: &Name) -> bool {
         match (self.targets.get(source), self.sources.get(target)) {
             (Some(known), Some(_)) => known == target,
@@ -387,7 +387,7 @@ impl Mapping {
         }
     }
 
-    /// The relation as it would be in the target; `None` while a thing of it has no counterpart.
+    /// Translates a relation to the target; `None` if one of its things has no counterpart.
     pub(crate) fn carry(&self, relation: &Relation) -> Option<Relation> {
         let part = |part: &Part| match part {
             Part::Thing(thing) => self.targets.get(thing).cloned().map(Part::Thing),
@@ -402,8 +402,8 @@ impl Mapping {
     }
 }
 
-/// Which relations of the source match which of the target, greedily: those that say most first, each only if it agrees
-/// with what is mapped already (the greedy merge of Forbus and Oblinger, "Making SME greedy and pragmatic", 1990).
+/// Matches relations of the source with relations of the target, greedily: the largest first, each only if it is consistent
+/// with the mapping so far (the greedy merge of Forbus and Oblinger, "Making SME greedy and pragmatic", 1990).
 pub(crate) fn map(source: &Case, target: &Case) -> (Mapping, Vec<(usize, usize)>) {
     let mut largest: Vec<(usize, &Relation)> = source.relations.iter().enumerate().collect();
     largest.sort_by_key(|(_, relation)| std::cmp::Reverse(relation.size()));

@@ -8,23 +8,23 @@ use crate::answer::Step;
 use crate::numbers::{rounded, wilson};
 use crate::reading::{Condition, Reading};
 
-/// Points that a trend needs: two always lie on a line.
+/// Minimum number of points for a trend, since two points always lie on a line.
 const FEWEST_POINTS: usize = 3;
 
-/// The least share of the variance that a fit explains.
+/// Minimum share of the variance that a fit must explain.
 const LEAST_FIT: f64 = 0.5;
 
-/// An exponential must fit this much better than a line, which is the simpler thing to say.
+/// How much better an exponential must fit than a line, which is the simpler explanation.
 const MARGIN: f64 = 0.01;
 
-/// How one number of the observations moves with another, or with their order.
+/// How one number of the observations depends on another, or on their order.
 #[derive(Serialize)]
 pub(crate) struct Trend {
     of: String,
     with: String,
     direction: &'static str,
     fit: &'static str,
-    /// Linear: what is added per unit. Exponential: the factor per `step`.
+    /// Linear: the increase per unit. Exponential: the factor per `step`.
     rate: f64,
     step: f64,
     r_squared: f64,
@@ -34,7 +34,8 @@ pub(crate) struct Trend {
     places: Vec<usize>,
 }
 
-/// The trends of all observations that are worded alike, and of those others that say the same numbers of something else.
+/// The trends of all observations with the same wording, and of the remaining ones that state the same kind of numbers of
+/// different things.
 pub(crate) fn find(texts: &[&str]) -> Vec<Trend> {
     let readings: Vec<Reading> = texts
         .iter()
@@ -45,14 +46,14 @@ pub(crate) fn find(texts: &[&str]) -> Vec<Trend> {
     let (alike, others) = grouped(readings.iter(), Reading::wording);
     let (framed, _) = grouped(others.into_iter(), Reading::frame);
     let of_alike = alike.iter().flat_map(|points| of_series(points, true));
-    // The order of different things says nothing of any of them.
+    // The order of observations about different things has no meaning.
     let of_framed = framed.iter().flat_map(|points| of_series(points, false));
     let mut trends: Vec<Trend> = of_alike.chain(of_framed).collect();
     trends.sort_by_key(|trend| trend.places.first().copied());
     trends
 }
 
-/// Readings of one form, as many as a trend needs, and all the others, in their order.
+/// Groups of readings with the same key, if they are enough for a trend, and all remaining readings in their order.
 fn grouped<'r>(
     readings: impl Iterator<Item = &'r Reading>,
     form: impl Fn(&'r Reading) -> Vec<&'r str>,
@@ -69,8 +70,8 @@ fn grouped<'r>(
     (series, others)
 }
 
-/// Each number that varies against the one that the observations state as the condition; against their order where there is
-/// but one, if that means anything.
+/// The trends of each varying number against the number that is the condition or, if there is only one number and `by_order` is set,
+/// against the order of the observations.
 fn of_series(points: &[&Reading], by_order: bool) -> Vec<Trend> {
     let Some(first) = points.first() else {
         return Vec::new();
@@ -131,7 +132,7 @@ fn condition(reading: &Reading, varying: &[usize]) -> Option<usize> {
     }
 }
 
-/// A number that never changes is a part of the name of the next.
+/// The name of a number. It includes the number before it if that never changes.
 fn name(reading: &Reading, slot: usize, varying: &[usize]) -> String {
     let constant = slot
         .checked_sub(1)
@@ -194,7 +195,7 @@ struct Line {
 }
 
 impl Line {
-    /// Least squares; none through points that stand above each other.
+    /// A line by least squares; `None` if all points have the same x.
     fn through(points: &[(f64, f64)]) -> Option<Line> {
         let n = points.len() as f64;
         let (mean_x, mean_y) = (
@@ -222,7 +223,7 @@ fn mean(values: impl Iterator<Item = f64>, n: f64) -> f64 {
     values.sum::<f64>() / n
 }
 
-/// The share of the variance of y that the fit explains; none where y does not vary.
+/// The share of the variance of y that the fit explains; `None` if y does not vary.
 fn r_squared(points: &[(f64, f64)], fit: impl Fn(f64) -> f64) -> Option<f64> {
     let mean_y = mean(points.iter().map(|point| point.1), points.len() as f64);
     let total: f64 = points.iter().map(|point| (point.1 - mean_y).powi(2)).sum();
@@ -231,7 +232,7 @@ fn r_squared(points: &[(f64, f64)], fit: impl Fn(f64) -> f64) -> Option<f64> {
     (total > 0.0 && share.is_finite()).then_some(share.max(0.0))
 }
 
-/// The median distance of neighbours that are apart.
+/// The median distance of neighbouring points, without those at the same x.
 fn typical_step(points: &[(f64, f64)]) -> Option<f64> {
     let pairs = points.iter().zip(points.iter().skip(1));
     let mut steps: Vec<f64> = pairs.map(|(a, b)| b.0 - a.0).filter(|&step| step > 0.0).collect();
@@ -239,7 +240,7 @@ fn typical_step(points: &[(f64, f64)]) -> Option<f64> {
     steps.get(steps.len() / 2).copied()
 }
 
-/// How many steps go the way of the slope, and how many there are.
+/// How many steps have the direction of the slope, and how many steps there are.
 fn agreement(points: &[(f64, f64)], slope: f64) -> (usize, usize) {
     let pairs = points.iter().zip(points.iter().skip(1));
     let agreeing = pairs.filter(|(a, b)| (b.1 - a.1) * slope > 0.0).count();
@@ -247,7 +248,7 @@ fn agreement(points: &[(f64, f64)], slope: f64) -> (usize, usize) {
 }
 
 impl Trend {
-    /// The observations that it is drawn from.
+    /// The indices of the observations that the trend is based on.
     pub(crate) fn places(&self) -> &[usize] {
         &self.places
     }

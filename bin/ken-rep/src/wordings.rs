@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-/// Texts of a document in order, eight bytes each: the range in the document or, for a text that was written with escapes, the
+/// The texts of a document in order, at eight bytes each: a range in the document or, for a text with escapes, a
 /// range in a separate buffer.
 #[derive(Default)]
 pub(crate) struct Wordings<'a> {
@@ -48,8 +48,8 @@ impl<'a> Wordings<'a> {
         text.get(start..start + length as usize).unwrap_or_default()
     }
 
-    /// A rule of these texts as the document has it, if it has premises and stands there as an answer would write it: without
-    /// blanks and escapes, which is as short as it can be.
+    /// The rule of these texts as written in the document, if it has premises and is written there as an answer would write it,
+    /// without blanks and escapes.
     pub(crate) fn as_written(&self, texts: Range<usize>) -> Option<&str> {
         let places = self.places.get(texts)?;
         let [first, .., conclusion] = places else {

@@ -47,7 +47,7 @@ impl Filter for Respond {
     const NAME: &'static str = "ken-respond";
     const ABOUT: &'static str = "Draft an answer, judge it by the five laws, and revise it until it passes";
     const AFTER_HELP: &'static str =
-        "Exit status: 0 the response passed, 1 no draft did, 2 an error. See ken-respond(1).";
+        "Exit status: 0 the response passed, 1 no draft passed, 2 an error. See ken-respond(1).";
 
     fn inline(&self) -> Option<&str> {
         self.text.as_deref()

@@ -13,7 +13,7 @@ pub(crate) struct Answer<'a> {
     id: Option<&'a Value>,
     /// Trimmed, for text output.
     text: &'a str,
-    /// Exactly as the tokens spell it.
+    /// The text exactly as the tokens spell it.
     raw_text: &'a str,
     stop_reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub(crate) struct Answer<'a> {
     tokens_per_second: Option<f64>,
 }
 
-/// A piece of a text that is not finished.
+/// A piece of an unfinished text.
 #[derive(Serialize)]
 pub(crate) struct Piece<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +36,7 @@ pub(crate) struct Piece<'a> {
     delta: &'a str,
 }
 
-/// The line of the input that an answer is for: its number and its id.
+/// The number and the id of the input line that an answer belongs to.
 #[derive(Default)]
 pub(crate) struct Tag {
     pub(crate) line: Option<usize>,
@@ -69,7 +69,7 @@ impl Tag {
         }
     }
 
-    /// An error in the form of every tool, with the tag.
+    /// An error in the format of all tools, with the tag.
     pub(crate) fn error(&self, error: &ken_types::Error) -> String {
         let text = ken_tool::error_line(error);
         let mut tag = serde_json::Map::new();
@@ -86,17 +86,17 @@ impl Tag {
     }
 }
 
-/// JSON in one line.
+/// JSON on one line.
 pub(crate) fn line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default() + "\n" // texts and numbers always serialise
 }
 
-/// JSON over several lines.
+/// Indented JSON.
 pub(crate) fn indented(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// Passes text on as it arrives, but trims both ends.
+/// Passes text on as it arrives, without white space at both ends.
 #[derive(Default)]
 pub(crate) struct Trim {
     begun: bool,
@@ -104,7 +104,7 @@ pub(crate) struct Trim {
 }
 
 impl Trim {
-    /// The text that can be written now: white space waits until something follows it.
+    /// The text that can be written now: white space is held back until something follows it.
     pub(crate) fn pass(&mut self, text: &str) -> String {
         let text = if self.begun { text } else { text.trim_start() };
         let solid = text.trim_end();

@@ -17,8 +17,8 @@ pub struct Part<'a> {
     pub tokens: usize,
 }
 
-/// From queries, keys and values side by side (`[tokens, 3 width]`) to `[tokens, width]`; the keys and values are added
-/// to the caches of the texts that the tokens belong to.
+/// Attention as an operation from `[tokens, 3 * width]`, with query, key and value side by side, to `[tokens, width]`. It adds
+/// the keys and values to the caches of the texts that the tokens belong to.
 pub struct Attention<'a, 'c> {
     pub engine: &'a Engine,
     pub layer: usize,
@@ -27,7 +27,7 @@ pub struct Attention<'a, 'c> {
     pub parts: RefCell<&'a mut [Part<'c>]>,
 }
 
-/// One token's place: whose keys it sees and how many of them.
+/// One token: the cache whose keys it attends to, and to how many of them.
 struct Query<'a> {
     row: &'a [f32],
     layer: &'a Layer,
@@ -69,12 +69,12 @@ impl Attention<'_, '_> {
             .collect()
     }
 
-    /// Each head of each query by itself; shared among threads where there is enough to do.
+    /// Computes every head of every query independently, on several threads if there is enough work.
     fn attend(&self, queries: &[Query<'_>], width: usize) -> Vec<f32> {
         let mut out = vec![0.0; queries.len() * width];
         let size = width / self.heads;
         let work: usize = queries.iter().map(|query| query.visible * width).sum();
-        // Handing work over costs about as much as 32 K multiplications.
+        // Handing work to another thread costs about as much as 32 K multiplications.
         let share = if work < 32 * 1024 {
             out.len()
         } else {
@@ -101,14 +101,14 @@ impl Attention<'_, '_> {
         out
     }
 
-    /// Whole heads, at least four shares a thread.
+    /// The length of a share: whole heads, and at least four shares per thread.
     fn share(&self, width: usize, queries: usize) -> usize {
         let heads = (queries * self.heads).div_ceil(4 * self.engine.team.size());
         heads * (width / self.heads)
     }
 }
 
-/// Layer norm with its parameters in the weights file.
+/// Layer normalisation with its parameters from the weights file.
 pub struct LayerNorm {
     pub engine: Arc<Engine>,
     pub scale: Slice,

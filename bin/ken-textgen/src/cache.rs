@@ -1,11 +1,11 @@
-//! The key-value cache of a text: the keys and values of its tokens so far.
+//! The key-value cache of a text.
 
 use candle_core::{Result, Tensor};
 
-/// Keys and values of one text, layer by layer: `length` positions of `width` numbers each.
+/// The keys and values of the tokens of one text, layer by layer: `length` positions of `width` numbers each.
 pub struct Cache {
     layers: Vec<Layer>,
-    /// The same in the memory of a device, `[heads, positions, head size]`, where the model runs on one.
+    /// The same as `[heads, positions, head size]` tensors in the memory of a device, if the model runs on one.
     tensors: Vec<Option<(Tensor, Tensor)>>,
     width: usize,
     length: usize,
@@ -46,7 +46,7 @@ impl Cache {
         }
     }
 
-    /// Adds keys and values on a device, and returns all of the layer's.
+    /// Adds keys and values on a device, and returns all those of the layer.
     pub fn extend(&mut self, layer: usize, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor)> {
         let Some(place) = self.tensors.get_mut(layer) else {
             candle_core::bail!("there is no layer {layer}")
@@ -61,12 +61,12 @@ impl Cache {
         Ok(place.insert(all).clone())
     }
 
-    /// Counts positions whose keys and values are now in every layer.
+    /// Increases the length by positions whose keys and values have been added to every layer.
     pub fn advance(&mut self, positions: usize) {
         self.length += positions;
     }
 
-    /// The numbers of one position.
+    /// How many numbers a position has.
     pub(crate) fn width(&self) -> usize {
         self.width
     }
@@ -75,7 +75,7 @@ impl Cache {
         &self.layers[layer]
     }
 
-    /// Adds the keys and values of rows of queries, keys and values side by side.
+    /// Adds the keys and values of rows that contain query, key and value side by side.
     pub(crate) fn remember(&mut self, layer: usize, rows: &[f32]) {
         let Some(layer) = self.layers.get_mut(layer) else {
             return;
@@ -88,7 +88,7 @@ impl Cache {
     }
 }
 
-/// The next tokens of one text; its cache holds what came before.
+/// The next tokens of one text, whose earlier tokens are in the cache.
 pub struct Next<'a> {
     pub cache: &'a mut Cache,
     pub tokens: &'a [u32],

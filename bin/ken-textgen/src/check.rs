@@ -22,15 +22,15 @@ pub struct Checked {
     pub layers: usize,
     pub heads: usize,
     pub width: usize,
-    /// Tokens that prompt and text may have together.
+    /// Maximum number of tokens of prompt and text together.
     pub positions: usize,
     pub vocabulary: usize,
     pub weights_bytes: u64,
 }
 
 impl Checked {
-    /// Checks the same as a start: the configuration, the names, types and shapes of all tensors, the length of the file, and
-    /// the tokenizer. It does not read the weights themselves, so it does not find one that is not a number.
+    /// Makes the checks of a start: the configuration, the names, types and shapes of all tensors, the length of the file, and
+    /// the tokenizer. The weights themselves are not read, so a value that is not a number is not found.
     pub fn of(folder: &Path) -> Result<Checked, Error> {
         check_folder(folder)?;
         let config = Config::read(&folder.join("config.json"))?;
@@ -54,7 +54,7 @@ impl Checked {
     }
 }
 
-/// The number of parameters; tied output weights count once.
+/// The number of parameters. Output weights that are shared with the word embeddings count once.
 fn parameters(config: &Config, weights: &Weights) -> usize {
     let width = config.n_embd;
     let layers = linear_layers(config).map(|(_, inputs, outputs)| (inputs + 1) * outputs);

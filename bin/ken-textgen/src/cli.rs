@@ -8,7 +8,7 @@ use ken_types::Error;
 
 /// Generate text with a local GPT-2 model
 #[derive(Parser)]
-#[command(name = "ken-textgen", version, after_help = "ken-textgen(1) tells the rest.")]
+#[command(name = "ken-textgen", version, after_help = "Manual: ken-textgen(1)")]
 pub(crate) struct Cli {
     /// Model directory: config.json, model.safetensors, tokenizer.json or vocab.json and merges.txt
     #[arg(long, value_name = "DIR", conflicts_with = "model")]
@@ -36,7 +36,7 @@ pub(crate) struct Cli {
     /// Maximum number of tokens [default: 128, or as many as the model has positions for]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) max_new_tokens: Option<usize>,
-    /// Stop before TEXT; may be given several times
+    /// Stop before TEXT; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
     /// Drop the oldest tokens when the positions of the model are used up
@@ -67,16 +67,16 @@ pub(crate) struct Cli {
 
 #[derive(clap::Args)]
 pub(crate) struct SamplingFlags {
-    /// Always choose the likeliest token
+    /// Always choose the most likely token
     #[arg(long)]
     pub(crate) greedy: bool,
     /// Sampling temperature: below 1 favours likely tokens, above 1 evens out [default: 1]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
-    /// Sample from the K likeliest tokens; 0 for all [default: 50]
+    /// Sample from the K most likely tokens; 0 for all [default: 50]
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
     pub(crate) top_k: Option<usize>,
-    /// Sample from the likeliest tokens with a total probability of P [default: 1]
+    /// Sample from the most likely tokens with a total probability of P [default: 1]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
     pub(crate) top_p: Option<f32>,
     /// Penalty for tokens that have occurred [default: 1]
@@ -111,7 +111,7 @@ impl Parsed {
         match Cli::try_parse() {
             Ok(cli) => Ok(Parsed::Run(Box::new(cli))),
             Err(error) if !error.use_stderr() => Ok(Parsed::Print(error.render().to_string())),
-            Err(error) => Err(ken_tool::usage_error(&error).hint("ken-textgen --help lists the flags")),
+            Err(error) => Err(ken_tool::usage_error(&error).hint("ken-textgen --help lists the options")),
         }
     }
 }

@@ -14,7 +14,7 @@ pub struct Config {
     pub n_layer: usize,
     pub n_positions: usize,
     pub vocab_size: usize,
-    /// Width of the feed-forward layer; four times `n_embd` where it is not given.
+    /// Width of the feed-forward layer; the default is four times `n_embd`.
     pub n_inner: Option<usize>,
     #[serde(default = "epsilon")]
     pub layer_norm_epsilon: f32,
@@ -32,7 +32,7 @@ pub struct Config {
     tie_word_embeddings: bool,
 }
 
-/// The defaults of the model for sampling; flags override them.
+/// The model's defaults for sampling; flags override them.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Generation {
     #[serde(default)]
@@ -66,7 +66,7 @@ impl Ids {
 }
 
 impl Config {
-    /// Reads and checks `config.json`; a value that no GPT-2 can have is named.
+    /// Reads and checks `config.json`. The error names a value that no GPT-2 model can have.
     pub fn read(path: &Path) -> Result<Config, Error> {
         let config: Config = read_json(path)?;
         match config.fault() {
@@ -87,7 +87,7 @@ impl Config {
             ("vocab_size", self.vocab_size),
             ("n_inner", self.inner()),
         ];
-        // Above this, products of two sizes could overflow; the largest GPT-2 has a vocabulary of 50 257.
+        // A limit that keeps products of two sizes from overflowing; the largest size of GPT-2 is its vocabulary of 50 257.
         const LARGEST: usize = 1 << 24;
         if let Some((name, size)) = sizes.into_iter().find(|(_, size)| !(1..=LARGEST).contains(size)) {
             return Some((name, format!("is {size}; it must be from 1 to {LARGEST}")));
@@ -104,18 +104,18 @@ impl Config {
         self.foreign()
     }
 
-    /// The setting that needs an architecture which this program does not support, if there is one.
+    /// The first setting that requires an architecture which this program does not support, if there is one.
     fn foreign(&self) -> Option<(&'static str, String)> {
         if self.model_type.as_deref().is_some_and(|kind| kind != "gpt2") {
             let kind = self.model_type.as_deref().unwrap_or_default();
-            return Some(("model_type", format!("is {kind:?}; only \"gpt2\" is known")));
+            return Some(("model_type", format!("is {kind:?}; only \"gpt2\" is supported")));
         }
-        // The exact GELU and others differ in the third digit: wrong text rather than an error, were they let through.
+        // Other activation functions, including the exact GELU, would give wrong text instead of an error.
         if !["gelu_new", "gelu_pytorch_tanh", "gelu_fast"].contains(&self.activation_function.as_str()) {
             let name = &self.activation_function;
             return Some((
                 "activation_function",
-                format!("is {name:?}; only \"gelu_new\" is known"),
+                format!("is {name:?}; only \"gelu_new\" is supported"),
             ));
         }
         None
@@ -129,7 +129,7 @@ impl Config {
         self.n_embd / self.n_head
     }
 
-    /// What attention scores of a layer are multiplied by.
+    /// The factor of the attention scores of a layer.
     pub fn attention_scale(&self, layer: usize) -> f32 {
         let root = if self.scale_attn_weights {
             (self.head_size() as f32).sqrt()
@@ -158,7 +158,7 @@ impl Generation {
         read_json(path)
     }
 
-    /// The tokens that end a text: the generation's own, else the model's.
+    /// The tokens that end a text: those of `generation_config.json`, else those of `config.json`.
     pub fn end_tokens(&self, config: &Config) -> Vec<u32> {
         let own = self.eos_token_id.list();
         if own.is_empty() {
@@ -181,7 +181,7 @@ fn yes() -> bool {
     true
 }
 
-/// A file of JSON as a type; errors name the file and the field.
+/// Reads a JSON file as a type. Errors name the file and the field.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     let bytes = read_file(path)?;
     let value = ken_types::json::parse(&bytes, ken_tool::MAX_DEPTH).and_then(ken_types::json::from_value);
@@ -201,12 +201,12 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     })
 }
 
-/// A whole file; errors name it.
+/// Reads a whole file. Errors name it.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|error| unreadable(path, &error))
 }
 
-/// An error of the file system with the name of the file.
+/// An I/O error with the name of the file.
 pub fn unreadable(path: &Path, error: &std::io::Error) -> Error {
     let code = match error.kind() {
         std::io::ErrorKind::NotFound => Code::NotFound,

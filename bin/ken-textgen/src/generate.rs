@@ -20,12 +20,12 @@ pub struct Generator {
 
 /// The settings of one text.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wish {
+pub struct Parameters {
     pub sampling: Sampling,
-    /// The most tokens; without it, 128 or what fits into the model's positions.
+    /// Maximum number of tokens; the default is 128, or fewer if the model has no more positions.
     pub max_new_tokens: Option<usize>,
     pub stops: Vec<String>,
-    /// Past the model's positions, forget the oldest tokens instead of ending with an error.
+    /// When all positions are used, forget the oldest tokens instead of ending the text.
     pub sliding_window: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Wish {
 pub enum Reason {
     /// The model produced one of its end tokens.
     Eos,
-    /// The requested number of tokens was reached or, without such a number, the end of the model's positions.
+    /// The requested number of tokens was reached or, if none was requested, the default or the model's last position.
     Length,
     /// A stop sequence.
     Stop,
@@ -60,17 +60,17 @@ pub struct Run {
 const DEFAULT_LENGTH: usize = 128;
 
 impl Run {
-    /// A text that is to follow these tokens.
-    pub fn new(model: &Model, prompt: Vec<u32>, wish: &Wish) -> Result<Run, Error> {
-        let limit = limit(prompt.len(), model.config.n_positions, wish)?;
+    /// A text that continues these tokens.
+    pub fn new(model: &Model, prompt: Vec<u32>, parameters: &Parameters) -> Result<Run, Error> {
+        let limit = limit(prompt.len(), model.config.n_positions, parameters)?;
         Ok(Run {
             prompt: prompt.len(),
             tokens: prompt,
             fed: 0,
             cache: model.cache(),
-            sampler: Sampler::new(wish.sampling, model.engine().isa),
+            sampler: Sampler::new(parameters.sampling, model.engine().isa),
             limit,
-            text: Text::new(&wish.stops),
+            text: Text::new(&parameters.stops),
             reason: None,
             first_token: None,
             last_token: Instant::now(),
@@ -81,12 +81,12 @@ impl Run {
         &self.tokens[..self.prompt]
     }
 
-    /// The tokens generated so far, an end token among them.
+    /// The tokens generated so far, including an end token.
     pub fn generated(&self) -> &[u32] {
         &self.tokens[self.prompt..]
     }
 
-    /// Tokens a second after the first one; `None` if there was only one.
+    /// Tokens per second after the first one; `None` if there was only one.
     pub fn speed(&self) -> Option<f64> {
         let seconds = self.last_token.duration_since(self.first_token?).as_secs_f64();
         (seconds > 0.0).then(|| (self.generated().len() as f64 - 1.0) / seconds)
@@ -96,8 +96,8 @@ impl Run {
         self.first_token
     }
 
-    /// The tokens to feed next. Past the last position, three quarters of the tokens are fed again from position 0: GPT-2 adds
-    /// a learned embedding to each position, so a cached token cannot be moved.
+    /// The tokens to feed next. When all positions are used, the last three quarters of the tokens are fed again from position 0,
+    /// because GPT-2 adds a learned embedding to each position, so that a cached token cannot be moved.
     fn next(&mut self, positions: usize) -> Next<'_> {
         if self.cache.len() + self.tokens.len() - self.fed > positions {
             self.cache.clear();
@@ -131,7 +131,7 @@ impl Run {
 }
 
 impl Generator {
-    /// One more token for each of the texts, which must not have ended: their weights are read once for all of them.
+    /// Generates one token for each of these texts, none of which may have ended. The weights are read once for all of them.
     pub fn step(&self, runs: &mut [&mut Run]) -> Result<(), Error> {
         let positions = self.model.config.n_positions;
         let mut batch: Vec<Next<'_>> = runs.iter_mut().map(|run| run.next(positions)).collect();
@@ -145,27 +145,27 @@ impl Generator {
 }
 
 /// How many tokens may follow a prompt of this length.
-fn limit(prompt: usize, positions: usize, wish: &Wish) -> Result<usize, Error> {
+fn limit(prompt: usize, positions: usize, parameters: &Parameters) -> Result<usize, Error> {
     let slide = "--sliding-window forgets the oldest tokens instead";
     if prompt == 0 {
         return Err(Error::invalid("/prompt", "the prompt is empty"));
     }
-    if wish.max_new_tokens == Some(0) {
+    if parameters.max_new_tokens == Some(0) {
         return Err(Error::invalid(
             "/max_new_tokens",
             "max_new_tokens is 0; it must be at least 1",
         ));
     }
-    if wish.sliding_window {
-        return Ok(wish.max_new_tokens.unwrap_or(DEFAULT_LENGTH));
+    if parameters.sliding_window {
+        return Ok(parameters.max_new_tokens.unwrap_or(DEFAULT_LENGTH));
     }
-    // The last token is not fed back, so it needs no position.
+    // The last token is not fed to the model, so it needs no position.
     let Some(room) = (positions + 1).checked_sub(prompt).filter(|room| *room > 0) else {
         let fault =
             format!("the prompt is too long: {prompt} tokens, and the model has {positions} positions");
         return Err(Error::too_large(fault).at("/prompt").hint(slide));
     };
-    match wish.max_new_tokens {
+    match parameters.max_new_tokens {
         Some(asked) if asked > room => {
             let fault = format!(
                 "a prompt of {prompt} tokens leaves room for {room} more in the model's {positions} positions; {asked} were asked for"
@@ -180,8 +180,8 @@ fn limit(prompt: usize, positions: usize, wish: &Wish) -> Result<usize, Error> {
 mod tests {
     use super::*;
 
-    fn wish(max_new_tokens: Option<usize>, sliding_window: bool) -> Wish {
-        Wish {
+    fn parameters(max_new_tokens: Option<usize>, sliding_window: bool) -> Parameters {
+        Parameters {
             sampling: Sampling::default(),
             max_new_tokens,
             stops: Vec::new(),
@@ -191,18 +191,21 @@ mod tests {
 
     #[test]
     fn the_limit_is_what_was_asked_or_what_fits() {
-        assert_eq!(limit(3, 1024, &wish(None, false)), Ok(128));
-        assert_eq!(limit(1000, 1024, &wish(None, false)), Ok(25));
-        assert_eq!(limit(1024, 1024, &wish(None, false)), Ok(1));
-        assert_eq!(limit(1000, 1024, &wish(Some(25), false)), Ok(25));
-        assert_eq!(limit(2000, 1024, &wish(Some(500), true)), Ok(500));
-        for (prompt, wish) in [
-            (0, wish(None, true)),
-            (1025, wish(None, false)),
-            (1000, wish(Some(26), false)),
-            (1, wish(Some(0), true)),
+        assert_eq!(limit(3, 1024, &parameters(None, false)), Ok(128));
+        assert_eq!(limit(1000, 1024, &parameters(None, false)), Ok(25));
+        assert_eq!(limit(1024, 1024, &parameters(None, false)), Ok(1));
+        assert_eq!(limit(1000, 1024, &parameters(Some(25), false)), Ok(25));
+        assert_eq!(limit(2000, 1024, &parameters(Some(500), true)), Ok(500));
+        for (prompt, parameters) in [
+            (0, parameters(None, true)),
+            (1025, parameters(None, false)),
+            (1000, parameters(Some(26), false)),
+            (1, parameters(Some(0), true)),
         ] {
-            assert!(limit(prompt, 1024, &wish).is_err(), "{prompt} {wish:?}");
+            assert!(
+                limit(prompt, 1024, &parameters).is_err(),
+                "{prompt} {parameters:?}"
+            );
         }
     }
 }

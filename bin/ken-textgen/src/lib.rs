@@ -1,4 +1,4 @@
-//! GPT-2 text generation near the machine's memory bandwidth. See ken-textgen(1).
+//! GPT-2 text generation at nearly the memory bandwidth of the machine. See ken-textgen(1).
 
 pub mod aliases;
 pub mod attention;

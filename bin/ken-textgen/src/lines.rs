@@ -1,11 +1,11 @@
-//! `--lines`: many prompts, as a co-process. Texts that are wanted at the same time grow side by side, so that the
-//! weights are read once for all of them.
+//! `--lines`: a co-process that answers many prompts. Texts that are requested at the same time are generated together, so that
+//! the weights are read once for all of them.
 
 use std::collections::VecDeque;
 use std::io::BufRead;
 use std::sync::mpsc::{Receiver, RecvError, SyncSender, TryRecvError, sync_channel};
 
-use ken_textgen::generate::{Generator, Run, Wish};
+use ken_textgen::generate::{Generator, Parameters, Run};
 use ken_textgen::load::Opened;
 use ken_textgen::vocabulary::Encoder;
 use ken_tool::Output;
@@ -13,9 +13,9 @@ use ken_types::Error;
 
 use crate::answer::{Tag, line};
 use crate::cli::{Cli, Format};
-use crate::wish::{self, Request};
+use crate::parameters::{self, Request};
 
-/// How many lines may wait.
+/// Maximum number of lines that have been read but not begun.
 const WAITING: usize = 64;
 
 /// Answers each line of standard input, or of the file that the flags name, in the order of the lines.
@@ -26,7 +26,7 @@ pub(crate) fn answer(cli: &Cli, opened: Opened, output: &mut Output) -> Result<(
             "a text may have several lines; --lines writes JSON",
         ));
     }
-    let flags = wish::from_flags(cli, &opened.generation)?;
+    let flags = parameters::from_flags(cli, &opened.generation)?;
     let input = input(cli)?;
     let measure = opened.measures();
     let (generator, encoder) = opened.keep_encoder();
@@ -43,7 +43,7 @@ pub(crate) fn answer(cli: &Cli, opened: Opened, output: &mut Output) -> Result<(
     batch.answer_all(&read_ahead(input), output)
 }
 
-/// A text that grows, or the answer to a line whose turn has not come.
+/// A text that is being generated, or a finished answer that waits for the answers before it.
 enum Slot {
     Grows { run: Box<Run>, tag: Tag, stream: bool },
     Done(String),
@@ -52,7 +52,7 @@ enum Slot {
 struct Batch {
     generator: Generator,
     encoder: Encoder,
-    flags: Wish,
+    flags: Parameters,
     stream: bool,
     most: usize,
     measure: bool,
@@ -75,7 +75,8 @@ impl Batch {
         }
     }
 
-    /// Takes lines while there is room; waits for one only if there is nothing else to do. False once the input ended.
+    /// Begins the texts of waiting lines while there is room. Blocks for a line only if no text is being generated. Returns false
+    /// once the input has ended.
     fn admit(&mut self, lines: &Receiver<Line>) -> Result<bool, Error> {
         while self.slots.len() < self.most {
             let next = match self.slots.is_empty() {
@@ -110,8 +111,11 @@ impl Batch {
                     return Err(Error::invalid("/prompt", "the prompt is empty"));
                 }
                 let tokens = self.encoder.encode(&request.prompt)?;
-                let wish = wish::from_request(request, &self.flags)?;
-                Ok((Box::new(Run::new(&self.generator.model, tokens, &wish)?), stream))
+                let parameters = parameters::from_request(request, &self.flags)?;
+                Ok((
+                    Box::new(Run::new(&self.generator.model, tokens, &parameters)?),
+                    stream,
+                ))
             });
         match run {
             Ok((run, stream)) => Slot::Grows { run, tag, stream },
@@ -119,7 +123,7 @@ impl Batch {
         }
     }
 
-    /// One token more for every text that grows; an error of the model is the answer to all of them.
+    /// Generates one token for every unfinished text. An error of the model becomes the answer to all of them.
     fn step(&mut self) {
         let mut runs: Vec<&mut Run> = self.slots.iter_mut().filter_map(Slot::run).collect();
         if runs.is_empty() {
@@ -184,14 +188,14 @@ fn input(cli: &Cli) -> Result<Input, Error> {
     }
 }
 
-/// Reads lines while texts grow. Blank lines are left out. The thread ends with the input or with the process.
+/// Reads lines in a thread while texts are generated, and skips blank ones. The thread ends with the input or the process.
 fn read_ahead(mut input: Input) -> Receiver<Line> {
     let (sender, receiver) = sync_channel(WAITING);
     std::thread::spawn(move || while read_one(&mut input, &sender) {});
     receiver
 }
 
-/// What was read.
+/// A result of reading.
 enum Line {
     /// A line, or the reason why it cannot be read.
     Whole(Result<String, Error>),
@@ -199,7 +203,7 @@ enum Line {
     Broken(Error),
 }
 
-/// False when nothing more will come or nobody takes it.
+/// Reads a line and sends it. Returns false when the input has ended or the receiver is gone.
 fn read_one(input: &mut Input, sender: &SyncSender<Line>) -> bool {
     match read_line(input) {
         Ok(Some(Ok(line))) if line.trim().is_empty() => true,
@@ -207,13 +211,13 @@ fn read_one(input: &mut Input, sender: &SyncSender<Line>) -> bool {
         Ok(None) => false,
         Err(error) => {
             let broken = Error::invalid("", format!("cannot read the input: {error}"));
-            let _ = sender.send(Line::Broken(broken)); // or nobody takes it
+            let _ = sender.send(Line::Broken(broken)); // fails only if the receiver is gone
             false
         }
     }
 }
 
-/// The next line without its line feed; none at the end.
+/// The next line without its line feed; `None` at the end of the input.
 fn read_line(input: &mut Input) -> std::io::Result<Option<Result<String, Error>>> {
     let mut bytes = Vec::new();
     let limit = ken_tool::MAX_INPUT as u64 + 1;

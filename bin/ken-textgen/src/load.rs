@@ -20,12 +20,12 @@ use crate::weights::Weights;
 pub struct Plan {
     pub folder: PathBuf,
     pub int8: bool,
-    /// The number of threads; by default one for each processor, or fewer if that measures faster.
+    /// The number of threads; the default is one per processor, or fewer if a measurement shows that this is faster.
     pub threads: Option<usize>,
     pub isa: Isa,
 }
 
-/// A model that has been opened and checked, but not read.
+/// A model that has been opened and checked, but whose weights have not been read.
 pub struct Opened {
     pub generation: Generation,
     pub encoder: Encoder,
@@ -34,7 +34,7 @@ pub struct Opened {
 }
 
 impl Plan {
-    /// Opens everything and checks that it fits together. `progress` is told what is being done.
+    /// Opens all files and checks that they fit together. `progress` is called with a description of each step.
     pub fn open(&self, progress: impl Fn(&str) + Sync) -> Result<Opened, Error> {
         check_folder(&self.folder)?;
         let config = Config::read(&self.folder.join("config.json"))?;
@@ -45,8 +45,8 @@ impl Plan {
         let weights = self.weights(&config, floats, &engine, &progress)?;
         let ends = ends(&generation, &config)?;
         let model = Model::new(config, weights, &engine)?;
-        // The pages are mapped on one processor while the other reads the vocabulary. Not so with int8, where the
-        // vocabulary would count for much in the peak of memory: it goes before the weights come.
+        // One thread maps the pages while another reads the vocabulary. With int8 weights this is done in sequence: the
+        // vocabulary would be a large part of the peak memory, so it is freed before the weights are mapped.
         let encoder = std::thread::scope(|scope| {
             if !self.int8 {
                 scope.spawn(|| model.prefetch());
@@ -83,7 +83,7 @@ impl Plan {
 
     fn threads(&self, weights: &Weights) -> usize {
         const MOST: usize = 64;
-        // Below this a token takes less time than threads take to meet.
+        // The number of bytes below which computing a token takes less time than synchronising threads.
         const SMALL: usize = 4 << 20;
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         match self.threads {
@@ -99,19 +99,19 @@ impl Opened {
         &self.generator.model
     }
 
-    /// Ready to generate; the encoder stays where more prompts will come.
+    /// Returns the generator and the encoder, for further prompts.
     pub fn keep_encoder(self) -> (Generator, Encoder) {
         (self.generator, self.encoder)
     }
 
-    /// Ready to generate from prompts that are encoded already. The encoder's memory stays as it is: to free its 150 000
-    /// words takes longer than a token, and the process will end soon.
+    /// Returns the generator and leaks the encoder: freeing its 150 000 words takes longer than a token, and the process ends
+    /// soon.
     pub fn forget_encoder(self) -> Generator {
         std::mem::forget(self.encoder);
         self.generator
     }
 
-    /// The same, with the memory given back before the weights come: for those who count megabytes.
+    /// Returns the generator and frees the encoder before the weights are mapped, to keep the peak memory low.
     pub fn drop_encoder(self) -> Generator {
         drop(self.encoder);
         memory::give_back();
@@ -119,7 +119,7 @@ impl Opened {
         self.generator
     }
 
-    /// Whether the number of threads is still to be found by measurement.
+    /// Whether the number of threads will be determined by measurement.
     pub fn measures(&self) -> bool {
         self.measure
     }
@@ -130,7 +130,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<(), Error> {
     if !about.is_dir() {
         let fault = format!("{} is not a directory", folder.display());
         return Err(Error::invalid("--model-dir", fault)
-            .hint("it holds config.json, model.safetensors and tokenizer.json"));
+            .hint("it must contain config.json, model.safetensors and tokenizer.json"));
     }
     Ok(())
 }
@@ -146,7 +146,7 @@ pub(crate) fn ends(generation: &Generation, config: &Config) -> Result<Vec<u32>,
     }
 }
 
-/// The device to compute on: a card if this build supports one, it is visible and not disabled; otherwise the processor.
+/// The device to compute on: a GPU if this build supports it and one is visible and not disabled; otherwise the processor.
 fn device() -> Result<Device, Error> {
     let variable = |name: &str| std::env::var(name).ok();
     let forced = variable("PYTORCH_FORCE_CPU").is_some_and(|value| value == "1" || value == "true");
@@ -156,6 +156,6 @@ fn device() -> Result<Device, Error> {
     }
     Device::cuda_if_available(0).map_err(|error| {
         let fault = format!("the CUDA device cannot be used: {error}");
-        Error::unavailable(fault).hint("PYTORCH_FORCE_CPU=1 computes on the processor")
+        Error::unavailable(fault).hint("set PYTORCH_FORCE_CPU=1 to compute on the processor")
     })
 }

@@ -3,8 +3,8 @@
 mod answer;
 mod cli;
 mod lines;
+mod parameters;
 mod single;
-mod wish;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ fn open(cli: &Cli) -> Result<Opened, Error> {
     let terminal = std::io::stderr().is_terminal();
     let progress = |doing: &str| {
         if terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[Kken-textgen: {doing} …"); // only for the eye
+            let _ = write!(std::io::stderr(), "\r\x1b[Kken-textgen: {doing} …"); // only for people
         }
     };
     let opened = plan.open(progress);

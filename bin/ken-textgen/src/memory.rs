@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)] // two calls of the C library
 
-/// Takes memory from the system in few large steps: each step waits for the thread that maps the weights meanwhile, and
-/// logits that come and go with every token would each time be new pages.
+/// Makes the allocator grow in a few large steps and keep what is freed: each step waits for the thread that maps the weights,
+/// and the logits of every token would otherwise be fresh pages.
 pub fn take_large_steps() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: the calls take no pointers and lock the allocator themselves.
@@ -15,7 +15,7 @@ pub fn take_large_steps() {
     }
 }
 
-/// Hands what was freed back to the system; glibc would keep it for later.
+/// Returns freed memory to the system, which glibc would otherwise keep.
 pub fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: as above.

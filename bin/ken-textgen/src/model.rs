@@ -1,5 +1,5 @@
-//! GPT-2 (Radford et al. 2019) over mapped weights: token and position embeddings, blocks of attention and feed-forward
-//! with layer norm before each, and the word embeddings again as output head.
+//! GPT-2 (Radford et al. 2019) over mapped weights: word and position embeddings, then blocks of attention and feed-forward
+//! layers with layer normalisation before each, and the word embeddings again as output head.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Model {
     last_norm: LayerNorm,
     head: Product,
     weights: Weights,
-    /// The same on a card, where there is one.
+    /// The same model on a GPU, if one is used.
     plain: Option<Plain>,
 }
 
@@ -39,14 +39,14 @@ struct Block {
     outer: Product,
 }
 
-/// Where the embedding of a token comes from.
+/// The form in which the word embeddings are stored.
 enum Words {
     Floats(Slice),
     Bytes { weights: Slice, scales: Slice },
 }
 
 impl Model {
-    /// A model over f32 weights as its maker published them, or over the int8 file that `sidecar` made of those.
+    /// A model over the published f32 weights, or over the int8 file that `sidecar` has made from them.
     pub fn new(config: Config, weights: Weights, engine: &Arc<Engine>) -> Result<Model, Error> {
         let load = Load {
             config: &config,
@@ -74,7 +74,7 @@ impl Model {
         })
     }
 
-    /// The model on this device; int8 weights are for the processor only.
+    /// Moves the model to this device. int8 weights work on the processor only.
     pub fn on(mut self, device: Device) -> Result<Model, Error> {
         if !device.is_cpu() {
             let plain = self
@@ -85,7 +85,7 @@ impl Model {
         Ok(self)
     }
 
-    /// The model in candle's own operations.
+    /// The model with candle's own operations.
     pub fn plain(&self, device: &Device) -> candle_core::Result<Plain> {
         let (Words::Floats(words), Matrix::Rows(head)) = (&self.words, &self.head.matrix) else {
             candle_core::bail!(
@@ -107,11 +107,11 @@ impl Model {
         )
     }
 
-    /// Finds how many threads read the weights fastest: each number reads other parts of the output head, so that none
-    /// finds them in the cache. The result of a computation does not depend on it.
+    /// Measures how many threads read the weights fastest. Each number of threads reads different parts of the output head, so
+    /// that none finds its data in the cache. Results do not depend on the number of threads.
     pub fn choose_threads(&self) {
         const PARTS: usize = 16;
-        // A part must be large against the cost of starting.
+        // The time to read a part must be long compared with the time to start it.
         if self.weights.data_len() < PARTS << 22 {
             return;
         }
@@ -126,7 +126,7 @@ impl Model {
                 .head
                 .read_part(2 * index, PARTS)
                 .min(self.head.read_part(2 * index + 1, PARTS));
-            // Fewer threads must be clearly faster, not by chance.
+            // Fewer threads are chosen only if they are clearly faster.
             if seconds < best.1 * 0.9 {
                 best = (size, seconds);
             }
@@ -146,13 +146,13 @@ impl Model {
         &self.weights
     }
 
-    /// Has the weights mapped now, but for the positions, of which each token needs one row.
+    /// Maps the pages of the weights now, except for the position embeddings, of which each token needs only one row.
     pub fn prefetch(&self) {
         self.weights.prefetch(&self.positions);
     }
 
-    /// Feeds the tokens of several texts at once and gives, for each text, the logits after its last token. The caller
-    /// has seen to it that no text is empty or grows past `n_positions`, and that all tokens are in the vocabulary.
+    /// Feeds the tokens of several texts and returns, for each text, the `vocabulary` logits after its last token. The caller
+    /// ensures that no text is empty or exceeds `n_positions`, and that all tokens are in the vocabulary.
     pub fn forward(&self, batch: &mut [Next<'_>]) -> Result<Vec<Vec<f32>>, Error> {
         let logits = self
             .compute(batch)
@@ -172,14 +172,15 @@ impl Model {
         finite
     }
 
-    /// All weights are searched only now that one is known to be wrong; looking at start would cost a read of the file.
+    /// The error for a weight that is not finite. The weights are searched only when the logits show that there is one, because a
+    /// check at the start would have to read the whole file.
     fn not_finite(&self) -> Error {
         let path = self.weights.path().display();
         let message = match self.weights.first_not_finite() {
             Some(name) => format!("{path}: {name} holds a value that is not a finite number"),
             None => format!("{path}: the weights are finite but their products overflow"),
         };
-        Error::invalid("", message).hint("the weights are damaged; fetch them again")
+        Error::invalid("", message).hint("the weights are damaged; download them again")
     }
 
     fn compute(&self, batch: &mut [Next<'_>]) -> candle_core::Result<Vec<Vec<f32>>> {
@@ -205,7 +206,7 @@ impl Model {
         Ok(self.logits(self.head.apply(&x)))
     }
 
-    /// One text's logits are what they are, without a copy.
+    /// Splits the logits by text. Those of a single text are not copied.
     fn logits(&self, all: Vec<f32>) -> Vec<Vec<f32>> {
         match all.len() == self.config.vocab_size {
             true => vec![all],
@@ -243,7 +244,7 @@ impl Model {
         x + thought.apply_op1_no_bwd(&block.outer)?
     }
 
-    /// Word and position embeddings of all tokens.
+    /// The sums of word and position embedding of all tokens, `[tokens, width]`.
     fn embed(&self, batch: &[Next<'_>]) -> candle_core::Result<Tensor> {
         let width = self.config.n_embd;
         let mut rows = Vec::new();
@@ -294,7 +295,7 @@ impl Words {
     }
 }
 
-/// The number of the last token of each text within the batch.
+/// The index of each text's last token within the batch.
 fn ends(batch: &[Next<'_>]) -> Vec<u32> {
     let mut end = 0;
     let lengths = batch.iter().map(|next| next.tokens.len() as u32);
@@ -306,7 +307,7 @@ fn ends(batch: &[Next<'_>]) -> Vec<u32> {
         .collect()
 }
 
-/// Makers publish the tensors with or without this before their names.
+/// The prefix of all tensor names in this file; some publishers use it and some do not.
 pub fn prefix(weights: &Weights) -> &'static str {
     if weights.has("transformer.wte.weight") {
         "transformer."
@@ -315,14 +316,14 @@ pub fn prefix(weights: &Weights) -> &'static str {
     }
 }
 
-/// The name of the output head's own weights, where they are not the word embeddings.
+/// The name of the output head's weights, if they are not the word embeddings.
 pub fn own_head(config: &Config, weights: &Weights) -> Option<&'static str> {
     (weights.has("lm_head.weight")
         && !(config.is_tied() && weights.has(&format!("{}wte.weight", prefix(weights)))))
     .then_some("lm_head.weight")
 }
 
-/// The linear layers of a block: name, inputs and outputs.
+/// The linear layers of a block: name, number of inputs, number of outputs.
 pub fn linear_layers(config: &Config) -> [(&'static str, usize, usize); 4] {
     let (width, inner) = (config.n_embd, config.inner());
     [
@@ -347,7 +348,7 @@ impl Load<'_> {
             .tensor(&format!("{}{name}", self.prefix), Dtype::F32, shape)
     }
 
-    /// The int8 weights of this name and their scales, if the file has such.
+    /// The int8 weights of this name and their scales, if the file contains them.
     fn bytes(&self, name: &str, inputs: usize, outputs: usize) -> Result<Option<(Slice, Slice)>, Error> {
         let scales = format!("{}{name}.scales", self.prefix);
         if !self.weights.has(&scales) {

@@ -1,5 +1,5 @@
-//! The same model in candle's own operations, with its weights in the memory of the device. It runs on a card; on the
-//! processor, the tests compare with it.
+//! The same model with candle's own operations, with its weights in the memory of the device. It is used on a GPU, and tests
+//! compare the other implementation with it on the processor.
 
 use candle_core::{D, Device, Result, Tensor};
 
@@ -7,7 +7,7 @@ use crate::cache::{Cache, Next};
 use crate::config::Config;
 use crate::weights::Slice;
 
-/// The weights as tensors.
+/// The model with its weights as tensors.
 pub struct Plain {
     config: Config,
     device: Device,
@@ -34,7 +34,7 @@ pub struct Norm {
     epsilon: f64,
 }
 
-/// `[in, out]` weights and a bias.
+/// A linear layer: weights `[in, out]` and a bias `[out]`.
 pub struct Linear {
     weight: Tensor,
     bias: Tensor,
@@ -98,7 +98,7 @@ impl Plain {
         })
     }
 
-    /// The logits after the last token of each text. Texts are computed one after the other.
+    /// Returns the logits after the last token of each text. The texts are computed one after the other.
     pub fn compute(&self, batch: &mut [Next<'_>]) -> Result<Vec<Vec<f32>>> {
         batch
             .iter_mut()
@@ -140,7 +140,7 @@ impl Plain {
             .reshape((tokens, width))
     }
 
-    /// Minus infinity where a token would see one that comes after it.
+    /// The causal mask, `[tokens, seen]`: minus infinity where a token would attend to a later one.
     fn mask(&self, tokens: usize, seen: usize) -> Result<Tensor> {
         let before = seen - tokens;
         let row = |token| {

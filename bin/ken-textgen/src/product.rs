@@ -1,8 +1,8 @@
-//! A linear layer as a candle operation over weights that stay where they are mapped.
+//! A linear layer as a candle operation over mapped weights.
 //!
-//! candle holds every tensor in memory of its own and multiplies a single row by a matrix on one thread. Decoding is
-//! nothing but such products, bound by how fast the weights can be read, so here they are read once, strictly
-//! forward, by all threads, and only the activations are candle's.
+//! candle copies every tensor into its own memory and multiplies a single row by a matrix on one thread. Decoding consists of
+//! such products, and its speed is limited by how fast the weights can be read. Here all threads together read the weights once,
+//! strictly forward, and only the activations are candle tensors.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use crate::simd::{self, ByteRows, ByteToken, CHUNKS, Float, GROUP, Isa, Tile};
 use crate::team::Team;
 use crate::weights::Slice;
 
-/// What every operation of one process shares.
+/// The state that all operations of a process share.
 pub struct Engine {
     pub team: Team,
     pub isa: Isa,
@@ -36,12 +36,12 @@ impl Engine {
     }
 }
 
-/// Sums in the making; kept, because fresh memory for each product would cost as much as the product.
+/// A buffer for partial sums. It is kept, because fresh memory for each product would cost as much as the product.
 #[derive(Default)]
 struct Scratch(Vec<f32>);
 
 impl Scratch {
-    /// So many numbers, of any value, from the start of a cache line: a store across two lines costs twice.
+    /// Returns `length` numbers of arbitrary value that begin at a cache line, because a store across two lines costs twice as much.
     fn aligned(&mut self, length: usize) -> &mut [f32] {
         if self.0.len() < length + 16 {
             self.0.resize(length + 16, 0.0);
@@ -51,17 +51,17 @@ impl Scratch {
     }
 }
 
-/// How the weights of a layer lie.
+/// The weights of a layer, by their layout.
 pub enum Matrix {
-    /// `[in, out]`, as GPT-2's Conv1D has them.
+    /// `[in, out]`, as in GPT-2's Conv1D.
     Columns(Slice),
-    /// `[out, in]`, as the word embeddings are when they serve as output head.
+    /// `[out, in]`, as in word embeddings that serve as output head.
     Rows(Slice),
-    /// `[out, in]` as int8 with 128 added, rows filled up to whole groups, and a scale per group.
+    /// `[out, in]` as int8 plus 128, with rows padded to whole groups and one scale per group.
     Bytes { weights: Slice, scales: Slice },
 }
 
-/// `x W + b`, and GELU after it where asked.
+/// The operation `x W + b`, optionally followed by GELU.
 pub struct Product {
     pub engine: Arc<Engine>,
     pub matrix: Matrix,
@@ -84,7 +84,7 @@ impl CustomOp1 for Product {
     }
 }
 
-/// The numbers of a tensor that lies in one piece.
+/// The numbers of a contiguous tensor.
 pub fn contiguous<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
     let all = storage.as_slice::<f32>()?;
     match layout.contiguous_offsets() {
@@ -103,7 +103,7 @@ impl Product {
         }
     }
 
-    /// Multiplies with one of `parts` parts of the rows, and gives the seconds it took.
+    /// Multiplies with part number `part` of `parts` parts of the rows, and returns how many seconds it took.
     pub fn read_part(&self, part: usize, parts: usize) -> f64 {
         let outputs = self.outputs / parts;
         let cut = |slice: &Slice| {
@@ -111,7 +111,7 @@ impl Product {
             slice.part(part * length..(part + 1) * length)
         };
         let matrix = match &self.matrix {
-            Matrix::Columns(_) => return f64::INFINITY, // its rows are inputs
+            Matrix::Columns(_) => return f64::INFINITY, // its rows belong to inputs, not outputs
             Matrix::Rows(weights) => Matrix::Rows(cut(weights)),
             Matrix::Bytes { weights, scales } => Matrix::Bytes {
                 weights: cut(weights),
@@ -132,7 +132,7 @@ impl Product {
         start.elapsed().as_secs_f64()
     }
 
-    /// The layer applied to tokens that lie one after the other.
+    /// Applies the layer to tokens that are stored one after the other: `[tokens, in]` to `[tokens, out]`.
     pub fn apply(&self, x: &[f32]) -> Vec<f32> {
         let tokens = x.len() / self.inputs;
         match &self.matrix {
@@ -148,8 +148,8 @@ impl Product {
         }
     }
 
-    /// One token: whole rows of the matrix are streamed forward. The rows are cut into chunks, each with sums of its own
-    /// that are added up in the order of the chunks, whichever thread did them.
+    /// One token: reads whole rows of the matrix, forward. The rows are divided into chunks with separate sums, which are added in the
+    /// order of the chunks, whichever thread computed them.
     fn stream_rows(&self, weights: &[Float], x: &[f32]) -> Vec<f32> {
         let (width, rows) = (self.outputs, self.chunk());
         let count = self.inputs.div_ceil(rows);
@@ -169,8 +169,8 @@ impl Product {
         out
     }
 
-    /// Many tokens: each task has some columns, for all tokens, over all rows; the order of additions is that of
-    /// `stream_rows`, so a token's result does not depend on its company.
+    /// Many tokens: each task computes some columns for all tokens over all rows. The additions have the order of
+    /// `stream_rows`, so the result of a token does not depend on the other tokens.
     fn by_columns(&self, weights: &[Float], x: &[f32], tokens: usize) -> Vec<f32> {
         const COLUMNS: usize = 48;
         let mut scratch = self.engine.scratch();
@@ -197,7 +197,7 @@ impl Product {
         self.gather(sums, COLUMNS, tokens)
     }
 
-    /// Rows of weights in blocks, each for all tokens.
+    /// Divides the rows of weights into blocks and computes each block for all tokens.
     fn by_rows(
         &self,
         x: &[f32],
@@ -243,7 +243,7 @@ impl Product {
         token
     }
 
-    /// Whole tokens with bias and GELU.
+    /// Applies bias and GELU to whole tokens.
     fn finished(&self, mut tokens: Vec<f32>) -> Vec<f32> {
         let each = tokens.chunks_exact_mut(self.outputs);
         self.engine
@@ -252,7 +252,7 @@ impl Product {
         tokens
     }
 
-    /// Bias and GELU for some outputs of a token.
+    /// Applies bias and GELU to some outputs of a token.
     fn finish(&self, outputs: Range<usize>, part: &mut [f32]) {
         if let Some(bias) = &self.bias {
             simd::add_weights(self.engine.isa, &bias.floats()[outputs], part);
@@ -262,13 +262,13 @@ impl Product {
         }
     }
 
-    /// The rows of an `[in, out]` matrix are added up in at most `CHUNKS` chunks of this length. It depends on the size
-    /// of the matrix alone.
+    /// The length of a chunk of rows of an `[in, out]` matrix, so that there are at most `CHUNKS` chunks. It depends only on the
+    /// size of the matrix.
     fn chunk(&self) -> usize {
         self.inputs.div_ceil(CHUNKS)
     }
 
-    /// Rows of about 256 KiB together, but no fewer blocks than 16.
+    /// The number of rows in a block: about 256 KiB, but so few that there are at least 16 blocks.
     fn row_block(&self) -> usize {
         let row = match self.matrix {
             Matrix::Bytes { .. } => self.inputs,
@@ -277,7 +277,7 @@ impl Product {
         (256 * 1024 / row).min(self.outputs.div_ceil(16)).max(1)
     }
 
-    /// Blocks of columns, each with all tokens, laid out token by token.
+    /// Rearranges blocks of columns, each for all tokens, into whole tokens.
     fn gather(&self, blocks: &[f32], block: usize, tokens: usize) -> Vec<f32> {
         let mut out = vec![0.0; tokens * self.outputs];
         for (index, part) in blocks.chunks(tokens * block).enumerate() {

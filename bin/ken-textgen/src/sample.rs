@@ -8,13 +8,13 @@ use crate::simd::{self, Isa};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     pub greedy: bool,
-    /// Logits are divided by it.
+    /// The logits are divided by it.
     pub temperature: f32,
-    /// Only this many of the likeliest tokens stay; 0 keeps all.
+    /// How many of the most likely tokens are kept; 0 keeps all.
     pub top_k: usize,
-    /// Of these, the likeliest whose probabilities together reach this share.
+    /// Of these, the most likely tokens are kept whose probabilities add up to this share.
     pub top_p: f32,
-    /// A token that occurred has its logit divided by it, or multiplied where the logit is negative (Keskar et al. 2019).
+    /// The logit of a token that has occurred is divided by it, or multiplied if it is negative (Keskar et al. 2019).
     pub repetition_penalty: f32,
     /// No sequence of this many tokens may occur twice; 0 allows it.
     pub no_repeat_ngram: usize,
@@ -36,7 +36,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Refuses values with which no token could be chosen; `name` maps a field to the caller's name for it.
+    /// Returns an error for values with which no token could be chosen; `name` maps a field to the caller's name for it.
     pub fn check(&self, name: impl Fn(&str) -> String) -> Result<(), Error> {
         let fault =
             |field: &str, fault: String| Err(Error::invalid(name(field), format!("{} {fault}", name(field))));
@@ -47,7 +47,7 @@ impl Sampling {
             );
             return error.map_err(|error| {
                 error.hint(format!(
-                    "for the likeliest token each time, use {}",
+                    "to always take the most likely token, use {}",
                     name("greedy")
                 ))
             });
@@ -73,7 +73,7 @@ pub struct Sampler {
     sampling: Sampling,
     isa: Isa,
     random: Random,
-    /// The largest logit of each block, of the token at hand.
+    /// The largest logit of each block, for the current token.
     maxima: Vec<f32>,
 }
 
@@ -93,7 +93,7 @@ impl Sampler {
         }
     }
 
-    /// The next token after `history`, which is the prompt and what was generated.
+    /// Chooses the next token after `history`, which is the prompt and the generated tokens.
     pub fn pick(&mut self, logits: &mut [f32], history: &[u32]) -> u32 {
         penalise(logits, history, self.sampling.repetition_penalty);
         forbid_repeats(logits, history, self.sampling.no_repeat_ngram);
@@ -121,8 +121,8 @@ impl Sampler {
         candidates.first().map_or(0, |candidate| candidate.token)
     }
 
-    /// The tokens that top-k and top-p leave, with weights in proportion to their probabilities, likeliest first (in the
-    /// order of the vocabulary where neither asks for one).
+    /// The tokens that top-k and top-p keep, with weights in proportion to their probabilities, most likely first. If neither is
+    /// used, the order is that of the vocabulary.
     fn candidates(&self, logits: &[f32]) -> Vec<Candidate> {
         let (k, p) = (self.sampling.top_k, self.sampling.top_p);
         let least = self.least(k);
@@ -150,8 +150,8 @@ impl Sampler {
         list
     }
 
-    /// What the k-th largest logit is not below: the k-th largest of the blocks' maxima, each of which is one. Few others
-    /// reach it, so few have to be sorted.
+    /// A lower bound of the k-th largest logit: the k-th largest of the blocks' maxima, which are logits themselves. Few other
+    /// logits reach it, so few have to be sorted.
     fn least(&self, k: usize) -> f32 {
         if k == 0 || k >= self.maxima.len() {
             return f32::NEG_INFINITY;
@@ -160,7 +160,7 @@ impl Sampler {
         *maxima.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
     }
 
-    /// exp((logit - largest) / temperature).
+    /// Sets the weights to exp((logit - largest) / temperature).
     fn weigh(&self, list: &mut [Candidate]) {
         let largest = list
             .iter()
@@ -177,7 +177,7 @@ impl Sampler {
     }
 }
 
-/// How many of the first candidates together reach the share `p`.
+/// How many candidates, from the first on, are needed to reach the share `p`.
 fn nucleus(list: &[Candidate], p: f32) -> usize {
     let total: f64 = list.iter().map(|candidate| f64::from(candidate.weight)).sum();
     let mut sum = 0.0;
@@ -188,7 +188,7 @@ fn nucleus(list: &[Candidate], p: f32) -> usize {
     reached.map_or(list.len(), |last| last + 1)
 }
 
-/// The first of the largest, looked for in the first block that has it.
+/// The first token with the largest logit, which is in the first block with that maximum.
 fn likeliest(logits: &[f32], maxima: &[f32]) -> u32 {
     let largest = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let block = maxima.iter().position(|maximum| *maximum == largest);
@@ -216,7 +216,8 @@ fn penalise(logits: &mut [f32], history: &[u32], penalty: f32) {
     }
 }
 
-/// Bars every token that would complete a sequence of `length` that the history has. If that bars all, none is barred.
+/// Excludes every token that would complete a sequence of `length` tokens that the history contains. If that would exclude all
+/// tokens, none is excluded.
 fn forbid_repeats(logits: &mut [f32], history: &[u32], length: usize) {
     if length == 0 || history.len() < length {
         return;
@@ -243,7 +244,7 @@ fn forbid_repeats(logits: &mut [f32], history: &[u32], length: usize) {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): the same numbers for a seed on every machine.
+/// SplitMix64 (Steele, Lea and Flood 2014), which gives the same numbers for a seed on every machine.
 struct Random(u64);
 
 impl Random {
@@ -255,7 +256,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to, not including, 1, in steps of 2^-53.
+    /// A number in [0, 1), in steps of 2^-53.
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
@@ -357,7 +358,7 @@ mod tests {
         close(&nucleus(0.65), &[(1, 4.0 / 7.0), (2, 3.0 / 7.0)]);
         close(&nucleus(0.75), &[(1, 4.0 / 9.0), (2, 3.0 / 9.0), (3, 2.0 / 9.0)]);
         close(&nucleus(0.01), &[(1, 1.0)]);
-        // After top-k, shares are of what top-k left: 4/7 is below 0.6.
+        // After top-k, the shares refer to the tokens that top-k has kept: 4/7 is below 0.6.
         close(
             &shares(
                 Sampling {
@@ -387,7 +388,7 @@ mod tests {
         let mut logits = vec![2.0, -2.0, 3.0, 0.0];
         penalise(&mut logits, &[0, 1, 0, 3], 2.0);
         assert_eq!(logits, [1.0, -4.0, 3.0, 0.0]);
-        // Greedy turns from 2.0 at token 0 to 1.5 at token 2.
+        // The largest logit changes from 2.0 at token 0 to 1.5 at token 2.
         let mut greedy = sampler(Sampling {
             greedy: true,
             repetition_penalty: 2.0,

@@ -1,8 +1,8 @@
-//! The int8 file beside a model, which is made once from its f32 weights and read in their place with `--int8`.
+//! The int8 file beside a model. It is made once from the f32 weights, and `--int8` reads it instead of them.
 //!
-//! It is a safetensors file too. Linear layers and word embeddings become `[out, in]` rows of bytes, 128 added, in groups
-//! of 64 with one f32 scale each; the rest is copied. It is keyed by the SHA-256 of the weights; length and time of
-//! change, kept beside it, tell without reading half a gigabyte that they are still the same.
+//! It is a safetensors file. Linear layers and word embeddings become `[out, in]` rows of bytes (int8 plus 128), in groups
+//! of 64 with one f32 scale each; the other tensors are copied. The header stores the SHA-256 of the f32 weights, and their length
+//! and modification time, which show without reading half a gigabyte that they have not changed.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -22,7 +22,7 @@ use crate::weights::{Identity, Slice, Weights};
 
 const FORM: &str = "ken-int8-1";
 
-/// The int8 weights that belong to these f32 weights; made if they are not there yet, and then `progress` hears of it.
+/// Opens the int8 weights that belong to these f32 weights. If they do not exist, they are made, and `progress` is called.
 pub fn open_or_make(
     config: &Config,
     floats: &Weights,
@@ -46,7 +46,7 @@ pub fn open_or_make(
         match write(path, &plan, &header(&plan, floats.identity, &hash), engine) {
             Ok(()) => return Weights::open(path),
             Err(error) if error.code == Code::Unavailable => last = error,
-            Err(error) => return Err(error), // of the weights: no other place would help
+            Err(error) => return Err(error), // an error of the weights: another place would not help
         }
     }
     Err(last.hint(
@@ -54,7 +54,7 @@ pub fn open_or_make(
     ))
 }
 
-/// Beside the model, else in the cache directory under a name that depends on where the model is.
+/// The places for the file: beside the model, and in the cache directory under a name that depends on the model's path.
 fn places(floats: &Weights) -> Vec<PathBuf> {
     let beside = floats.path().with_extension("int8.safetensors");
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -69,7 +69,7 @@ fn places(floats: &Weights) -> Vec<PathBuf> {
     [Some(beside), cached].into_iter().flatten().collect()
 }
 
-/// Whether the int8 file was made of these weights: by length and time of change, else by hash.
+/// Whether the int8 file was made from these weights. Compares length and modification time, and the hash only if these differ.
 fn fits(bytes: &Weights, floats: &Weights, hash: &mut Option<String>) -> bool {
     if bytes.note("form") != Some(FORM) {
         return false;
@@ -111,7 +111,7 @@ impl Entry {
         matches!(self.source, Source::Copy(_))
     }
 
-    /// A group of one output's weights, filled up with zeros.
+    /// A group of one output's weights, padded with zeros.
     fn group(&self, output: usize, group: usize) -> [f32; GROUP] {
         let from = group * GROUP;
         let count = GROUP.min(self.inputs - from);
@@ -131,7 +131,7 @@ impl Entry {
     }
 }
 
-/// Everything the int8 file will hold.
+/// The contents of the int8 file.
 fn plan(config: &Config, floats: &Weights) -> Result<Vec<Entry>, Error> {
     let prefix = prefix(floats);
     let (width, words) = (config.n_embd, config.vocab_size);
@@ -196,7 +196,7 @@ fn small_tensors(config: &Config) -> Vec<(String, Vec<usize>)> {
     list
 }
 
-/// The header, filled up so that rows of bytes begin at a cache line: first all bytes, then scales, then copies.
+/// The header, padded so that the rows of bytes begin at a cache line. The data is ordered: all bytes, then scales, then copies.
 fn header(plan: &[Entry], identity: Identity, hash: &str) -> Vec<u8> {
     let mut fields = serde_json::Map::new();
     let note = json!({
@@ -241,7 +241,7 @@ fn header(plan: &[Entry], identity: Identity, hash: &str) -> Vec<u8> {
     header
 }
 
-/// Writes to a file of its own name and renames it, so that there is never half a file under the right name.
+/// Writes to a temporary file and renames it, so that the final name never refers to an incomplete file.
 fn write(path: &Path, plan: &[Entry], header: &[u8], engine: &Engine) -> Result<(), Error> {
     let cannot = |error: io::Error| {
         Error::new(
@@ -282,16 +282,16 @@ fn write(path: &Path, plan: &[Entry], header: &[u8], engine: &Engine) -> Result<
         .map_err(cannot)
 }
 
-/// A file that is removed again unless it was renamed.
+/// A file that is removed when this is dropped, unless it was renamed.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0); // after the rename there is none
+        let _ = fs::remove_file(&self.0); // does not exist after the rename
     }
 }
 
-/// The rows of bytes and their scales, one output after the other.
+/// The rows of bytes and their scales, output by output.
 fn round(entry: &Entry, engine: &Engine) -> Result<(Vec<u8>, Vec<f32>), Error> {
     const ROWS: usize = 64;
     let groups = entry.groups();
@@ -301,7 +301,7 @@ fn round(entry: &Entry, engine: &Engine) -> Result<(Vec<u8>, Vec<f32>), Error> {
         .chunks_mut(ROWS * groups * GROUP)
         .zip(scales.chunks_mut(ROWS * groups));
     engine.team.each(parts, |index, (bytes, scales)| {
-        // Group by group over all rows of the part: columns that lie side by side are read while they are in the cache.
+        // One group after the other over all rows of the part, so that neighbouring columns are read while they are in the cache.
         for group in 0..groups {
             let bytes = bytes.chunks_exact_mut(groups * GROUP);
             let rows = bytes.zip(scales.chunks_exact_mut(groups));
@@ -330,5 +330,5 @@ fn check_finite(name: &str, values: &[Float]) -> Result<(), Error> {
 
 fn not_finite(name: &str) -> Error {
     Error::invalid(name, format!("{name} holds a value that is not a finite number"))
-        .hint("the weights are damaged; fetch them again")
+        .hint("the weights are damaged; download them again")
 }

@@ -1,4 +1,4 @@
-//! One prompt, one text.
+//! Continues one prompt.
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -10,9 +10,9 @@ use ken_types::Error;
 
 use crate::answer::{Tag, Trim, indented, line};
 use crate::cli::{Cli, Format};
-use crate::wish;
+use crate::parameters;
 
-/// The prompt that the flags name.
+/// The prompt that the options name.
 pub(crate) fn prompt(cli: &Cli) -> Result<String, Failure> {
     let prompt = match (&cli.prompt, &cli.prompt_file) {
         (Some(prompt), _) => return checked(prompt.clone()),
@@ -23,7 +23,7 @@ pub(crate) fn prompt(cli: &Cli) -> Result<String, Failure> {
         }
         (None, _) => read(Ok(std::io::stdin().lock()), Path::new("standard input"))?,
     };
-    // The line feed that ends a file is not part of what was written in it.
+    // A line feed at the end of a file is not part of the prompt.
     let line = prompt
         .strip_suffix('\n')
         .map(|line| line.strip_suffix('\r').unwrap_or(line));
@@ -61,11 +61,11 @@ fn read<R: Read>(source: std::io::Result<R>, path: &Path) -> Result<String, Erro
     })
 }
 
-/// Generates the text and writes it as the flags ask.
+/// Generates the text and writes it in the format that the options ask for.
 pub(crate) fn answer(cli: &Cli, opened: Opened, prompt: &str, output: &mut Output) -> Result<(), Error> {
-    let wish = wish::from_flags(cli, &opened.generation)?;
+    let parameters = parameters::from_flags(cli, &opened.generation)?;
     let tokens = opened.encoder.encode(prompt)?;
-    let mut run = Run::new(opened.model(), tokens, &wish)?;
+    let mut run = Run::new(opened.model(), tokens, &parameters)?;
     let measure = opened.measures();
     let generator = if cli.int8 {
         opened.drop_encoder()
@@ -87,7 +87,7 @@ pub(crate) fn answer(cli: &Cli, opened: Opened, prompt: &str, output: &mut Outpu
     Ok(())
 }
 
-/// Steps until the text ends or `each` says that nobody reads it any more.
+/// Generates tokens until the text ends, or `each` returns that the output is closed.
 fn generate(
     generator: &Generator,
     run: &mut Run,
@@ -115,7 +115,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// What is new, flushed: the reader sees each token when it is there.
+    /// Writes and flushes what is new, so that the reader sees each token at once.
     fn piece(&mut self, run: &mut Run, output: &mut Output) {
         if !self.stream {
             return;

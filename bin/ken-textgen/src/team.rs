@@ -1,10 +1,10 @@
-//! A few threads that share one job at a time.
+//! A team of threads that work together on one job at a time.
 //!
-//! A decode step is some sixty jobs of 20 to 2000 microseconds, so threads must be there at once: they spin briefly, then
-//! yield, then park. Tasks are claimed one by one from an atomic counter, and the caller works too, so a thread that the
-//! kernel has put aside delays only the task it holds.
+//! A decode step consists of about sixty jobs of 20 to 2000 microseconds, so threads must start at once: they spin briefly, then
+//! yield, then park. Each task of a job is claimed from an atomic counter, and the caller works too, so a thread that the
+//! kernel has descheduled delays only its own task.
 
-#![allow(unsafe_code)] // the job is borrowed from the caller's stack while the others work on it
+#![allow(unsafe_code)] // the job is borrowed from the caller's stack while other threads work on it
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,19 +13,19 @@ use std::time::{Duration, Instant};
 
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
-/// How long a thread looks for the next job before it yields, and before it parks.
+/// How long a thread spins for the next job before it yields.
 const SPIN: Duration = Duration::from_micros(50);
 const YIELD: Duration = Duration::from_millis(2);
 
-/// The caller and `threads - 1` others.
+/// A team of the calling thread and `threads - 1` others.
 pub struct Team {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// How many of them take part; the rest stay parked.
+    /// How many of the threads take part; the others stay parked.
     active: AtomicUsize,
 }
 
-/// Number of the job (32 bits), its tasks (16) and how many of them are claimed (16).
+/// The number of the job (32 bits), the number of its tasks (16), and how many of them are claimed (16).
 #[derive(Clone, Copy)]
 struct Claim(u64);
 
@@ -40,11 +40,11 @@ impl Claim {
     }
 }
 
-/// The most tasks of one job.
+/// Maximum number of tasks of a job.
 pub const MAX_TASKS: usize = 0xffff;
 
 struct Shared {
-    /// A `Claim`: one word, so that a late thread can never take a task of a job that it did not see.
+    /// A `Claim`. It is a single word, so that a late thread can never claim a task of a job that it has not seen.
     next: AtomicU64,
     job: AtomicPtr<Job<'static>>,
     unfinished: AtomicUsize,
@@ -65,7 +65,7 @@ impl Team {
         });
         let spawn = |number| {
             let shared = Arc::clone(&shared);
-            // Without the thread the others do its share.
+            // If the thread cannot be started, the others do its share.
             std::thread::Builder::new()
                 .name("textgen".into())
                 .spawn(move || shared.work(number))
@@ -80,20 +80,20 @@ impl Team {
         }
     }
 
-    /// How many threads take part, the caller among them.
+    /// How many threads take part, including the caller.
     pub fn size(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Lets only `size` of the threads take part from now on.
+    /// From now on, only `size` threads take part.
     pub fn resize(&self, size: usize) {
         let size = size.clamp(1, self.threads.len() + 1);
         self.active.store(size, Ordering::Relaxed);
         self.shared.active.store(size, Ordering::Relaxed);
     }
 
-    /// Calls `job` once for each number below `tasks`, on whichever thread is free, and returns when all are done.
-    /// Called by one thread at a time. A job of more than `MAX_TASKS` is done by the caller alone.
+    /// Calls `job` once for each number below `tasks`, on any thread, and returns when all calls have returned.
+    /// Only one thread at a time may call this. A job of more than `MAX_TASKS` tasks is done by the caller alone.
     pub fn run(&self, tasks: usize, job: impl Fn(usize) + Sync) {
         if self.size() == 1 || !(2..=MAX_TASKS).contains(&tasks) {
             (0..tasks).for_each(job);
@@ -107,11 +107,11 @@ impl Team {
         self.shared.wait();
     }
 
-    /// Calls `job` once for each part with its number; parts are worked on side by side.
+    /// Calls `job` once for each part with its index, on several threads.
     pub fn each<P: Send>(&self, parts: impl Iterator<Item = P>, job: impl Fn(usize, &mut P) + Sync) {
         let parts: Vec<Mutex<P>> = parts.map(Mutex::new).collect();
         self.run(parts.len(), |index| {
-            // Never contended: each part is taken once.
+            // Never contended, because each part is locked once.
             let mut part = parts[index].lock().unwrap_or_else(PoisonError::into_inner);
             job(index, &mut part);
         });
@@ -130,7 +130,7 @@ impl Drop for Team {
         self.shared.closing.store(true, Ordering::SeqCst);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            let _ = thread.join(); // it has nothing to say
+            let _ = thread.join(); // its result does not matter
         }
     }
 }
@@ -146,7 +146,7 @@ impl Shared {
         number
     }
 
-    /// Does one task of this job; false when none is left.
+    /// Does one task of this job, or returns false if none is left.
     fn claim_and_call(&self, number: u64) -> bool {
         let mut next = self.next.load(Ordering::Acquire);
         loop {
@@ -159,8 +159,8 @@ impl Shared {
                 .compare_exchange_weak(next, next + 1, Ordering::AcqRel, Ordering::Acquire)
             {
                 Ok(_) => {
-                    // SAFETY: that the word was unchanged shows that this job still had an unclaimed task when `job` was
-                    // read, so it is this job's; `run` does not return, and so the job stays, until `unfinished` is 0.
+                    // SAFETY: the word was unchanged, so this job still had an unclaimed task when `job` was read, and the pointer is
+                    // this job's. The job stays valid, because `run` does not return until `unfinished` is 0.
                     unsafe { (*job)(task) };
                     self.unfinished.fetch_sub(1, Ordering::Release);
                     return true;
@@ -170,7 +170,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the tasks that others still hold.
+    /// Waits for the tasks that other threads are still working on.
     fn wait(&self) {
         let mut spins = 0u32;
         while self.unfinished.load(Ordering::Acquire) > 0 {
@@ -192,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a job other than `done`; also returns, with `done`, to look whether the team is closing.
+    /// Waits for a job other than `done`. May return `done`, so that the caller checks whether the team is closing.
     fn next_job(&self, done: u64, place: usize) -> u64 {
         let start = Instant::now();
         loop {
@@ -214,8 +214,8 @@ impl Shared {
         }
     }
 
-    /// Parks unless a job came meanwhile; the pair of `SeqCst` accesses here and in `publish` and `wake` makes sure that
-    /// either this thread sees the job or the caller sees that it sleeps.
+    /// Parks unless a job has arrived. The `SeqCst` accesses here and in `publish` and `wake` ensure that either this thread
+    /// sees the job, or the caller sees that this thread sleeps.
     fn sleep(&self, done: u64, place: usize) {
         self.asleep.fetch_add(1, Ordering::SeqCst);
         let number = Claim(self.next.load(Ordering::SeqCst)).job();

@@ -1,9 +1,9 @@
-//! A growing text: decodes bytes to characters and finds stop sequences.
+//! A text while it is generated: decodes bytes to characters and finds stop sequences.
 
 /// Collects the bytes of tokens.
 #[derive(Default)]
 pub struct Text {
-    /// Bytes of a character that is not complete yet.
+    /// The bytes of an incomplete character at the end.
     torn: Vec<u8>,
     text: String,
     shown: usize,
@@ -20,7 +20,7 @@ impl Text {
         }
     }
 
-    /// Adds a token's bytes. Bytes that are no UTF-8 become U+FFFD; those that may yet become a character wait.
+    /// Adds the bytes of a token. Invalid UTF-8 becomes U+FFFD; bytes that may still become a character are kept.
     pub fn push(&mut self, bytes: &[u8]) {
         self.torn.extend_from_slice(bytes);
         let torn = std::mem::take(&mut self.torn);
@@ -45,7 +45,7 @@ impl Text {
         }
     }
 
-    /// Nothing more will come: what was torn stays torn.
+    /// Ends the text. An incomplete character becomes U+FFFD.
     pub fn finish(&mut self) {
         if !std::mem::take(&mut self.torn).is_empty() {
             self.add("\u{fffd}");
@@ -61,8 +61,8 @@ impl Text {
         &self.text
     }
 
-    /// What was not shown before and can no longer turn out to be the start of a stop sequence; all there is if the text
-    /// is at its `end`.
+    /// The text that was not returned before and cannot be the beginning of a stop sequence; at the `end` of the text, all of
+    /// the rest.
     pub fn take_new(&mut self, end: bool) -> &str {
         let until = if end || self.stopped_by.is_some() {
             self.text.len()
@@ -94,7 +94,7 @@ impl Text {
         }
     }
 
-    /// Up to the longest end of the text that a stop sequence begins with.
+    /// The length of the text without its longest suffix that is the beginning of a stop sequence.
     fn safe(&self) -> usize {
         let held = self.stops.iter().filter_map(|stop| {
             let ends = (1..stop.len())
@@ -111,7 +111,7 @@ impl Text {
 mod tests {
     use super::*;
 
-    /// The pieces that come out when the bytes go in one by one.
+    /// The pieces that are returned when the bytes are added one by one.
     fn stream(bytes: &[u8], stops: &[&str]) -> Vec<String> {
         let stops: Vec<String> = stops.iter().map(|stop| stop.to_string()).collect();
         let mut text = Text::new(&stops);

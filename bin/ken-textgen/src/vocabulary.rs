@@ -1,7 +1,7 @@
-//! Text to tokens by the `tokenizers` crate, and tokens to bytes by a table.
+//! Encodes text to tokens with the `tokenizers` crate, and decodes tokens to bytes with a table.
 //!
-//! The table is made once: a token's bytes do not depend on its neighbours in GPT-2's byte-level BPE, so a stream needs
-//! no window of earlier tokens, and in the int8 case the tokenizer's twenty megabytes can go before the weights come.
+//! In GPT-2's byte-level BPE, the bytes of a token do not depend on its neighbours. A table made once is therefore enough for
+//! streaming, and with int8 weights the twenty megabytes of the tokenizer can be freed before the weights are mapped.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -15,8 +15,8 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::{AddedToken, TokenizerImpl};
 
-/// With the model's kind fixed, its fifty thousand words are read as they come; the crate's own `Tokenizer` takes them
-/// through two trees of values first.
+/// A tokenizer with fixed component types, which reads its fifty thousand words directly. The crate's own `Tokenizer` builds two
+/// trees of values first.
 type Tokenizer =
     TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
@@ -29,12 +29,12 @@ pub struct Encoder {
 /// Turns tokens into bytes.
 pub struct Vocabulary {
     bytes: Vec<u8>,
-    /// Where each token's bytes end; a token begins where the one before ends.
+    /// Where the bytes of each token end; a token begins where the previous one ends.
     ends: Vec<u32>,
 }
 
 impl Encoder {
-    /// Reads `tokenizer.json`, or `vocab.json` and `merges.txt`, of a model directory.
+    /// Reads `tokenizer.json`, or `vocab.json` and `merges.txt`, from a model directory.
     pub fn read(folder: &Path) -> Result<Encoder, Error> {
         let whole = folder.join("tokenizer.json");
         if whole.exists() {
@@ -64,7 +64,7 @@ impl Encoder {
             Some(DecoderWrapper::ByteLevel(_)) => Ok(self),
             _ => Err(Error::invalid(
                 "/decoder",
-                format!("{}: only byte-level BPE is known", self.name),
+                format!("{}: only byte-level BPE is supported", self.name),
             )),
         }
     }
@@ -75,14 +75,15 @@ impl Encoder {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The bytes of each of the model's `size` tokens. A vocabulary that does not match the model is refused; what is
-    /// let through is a model whose size was rounded up to a multiple of eight, as is done for speed.
+    /// The bytes of each of the model's `size` tokens. Returns an error if the vocabulary does not match the model; the model's size
+    /// may be rounded up to a multiple of eight, which some models do for speed.
     pub fn vocabulary(&self, size: usize) -> Result<Vocabulary, Error> {
         let own = self.tokenizer.get_vocab_size(true);
         let padded = size.is_multiple_of(8) && own < size && size - own < 128;
         if own != size && !padded {
             let fault = format!("{} has {own} tokens; the model's vocab_size is {size}", self.name);
-            return Err(Error::invalid("/vocab_size", fault).hint("tokenizer and model must be of one kind"));
+            return Err(Error::invalid("/vocab_size", fault)
+                .hint("use the tokenizer that was published with the model"));
         }
         let added = self.tokenizer.get_added_tokens_decoder();
         let table = bytes_of_characters();
@@ -111,7 +112,7 @@ impl Encoder {
 }
 
 impl Vocabulary {
-    /// The bytes of a token; none for a special token, which is not part of the text.
+    /// The bytes of a token; empty for a special token, which is not part of the text.
     pub fn bytes(&self, token: u32) -> &[u8] {
         let end = |token: usize| self.ends.get(token).map_or(0, |end| *end as usize);
         let start = (token as usize).checked_sub(1).map_or(0, end);
@@ -119,7 +120,7 @@ impl Vocabulary {
     }
 }
 
-/// GPT-2's tokenizer from its two files.
+/// Reads GPT-2's tokenizer from its two files.
 fn byte_level(vocab: &Path, merges: &Path) -> Result<Tokenizer, Error> {
     let words: Vocab = serde_json::from_str(&read_text(vocab)?).map_err(|error| malformed(vocab, &error))?;
     let pairs = read_text(merges)?;
@@ -134,7 +135,10 @@ fn byte_level(vocab: &Path, merges: &Path) -> Result<Tokenizer, Error> {
     let pairs = pairs.ok_or_else(|| {
         Error::invalid(
             "",
-            format!("{} is no list of merges: a line has no blank", merges.display()),
+            format!(
+                "{} is not a list of merges: a line has no blank",
+                merges.display()
+            ),
         )
     })?;
     let bpe = BPE::builder().vocab_and_merges(words, pairs).build();
@@ -159,12 +163,12 @@ fn malformed(path: &Path, error: &(dyn std::error::Error + 'static)) -> Error {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     Error::new(
         Code::Invalid,
-        format!("{} is no tokenizer file: {text}", path.display()),
+        format!("{} is not a tokenizer file: {text}", path.display()),
     )
 }
 
-/// Byte-level BPE writes each byte as a character that can be seen: itself where it is printable Latin-1, else the next
-/// one from U+0100 on (Radford et al. 2019, encoder.py).
+/// The byte that each character stands for. Byte-level BPE writes a byte as a visible character: printable Latin-1 as itself, and
+/// the others as the characters from U+0100 on (Radford et al. 2019, encoder.py).
 fn bytes_of_characters() -> [Option<u8>; 0x144] {
     let mut table = [None; 0x144];
     let mut next = 0x100;
@@ -179,7 +183,7 @@ fn bytes_of_characters() -> [Option<u8>; 0x144] {
     table
 }
 
-/// Adds the byte that a character stands for; a character that stands for none is itself.
+/// Adds the byte that a character stands for, or the character's own UTF-8 if it stands for none.
 fn push_byte(table: &[Option<u8>], character: char, bytes: &mut Vec<u8>) {
     match table.get(character as usize).copied().flatten() {
         Some(byte) => bytes.push(byte),

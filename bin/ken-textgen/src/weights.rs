@@ -1,6 +1,6 @@
-//! A safetensors file, mapped: tensors are looked at where they lie in the page cache and never copied.
+//! A mapped safetensors file. Tensors are read from the page cache and never copied.
 
-#![allow(unsafe_code)] // the mapping itself, one call
+#![allow(unsafe_code)] // the call that maps the file
 
 use std::fs::File;
 use std::ops::Range;
@@ -27,14 +27,14 @@ pub struct Weights {
     pub identity: Identity,
 }
 
-/// What tells cheaply whether a file is still the one that was hashed.
+/// Shows cheaply whether a file is still the one that was hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     pub length: u64,
     pub modified_ns: i128,
 }
 
-/// A tensor, or a part of one, in the mapping. Cheap to clone.
+/// A tensor, or a part of one, within the mapping. Cheap to clone.
 #[derive(Clone)]
 pub struct Slice {
     map: Arc<Mmap>,
@@ -42,7 +42,7 @@ pub struct Slice {
 }
 
 impl Weights {
-    /// Maps the file and checks its header: a file cut short, or one whose tensors do not cover it, is refused here.
+    /// Maps the file and checks its header. A truncated file, or one that its tensors do not cover, is an error.
     pub fn open(path: &Path) -> Result<Weights, Error> {
         let cannot = |error| unreadable(path, &error);
         let file = File::open(path).map_err(cannot)?;
@@ -53,8 +53,8 @@ impl Weights {
                 format!("{} is a directory, not a weights file", path.display()),
             ));
         }
-        // SAFETY: the mapping is read only and bytes are read as bytes or as floats, for which any bits will do. What
-        // remains is a file cut short while it is mapped, which ends the process with SIGBUS; ken-textgen(1) says so.
+        // SAFETY: the mapping is read-only, and its bytes are read as bytes or floats, for which all bit patterns are valid. A file
+        // that is truncated while it is mapped ends the process with SIGBUS, as ken-textgen(1) says.
         let map = unsafe { Mmap::map(&file) }.map_err(cannot)?;
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| malformed(path, &error))?;
         let modified = about
@@ -63,7 +63,7 @@ impl Weights {
             .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
         Ok(Weights {
             path: path.to_owned(),
-            start: header + 8, // the header's own length comes first
+            start: header + 8, // the file begins with the length of the header
             map: Arc::new(map),
             metadata,
             identity: Identity {
@@ -87,7 +87,7 @@ impl Weights {
         self.metadata.data_len()
     }
 
-    /// A text from the header.
+    /// A text from the metadata in the header.
     pub fn note(&self, key: &str) -> Option<&str> {
         self.metadata.metadata().as_ref()?.get(key).map(String::as_str)
     }
@@ -100,7 +100,7 @@ impl Weights {
         self.metadata.offset_keys()
     }
 
-    /// The tensor of this name, which must have this type and shape.
+    /// The tensor of this name. Returns an error unless it has this type and shape.
     pub fn tensor(&self, name: &str, dtype: Dtype, shape: &[usize]) -> Result<Slice, Error> {
         let path = self.path.display();
         let info = self.metadata.info(name);
@@ -123,8 +123,8 @@ impl Weights {
         })
     }
 
-    /// Asks the kernel to map the pages now, all but those of `except`, instead of by one fault for every few. In pieces,
-    /// because a thread that takes new memory waits until a piece is mapped. Only a hint.
+    /// Asks the kernel to map all pages except those of `except` now, instead of by many page faults. This is done in pieces,
+    /// because a thread that allocates memory waits until a piece is mapped. Only a hint.
     pub fn prefetch(&self, except: &Slice) {
         const PIECE: usize = 4 << 20;
         for part in [0..except.range.start, except.range.end..self.map.len()] {
@@ -142,7 +142,7 @@ impl Weights {
     #[cfg(not(target_os = "linux"))]
     fn prefetch_piece(&self, _start: usize, _length: usize) {}
 
-    /// The first f32 tensor with a value that is not a finite number, for a report that names it.
+    /// The first f32 tensor with a value that is not finite, for an error that names it.
     pub fn first_not_finite(&self) -> Option<String> {
         let names = self.metadata.offset_keys();
         names.into_iter().find(|name| {
@@ -162,7 +162,7 @@ impl Slice {
         &self.map[self.range.clone()]
     }
 
-    /// A part of the bytes.
+    /// A sub-slice, as a range of bytes.
     pub fn part(&self, range: Range<usize>) -> Slice {
         let start = self.range.start;
         let range = (start + range.start).min(self.range.end)..(start + range.end).min(self.range.end);
@@ -176,7 +176,7 @@ impl Slice {
         self.bytes().as_chunks::<4>().0
     }
 
-    /// The values as an owned list: for the small tensors, and for a device that has its own memory.
+    /// A copy of the values, for small tensors and for devices with their own memory.
     pub fn to_vec(&self) -> Vec<f32> {
         self.floats()
             .iter()
@@ -189,10 +189,10 @@ fn malformed(path: &Path, error: &SafeTensorError) -> Error {
     let path = path.display();
     let fault = match error {
         SafeTensorError::MetadataIncompleteBuffer | SafeTensorError::InvalidHeaderLength => {
-            format!("{path} is truncated: its header names more or other bytes than it has")
+            format!("{path} is truncated: its header does not match its length")
         }
-        SafeTensorError::HeaderTooSmall => format!("{path} is truncated: it has no whole header"),
-        error => format!("{path} is no safetensors file: {error}"),
+        SafeTensorError::HeaderTooSmall => format!("{path} is truncated: its header is incomplete"),
+        error => format!("{path} is not a safetensors file: {error}"),
     };
-    Error::new(Code::Invalid, fault).hint("fetch or copy the file again")
+    Error::new(Code::Invalid, fault).hint("download or copy the file again")
 }

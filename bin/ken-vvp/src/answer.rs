@@ -17,7 +17,7 @@ pub(crate) struct Answer {
     total_rules: usize,
     valid_rules: usize,
     conflicts: Vec<Conflict>,
-    /// The share of the rules that are well formed and, where facts are given, can apply.
+    /// The share of the rules that are well formed and, if there are facts, can apply.
     completeness: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Verifies the proofs of a result of ken-rep: the premises of each step must be given or concluded before it, and its rule must
-//! yield its conclusion.
+//! Verifies the proofs in a result of ken-rep: the premises of each step must be given or concluded earlier, and its conclusion
+//! must follow by its rule.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::issue::Issue;
 use crate::rulebase::{Claim, Rule, RuleBase};
 
-/// The types of steps that a rule must yield; other types are not deductions.
+/// The types of steps that must follow by a rule; other types are not deductions.
 const DEDUCTIONS: [&str; 3] = ["axiom", "modus_ponens", "modus_tollens"];
 
 pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Result<Vec<Issue>, Error> {
@@ -26,7 +26,7 @@ pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Result<Vec<Issue>, Er
         let step = Step::of(number, step);
         issues.extend(step.premises.iter().enumerate().filter_map(|(place, premise)| {
             let is_held = premise.as_str().is_some_and(|text| held.has(text));
-            let message = || format!("step {number} rests on {premise}, which nothing before it proves");
+            let message = || format!("step {number} rests on {premise}, which no earlier step proves");
             (!is_held).then(|| unproved(format!("{}/premises/{place}", step.at()), message()))
         }));
         issues.extend(step.is_amiss(base).map(|what| unproved(step.at(), what)));
@@ -83,7 +83,7 @@ impl<'v> Step<'v> {
         format!("/reasoning_chain/{}", self.number)
     }
 
-    /// Why the rule of a deduction does not yield its conclusion, or `None` if it does.
+    /// Why the conclusion of a deduction does not follow by its rule, or `None` if it does.
     fn is_amiss(&self, base: &RuleBase<'_>) -> Option<String> {
         let number = self.number;
         match self.kind {
@@ -105,7 +105,7 @@ impl<'v> Step<'v> {
         (!yields).then(|| {
             let conclusion = self.conclusion.unwrap_or_default();
             format!(
-                "step {number} concludes \"{conclusion}\", which rule {} does not yield from its premises",
+                "step {number} concludes \"{conclusion}\", which does not follow from its premises by rule {}",
                 rule.number
             )
         })
@@ -115,8 +115,8 @@ impl<'v> Step<'v> {
         self.premises.iter().filter_map(Value::as_str)
     }
 
-    /// A rule says that its premises and the negation of its conclusion do not all hold: where all but one are given, the
-    /// negation of that one follows.
+    /// Whether the conclusion follows by the rule. A rule says that its premises and the negation of its conclusion do not all hold:
+    /// if all but one are given, the negation of that one follows.
     fn follows_by(&self, base: &RuleBase<'_>, rule: &Rule<'_>) -> bool {
         let Some(denied) = self
             .conclusion
@@ -130,12 +130,12 @@ impl<'v> Step<'v> {
         parts.clone().any(|part| part == denied) && parts.all(|part| part == denied || given.contains(&part))
     }
 
-    /// The same for a rule with variables: it, or one of those that say the same the other way round, applies to the premises.
+    /// The same for a rule with variables: the rule or one of its contrapositives applies to the premises.
     fn is_instance_of(&self, rule: &Rule<'_>) -> bool {
         let ways = rule.ways();
         let mut theory = Theory::new();
         for (premises, conclusion) in &ways {
-            // One whose conclusion has a variable of its own yields nothing.
+            // A contrapositive whose conclusion has an unbound variable is refused, and derives nothing.
             let _ = theory.add_rule(premises.iter().map(String::as_str), conclusion);
         }
         let given: Vec<_> = self
@@ -148,7 +148,7 @@ impl<'v> Step<'v> {
     }
 }
 
-/// The given and proved statements: by number, whether the statement and whether its negation holds.
+/// The given and proved statements: for each number, whether the statement holds and whether its negation holds.
 #[derive(Default)]
 struct Held {
     statements: Interner,

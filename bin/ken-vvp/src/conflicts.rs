@@ -11,11 +11,11 @@ use crate::issue::{Issue, Severity};
 use crate::reach::suspects;
 use crate::rulebase::{Claim, Rule, RuleBase, variable};
 
-/// The most rules whose premises are supposed in turn, and the work of all these derivations.
+/// Maximum number of rules whose premises are assumed in turn, and maximum work of all these derivations.
 const MOST_SUPPOSED: usize = 1_000;
 const MOST_WORK: usize = 20_000_000;
 
-/// The most steps of one proof, and conflicts with proofs.
+/// Maximum number of steps of a proof, and of conflicts with proofs.
 const LONGEST_PROOF: usize = 1_000;
 const MOST_CONFLICTS: usize = 1_000;
 
@@ -41,7 +41,7 @@ struct Step {
 pub(crate) struct Found {
     pub(crate) conflicts: Vec<Conflict>,
     pub(crate) issues: Vec<Issue>,
-    /// Finds rules that never apply, given the facts.
+    /// The number of rules that never apply, given the facts.
     pub(crate) idle: usize,
 }
 
@@ -73,7 +73,7 @@ fn too_large(limit: Exhausted) -> Error {
 }
 
 impl Found {
-    /// The contradictions of a closure that do not merely follow from others, each pair of statements once.
+    /// Adds the contradictions of a closure that do not merely follow from others, each pair of statements once.
     fn add(
         &mut self,
         base: &RuleBase<'_>,
@@ -125,7 +125,7 @@ impl Found {
     ) -> Result<(), Error> {
         let mut applies = vec![false; base.rules.len()];
         note_applied(&mut applies, closure);
-        // What a rule concludes may follow from others too: no step need tell that this one applies.
+        // The conclusion may also follow by other rules, so there need not be a step that shows that this rule applies.
         let mut holds = |premise: &&'v str| {
             let premise = theory.statement(premise);
             premise.is_ok_and(|literal| closure.holds(literal))
@@ -152,7 +152,7 @@ impl Found {
         Ok(())
     }
 
-    /// Goals that do not follow; without facts, goals that no rule can conclude.
+    /// Goals that do not follow or, if there are no facts, that no rule can conclude.
     fn goals<'v>(
         &mut self,
         base: &RuleBase<'v>,
@@ -185,8 +185,8 @@ impl Found {
         Ok(())
     }
 
-    /// Supposes the premises of each rule that may contradict itself: whatever does, does so whenever the rule applies. An
-    /// error where no facts are given, since then all inputs are possible.
+    /// Assumes the premises of each rule that may contradict itself. A contradiction that follows occurs whenever the rule applies;
+    /// it is an error if there are no facts, since then every input is possible.
     fn suppose(&mut self, base: &RuleBase<'_>, seen: &mut HashSet<String>) -> Result<(), Error> {
         let severity = if base.facts.is_empty() {
             Severity::Error
@@ -194,7 +194,7 @@ impl Found {
             Severity::Warning
         };
         let suspects = suspects(base);
-        // What is impossible already says so of itself.
+        // Impossible rules are reported separately.
         let can_apply = |rule: &&&Rule<'_>| !rule.is_impossible();
         let sets: BTreeSet<Vec<String>> = suspects
             .rules
@@ -222,14 +222,13 @@ impl Found {
             self.issues.push(Issue::warning(
                 "search_cut",
                 "/rules",
-                "too many rules to suppose the premises of each",
+                "too many rules to assume the premises of each",
             ));
         }
         Ok(())
     }
 
-    /// Rules that conclude the opposite from premises that have nothing to do with each other: nothing is wrong until both
-    /// apply.
+    /// Rules with opposite conclusions and unrelated premises, which are a problem only if both apply.
     fn possible(&mut self, base: &RuleBase<'_>, seen: &HashSet<String>) {
         if !base.rules.iter().any(|rule| rule.head.is_denial()) {
             return;
@@ -243,7 +242,7 @@ impl Found {
             let is_first = known.number == rule.number;
             if rule.head.is_denial() && is_first && !seen.contains(&base.text(rule.head.opposite())) {
                 let message = format!(
-                    "rules {} and {} conclude the opposite, should both apply",
+                    "rules {} and {} reach opposite conclusions if both apply",
                     other.number, rule.number
                 );
                 self.issues
@@ -253,11 +252,11 @@ impl Found {
     }
 }
 
-/// The goals, by their numbers, that a conclusion with variables may be about: those that match it as a premise would.
+/// The indices of the goals that match a conclusion with variables.
 fn matched(base: &RuleBase<'_>) -> Result<HashSet<usize>, Error> {
     let mut theory = Theory::new();
     for rule in base.rules.iter().filter(|rule| rule.has_variables) {
-        // It was checked when it was read.
+        // The rule was checked when it was read.
         let _ = theory.add_rule([rule.conclusion].into_iter(), "a goal is met");
     }
     let mut goals: Vec<(Literal, usize)> = Vec::new();
@@ -276,7 +275,7 @@ fn matched(base: &RuleBase<'_>) -> Result<HashSet<usize>, Error> {
     Ok(goals.iter().filter(is_met).map(|(_, number)| *number).collect())
 }
 
-/// Notes the rules whose premises all hold, as far as steps say so.
+/// Marks the rules whose premises all hold according to the steps.
 fn note_applied(applies: &mut [bool], closure: &Closure) {
     let forward = |step: &&ken_logic::Step| step.inference != Inference::ModusTollens;
     for step in closure.steps.iter().filter(forward) {
@@ -286,7 +285,7 @@ fn note_applied(applies: &mut [bool], closure: &Closure) {
     }
 }
 
-/// By claim: the first rule with premises that concludes it.
+/// For each claim, the first rule with premises that concludes it.
 fn first_concluding<'b, 'v>(base: &'b RuleBase<'v>) -> Vec<Option<&'b Rule<'v>>> {
     let mut first = vec![None; base.claims()];
     for rule in base.rules.iter().filter(|rule| !rule.body.is_empty()) {
@@ -297,15 +296,15 @@ fn first_concluding<'b, 'v>(base: &'b RuleBase<'v>) -> Vec<Option<&'b Rule<'v>>>
     first
 }
 
-/// The premises of a rule, each once, for something that the rule may be about.
+/// The premises of a rule, each once, with placeholders for its variables.
 fn examples(base: &RuleBase<'_>, rule: &Rule<'_>) -> Vec<String> {
     let mut known = HashSet::new();
     let premises = rule.body.iter().filter(|&&premise| known.insert(premise));
     premises.map(|&premise| example(&base.text(premise))).collect()
 }
 
-/// A premise in normal form with things for its variables that stand for anything: the same for rules that differ only in
-/// the names of their variables.
+/// A premise in normal form with placeholders for its variables, which are the same for rules that differ only in the names of
+/// their variables.
 fn example(premise: &str) -> String {
     let word = |word: &str| match variable(word) {
         Some(name) => format!("{}{}", thing(name), word.get(name.len()..).unwrap_or_default()),
@@ -327,7 +326,7 @@ fn atom_of(theory: &Theory<'_>, literal: Literal) -> String {
     ken_logic::normalise(&theory.wording(literal)).atom.into_owned()
 }
 
-/// The rule that derives the second side, or the fact that is it.
+/// The place of the second side: the rule that derives it, or the fact.
 fn place(base: &RuleBase<'_>, closure: &Closure, sides: [Literal; 2]) -> String {
     let rule = sides
         .iter()

@@ -1,4 +1,4 @@
-//! Finds cycles: statements that are concluded from themselves through others.
+//! Finds cycles: statements that are concluded from each other.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -22,14 +22,14 @@ pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
     issues
 }
 
-/// What a rule leads from one statement to another, for rules without variables: recursion over variables is how
-/// transitive relations are said.
+/// The graph of which statement leads to which by a rule. Rules with variables are left out, because recursion is how they express
+/// transitive relations.
 struct Graph {
-    /// In the order in which rules name them.
+    /// The statements, in the order in which rules mention them.
     statements: Vec<Claim>,
-    /// By statement: what is concluded from it, and by which rule; one list behind the other.
+    /// What is concluded from each statement, and by which rule: all lists in one.
     edges: Vec<(usize, usize)>,
-    /// By statement: where its edges begin; at last, where all end.
+    /// Where the edges of each statement begin; the last entry is where all end.
     starts: Vec<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Graph {
             }
         }
         steps.retain(|(from, to, _)| from != to);
-        steps.sort_by_key(|step| step.0); // stable: the rules of a statement stay in order
+        steps.sort_by_key(|step| step.0); // a stable sort keeps the rules of a statement in order
         let statements = numbers.claims;
         let begins = |number: usize| steps.partition_point(|step| step.0 < number);
         Graph {
@@ -88,8 +88,8 @@ impl Graph {
         }
     }
 
-    /// Strongly connected components of two statements or more (Tarjan 1972), with a stack of its own: a chain of rules
-    /// may be longer than the process's.
+    /// Strongly connected components of two or more statements (Tarjan 1972). It uses an explicit stack, because a chain of rules may
+    /// be too long for recursion.
     fn components(&self) -> Vec<Vec<usize>> {
         let mut search = Search {
             index: vec![usize::MAX; self.statements.len()],
@@ -162,7 +162,7 @@ struct Search {
 
 impl Search {
     fn from(&mut self, graph: &Graph, start: usize) {
-        let mut path: Vec<(usize, usize)> = vec![(start, 0)]; // a statement, and its next edge
+        let mut path: Vec<(usize, usize)> = vec![(start, 0)]; // a statement and the index of its next edge
         self.enter(start);
         while let Some(&mut (at, ref mut edge)) = path.last_mut() {
             let next = graph.edges(at).get(*edge).map(|edge| edge.0);
@@ -201,7 +201,7 @@ impl Search {
         }
     }
 
-    /// Closes a component at its root.
+    /// Leaves a statement; if it is the root of a component, the component is complete.
     fn leave(&mut self, at: usize) {
         if self.low.get(at) != self.index.get(at) {
             return;

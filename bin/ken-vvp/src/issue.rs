@@ -1,4 +1,4 @@
-//! What is wrong with a document, and where.
+//! A problem of a document, and its place.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ pub(crate) struct Issue {
     /// A JSON pointer into the document.
     pub(crate) at: String,
     pub(crate) message: String,
-    /// Of a cycle: its statements, the first again at the end.
+    /// For a cycle, its statements, with the first repeated at the end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) path: Vec<String>,
 }

@@ -1,25 +1,25 @@
 //! Finds rules that may contradict themselves as soon as they apply.
 //!
-//! What follows from what is looked at one premise at a time: a rule leads from each premise to its conclusion, and from the
-//! negation of that to the negation of each premise. That is more than truly follows, and each way can be gone backwards
-//! between the negations. So whenever the premises of a rule, with the axioms, lead to a statement and its negation, a way
-//! leads from one of the premises to the negation of one of them or of an axiom. Only such rules are worth a derivation.
+//! This is an approximation that considers one premise at a time: a rule leads from each premise to its conclusion, and from the
+//! negated conclusion to each negated premise. That includes everything that really follows, and every path can be reversed
+//! between the negations. So if the premises of a rule, with the axioms, lead to a statement and its negation, then a path
+//! leads from one of the premises to the negation of a premise or of an axiom. Only such rules are worth a derivation.
 
 use std::ops::Range;
 
 use crate::rulebase::{Claim, Rule, RuleBase};
 
-/// The most steps on all ways.
+/// Maximum number of steps on all paths.
 const MOST_WORK: usize = 20_000_000;
 
 pub(crate) struct Suspects<'b, 'v> {
     pub(crate) rules: Vec<&'b Rule<'v>>,
-    /// Whether rules are left that were not looked at.
+    /// Whether some rules were not examined.
     pub(crate) is_cut: bool,
 }
 
-/// The rules with premises that may lead to a contradiction; all of them once some have variables and something is denied,
-/// where the words alone do not tell.
+/// The rules with premises that may lead to a contradiction. If some rules have variables and some statement is negated, all rules
+/// are suspect, because the words alone do not show what follows.
 pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
     let mut suspects = Suspects {
         rules: Vec::new(),
@@ -50,14 +50,14 @@ pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
 }
 
 struct Ways {
-    /// By claim: where those that it leads to begin in `to`.
+    /// For each claim, where the claims that it leads to begin in `to`.
     starts: Vec<u32>,
     to: Vec<Claim>,
-    /// By claim: whether it is an axiom.
+    /// For each claim, whether it is an axiom.
     axioms: Vec<bool>,
-    /// Whether an axiom affirms, and whether one denies.
+    /// Whether there is an affirmative axiom, and whether there is a negated one.
     axiom_signs: [bool; 2],
-    /// By claim: the last walk that came by.
+    /// For each claim, the last walk that visited it.
     seen: Vec<u32>,
     walks: u32,
     work: usize,
@@ -106,7 +106,7 @@ impl Ways {
         }
     }
 
-    /// Where in `to` stands what a claim leads to.
+    /// The range in `to` of the claims that a claim leads to.
     fn places(&self, claim: Claim) -> Range<usize> {
         match self.starts.get(claim.index()..claim.index() + 2) {
             Some(&[start, end]) => start as usize..end as usize,
@@ -114,7 +114,7 @@ impl Ways {
         }
     }
 
-    /// Everything that some claims lead to, themselves included.
+    /// All claims that these claims lead to, themselves included.
     fn walk(&mut self, from: impl IntoIterator<Item = Claim>) -> Vec<Claim> {
         self.walks += 1;
         let mut reached = Vec::new();
@@ -144,8 +144,8 @@ impl Ways {
         }
     }
 
-    /// By claim: whether a way from it changes between affirmations and denials. A claim of the other sign that leads nowhere,
-    /// and whose negation is no premise, is a dead end and does not count.
+    /// For each claim, whether a path from it leads to a claim of the other sign. A claim of the other sign that leads nowhere, and
+    /// whose negation is not a premise, is a dead end and does not count.
     fn before_crossings(&mut self, base: &RuleBase<'_>) -> Vec<bool> {
         let mut is_premise = vec![false; base.claims()];
         for premise in base.rules.iter().flat_map(|rule| &rule.body) {
@@ -175,7 +175,7 @@ impl Ways {
         before
     }
 
-    /// Whether some of the premises and axioms affirm and others deny.
+    /// Whether some of the premises and axioms are affirmative and others negated.
     fn is_mixed(&self, body: &[Claim]) -> bool {
         let mut signs = self.axiom_signs;
         for claim in body {
@@ -184,7 +184,7 @@ impl Ways {
         signs == [true; 2]
     }
 
-    /// Whether a way leads from a premise to the negation of one, or of an axiom.
+    /// Whether a path leads from a premise to the negation of a premise or of an axiom.
     fn lead_to_denial(&mut self, body: &[Claim]) -> bool {
         let reached = self.walk(body.iter().copied());
         let walk = self.walks;
@@ -195,7 +195,7 @@ impl Ways {
     }
 }
 
-/// Where a rule leads, one premise at a time.
+/// The edges of a rule, one premise at a time.
 fn ways_of<'r>(rule: &'r Rule<'_>) -> impl Iterator<Item = (Claim, Claim)> + 'r {
     let head = rule.head;
     rule.body

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use crate::issue::Issue;
 use crate::rulebase::{Claim, Rule, RuleBase};
 
-/// The most looks at rules while searching for subsumed ones; sharing one premise among very many rules with one
-/// conclusion would take the square of their number.
+/// Maximum number of comparisons in the search for subsumed rules, which is quadratic if very many rules with the same conclusion
+/// share a premise.
 const MOST_WORK: usize = 20_000_000;
 
 pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
@@ -17,7 +17,7 @@ pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
     issues
 }
 
-/// What can be seen in one rule alone.
+/// The issues of a single rule by itself.
 fn about_itself(rule: &Rule<'_>) -> Vec<Issue> {
     let mut issues = Vec::new();
     if rule.body.contains(&rule.head) {
@@ -43,7 +43,7 @@ fn about_itself(rule: &Rule<'_>) -> Vec<Issue> {
     issues
 }
 
-/// The premises without repetition; a claim and its opposite are neighbours.
+/// The premises without repetition, sorted so that a claim and its negation are neighbours.
 fn sorted(rule: &Rule<'_>) -> Vec<Claim> {
     let mut body = rule.body.clone();
     body.sort_unstable();
@@ -55,7 +55,7 @@ fn is_opposite(pair: &[Claim]) -> bool {
     matches!(pair, [one, other] if one.opposite() == *other)
 }
 
-/// Rules that conclude what another concludes too: only those can be duplicates, or say what follows from less.
+/// Rules that share their conclusion with another rule. Only these can be duplicates or subsumed.
 struct Rivals<'b, 'v> {
     rules: Vec<Rival<'b, 'v>>,
 }
@@ -83,7 +83,7 @@ impl<'b, 'v> Rivals<'b, 'v> {
         }
     }
 
-    /// Rules equal to an earlier one in premises and conclusion.
+    /// Removes the rules that have the same premises and conclusion as an earlier one, and reports them.
     fn remove_duplicates(&mut self) -> Vec<Issue> {
         let mut first: HashMap<(Vec<Claim>, Claim), usize> = HashMap::new();
         let mut issues = Vec::new();
@@ -98,7 +98,7 @@ impl<'b, 'v> Rivals<'b, 'v> {
         issues
     }
 
-    /// Rules with one more premise than another of the same conclusion needs.
+    /// Rules whose conclusion another rule derives from a proper subset of the premises.
     fn subsumed(&self) -> Vec<Issue> {
         let mut search = Search::of(&self.rules);
         let mut issues = Vec::new();
@@ -121,14 +121,14 @@ impl<'b, 'v> Rivals<'b, 'v> {
     }
 }
 
-/// Finds rules within others by counting the premises that they share.
+/// Finds rules whose premises are a subset of another rule's, by counting shared premises.
 struct Search<'r, 'b, 'v> {
     rules: &'r [Rival<'b, 'v>],
-    /// By conclusion and premise: the places of the rules that have both.
+    /// The places of the rules with a conclusion and a premise.
     by_parts: HashMap<(Claim, Claim), Vec<usize>>,
-    /// Rules without premises, by what they conclude.
+    /// Rules without premises, by conclusion.
     axioms: HashMap<Claim, usize>,
-    /// By place: how many premises are shared with the rule that is looked at; 0 in between.
+    /// For each place, how many premises that rule shares with the current one; 0 between searches.
     shared: Vec<usize>,
     work: usize,
 }
@@ -154,7 +154,7 @@ impl<'r, 'b, 'v> Search<'r, 'b, 'v> {
         search
     }
 
-    /// The first rule that concludes the same from some of this one's premises, else from none.
+    /// The first rule that has the same conclusion and a subset of the premises, or else an axiom with that conclusion.
     fn smaller(&mut self, place: usize) -> Option<&'b Rule<'v>> {
         let Rival { rule, body } = self.rules.get(place)?;
         let sharing = self.count(rule.head, body);
@@ -173,7 +173,7 @@ impl<'r, 'b, 'v> Search<'r, 'b, 'v> {
         self.rules.get(by).map(|rival| rival.rule)
     }
 
-    /// Counts in `shared`, and gives the places that it counted at, each once.
+    /// Counts shared premises in `shared`, and returns the places with a count, each once.
     fn count(&mut self, head: Claim, body: &[Claim]) -> Vec<usize> {
         let mut counted = Vec::new();
         let lists = body

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::issue::Issue;
 
-/// The cost of a rule with variables, relative to one without: it is compiled into patterns first.
+/// The cost of a rule with variables, relative to one without, because it is first compiled into patterns.
 const VARIABLE_RULE_WORK: usize = 32;
 
 /// The well-formed rules, facts and goals of a document.
@@ -31,8 +31,8 @@ pub(crate) struct Rule<'v> {
     pub(crate) has_variables: bool,
 }
 
-/// A statement in normal form or its negation, as a number of its [`RuleBase`]. Variables are named by the order in which
-/// their rule has them, so that rules which differ in those names make the same claims.
+/// A statement in normal form or its negation, as a number within its [`RuleBase`]. Variables are named by their order in the
+/// rule, so that rules which differ only in names of variables have the same claims.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Claim(u32);
 
@@ -62,8 +62,8 @@ pub(crate) struct Fact<'v> {
 }
 
 impl<'v> RuleBase<'v> {
-    /// Reads a document. A wrong rule, fact or goal is an issue and is left out. Only a document without a list of rules is an
-    /// error.
+    /// Reads a document. An invalid rule, fact or goal is reported as an issue and left out. The only error is a document without a
+    /// list of rules.
     pub(crate) fn of(value: &'v Value) -> Result<(RuleBase<'v>, Vec<Issue>), Error> {
         let Value::Object(fields) = value else {
             return Err(Error::invalid(
@@ -94,7 +94,7 @@ impl<'v> RuleBase<'v> {
             let rule = Rule::of(value, number, &mut base.atoms, &mut issues);
             base.rules.extend(rule.filter(|_| issues.len() == before));
         }
-        // A result of ken-rep may have no rules: induction needs none.
+        // A result of ken-rep may have no rules, because induction needs none.
         if rules.is_empty() && !fields.contains_key("reasoning_chain") {
             issues.push(Issue::warning("empty", "/rules", "there is no rule"));
         }
@@ -107,13 +107,13 @@ impl<'v> RuleBase<'v> {
     pub(crate) fn theory(&self) -> Theory<'_> {
         let mut theory = Theory::with_capacity(self.rules.len());
         for rule in &self.rules {
-            // Each was checked when it was read.
+            // Each rule was checked when it was read.
             let _ = theory.add_rule(rule.premises.iter().copied(), rule.conclusion);
         }
         theory
     }
 
-    /// The rule at a place of the document, if it is well formed.
+    /// The rule with this index in the document, if it is well formed.
     pub(crate) fn rule(&self, number: usize) -> Option<&Rule<'v>> {
         let place = self
             .rules
@@ -128,7 +128,7 @@ impl<'v> RuleBase<'v> {
         self.rules.iter().map(work).sum()
     }
 
-    /// An upper bound of the indices of claims.
+    /// An upper bound for the indices of claims.
     pub(crate) fn claims(&self) -> usize {
         self.atoms.len() * 2
     }
@@ -140,7 +140,7 @@ impl<'v> RuleBase<'v> {
         Some(Claim::new(atom, negated))
     }
 
-    /// A claim in words.
+    /// The wording of a claim.
     pub(crate) fn text(&self, claim: Claim) -> String {
         let atom = self.atoms.text(claim.0 >> 1);
         match claim.is_denial() {
@@ -149,7 +149,7 @@ impl<'v> RuleBase<'v> {
         }
     }
 
-    /// By claim: whether a rule concludes it.
+    /// For each claim, whether a rule concludes it.
     pub(crate) fn concluded(&self) -> Vec<bool> {
         let mut concluded = vec![false; self.claims()];
         for rule in &self.rules {
@@ -197,7 +197,7 @@ impl<'v> Rule<'v> {
             .map_err(|message| malformed("/1", format!("a conclusion {message}")))
             .ok()?;
         let rule = Rule::new(number, &parts, &conclusion, atoms);
-        // All parts say something; what else can be wrong with a rule has to do with variables.
+        // No part is empty, so any further fault of the rule concerns variables.
         if rule.wordings().any(|wording| wording.contains('?')) {
             check_rule(&rule.premises, rule.conclusion)
                 .map_err(|invalid| malformed("", invalid.to_string()))
@@ -221,7 +221,7 @@ impl<'v> Rule<'v> {
         }
     }
 
-    /// The rule itself, and for each premise the one that denies it where the conclusion is denied and the others hold.
+    /// The rule itself and, for each premise, the contrapositive that concludes its negation.
     pub(crate) fn ways(&self) -> Vec<(Vec<String>, String)> {
         let deny = |text: &str| format!("not {text}");
         let own = |text: &&str| (*text).to_owned();
@@ -263,10 +263,10 @@ impl<'v> Rule<'v> {
     }
 }
 
-/// A part of a rule in its own words and in normal form.
+/// A part of a rule: its wording and its normal form.
 type Part<'v> = (&'v str, Statement<'v>);
 
-/// What a statement claims, its variables renamed in the order of `names`.
+/// The claim of a statement, with its variables renamed in the order of `names`.
 fn claim(statement: &Statement<'_>, names: &mut BTreeMap<String, usize>, atoms: &mut Interner) -> Claim {
     let atom = &statement.atom;
     let number = match atom.contains('?') {
@@ -288,7 +288,7 @@ fn renamed(atom: &str, names: &mut BTreeMap<String, usize>) -> String {
     atom.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The variable that a word is, without punctuation after it.
+/// The variable in a word, without the punctuation after it.
 pub(crate) fn variable(word: &str) -> Option<&str> {
     let is_variable = word.len() > 1 && word.starts_with('?') && !word.starts_with("??");
     is_variable.then(|| word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '_'))
@@ -327,7 +327,7 @@ fn statements<'v>(
     Ok(facts)
 }
 
-/// A text that says something, or what is wrong with it.
+/// Reads a statement, or returns what is wrong with it.
 fn statement(value: &Value) -> Result<Part<'_>, String> {
     let Value::String(text) = value else {
         return Err(format!("must be text, not {}", kind_of(value)));

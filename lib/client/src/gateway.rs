@@ -203,7 +203,7 @@ impl Gateway {
 
     fn unreachable(&self, error: &ureq::Error) -> Error {
         Error::unavailable(format!("cannot reach the gateway at {}: {error}", self.url()))
-            .hint("`ken status` tells whether it runs")
+            .hint("`ken status` shows whether it runs")
     }
 }
 

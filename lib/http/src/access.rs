@@ -36,8 +36,8 @@ pub(crate) enum Admission {
 }
 
 impl Access {
-    /// The secret that callers send in `x-api-secret`, trimmed. Without one, or with an empty one, no caller from elsewhere
-    /// is admitted.
+    /// `secret` is what callers send in `x-api-secret`; it is trimmed. Without a secret, or with an empty one, no caller from
+    /// elsewhere is admitted.
     pub fn new(secret: Option<&str>) -> Access {
         let secret = secret.map(str::trim).filter(|secret| !secret.is_empty());
         Access {
@@ -47,8 +47,8 @@ impl Access {
         }
     }
 
-    /// Whether requests of this machine need no secret (yes unless said otherwise). Behind a reverse proxy on the same
-    /// machine, the requests of everybody outside come from a loopback address.
+    /// Sets whether requests from this machine need no secret; the default is yes. It must be no behind a reverse proxy on the
+    /// same machine, where the requests of everybody outside come from a loopback address.
     pub fn trust_loopback(mut self, yes: bool) -> Access {
         self.trusts_loopback = yes;
         self
@@ -75,7 +75,7 @@ impl Access {
     }
 }
 
-/// Whether a request is local: its peer is a loopback address and none of its headers says otherwise. The checks of host
+/// Whether a request is local: its peer has a loopback address, and no header shows another origin. The checks of host
 /// and origin prevent DNS rebinding and requests of foreign web pages.
 pub(crate) fn is_local(peer: IpAddr, version: Version, target: &Uri, headers: &HeaderMap) -> bool {
     let target_is_local = target
@@ -89,7 +89,7 @@ pub(crate) fn is_local(peer: IpAddr, version: Version, target: &Uri, headers: &H
             "host" => host_is_local = value.to_str().is_ok_and(names_loopback),
             "origin" if !origin_is_loopback(value) => return false,
             "sec-fetch-site" if is_cross_site(value) => return false,
-            // What proxies add, even without a value: the sender is somebody else.
+            // Headers that proxies add, even with an empty value: the sender is somebody else.
             "forwarded" | "via" | "x-real-ip" | "x-client-ip" | "true-client-ip" | "cf-connecting-ip" => {
                 return false;
             }

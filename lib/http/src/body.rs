@@ -23,14 +23,14 @@ pub(crate) struct Stream {
     slot: Slot,
     connection: Option<Arc<Connection>>,
     gone: Option<Producer>,
-    /// How long a reader may leave the rest of a shared frame unread.
+    /// Limits how long a reader may leave the rest of a shared frame unread.
     patience: Patience,
 }
 
 type Producer = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Slot = Arc<Mutex<Option<Bytes>>>;
 
-/// The sending half that a producer has.
+/// The sending half, which a producer gets.
 pub struct Frames(Slot);
 
 /// The client closed the connection in the middle of a stream.

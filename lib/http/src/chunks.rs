@@ -1,17 +1,17 @@
-//! Finds the end of a chunked body (RFC 9112, section 7.1). hyper decodes the body; this keeps the bytes of the next
-//! request from being passed on with it.
+//! Finds the end of a chunked body (RFC 9112, section 7.1), so that bytes of the next request are not passed to hyper with it.
+//! hyper decodes the body.
 
 /// Follows the framing of one body as it arrives.
 #[derive(Debug)]
 pub(crate) struct ChunkReader {
     place: Place,
-    /// Bytes of size lines and trailers since the last data.
+    /// The number of bytes of size lines and trailers since the last data.
     overhead: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// In the digits of a size, with their count.
+    /// Within the digits of a size; counts the digits.
     Size {
         size: u64,
         digits: u32,
@@ -28,7 +28,7 @@ enum Place {
     },
     DataCr,
     DataLf,
-    /// In a trailer line; whether it is empty so far.
+    /// Within a trailer line, which may be empty so far.
     Trailer {
         empty: bool,
     },
@@ -42,7 +42,7 @@ enum Place {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// The most bytes of a size line with its extension, or of all trailers together.
+/// Maximum number of bytes of a size line with its extension, or of all trailers together.
 const MAX_OVERHEAD: usize = 4 << 10;
 
 impl ChunkReader {

@@ -32,23 +32,23 @@ pub(crate) struct Resources {
 pub(crate) struct Connection {
     pub peer: IpAddr,
     pub resources: Arc<Resources>,
-    /// `None` for a connection that is refused because there is no place for it.
+    /// `None` for a connection that is refused because no place is free.
     place: Option<Place>,
     pub writer: OwnedWriteHalf,
-    /// Why the head was refused whose replacement hyper gets next.
+    /// Why the current head was refused; hyper gets a replacement for it.
     refusal: Mutex<Option<Failure>>,
     /// Why the current body ended early.
     fault: Mutex<Option<Failure>>,
     body: AtomicU8,
     frames: Mutex<InFlight>,
-    /// The task has to be woken when everything is written.
+    /// Whether the task must be woken when everything has been written.
     flush_awaited: AtomicBool,
 }
 
 /// Frames of a stream that have not been written yet. The lock is held while the socket is written to, which never blocks.
 #[derive(Debug, Default)]
 struct InFlight {
-    /// hyper has a frame.
+    /// Whether hyper has a frame.
     by_hyper: bool,
     /// The rest of a frame that was written directly to the socket.
     rest: Bytes,
@@ -58,7 +58,7 @@ struct InFlight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum BodyLeft {
-    /// There is no body, it has been read to its end, or hyper has all of it and skips it.
+    /// There is no body, or it has been read to its end, or hyper has all of it and skips it.
     Nothing,
     /// Bytes may still come, so the connection cannot be reused.
     Something,
@@ -106,12 +106,12 @@ impl Connection {
         }
     }
 
-    /// The head of a request is complete. `false`: the connection has lost its place and does not answer.
+    /// Notes that the head of a request is complete. Returns `false` if the connection has lost its place and must not answer.
     pub(crate) fn begin_request(&self) -> bool {
         self.place.as_ref().is_none_or(Place::begin_request)
     }
 
-    /// All requests have been answered.
+    /// Notes that all requests have been answered.
     pub(crate) fn end_request(&self) {
         if let Some(place) = &self.place {
             place.end_request();
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     pub(crate) fn take_refusal(&self) -> Option<Failure> {
-        // A refusal leaves the body open, so other requests do not pay for the lock.
+        // A refusal leaves the body open, so the lock is taken only if the body is open.
         self.body_is_open().then(|| take(&self.refusal)).flatten()
     }
 
@@ -212,7 +212,7 @@ impl Connection {
         self.flush_awaited.load(Relaxed) && self.flush_awaited.swap(false, Relaxed)
     }
 
-    /// Returns when the peer has shut its write half. Whether it has also closed the connection, only a write can tell.
+    /// Returns when the peer has shut its write half. Only a write can show whether it has also closed the connection.
     pub(crate) async fn half_closed(&self) {
         match self.writer.ready(Interest::READABLE).await {
             Ok(ready) if !ready.is_read_closed() => {
@@ -225,7 +225,7 @@ impl Connection {
 
     /// Returns when the peer has reset the connection. A peer that has only shut its write half is still there.
     pub(crate) async fn gone(&self) {
-        // An error means the same: nothing can be written any more.
+        // An error means the same: nothing more can be written.
         let _ = self.writer.ready(Interest::ERROR).await;
     }
 }

@@ -6,7 +6,7 @@ use ken_types::{Code, Error};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// An error on its way to a client: a [`ken_types::Error`] and what only HTTP knows of it.
+/// An error response: a [`ken_types::Error`] with the fields that only HTTP has.
 ///
 /// Every `Error` turns into one with `?`; its status is the code's unless [`Failure::status`] says otherwise.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ impl Failure {
         Failure::from(Error::new(code, message)).status(status)
     }
 
-    /// 408: the request came too slowly.
+    /// 408: the request arrived too slowly.
     pub fn too_slow(message: &str) -> Failure {
         Failure::new(StatusCode::REQUEST_TIMEOUT, Code::Deadline, message)
             .closing()
@@ -69,31 +69,31 @@ impl Failure {
         self
     }
 
-    /// Sets the `type` of the typed envelope, where it is not the one of the status.
+    /// Sets the `type` of the typed envelope, if it is not that of the status.
     pub fn kind(mut self, kind: &'static str) -> Failure {
         self.0.kind = Some(kind);
         self
     }
 
-    /// The `code` of the plain envelope, where the HTTP contract has one that the wire does not.
+    /// Sets the `code` of the plain envelope, for codes that only the HTTP contract has.
     pub fn code(mut self, code: &'static str) -> Failure {
         self.0.code = Some(code);
         self
     }
 
-    /// Where: a JSON pointer, `?name` or a header name.
+    /// Sets the place of the error: a JSON pointer, `?name` or the name of a header.
     pub fn at(mut self, at: impl Into<String>) -> Failure {
         self.0.error.at = Some(at.into());
         self
     }
 
-    /// What to do about it.
+    /// Sets the hint, which says what to do about the error.
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.0.error.hint = Some(hint.into());
         self
     }
 
-    /// A further field: of the body in the plain envelope, of `meta` in the typed one.
+    /// Adds a field: to the body in the plain envelope, to `meta` in the typed one.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Failure {
         self.0.fields.insert(name.to_owned(), value.into());
         self
@@ -138,8 +138,8 @@ impl Failure {
         self.0.close
     }
 
-    /// The body of the response, in the envelope of an area or in the common one. For a defect it names the line of the
-    /// log, nothing else.
+    /// The body of the response, in the envelope of an area or in the common one. For a defect it contains only the request id,
+    /// which the line in the log has too.
     pub fn body(&self, envelope: Envelope, request_id: &str) -> Vec<u8> {
         if self.error().code != Code::Internal {
             return self.written(envelope);
@@ -232,7 +232,7 @@ pub fn typed(failure: &Failure) -> Vec<u8> {
 }
 
 fn written(body: &impl Serialize) -> Vec<u8> {
-    // Text, numbers and maps with text keys can always be written.
+    // Serialising text, numbers and maps with text keys cannot fail.
     serde_json::to_vec(body).unwrap_or_default()
 }
 

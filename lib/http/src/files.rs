@@ -13,11 +13,11 @@ use crate::failure::Failure;
 use crate::path::decode;
 use crate::request::{Request, Response};
 
-/// The largest file that is served, in bytes (16 MiB). A file is read whole.
+/// Maximum size of a file that is served, in bytes (16 MiB), because a file is read completely.
 const FILE_BYTES: u64 = 16 << 20;
 
-/// The files of one folder, served as they are. Nothing outside of it is: not by `..`, by an escape in the path, or by a
-/// symbolic link; nor is a file whose name begins with a dot.
+/// Serves the files of one folder. Nothing outside the folder is served, whether through `..`, an escape in the path or a
+/// symbolic link, and no file whose name begins with a dot.
 #[derive(Debug, Clone)]
 pub struct Files {
     folder: PathBuf,
@@ -25,7 +25,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// `policy` is the `Content-Security-Policy` of every answer. The folder is looked at when a file is asked for.
+    /// `policy` is the `Content-Security-Policy` of every response. The folder is accessed only when a file is requested.
     pub fn new(folder: impl Into<PathBuf>, policy: &'static str) -> Files {
         Files {
             folder: folder.into(),
@@ -33,8 +33,8 @@ impl Files {
         }
     }
 
-    /// The file that the path of a request names, or `index.html` for `/`. Its ETag is a digest of its content; a client
-    /// that has it gets 304. 404 when there is no such file.
+    /// Answers with the file that the path of a request names, or `index.html` for `/`. Its ETag is a digest of its content; a
+    /// client that has it gets 304. If there is no such file, the failure is 404.
     pub async fn answer(&self, request: &Request) -> Result<Response, Failure> {
         let missing = || Failure::from(Error::not_found("no such path"));
         let name = relative(request.path()).ok_or_else(missing)?;
@@ -54,7 +54,7 @@ impl Files {
     }
 }
 
-/// The path of a file below the folder. `None` for what no file that is served can be named by.
+/// The path of a file below the folder. `None` for a path that no served file can have.
 fn relative(path: &str) -> Option<PathBuf> {
     let path = path.strip_prefix('/')?;
     if path.is_empty() {
@@ -89,7 +89,7 @@ fn etag(bytes: &[u8]) -> String {
     format!("\"{}\"", hex::encode(digest.get(..16).unwrap_or_default()))
 }
 
-/// By the extension of the name; bytes that a browser only stores if it is not known.
+/// The content type by the extension of the name; for an unknown extension, a type that browsers only store.
 fn type_of(name: &Path) -> &'static str {
     let extension = name.extension().and_then(|extension| extension.to_str());
     match extension.unwrap_or_default() {

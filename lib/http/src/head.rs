@@ -1,8 +1,8 @@
 //! Checks the head of a request before hyper parses it (RFC 9112, sections 2 to 6).
 //!
-//! hyper answers a malformed head by itself, without a body, and accepts some that the contract refuses: a bare LF, bytes
-//! beyond ASCII, two hosts, two equal lengths, a length beside chunks. So each head is checked here first, in one pass
-//! over its bytes, and a refusal is answered like any other error. hyper accepts whatever passes.
+//! hyper answers malformed heads itself, without a body, and accepts some that the contract refuses: a bare LF, bytes
+//! beyond ASCII, two hosts, two equal lengths, both a length and chunks. Each head is therefore checked here first, in one pass
+//! over its bytes, and a refusal is answered like any other error. hyper accepts every head that passes.
 
 use http::{StatusCode, Uri};
 use ken_types::{Code, Error};
@@ -39,7 +39,7 @@ pub(crate) struct HeadReader {
 }
 
 impl HeadReader {
-    /// Whether nothing of the head has come yet.
+    /// Whether no byte of the head has arrived yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.at == 0
     }
@@ -147,7 +147,10 @@ impl HeadReader {
         // Nineteen digits fit in 64 bits, and no body has that many bytes.
         let well_formed = (1..=19).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
         if self.length.is_some() || !well_formed {
-            return Err(bad_at("content-length", "two lengths, or one that is no number"));
+            return Err(bad_at(
+                "content-length",
+                "two lengths, or a length that is not a number",
+            ));
         }
         let sum = digits
             .iter()
@@ -182,7 +185,7 @@ impl HeadReader {
             return Err(bad_at("host", "a request has exactly one Host"));
         }
         if self.chunked && self.length.is_some() {
-            return Err(bad_at("content-length", "a length beside chunks"));
+            return Err(bad_at("content-length", "both a length and chunks"));
         }
         let body = match self.chunked {
             true => BodyLength::Chunked,

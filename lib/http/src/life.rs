@@ -49,7 +49,7 @@ fn open<S>(
     listener: &Listener<S>,
     place: Option<Place>,
 ) -> (Socket, Arc<Connection>) {
-    // Frames and answers leave as they are written; a socket that refuses this is served all the same.
+    // Send frames and responses without delay. A socket that refuses the option is served all the same.
     let _ = stream.set_nodelay(true);
     let (reader, writer) = stream.into_split();
     let connection = Arc::new(Connection::new(peer, writer, listener.resources.clone(), place));
@@ -69,7 +69,7 @@ async fn talk<S: Send + Sync + 'static>(
     }
 }
 
-/// Follows a conversation to its end, or to the end of the listener's patience.
+/// Runs a conversation to its end, or until the listener's drain time is over.
 async fn until_stopped<T, E>(
     mut talk: Pin<&mut impl Future<Output = Result<T, E>>>,
     mut shutdown: Shutdown,
@@ -79,7 +79,7 @@ async fn until_stopped<T, E>(
         ended = &mut talk => return ended.ok(),
         () = shutdown.requested() => {}
     }
-    // Polled once more by this, the socket sees that the listener drains, and ends here if it is idle.
+    // This polls the socket once more, so that it notices the drain, and ends if it is idle.
     tokio::select! {
         biased;
         ended = &mut talk => ended.ok(),
@@ -87,7 +87,7 @@ async fn until_stopped<T, E>(
     }
 }
 
-/// hyper as this listener uses it. Its own limits are off or wider than the socket's, which come first.
+/// hyper's settings. Its own limits are off or wider than those of the socket, which apply first.
 fn protocol() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder

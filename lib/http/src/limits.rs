@@ -1,12 +1,12 @@
-//! What a listener puts up with, in bytes, counts and time.
+//! The limits of a listener, in bytes, counts and time.
 
 use std::time::Duration;
 
 /// The limits of one listener. [`Limits::default`] is the contract; tests shorten the times.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at a time (1 024). Above that, the one that has been idle for longest is closed in favour of a new one;
-    /// when all have a request in progress, the new one gets 429. One in eight is kept for callers with few connections.
+    /// Maximum number of open connections (1 024). Above it, the one that has been idle for longest is closed in favour of a new
+    /// one; if all have a request in progress, the new one gets 429. One in eight is reserved for callers with few connections.
     pub connections: usize,
     /// Of these, how many may be held by streams, long polls and waiting prompts (512).
     pub long_responses: usize,
@@ -18,7 +18,7 @@ pub struct Limits {
     pub head_time: Duration,
     /// The longest pause inside a body (10 s).
     pub body_pause: Duration,
-    /// The least that has to arrive of a body, in bytes a second (1 KiB/s), counted over `body_rate_time`.
+    /// The minimum rate at which a body must arrive, in bytes per second (1 KiB/s), measured over `body_rate_time`.
     pub body_rate: u64,
     /// How long a body may be slower than `body_rate` (60 s).
     pub body_rate_time: Duration,
@@ -29,7 +29,7 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a reader may leave bytes unread (60 s).
     pub stalled_reader: Duration,
-    /// How long bytes are thrown away that come after the last answer, so that closing does not destroy it (2 s).
+    /// How long bytes that arrive after the last response are discarded, so that closing does not destroy the response (2 s).
     pub linger: Duration,
     /// From the signal to stop to the end of the last connection (10 s).
     pub drain: Duration,

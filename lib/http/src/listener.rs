@@ -1,4 +1,4 @@
-//! A listener that runs: what its connections and requests need of it.
+//! The state of a running listener that its connections and requests need.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,20 +12,20 @@ use crate::failure::Envelope;
 use crate::rate::Limiter;
 use crate::routes::Routes;
 
-/// Shared by all its connections.
+/// State that all connections share.
 pub(crate) struct Listener<S> {
     pub routes: Routes<S>,
     pub state: Arc<S>,
     pub access: Access,
     pub wrong_secrets: Limiter,
     pub limit_loopback: bool,
-    /// In place of those of the areas.
+    /// Replaces the envelopes of the areas.
     pub envelope: Option<Envelope>,
     pub resources: Arc<Resources>,
     pub ids: RequestIds,
 }
 
-/// ULIDs for requests without an id of their own: the time, 48 bits that are random per listener, a counter.
+/// Generates ULIDs for requests without an id: the time, 48 random bits of the listener, and a counter.
 pub(crate) struct RequestIds {
     seed: u128,
     count: AtomicU32,
@@ -45,7 +45,7 @@ impl RequestIds {
         let ms = u64::try_from(Timestamp::now().millis()).unwrap_or_default();
         let id = ulid::Ulid::from_parts(ms, self.seed | u128::from(count));
         let mut text = [0; ulid::ULID_LEN];
-        // Letters and digits can stand in a header.
+        // Letters and digits are valid in a header.
         HeaderValue::from_str(id.array_to_str(&mut text)).unwrap_or(HeaderValue::from_static("-"))
     }
 }

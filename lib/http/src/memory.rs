@@ -1,4 +1,4 @@
-//! The memory that request bodies may take, of all connections together.
+//! The budget of memory for the request bodies of all connections together.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 
 /// Bodies up to this size are not counted: they fit into the buffers that every connection has.
 pub(crate) const UNCOUNTED: u64 = 16 << 10;
-/// One caller may have one of so many parts.
+/// One caller may use one of this many parts of the budget.
 const SHARES: u64 = 4;
 
 /// The budget of one listener, in bytes.
@@ -27,7 +27,7 @@ struct Taken {
     by_caller: HashMap<IpAddr, u64>,
 }
 
-/// What one body takes of it, given back when dropped.
+/// The part of the budget that one body uses, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     memory: Arc<BodyMemory>,
@@ -43,7 +43,7 @@ impl BodyMemory {
         })
     }
 
-    /// Nothing yet, for a body of this caller.
+    /// An empty share for a body of this caller.
     pub(crate) fn share(self: &Arc<BodyMemory>, caller: IpAddr) -> Share {
         Share {
             memory: self.clone(),
@@ -58,7 +58,7 @@ impl BodyMemory {
 }
 
 impl Share {
-    /// Makes room for a body of this length. 429 when the caller's part or the whole is taken.
+    /// Grows the share to a body of this length. The failure is 429 if the caller's part or the whole budget is used up.
     pub(crate) fn grow_to(&mut self, length: u64) -> Result<(), Failure> {
         let more = length.saturating_sub(self.bytes);
         if length <= UNCOUNTED || more == 0 {
@@ -69,12 +69,12 @@ impl Share {
         let own = taken.by_caller.get(&self.caller).copied().unwrap_or_default() + more;
         if own > limit / SHARES {
             return Err(busy(
-                "the unfinished requests of this caller take all the memory that it may have",
+                "the unfinished requests of this caller use all the memory that it may have",
             ));
         }
         if taken.all + more > limit {
             return Err(busy(
-                "unfinished requests take all the memory set aside for bodies",
+                "unfinished requests use all the memory that is reserved for bodies",
             ));
         }
         taken.all += more;
@@ -83,7 +83,7 @@ impl Share {
         Ok(())
     }
 
-    /// The body, which keeps its share as long as it is in memory.
+    /// Attaches the share to the body, which keeps it for as long as it is in memory.
     pub(crate) fn hold(self, body: Bytes) -> Bytes {
         match self.bytes {
             0 => body,

@@ -1,5 +1,5 @@
-//! The way past hyper. What a thousand readers get at once is made ready once and written to each socket as it is: no
-//! task is woken for it, and nothing is copied.
+//! Writes frames to sockets without hyper. A frame for a thousand readers is encoded once and written to each socket directly,
+//! without waking tasks and without copies.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::connection::{Connection, Sent};
 /// A frame for any number of readers.
 #[derive(Debug, Clone)]
 pub struct SharedFrame {
-    /// Between the size and the end of its chunk.
+    /// The complete chunk: size line, frame and line end.
     chunk: Bytes,
     frame: Bytes,
 }
@@ -27,17 +27,17 @@ impl SharedFrame {
         }
     }
 
-    /// The frame as it was given.
+    /// The frame without the chunk's framing.
     pub fn bytes(&self) -> &Bytes {
         &self.frame
     }
 }
 
-/// Where a stream's frames go ([`crate::Request::outlet`]). Of use once the first frame has been sent.
+/// The destination of a stream's frames ([`crate::Request::outlet`]). Usable once the first frame has been sent.
 #[derive(Debug, Clone)]
 pub struct Outlet {
     connection: Arc<Connection>,
-    /// Whether the answer is in chunks, as it is from HTTP/1.1 on.
+    /// Whether the response is chunked, which it is from HTTP/1.1 on.
     chunked: bool,
 }
 
@@ -46,7 +46,7 @@ impl Outlet {
         Outlet { connection, chunked }
     }
 
-    /// Writes a frame at once, from whatever task, without waiting.
+    /// Writes a frame at once, from any task, without waiting.
     pub fn send(&self, frame: &SharedFrame) -> Sent {
         let bytes = match self.chunked {
             true => &frame.chunk,

@@ -1,4 +1,4 @@
-//! Paths and queries: split first, percent-decoded once, then trusted.
+//! Paths and queries, which are first split and then percent-decoded once.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use ken_types::Error;
 
 /// One segment, decoded once. `None`: the escapes are malformed or the result is not UTF-8.
 pub fn decode(segment: &str) -> Option<Cow<'_, str>> {
-    // Here and below by bytes: for a few characters, the searches of `str` take longer to begin than to end.
+    // Here and below, a loop over the bytes is faster than the searches of `str`, which take long to start.
     if !segment.bytes().any(|byte| byte == b'%') {
         return Some(Cow::Borrowed(segment));
     }
@@ -33,7 +33,7 @@ fn escaped(tail: &[u8]) -> Option<(u8, &[u8])> {
     Some((u8::try_from(value).ok()?, rest))
 }
 
-/// The part before the next `/`, and what is behind that slash.
+/// The part before the next `/`, and the rest after that slash.
 pub(crate) fn first_segment(path: &str) -> (&str, Option<&str>) {
     let slash = path.bytes().position(|byte| byte == b'/');
     match slash.and_then(|slash| Some((path.get(..slash)?, path.get(slash + 1..)?))) {
@@ -42,7 +42,7 @@ pub(crate) fn first_segment(path: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The query of a request. Parameters that nobody asks for are ignored; one that is asked for may be given once.
+/// The query of a request. Unknown parameters are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Query(Vec<(String, String)>);
 
@@ -53,7 +53,7 @@ impl Query {
         parameters.map(parameter).collect::<Result<_, _>>().map(Query)
     }
 
-    /// Whether the parameter is there, with or without a value.
+    /// Whether the parameter is present, with or without a value.
     pub fn has(&self, name: &str) -> bool {
         self.all(name).next().is_some()
     }
@@ -76,7 +76,7 @@ impl Query {
         values.map(|(_, value)| value.as_str())
     }
 
-    /// A number of decimal digits in a range, or `default` if the parameter is absent.
+    /// A decimal number within a range, or `default` if the parameter is absent.
     pub fn number(&self, name: &str, range: RangeInclusive<u64>, default: u64) -> Result<u64, Error> {
         let Some(text) = self.one(name)? else {
             return Ok(default);

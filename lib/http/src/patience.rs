@@ -1,4 +1,4 @@
-//! How long something may take.
+//! A limit on waiting that is cheap while nothing waits.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A limit on waiting. Its alarm is set only when a wait begins, and moved only when it would ring too late, so that
-/// a busy connection pays for one reading of the clock.
+/// A limit on waiting. Its timer is set only when a wait begins, and moved only if it would fire too late, so that a busy
+/// connection only reads the clock.
 #[derive(Default)]
 pub(crate) struct Patience {
     since: Option<Instant>,
@@ -15,12 +15,12 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// What was waited for has come.
+    /// Ends the wait.
     pub(crate) fn end(&mut self) {
         self.since = None;
     }
 
-    /// Whether the wait, which begins with the first call, has lasted that long; if not, the task is woken when it has.
+    /// Whether the wait, which begins with the first call, has lasted for `limit`. If not, the task is woken when it has.
     pub(crate) fn is_over(&mut self, limit: Duration, cx: &mut Context<'_>) -> bool {
         let now = Instant::now();
         let deadline = *self.since.get_or_insert(now) + limit;
@@ -32,7 +32,7 @@ impl Patience {
 
     fn wake_at(&mut self, deadline: Instant, now: Instant, cx: &mut Context<'_>) {
         let alarm = match &mut self.alarm {
-            // It rings before that, and then this is asked again.
+            // The timer fires before the deadline, and then this function is called again.
             Some(alarm) if now < alarm.deadline() && alarm.deadline() <= deadline => return,
             Some(alarm) => {
                 alarm.as_mut().reset(deadline);

@@ -1,7 +1,7 @@
-//! Which connections are open, and which of them is closed when there is no room for another.
+//! The places of connections, and the choice of the one to close when all are taken.
 //!
-//! A connection without a request in progress costs its peer nothing, so it must not keep others out: when all places
-//! are taken, the one that has been idle for longest is closed in favour of the new one.
+//! A connection without a request in progress costs its peer nothing, so it must not keep others out. If all places
+//! are taken, the connection that has been idle for longest is closed in favour of the new one.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,16 +10,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A caller with fewer connections may also take the places that are kept.
+/// A caller with fewer connections may also take the reserved places.
 const FEW: usize = 16;
-/// One of so many places is kept for callers with few connections.
+/// One of this many places is reserved for callers with few connections.
 const KEPT: usize = 8;
 
 /// The places of one listener.
 #[derive(Debug)]
 pub(crate) struct Places {
     limit: usize,
-    /// Counts the times that connections became idle, so that their order is known without a clock.
+    /// Counts how often connections have become idle, which gives their order without a clock.
     idle_count: AtomicU64,
     open: Mutex<Open>,
 }
@@ -31,20 +31,20 @@ struct Open {
     last_number: u64,
 }
 
-/// What a connection is doing.
+/// The state of a connection.
 #[derive(Debug, Default)]
 struct Use {
-    /// `BUSY`, `CLOSED`, or when it became idle.
+    /// `BUSY`, `CLOSED`, or the count when it became idle.
     state: AtomicU64,
     closed: Notify,
 }
 
-/// A request is in progress.
+/// The state of a connection with a request in progress.
 const BUSY: u64 = 0;
-/// It has lost its place and takes no more requests.
+/// The state of a connection that has lost its place and accepts no more requests.
 const CLOSED: u64 = u64::MAX;
 
-/// The place of one connection, given back when dropped. It begins idle.
+/// The place of one connection, returned when dropped. At first it is idle.
 #[derive(Debug)]
 pub(crate) struct Place {
     number: u64,
@@ -61,7 +61,7 @@ impl Places {
         })
     }
 
-    /// A place for a connection from this address. `None` when all that it may have are taken by connections with a
+    /// Takes a place for a connection from this address. `None` if all places that it may have are taken by connections with a
     /// request in progress.
     pub(crate) fn take(self: &Arc<Places>, peer: IpAddr) -> Option<Place> {
         let caller = caller_of(peer);
@@ -99,15 +99,15 @@ impl Open {
         self.by_caller.get(&caller).copied().unwrap_or_default()
     }
 
-    /// Closes the connection that has been idle for longest, of a caller with many if there is one; `any`: else of any
-    /// caller.
+    /// Closes the connection that has been idle for longest among the callers with many connections or, with `any`, among all
+    /// callers if there is none.
     fn close_idle(&mut self, any: bool) -> bool {
         self.close_oldest(|open, caller| open.connections_of(caller) >= FEW)
             || any && self.close_oldest(|_, _| true)
     }
 
     fn close_oldest(&mut self, is_considered: impl Fn(&Open, IpAddr) -> bool) -> bool {
-        // One that is found idle may get a request before it is closed; then the next one is tried.
+        // An idle connection may get a request before it is closed; then the next one is tried.
         loop {
             let idle = self.by_number.iter().filter_map(|(number, (caller, usage))| {
                 let since = usage.state.load(Relaxed);
@@ -154,7 +154,7 @@ impl Use {
 }
 
 impl Place {
-    /// A request has come. `false`: the place is lost and the request must not be answered.
+    /// Notes that a request has arrived. Returns `false` if the place is lost, so that the request must not be answered.
     pub(crate) fn begin_request(&self) -> bool {
         self.usage
             .state
@@ -162,7 +162,8 @@ impl Place {
             .is_ok()
     }
 
-    /// The request has been answered. Not to be repeated while idle, which would make the connection look younger.
+    /// Notes that the request has been answered. Must not be called while idle, or the connection would seem to have become idle
+    /// later.
     pub(crate) fn end_request(&self) {
         let now = self.places.idle_count.fetch_add(1, Relaxed);
         // It has a request, so nobody else changes its state.
@@ -181,8 +182,8 @@ impl Drop for Place {
     }
 }
 
-/// Whose connection it is: an address, of IPv6 the network of 64 bits that one host can have to itself. The loopback
-/// addresses of both families are one caller.
+/// The caller of a connection: its IPv4 address, or its IPv6 network of 64 bits, which one host may have to itself. The
+/// loopback addresses of both families are one caller.
 pub(crate) fn caller_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(Ipv6Addr::LOCALHOST) => IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),

@@ -1,4 +1,4 @@
-//! Rate limits: one token bucket a caller.
+//! Rate limits: one token bucket per caller.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use ken_types::Rate;
 
-/// Whom a limit counts.
+/// Whose requests are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// Whoever has the secret.
+    /// All callers with the secret.
     Secret,
     Address(IpAddr),
-    /// Everybody that came when too many were being counted.
+    /// All callers that arrived when [`MAX_KEYS`] others were being counted.
     Others,
 }
 
-/// Where the time comes from; tests turn it.
+/// The source of the time, which tests set.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
 /// Counts requests by key. A bucket holds [`Rate::count`] tokens at first and gets them back evenly over [`Rate::per`].
@@ -39,19 +39,19 @@ struct Bucket {
     at: Instant,
 }
 
-/// What one request found. All in whole numbers, as the headers say them.
+/// The state of a bucket at a request, in whole numbers, as the headers have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     pub limit: u32,
-    /// Requests that would be taken right now.
+    /// The number of requests that would be accepted now.
     pub remaining: u32,
     /// Seconds until the bucket is full again.
     pub reset_s: u64,
-    /// Over the limit: milliseconds until the next request is taken.
+    /// If over the limit, milliseconds until the next request is accepted.
     pub retry_after_ms: Option<u64>,
 }
 
-/// Buckets of one limiter. Beyond these, full ones are forgotten; if none is full, newcomers share one.
+/// Maximum number of buckets. Beyond it, full ones are removed; if none is full, new callers share one.
 const MAX_KEYS: usize = 4_096;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -68,7 +68,7 @@ impl Limiter {
         }
     }
 
-    /// Takes one token, or says when there will be one.
+    /// Takes one token, or returns when there will be one.
     pub fn take(&self, key: Key) -> Quota {
         let now = (self.clock)();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl Buckets {
         })
     }
 
-    /// Forgets who has a full bucket: the same as never having been seen. At most once a second, as it looks at all.
+    /// Removes full buckets, which are the same as new ones. It checks all buckets, so it runs at most once a second.
     fn make_room(&mut self, key: Key, rate: Rate, now: Instant) -> Key {
         let is_due = self
             .swept
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// A limiter and the hand of its clock.
+    /// A limiter and its clock, which the test sets.
     fn limiter(rate: &str) -> (Limiter, Arc<Mutex<Duration>>) {
         let hand = Arc::new(Mutex::new(Duration::ZERO));
         let (start, turned) = (Instant::now(), hand.clone());

@@ -1,4 +1,4 @@
-//! What a route's function is given, and what it gives back.
+//! The request that a route's function gets, and the response that it returns.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -36,18 +36,18 @@ pub struct Request {
     pub(crate) connection: Arc<Connection>,
 }
 
-/// What a request body may be.
+/// The types of request bodies that an area accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Media {
     /// JSON, whether or not the content type is given.
     Json,
-    /// JSON, and a body says so.
+    /// JSON; a body needs the content type.
     StrictJson,
-    /// Anything; the function looks at it.
+    /// Any type; the function checks it.
     Any,
 }
 
-/// A place among the connections that may be held for long. Given back when dropped.
+/// A place among the connections with long responses, returned when dropped.
 #[derive(Debug)]
 pub struct LongResponse(#[allow(dead_code, reason = "held, not read")] OwnedSemaphorePermit);
 
@@ -111,13 +111,13 @@ impl Request {
         self.id.to_str().unwrap_or_default()
     }
 
-    /// Says when the listener begins to drain.
+    /// Signals when the listener begins to drain.
     pub fn shutdown(&self) -> Shutdown {
         self.connection.resources.shutdown.clone()
     }
 
-    /// Takes a place among the long responses: for a stream, a long poll, a prompt that waits. Hold it as long as the
-    /// answer takes. 429 when all are taken.
+    /// Takes a place among the long responses: for a stream, a long poll, or a waiting prompt. Keep it until the response
+    /// ends. The failure is 429 if all places are taken.
     pub fn hold(&self) -> Result<LongResponse, Failure> {
         let permit = self
             .connection
@@ -131,15 +131,15 @@ impl Request {
         })
     }
 
-    /// Returns when the peer has reset the connection. A peer that only shut its write half is still there, and one
-    /// that is gone cancels nothing by that: a function runs to its end, unless it looks at this.
+    /// Returns when the peer has reset the connection, but not when it has only shut its write half. A function that does not
+    /// use this runs to its end even if the peer is gone.
     pub async fn gone(&self) {
         self.connection.gone().await;
     }
 
-    /// Returns when the peer has ended its write half, and outlives the request. Such a peer may well be waiting for the
-    /// answer; but it may also have closed, and then the next bytes written to it find that out. A stream that has
-    /// nothing to say for long writes a comment here.
+    /// Returns when the peer has shut its write half; the future outlives the request. Such a peer may be waiting for the
+    /// response, or it may have closed the connection, which only the next write shows. A stream that is silent for long
+    /// therefore writes a comment then.
     pub fn half_closed(&self) -> impl Future<Output = ()> + Send + use<> {
         let connection = self.connection.clone();
         async move { connection.half_closed().await }
@@ -153,9 +153,9 @@ impl Request {
         )
     }
 
-    /// The body, whole. 413 before a byte is read if its length says so, 415 if the area asks for another type, 408
-    /// if it pauses or trickles for too long, 429 if bodies take all the memory set aside for them, 400 if its framing is
-    /// broken.
+    /// Reads the whole body. The failure is 413 if it is too long, before a byte is read if its length is announced; 415 if the
+    /// area needs another type; 408 if it pauses or is too slow; 429 if bodies use up the memory for them; 400 if its framing is
+    /// malformed.
     pub async fn body(&mut self) -> Result<Bytes, Failure> {
         let announced = self.body.size_hint().lower();
         if announced > 0 || !self.body.is_end_stream() {
@@ -185,7 +185,7 @@ impl Request {
         value.map_err(|error| Failure::from(error).kind("invalid_json"))
     }
 
-    /// The body as `T`; the error names the field. Whether unknown fields are taken is up to `T`.
+    /// The body as `T`; the error names the field. `T` decides whether unknown fields are accepted.
     pub async fn json<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         Ok(json::from_value(self.value().await?)?)
     }
@@ -241,7 +241,7 @@ impl Request {
             if first.is_empty() && all.is_empty() {
                 first = data;
             } else {
-                // At most what the limit allows: it was compared with what is announced.
+                // The announced length was compared with the limit, so this is not more than the limit.
                 let announced = usize::try_from(self.body.size_hint().lower()).unwrap_or_default();
                 all.reserve(first.len() + data.len() + announced);
                 all.extend_from_slice(&std::mem::take(&mut first));
@@ -266,9 +266,9 @@ async fn next_frame(body: &mut Incoming) -> Option<Result<http_body::Frame<Bytes
     std::future::poll_fn(|cx| std::pin::Pin::new(&mut *body).poll_frame(cx)).await
 }
 
-/// Text as the value of a header; what cannot stand in a header is a defect.
+/// Text as the value of a header. Text that is not valid in a header is a defect.
 pub fn header_value(text: &str) -> Result<HeaderValue, Failure> {
-    HeaderValue::from_str(text).map_err(|_| Error::internal("text that cannot stand in a header").into())
+    HeaderValue::from_str(text).map_err(|_| Error::internal("text that is not valid in a header").into())
 }
 
 /// An answer. The listener adds the headers that every answer has.
@@ -286,27 +286,27 @@ impl Response {
         Ok(Response::bytes(status, JSON, bytes))
     }
 
-    /// Bytes that are ready.
+    /// A response with these bytes.
     pub fn bytes(status: u16, content_type: HeaderValue, bytes: impl Into<Bytes>) -> Response {
         let mut response = Response::of(status, Body::Full(bytes.into()));
         response.0.headers_mut().insert(CONTENT_TYPE, content_type);
         response
     }
 
-    /// JSON that is written already.
+    /// A response with serialised JSON.
     pub fn json_bytes(status: u16, bytes: impl Into<Bytes>) -> Response {
         Response::bytes(status, JSON, bytes)
     }
 
-    /// Without a body.
+    /// A response without a body.
     pub fn empty(status: u16) -> Response {
         Response::of(status, Body::Empty)
     }
 
     /// Server-sent events: frames written by `produce` until it ends, and then the end of the connection.
     ///
-    /// `produce` runs inside the answer: it stands still while its reader does not read, and is dropped, wherever it
-    /// waits, when the reader is gone, has read nothing for the listener's patience, or the listener stops.
+    /// `produce` runs as a part of the response. It pauses while its reader does not read, and is dropped when the reader is gone,
+    /// when the reader has read nothing for [`crate::Limits::stalled_reader`], or when the listener stops.
     pub fn events<P, W>(produce: P) -> Response
     where
         P: FnOnce(Frames) -> W,
@@ -336,7 +336,7 @@ impl Response {
         self
     }
 
-    /// Adds a header whose value is text; what cannot stand in a header is a defect.
+    /// Adds a header whose value is text. Text that is not valid in a header is a defect.
     pub fn text_header(self, name: &'static str, value: &str) -> Result<Response, Failure> {
         Ok(self.header(HeaderName::from_static(name), header_value(value)?))
     }
@@ -347,7 +347,7 @@ impl Response {
 
     fn of(status: u16, body: Body) -> Response {
         let mut response = http::Response::new(body);
-        // A number that is no status is a defect of the caller.
+        // A number that is not a status is a defect of the caller.
         *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         Response(response)
     }

@@ -32,11 +32,11 @@ use crate::request::{Media, Request, Response};
 ///     .on("POST  /agents/:name/:id", prompt);
 /// ```
 ///
-/// Where `GET` is, `HEAD` works too. A segment `:name` matches any one segment, a last segment `*name` one or more; a
-/// literal segment wins over both.
+/// `HEAD` works wherever `GET` does. A segment `:name` matches any single segment, a last segment `*name` one or more
+/// segments; a literal segment has precedence over both.
 pub struct Routes<S> {
     areas: Vec<Area>,
-    /// For paths below no other area.
+    /// The area of paths below no other area.
     open: Area,
     rows: Vec<Row<S>>,
     root: Node,
@@ -85,8 +85,8 @@ impl Area {
         }
     }
 
-    /// Allows calls of pages from other origins: `OPTIONS` needs no secret, and every response has these headers. All
-    /// other requests need the secret as before.
+    /// Allows calls by web pages of other origins: `OPTIONS` needs no secret, and every response has these headers. All
+    /// other requests still need the secret.
     pub fn for_pages(mut self, headers: PageHeaders) -> Area {
         self.for_pages = Some(headers);
         self
@@ -119,7 +119,7 @@ impl Area {
         self
     }
 
-    /// In bytes.
+    /// Sets the maximum size of a body, in bytes.
     pub fn body_limit(mut self, bytes: u64) -> Area {
         self.body_limit = bytes;
         self
@@ -167,7 +167,7 @@ impl<S> Routes<S> {
         self
     }
 
-    /// What answers GET and HEAD of a path that is in no row and below no area: the files of a program's own pages.
+    /// Sets the function for GET and HEAD of a path that is in no row and below no area, for the files of web pages.
     pub fn otherwise<F, W>(mut self, function: F) -> Routes<S>
     where
         F: Fn(Arc<S>, Request) -> W + Send + Sync + 'static,
@@ -177,7 +177,7 @@ impl<S> Routes<S> {
         self
     }
 
-    /// Gives the last row its own rate limit, in place of that of its area.
+    /// Gives the last row its own rate limit, instead of that of its area.
     pub fn limited(mut self, limiter: &Arc<Limiter>) -> Routes<S> {
         if let Some(row) = self.rows.last_mut() {
             row.limiter = Some(limiter.clone());
@@ -185,7 +185,7 @@ impl<S> Routes<S> {
         self
     }
 
-    /// Sets the largest body of the last row, in bytes.
+    /// Sets the maximum size of a body of the last row, in bytes.
     pub fn body_limit(mut self, bytes: u64) -> Routes<S> {
         if let Some(row) = self.rows.last_mut() {
             row.body_limit = Some(bytes);
@@ -236,7 +236,7 @@ impl<S> Routes<S> {
         area.unwrap_or(&self.open)
     }
 
-    /// What answers a path that is in no row.
+    /// The row of [`Routes::otherwise`], if it applies to a path that is in no row.
     fn otherwise_at(&self, method: &Method, path: &str) -> Option<&Row<S>> {
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         let row = self.otherwise.as_ref().filter(|_| is_read)?;
@@ -244,7 +244,7 @@ impl<S> Routes<S> {
         self.area_of(path).first_segment.is_empty().then_some(row)
     }
 
-    /// The row for a path and method, and the segments that its names stand for; else 404, 405 or 400.
+    /// The row for a path and method, and the values of its named segments. The failure is 404, 405 or 400.
     pub(crate) fn find(&self, method: &Method, path: &str) -> Result<(&Row<S>, Vec<String>), Failure> {
         let mut values = Vec::new();
         let found = self.root.find(path.strip_prefix('/'), &mut values);

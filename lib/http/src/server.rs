@@ -34,11 +34,11 @@ pub struct Server<S> {
     envelope: Option<Envelope>,
 }
 
-/// The length of the kernel's queue of connections that are not accepted yet.
+/// The length of the kernel's queue of connections that have not been accepted yet.
 const BACKLOG: i32 = 1_024;
 /// How long to wait after an accept that failed because descriptors or memory had run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The most connections that get a 429 at the same time because there is no place for them. Others are just closed.
+/// Maximum number of connections that are answered with 429 at the same time because no place is free. Others are just closed.
 const REFUSALS: usize = 64;
 
 impl<S: Send + Sync + 'static> Server<S> {
@@ -84,8 +84,8 @@ impl<S: Send + Sync + 'static> Server<S> {
     }
 
     /// Serves until `stop` is ready, then drains: no connection is accepted, requests on open connections get 503, and
-    /// functions that wait are told by [`crate::Request::shutdown`]. Returns when the last connection has ended; those
-    /// that are open after the drain time are closed. Must run inside a tokio runtime with I/O and time.
+    /// waiting functions are told through [`crate::Request::shutdown`]. Returns when the last connection has ended; connections
+    /// that are still open after the drain time are closed. Must run inside a tokio runtime with I/O and time.
     ///
     /// The socket is made non-blocking here. Fails only at the start, when the table or the socket is not usable.
     pub async fn run(
@@ -129,7 +129,7 @@ impl<S: Send + Sync + 'static> Server<S> {
     }
 }
 
-/// Accepts for ever. A connection that gets no place is refused. Every connection holds a copy of `is_open`.
+/// Accepts connections forever, and refuses those for which no place is free. Every connection holds a copy of `is_open`.
 async fn accept_all<S: Send + Sync + 'static>(
     socket: &TcpListener,
     listener: &Arc<Listener<S>>,

@@ -66,7 +66,7 @@ pub(crate) struct Answer<S> {
     envelope: Envelope,
     for_pages: Option<PageHeaders>,
     quota: Option<Quota>,
-    /// The running function of the route, or why there is none.
+    /// The running function of the route, or the reason why there is none.
     work: Result<Work, Option<Failure>>,
 }
 
@@ -133,7 +133,7 @@ impl<S> Answer<S> {
         }
     }
 
-    /// Wrong secrets, and nothing else, count against the address that sent them.
+    /// Counts a wrong secret against the address that has sent it; nothing else is counted.
     fn unauthenticated(&self) -> Failure {
         let quota = self
             .listener

@@ -12,7 +12,7 @@ pub(crate) enum Phase {
     Stopped,
 }
 
-/// Tells that the listener shuts down. Cheap to clone.
+/// Signals that the listener shuts down. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<Phase>);
 

@@ -1,8 +1,8 @@
 //! The socket as hyper sees it. It passes on the bytes of one request at a time, after it has checked that the request is
 //! well formed and arrives in time.
 //!
-//! A request that is refused is replaced by a small one, for which the service finds the refusal in the [`Connection`]. So
-//! an error in a head is answered in its turn, by the same code as every other error.
+//! A request that is refused is replaced by a small one, for which the service finds the refusal in the [`Connection`]. An
+//! error in a head is therefore answered in order, and by the same code as every other error.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -27,10 +27,10 @@ use crate::head::{self, BodyLength, Head, HeadReader};
 use crate::limits::Limits;
 use crate::patience::Patience;
 
-/// How much is read at once: for heads and small bodies, and for large bodies.
+/// How many bytes are read at once: for heads and small bodies, and for large bodies.
 const SMALL_READ: usize = 4 << 10;
 const LARGE_READ: usize = 64 << 10;
-/// The least that hyper reads at once. Of a request up to this size it has everything.
+/// The minimum that hyper reads at once, so it has all of a request up to this size.
 const SKIPPED_BY_HYPER: usize = 8 << 10;
 /// While the listener drains, a new connection has this long to send its first byte.
 const FIRST_BYTE_IN_DRAIN: Duration = Duration::from_secs(1);
@@ -42,9 +42,9 @@ pub(crate) struct Socket {
     /// Bytes at the front of `input` that may be passed to hyper.
     checked: usize,
     stage: Stage,
-    /// No request has come yet.
+    /// Whether no request has arrived yet.
     is_unused: bool,
-    /// A request has come, and hyper has not asked for the next one.
+    /// Whether a request has arrived and hyper has not asked for the next one.
     is_busy: bool,
     peer_is_done: bool,
     write_is_blocked: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Socket {
     pace: Pace,
 }
 
-/// What the unchecked bytes belong to.
+/// The part of a request that the unchecked bytes belong to.
 enum Stage {
     Head(HeadReader),
     Body {
@@ -242,7 +242,7 @@ impl Socket {
 
     fn received(&mut self, count: usize) {
         if count > 0 {
-            // The time of a head counts from its first byte, that of a body from its last.
+            // The time of a head is counted from its first byte, that of a body from its last received byte.
             let is_head = matches!(self.stage, Stage::Head(_));
             if !is_head || self.input.len() == count {
                 self.reading.end();
@@ -252,7 +252,7 @@ impl Socket {
                     .pace
                     .is_too_slow(count as u64, &self.connection.resources.limits)
             {
-                self.fail_body(Failure::too_slow("the body came too slowly"));
+                self.fail_body(Failure::too_slow("the body arrived too slowly"));
             }
             return;
         }
@@ -264,7 +264,7 @@ impl Socket {
         }
     }
 
-    /// Whether the time is over. The stage has changed then.
+    /// Whether the time limit has passed; if so, the stage has changed.
     fn waited_too_long(&mut self, cx: &mut Context<'_>) -> bool {
         let limit = match self.stage {
             Stage::Head(_) if self.input.is_empty() => self.idle_limit(),
@@ -370,7 +370,8 @@ fn malformed_body(what: &str) -> Failure {
     Failure::from(Error::new(Code::Invalid, format!("malformed request: {what}"))).closing()
 }
 
-/// Whether a body arrives fast enough. Each period counts by itself, so a fast start does not make up for a slow rest.
+/// Checks whether a body arrives fast enough. Each period is measured separately, so a fast start does not compensate for a slow
+/// rest.
 #[derive(Default)]
 struct Pace {
     since: Option<Instant>,
@@ -378,7 +379,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Counts bytes that have arrived. A body of which nothing arrives has paused, and is cut earlier.
+    /// Counts bytes that have arrived, and returns whether the body is too slow. A body that pauses is cut off earlier.
     fn is_too_slow(&mut self, count: u64, limits: &Limits) -> bool {
         let now = Instant::now();
         let since = *self.since.get_or_insert(now);

@@ -34,13 +34,13 @@ pub struct Closure {
     pub(crate) premises: Vec<Literal>,
     /// The given literals, each once. They come first in the order of derivation, followed by the conclusions of the steps.
     pub(crate) given: Vec<Literal>,
-    /// By literal: its position in that order, or [`NOWHERE`].
+    /// The position of each literal in that order, or [`NOWHERE`].
     pub(crate) places: Vec<u32>,
     pub(crate) work: usize,
 }
 
-/// The position of a literal that does not hold. It is not 0, so that the table is written before it is read: reading fresh
-/// zero pages first would fault every page in twice.
+/// The position of a literal that does not hold. It is not 0 because a table of zeros would be read before it is written, and
+/// reading a fresh page before writing it costs two page faults.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// A statement and its negation that both hold.
@@ -82,7 +82,7 @@ impl Closure {
         self.holds(literal) && self.step_of(literal).is_none()
     }
 
-    /// The number of the step that derives the literal.
+    /// The index of the step that derives the literal.
     pub fn step_of(&self, literal: Literal) -> Option<usize> {
         let place = Some(self.place(literal)).filter(|&place| place != NOWHERE);
         (place? as usize).checked_sub(self.given.len())
@@ -105,8 +105,8 @@ impl Closure {
             .map_or(0, |step| step.depth)
     }
 
-    /// The numbers of all steps in the literal's proof, in order, with its own last. Empty for a given literal, `None` if there
-    /// are more than `most`.
+    /// The indices of all steps in the literal's proof, in order, its own last. Empty for a given literal; `None` if there
+    /// are more than `most` steps.
     pub fn proof(&self, literal: Literal, most: usize) -> Option<Vec<usize>> {
         let mut proof: Vec<usize> = self.step_of(literal).into_iter().collect();
         let mut known: std::collections::HashSet<usize> = proof.iter().copied().collect();
@@ -171,7 +171,7 @@ impl Closure {
                 }
             }
         }
-        // By literal: the earliest contradiction in its proof, not counting itself.
+        // For each literal, the earliest contradiction in its proof, not counting the literal itself.
         let mut through: Vec<usize> = vec![usize::MAX; own.len()];
         let at = |list: &[usize], literal: Literal| list.get(literal.index()).copied().unwrap_or(usize::MAX);
         for step in &self.steps {

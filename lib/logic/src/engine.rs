@@ -23,9 +23,9 @@ struct Engine<'t, 'a> {
     theory: &'t mut Theory<'a>,
     closure: Closure,
     watches: Watches,
-    /// By rule with several premises: how many of its triggers hold and have been processed.
+    /// For each rule with several premises, how many of its triggers hold and have been processed.
     held: Vec<u32>,
-    /// How many of the literals that hold have been processed, in the order of derivation.
+    /// How many of the literals that hold have been processed. They are processed in the order of derivation.
     looked_at: usize,
     joins: Option<Joins>,
     /// Whether to find the instances of rules instead of the closure.
@@ -38,7 +38,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         let literals = theory.atoms.len() * 2;
         let mut closure = Closure {
             places: vec![NOWHERE; literals],
-            // Room for what all rules may conclude; pages that are not reached cost nothing.
+            // Room for the conclusions of all rules; pages that are never touched cost nothing.
             steps: Vec::with_capacity(theory.rule_count()),
             ..Closure::default()
         };
@@ -149,8 +149,8 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
     }
 
-    /// Counts another processed trigger of a rule and returns the count. Rules with one premise, which are the most, need no
-    /// counter.
+    /// Counts another processed trigger of a rule and returns the count. Rules with one premise, which are the majority, need
+    /// no counter.
     fn count(&mut self, rule: RuleId) -> usize {
         match (self.theory.triggers_of(rule), self.held.get_mut(rule as usize)) {
             (triggers @ [_, _], _) => triggers
@@ -258,7 +258,7 @@ impl<'t, 'a> Engine<'t, 'a> {
     }
 }
 
-/// Records a step, if its conclusion is new; into `instances`, if there is one, in any case.
+/// Records a step if its conclusion is new, or always if instances of rules are wanted.
 fn conclude(
     closure: &mut Closure,
     instances: Option<&mut Vec<Step>>,
@@ -297,7 +297,7 @@ fn conclude(
     }
 }
 
-/// By literal: the ground rules that it triggers, in order, in one array.
+/// For each literal, the ground rules that it triggers, in order, in one array.
 struct Watches {
     starts: Vec<u32>,
     rules: Vec<RuleId>,

@@ -3,11 +3,11 @@ use std::hash::{BuildHasher, RandomState};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// Texts and their numbers, in order of first appearance.
+/// Assigns numbers to texts, in order of first appearance.
 pub struct Interner {
     texts: Texts,
-    /// The numbers by the hash of their text. The control bytes of the table, an eighth of its memory, nearly always show
-    /// whether a text is new.
+    /// The numbers by the hash of their text. The control bytes of the table, an eighth of its memory, almost always suffice to
+    /// see that a text is new.
     numbers: HashTable<u32>,
     seed: u64,
 }
@@ -36,7 +36,7 @@ impl Interner {
         self.len() == 0
     }
 
-    /// The text of a number that this interner gave.
+    /// The text of a number that this interner has assigned.
     pub fn text(&self, number: u32) -> &str {
         self.texts.get(number)
     }
@@ -74,10 +74,10 @@ impl Default for Interner {
     }
 }
 
-/// The texts in one buffer, which is small and has good locality.
+/// All texts in one buffer, which is compact and has good locality.
 struct Texts {
     all: String,
-    /// By number: where its text starts, which is where that of the number before ends. The last is the end of all.
+    /// For each number, where its text starts and the previous one ends; the last entry is the end of the buffer.
     starts: Vec<u32>,
 }
 
@@ -105,7 +105,7 @@ impl Texts {
     }
 }
 
-/// Folded multiplication of eight bytes at a time (the construction of wyhash and foldhash).
+/// A hash by folded multiplication of eight bytes at a time (the construction of wyhash and foldhash).
 fn hash(seed: u64, text: &str) -> u64 {
     let fold = |a: u64, b: u64| {
         let product = u128::from(a) * u128::from(b);
@@ -119,7 +119,8 @@ fn hash(seed: u64, text: &str) -> u64 {
     fold(state ^ tail(rest), MULTIPLIER ^ seed)
 }
 
-/// Fewer than eight bytes as a number; their count is in the hash already. Two reads that may overlap take four or more.
+/// Fewer than eight bytes as a number. Their count is already in the hash. Four or more bytes are read by two reads that
+/// may overlap.
 fn tail(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>(), bytes) {
         (Some(first), Some(last), _) => {

@@ -1,5 +1,5 @@
-//! Rules with variables: every premise pattern is a relation of the phrases that its variables were bound to, and a rule is a
-//! join of relations. Semi-naive: each round joins only combinations with something new in them.
+//! Rules with variables. Every premise pattern is a relation over the phrases that its variables were bound to, and a rule is a
+//! join of relations. The evaluation is semi-naive: each round joins only combinations that contain a new tuple.
 
 use std::collections::HashMap;
 
@@ -13,27 +13,28 @@ use crate::theory::Theory;
 /// Maximum number of premises of a rule with variables.
 pub const MAX_VARIABLE_PREMISES: usize = 16;
 
-/// The cost of a firing in [`crate::MAX_WORK`], where visiting a tuple costs 1: it occupies memory until the round ends.
+/// The cost of a firing in the unit of [`crate::MAX_WORK`], where visiting a tuple costs 1. It is high because a firing
+/// occupies memory until the round ends.
 const FIRING_WORK: usize = 30;
 
-/// Bytes of a statement that can be searched for the wording of a phrase in the time of visiting a tuple.
+/// How many bytes of a statement can be searched for the wording of a phrase in the time of visiting a tuple.
 const BYTES_OF_WORK: usize = 8;
 
 pub(crate) struct Joins {
     words: Interner,
     phrases: Interner,
-    /// By phrase: as the user wrote it first.
+    /// Each phrase as the user wrote it first.
     wordings: Vec<String>,
     relations: Vec<Relation>,
-    /// Those with tuples that are new in this round.
+    /// The relations with tuples that are new in this round.
     fresh: Vec<usize>,
     by_pattern: HashMap<Pattern, usize>,
-    /// By word: the patterns to try on a statement that has it. Each pattern waits at its rarest word.
+    /// For each word, the patterns to try on a statement that contains it. Each pattern is listed at its rarest word only.
     by_word: HashMap<u32, Vec<usize>>,
-    /// Patterns of variables alone.
+    /// Patterns that consist of variables only.
     wordless: Vec<usize>,
     rules: Vec<JoinRule>,
-    /// By relation: the rules with a part that it is, in order.
+    /// For each relation, the rules that have it as a part, in order.
     users: Vec<Vec<usize>>,
     plans: HashMap<(usize, usize, usize), Plan>,
     work: usize,
@@ -47,18 +48,18 @@ struct Relation {
     cells: Vec<u32>,
     /// The statement of each tuple.
     literals: Vec<Literal>,
-    /// Tuples from here on are new in this round.
+    /// Tuples from this index on are new in this round.
     new_from: usize,
     indexes: Vec<Index>,
 }
 
-/// Tuples by the values of some columns.
+/// An index of the tuples by the values of some columns.
 struct Index {
     key: Vec<usize>,
     tuples: HashMap<Vec<u32>, Vec<u32>>,
 }
 
-/// A rule as its parts: the premises, then the negation of the conclusion. Any one part is refuted by all the others.
+/// A rule as a list of parts: the premises, then the negation of the conclusion. All parts but one refute that one.
 struct JoinRule {
     id: RuleId,
     parts: Vec<Part>,
@@ -68,14 +69,14 @@ struct JoinRule {
 
 struct Part {
     relation: usize,
-    /// By column of the relation: the rule's variable.
+    /// The variable of the rule in each column of the relation.
     variables: Vec<usize>,
     wording: String,
-    /// What is affirmed, when the wording denies it: its negation is worded so.
+    /// If the wording is a negation, the statement that it negates, which is the wording of the part's negation.
     affirmed: Option<String>,
 }
 
-/// How to join the parts of a rule but `head`, starting from the new tuples of one.
+/// How to join all parts of a rule except `head`, starting from the new tuples of one part.
 struct Plan {
     lookups: Vec<Lookup>,
 }
@@ -83,7 +84,7 @@ struct Plan {
 struct Lookup {
     part: usize,
     index: usize,
-    /// Variables that are bound before, in the order of the index's key.
+    /// Variables that are already bound, in the order of the index's key.
     key: Vec<usize>,
 }
 
@@ -92,10 +93,10 @@ pub(crate) struct Firing {
     pub(crate) rule: RuleId,
     pub(crate) premises: Vec<Literal>,
     join_rule: usize,
-    /// The part whose negation follows.
+    /// The part whose negation is concluded.
     head: usize,
     tollens: bool,
-    /// By variable of the rule: its phrase.
+    /// The phrase that each variable of the rule is bound to.
     binding: Vec<u32>,
 }
 
@@ -106,7 +107,7 @@ impl Firing {
 }
 
 impl Joins {
-    /// `None` when no rule has variables.
+    /// The joins of a theory; `None` if no rule has variables.
     pub(crate) fn of(theory: &Theory<'_>) -> Option<Joins> {
         if theory.variable_rules.is_empty() {
             return None;
@@ -216,12 +217,12 @@ impl Joins {
         }
     }
 
-    /// The work so far.
+    /// The work done so far, in the unit of [`crate::MAX_WORK`].
     pub(crate) fn work(&self) -> usize {
         self.work
     }
 
-    /// Counts work against the limit.
+    /// Adds to the work, and fails when it exceeds the limit.
     pub(crate) fn spend(&mut self, work: usize) -> Result<(), Exhausted> {
         self.work = self.work.saturating_add(work);
         if self.work > crate::MAX_WORK {
@@ -231,7 +232,7 @@ impl Joins {
         }
     }
 
-    /// Takes in the literals that are new in this round.
+    /// Adds the literals that are new in this round to the relations that they match.
     pub(crate) fn absorb(&mut self, theory: &Theory<'_>, literals: &[Literal]) -> Result<(), Exhausted> {
         for number in std::mem::take(&mut self.fresh) {
             if let Some(relation) = self.relations.get_mut(number) {
@@ -297,7 +298,7 @@ impl Joins {
         self.spend(work)
     }
 
-    /// Every application of a rule that uses something new; those that refute a premise only `with_negations`.
+    /// Every application of a rule that uses a new tuple. Applications that refute a premise are included only `with_negations`.
     pub(crate) fn join(&mut self, with_negations: bool) -> Result<Vec<Firing>, Exhausted> {
         let mut found = Vec::new();
         for rule in self.concerned() {
@@ -312,7 +313,7 @@ impl Joins {
         Ok(found)
     }
 
-    /// The rules with a part that has new tuples, each once, in order.
+    /// The rules of which a part has new tuples, each once, in order.
     fn concerned(&self) -> Vec<usize> {
         let users = self.fresh.iter().filter_map(|&relation| self.users.get(relation));
         let mut rules: Vec<usize> = users.flatten().copied().collect();
@@ -362,7 +363,7 @@ impl Joins {
         Ok(())
     }
 
-    /// Whether the start has new tuples, the other parts have any, and the head's variables are all bound by them.
+    /// Whether the start has new tuples, all other parts have tuples, and together they bind all variables of the head.
     fn is_worth_a_join(&self, rule: usize, head: usize, start: usize) -> bool {
         let Some(rule) = self.rules.get(rule) else {
             return false;
@@ -390,7 +391,7 @@ impl Joins {
                 .all(|variable| body().any(|part| part.variables.contains(variable)))
     }
 
-    /// The other parts in the order that binds most: next always the part with the most bound columns.
+    /// Orders the other parts greedily: the next part is always the one with the most bound columns.
     fn plan(&mut self, rule: usize, head: usize, start: usize) -> Plan {
         let Some(rule) = self.rules.get(rule) else {
             return Plan { lookups: Vec::new() };
@@ -432,7 +433,7 @@ impl Joins {
             let relation = self.relations.get(rule.parts.get(part)?.relation)?;
             relation.literals.get(*choice.chosen.get(part)? as usize).copied()
         };
-        // As for ground rules: what refutes comes first, then what holds.
+        // The same order as for ground rules: the refuting statement first, then the statements that hold.
         let refuting = (head != last).then_some(last);
         let others = (0..last).filter(|&part| part != head);
         let premises = refuting.into_iter().chain(others).filter_map(literal).collect();
@@ -447,7 +448,7 @@ impl Joins {
         })
     }
 
-    /// The wording of what a firing concludes, and whether its negation is meant.
+    /// The wording of the statement that a firing is about, and whether the firing concludes its negation.
     pub(crate) fn head(&self, firing: &Firing) -> (String, bool) {
         let Some(rule) = self.rules.get(firing.join_rule) else {
             return (String::new(), false);
@@ -483,7 +484,7 @@ fn most_bound(rule: &JoinRule, left: &[usize], bound: &[usize]) -> Option<usize>
                 .count()
         })
     };
-    // max_by_key takes the last of equals; the first is wanted.
+    // max_by_key returns the last of equal elements, but the first is wanted.
     left.iter().rev().copied().max_by_key(count)
 }
 
@@ -506,7 +507,7 @@ impl Relation {
         self.cells.get(start..start + self.columns).unwrap_or_default()
     }
 
-    /// The number of the index over these columns, which is made when there is none.
+    /// The number of the index over these columns, which is created if it does not exist.
     fn index(&mut self, key: Vec<usize>) -> usize {
         if let Some(known) = self.indexes.iter().position(|index| index.key == key) {
             return known;
@@ -534,13 +535,13 @@ impl Index {
     }
 }
 
-/// By part: the chosen tuple; and what the variables are bound to.
+/// The tuple that is chosen for each part, and the phrases that the variables are bound to.
 struct Choice {
     chosen: Vec<u32>,
     binding: Vec<u32>,
 }
 
-/// One join, depth first.
+/// One join, evaluated depth first.
 struct Search<'s> {
     relations: &'s [Relation],
     rule: &'s JoinRule,
@@ -567,7 +568,7 @@ impl Search<'_> {
         self.relations.get(self.rule.parts.get(part)?.relation)
     }
 
-    /// Binds the part's variables to the tuple, goes on with the lookup after it, and unbinds.
+    /// Binds the part's variables to the tuple, continues with the next lookup, and unbinds them.
     fn choose(&mut self, part: usize, number: u32, next: usize) {
         self.work += 1;
         if self.work > self.most {
@@ -632,7 +633,7 @@ impl Search<'_> {
             .indexes
             .get(lookup.index)
             .and_then(|index| index.tuples.get(&key));
-        // Parts before the start take only old tuples: what is new in two parts is found from the first of them.
+        // Parts before the start use only old tuples, so that a combination with two new tuples is found only once.
         let end = if lookup.part < self.start {
             relation.new_from
         } else {

@@ -1,5 +1,5 @@
-//! Statements and rules: normalise, negate, derive, prove, contradict. Pure; no I/O, no clock, no hidden state, so equal
-//! theories give equal closures, step by step.
+//! Statements and rules: normal form, negation, derivation, proofs and contradictions. There is no I/O, clock or hidden state, so
+//! equal theories give equal closures, step by step.
 //!
 //! A [`Theory`] holds rules over statements. [`Theory::derive`] closes a set of given statements under modus ponens and modus
 //! tollens: for each rule `p1 … pn -> c` also `not c, all p but pi -> not pi`. Rules without variables take time linear in their
@@ -30,8 +30,8 @@ pub use theory::{Theory, check_rule, check_statement};
 pub const MAX_DERIVED: usize = 1_000_000;
 
 /// Maximum number of premises in all steps together: one for each byte of the largest input. Only a contradicted rule with
-/// very many premises comes near, because each premise is refuted by all the others.
+/// very many premises comes close to it, because each premise is refuted by all the others.
 pub const MAX_PREMISES: usize = 8 * 1024 * 1024;
 
-/// Maximum work of joins: tuples visited, and words and bytes of statements made.
+/// Maximum work of all joins. The unit is a visited tuple; other steps count by how long they take compared with it.
 pub const MAX_WORK: usize = 30_000_000;

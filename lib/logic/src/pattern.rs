@@ -11,19 +11,19 @@ pub(crate) struct Pattern {
     pub(crate) tokens: Vec<Token>,
 }
 
-/// A variable is its number in [`Pattern`]: 0 for the first that occurs.
+/// A variable is identified by its column in [`Pattern`]: 0 for the first that occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Token {
     Word(u32),
-    /// Binds one or more words between other words. Next to another variable it binds exactly one, because the border
-    /// between the two would be ambiguous.
+    /// Binds one or more words. Next to another variable it binds exactly one word, because the boundary between the two
+    /// would be ambiguous.
     Variable {
         column: u32,
         wide: bool,
     },
 }
 
-/// Whether a word of a statement is a variable: `?` and a name.
+/// Whether a word of a statement is a variable: `?` followed by a name.
 fn is_variable(word: &str) -> bool {
     word.strip_prefix('?')
         .and_then(|name| name.chars().next())
@@ -32,12 +32,12 @@ fn is_variable(word: &str) -> bool {
 
 /// Whether any word of a wording is a variable.
 pub(crate) fn has_variable(wording: &str) -> bool {
-    // Most wordings are short and contain none, so do not stop early.
+    // Most wordings are short and contain no variable, so a loop without an early exit is faster.
     wording.bytes().fold(false, |has, byte| has | (byte == b'?'))
         && wording.split_whitespace().any(is_variable)
 }
 
-/// The variable that a word of a wording holds, without punctuation after it ("?x." is "?x").
+/// The variable in a word of a wording, without the punctuation after it ("?x." is "?x").
 fn variable(word: &str) -> Option<&str> {
     is_variable(word).then(|| word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '_'))
 }
@@ -107,7 +107,7 @@ fn narrow(tokens: &mut [Token]) {
 /// Maximum number of occurrences of variables in one statement.
 pub const MAX_VARIABLES: usize = 64;
 
-/// Every variable of the conclusion must be in a premise, and no statement may have too many.
+/// Checks that every variable of the conclusion is in a premise, and that no statement has too many variables.
 pub(crate) fn check_variables(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
     let count = |wording: &str| {
         wording
@@ -137,10 +137,10 @@ pub(crate) fn check_variables(premises: &[&str], conclusion: &str) -> Result<(),
     }
 }
 
-/// A statement cut into words, each a number and the end of its text, so that any run of words is a slice.
+/// A statement split into words that know their place, so that any sequence of words is a slice of the text.
 pub(crate) struct Words<'t> {
     pub(crate) text: &'t str,
-    /// Of each word: its number (`UNKNOWN_WORD` when no pattern has it), start and end.
+    /// The number (`UNKNOWN_WORD` if no pattern contains the word), start and end of each word.
     pub(crate) words: Vec<(u32, usize, usize)>,
 }
 
@@ -170,14 +170,14 @@ impl<'t> Words<'t> {
     }
 }
 
-/// Ends of a phrase that are tried, and mostly rejected by the next word, in the time of a place.
+/// How many ends of a phrase can be tried in the time of one position; most are rejected by the next word.
 const ENDS_OF_WORK: usize = 8;
 
 /// Finds every way in which a statement matches a pattern.
 pub(crate) struct Matcher<'m, 't> {
     pattern: &'m Pattern,
     words: &'m Words<'t>,
-    /// By column: the words that it is bound to.
+    /// The range of words that each column is bound to.
     bound: Vec<Option<(usize, usize)>>,
     pub(crate) matches: Vec<Vec<&'t str>>,
     /// The number of positions tried.
@@ -186,7 +186,7 @@ pub(crate) struct Matcher<'m, 't> {
 }
 
 impl<'m, 't> Matcher<'m, 't> {
-    /// Gives up, with what was found, when more than `most` places were tried; `work` then exceeds it.
+    /// Stops with the matches found so far when more than `most` positions were tried; `work` is then greater than `most`.
     pub(crate) fn run(pattern: &'m Pattern, words: &'m Words<'t>, most: usize) -> Matcher<'m, 't> {
         let bound = vec![None; pattern.columns()];
         let mut matcher = Matcher {
@@ -203,8 +203,8 @@ impl<'m, 't> Matcher<'m, 't> {
         matcher
     }
 
-    /// Whether the statement is long enough and ends in the words that end the pattern. Without it, each place of a long
-    /// statement would be tried for each variable before that is seen.
+    /// Whether the statement is long enough and ends with the words that end the pattern. Without this check, every position of a
+    /// long statement would be tried for every variable before a mismatch at the end is found.
     fn ends_alike(&mut self) -> bool {
         let end = |token: &Token| match *token {
             Token::Word(word) => Some(word),
@@ -217,7 +217,7 @@ impl<'m, 't> Matcher<'m, 't> {
             && last.into_iter().all(|word| words.next() == Some(word))
     }
 
-    /// Recurses at variables alone, of which there are at most [`MAX_VARIABLES`].
+    /// Matches the rest of the pattern. Recurses only at variables, of which there are at most [`MAX_VARIABLES`].
     fn go(&mut self, mut token: usize, mut at: usize) {
         while let Some(&Token::Word(word)) = self.pattern.tokens.get(token) {
             if self.words.words.get(at).is_none_or(|known| known.0 != word) {
@@ -237,7 +237,7 @@ impl<'m, 't> Matcher<'m, 't> {
     }
 
     fn bind(&mut self, token: usize, at: usize, column: usize, wide: bool) {
-        // Every token that follows takes at least one word.
+        // Every following token needs at least one word.
         let left = self.pattern.tokens.len() - token - 1;
         let longest = self.words.words.len().saturating_sub(left);
         let longest = if wide { longest } else { longest.min(at + 1) };
@@ -273,14 +273,14 @@ impl<'m, 't> Matcher<'m, 't> {
     }
 }
 
-/// The wording of a phrase as the user wrote it: the words of `wording` that fold to it; else the phrase itself.
+/// The phrase as the user wrote it: the words of `wording` that fold to it, or the phrase itself if there are none.
 pub(crate) fn worded(phrase: &str, wording: &str) -> String {
     if ken_text::is_folded(wording) {
         return phrase.to_owned();
     }
     let words: Vec<&str> = wording.split_whitespace().collect();
     let folded: Vec<_> = words.iter().map(|word| ken_text::fold(word)).collect();
-    // Between blanks, a phrase is found at the borders of words alone.
+    // With a blank on each side, a phrase is found only at word boundaries.
     let text = format!(" {} ", folded.join(" ").trim_end_matches('.'));
     let Some(at) = text.find(&format!(" {phrase} ")) else {
         return phrase.to_owned();
@@ -291,7 +291,7 @@ pub(crate) fn worded(phrase: &str, wording: &str) -> String {
     run.join(" ").trim_end_matches('.').to_owned()
 }
 
-/// A wording with its variables replaced; `value` gives the text of a name in normal form.
+/// Replaces the variables in a wording; `value` returns the text for a variable's name in normal form.
 pub(crate) fn instantiate<'v>(wording: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
     let mut text = String::new();
     for word in wording.split_whitespace() {

@@ -1,18 +1,18 @@
-//! The normal form of statements: when two wordings say the same, and when one is the negation of the other.
+//! The normal form of statements, which decides when two wordings are the same statement and when one negates the other.
 
 use std::borrow::Cow;
 
 /// A statement in normal form: an atom, and whether it is negated.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Statement<'a> {
-    /// The affirmed statement: folded, contractions expanded, without the negation, blanks and the final period.
+    /// The affirmative statement: folded, with contractions expanded, and without the negation, extra blanks and the final period.
     pub atom: Cow<'a, str>,
     pub negated: bool,
 }
 
-/// Normalises a wording. `not P`, `it is not the case that P`, `P is not Q` and "isn't" are the negation of P. A negation
-/// inside a statement of several clauses ("a is not b and c is d") or about some of many ("some a are not b") denies only a
-/// part, so such a statement is taken whole: no negation is read out of it, and none is lost.
+/// Normalises a wording. `not P`, `it is not the case that P`, `P is not Q` and "isn't" negate P. A "not" in a statement of
+/// several clauses ("a is not b and c is d") or about a part ("some a are not b") negates only a part, so it stays in the atom,
+/// and the statement does not count as negated.
 pub fn normalise(wording: &str) -> Statement<'_> {
     if is_plain(wording) {
         return Statement {
@@ -32,8 +32,8 @@ pub fn normalise(wording: &str) -> Statement<'_> {
     }
 }
 
-/// Whether a look at the bytes is enough to know that a wording is its own normal form: lower-case ASCII words between
-/// single blanks, no apostrophe, no period, no `not`, and no "it is …" that could introduce a denial.
+/// Whether the bytes show that a wording is already in normal form: lower-case ASCII words separated by single blanks, without
+/// apostrophe, period, `not`, or an "it is …" that could introduce a negation.
 fn is_plain(wording: &str) -> bool {
     let kinds = wording
         .bytes()
@@ -47,7 +47,7 @@ fn is_plain_phrase(wording: &str) -> bool {
     !ends && bytes.windows(2).all(|two| two != b"  ") && bytes.windows(3).all(|three| three != b"not")
 }
 
-/// A byte that does not only mean itself, and one that may be part of a second word or of a `not`.
+/// Classes of bytes: one that may change in the normal form, and one that may begin a second word or a `not`.
 const ODD: u8 = 1;
 const LOOK: u8 = 2;
 
@@ -65,7 +65,7 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-/// Takes contractions apart; `text` is folded.
+/// Expands contractions; `text` is already folded.
 fn expand(text: &str) -> Cow<'_, str> {
     if !text.contains('\'') && !text.contains("cannot") {
         return Cow::Borrowed(text);
@@ -90,7 +90,7 @@ fn expand(text: &str) -> Cow<'_, str> {
     Cow::Owned(expanded)
 }
 
-/// What is said before a statement to affirm (`false`) or deny (`true`) it.
+/// Words before a statement that affirm (`false`) or negate (`true`) it.
 const PREFIXES: [(&[&str], bool); 8] = [
     (&["it", "is", "not", "the", "case", "that"], true),
     (&["it", "is", "not", "true", "that"], true),
@@ -118,7 +118,7 @@ fn strip_prefix<'a, 'b>(words: &'b [&'a str]) -> Option<(&'b [&'a str], bool)> {
     })
 }
 
-/// Takes the only "not" out of a single clause: "does not bark" denies "barks".
+/// Removes the "not" from a single clause with just one: "does not bark" negates "barks".
 fn strip_inner(words: &[&str]) -> (String, bool) {
     let Some(at) = words.iter().position(|word| *word == "not") else {
         return (words.join(" "), false);
@@ -156,15 +156,15 @@ const SUBORDINATORS: [&str; 14] = [
     "where", "until", "whose",
 ];
 
-/// With these before it, a "not" denies only what is said of a part, or by somebody: "some swans are not white" leaves room
-/// for "some swans are white".
+/// After these words, a "not" negates only a statement about a part or by somebody: "some swans are not white" does not
+/// contradict "some swans are white".
 const OPEN: [&str; 11] = [
     "some", "many", "several", "few", "whoever", "whatever", "says", "said", "thinks", "believes", "claims",
 ];
 
-/// Drops a final "does" or "do", and gives the verb after it the form it has without: (does) bark, barks.
+/// Removes a final "does" or "do", and gives the following verb the form that it has alone: "does bark" becomes "barks".
 fn without_do<'a, 'b>(before: &'b [&'a str], after: &[&str]) -> (&'b [&'a str], Option<String>) {
-    // An adverb may stand between ("does not really bark"): then the verb cannot be told, and the wording stays.
+    // With an adverb in between ("does not really bark") the verb is not known, and the wording is kept.
     let is_verb = |word: &&&str| !is_adverb(word);
     match (before.split_last(), after.first().filter(is_verb)) {
         (Some((&"do", rest)), Some(_)) => (rest, None),
@@ -281,7 +281,7 @@ mod tests {
         fn normalising_an_atom_changes_nothing(text in "((it|is|not|the|case|that|a|b|does|do|Fly|isn't|and|\\.)[ ]{1,2}){0,8}") {
             let once = normalise(&text);
             let twice = normalise(&once.atom).atom.into_owned();
-            // What is left of a negation ("a not and b") may be read only whole; then nothing was read out of it before.
+            // If a "not" remains ("a not and b"), the statement may have been kept whole because of it.
             if !once.atom.split(' ').any(|word| word == "not") {
                 proptest::prop_assert_eq!(&twice, once.atom.as_ref());
             }

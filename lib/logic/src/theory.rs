@@ -9,15 +9,15 @@ use crate::statement::normalise;
 /// Rules over statements, and the numbers and wordings of the statements. `'a` is the lifetime of the wordings.
 pub struct Theory<'a> {
     pub(crate) atoms: Interner,
-    /// By literal: the user's wording, if it differs from the atom (or "not" and the atom).
+    /// The user's wording of each literal, if it differs from the atom (or from "not" and the atom).
     wordings: Vec<Option<Cow<'a, str>>>,
-    /// The triggers of all ground rules, one rule after the other: its premises, then the negation of its conclusion. Once
-    /// all but one hold, the negation of that one follows.
+    /// The triggers of all ground rules, one rule after the other. The triggers of a rule are its premises and the negation of
+    /// its conclusion: once all but one hold, the negation of that one follows.
     pub(crate) triggers: Vec<Literal>,
-    /// By rule: the end of its triggers. Rules with variables and refused rules have none.
+    /// Where the triggers of each rule end. Rules with variables and refused rules have no triggers.
     ends: Vec<u32>,
     pub(crate) variable_rules: Vec<VariableRule<'a>>,
-    /// By literal: the last rule with several premises that has it as a premise, so that a repeated premise counts once.
+    /// For each literal, the last rule with several premises that contains it as a premise, so that a repeated premise counts once.
     seen: Vec<RuleId>,
     /// The last wording and its literal, because the conclusion of a rule is often the premise of the next one.
     last: Option<(&'a str, Literal)>,
@@ -85,7 +85,7 @@ impl<'a> Theory<'a> {
         Some(if deny { affirmed.negation() } else { affirmed })
     }
 
-    /// The first wording stays.
+    /// Sets the wording of a literal, unless it has one.
     fn word(&mut self, literal: Literal, wording: Cow<'a, str>) {
         if self.wordings.len() <= literal.index() {
             self.wordings.resize(literal.index() + 1, None);
@@ -103,7 +103,7 @@ impl<'a> Theory<'a> {
         }
     }
 
-    /// The same in two parts: `""` or `"not "`, and the words.
+    /// The wording of a literal in two parts: `""` or `"not "`, and the words.
     pub fn words(&self, literal: Literal) -> (&'static str, &str) {
         let own = |literal: Literal| self.wordings.get(literal.index()).and_then(Option::as_deref);
         match own(literal) {
@@ -159,7 +159,7 @@ impl<'a> Theory<'a> {
                 self.triggers.push(premise);
                 continue;
             }
-            // Most rules have one premise, so duplicates are tracked from the second one on.
+            // Most rules have one premise, so duplicates are tracked only from the second premise on.
             only.take().map(|first| self.is_first_in(id, first));
             if self.is_first_in(id, premise) {
                 self.triggers.push(premise);
@@ -208,7 +208,7 @@ impl<'a> Theory<'a> {
         self.ends.len()
     }
 
-    /// Premises and conclusion of a rule without variables, each premise once.
+    /// The premises, each once, and the conclusion of a rule without variables.
     pub fn ground_parts(&self, rule: RuleId) -> Option<(&[Literal], Literal)> {
         let (conclusion, premises) = self.triggers_of(rule).split_last()?;
         Some((premises, conclusion.negation()))
@@ -221,7 +221,7 @@ impl Default for Theory<'_> {
     }
 }
 
-/// Whether [`Theory::statement`] would take the wording.
+/// Checks whether [`Theory::statement`] would accept the wording.
 pub fn check_statement(wording: &str) -> Result<(), Invalid> {
     if has_variable(wording) {
         return Err(Invalid::VariableInFact);
@@ -229,7 +229,7 @@ pub fn check_statement(wording: &str) -> Result<(), Invalid> {
     check_wording(wording)
 }
 
-/// Whether [`Theory::add_rule`] would take the rule.
+/// Checks whether [`Theory::add_rule`] would accept the rule.
 pub fn check_rule(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
     if premises
         .iter()

@@ -1,5 +1,5 @@
-//! The closure against a naive one over all ground instances, on random theories with variables and negation; and every
-//! proof checked step by step.
+//! Compares the closure with a naive one over all ground instances, on random theories with variables and negation, and checks
+//! every proof step by step.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,7 +119,7 @@ fn variables_bind_words_and_keep_their_wording() {
     );
 }
 
-/// Each round looks only at the rules that what is new concerns, and only at statements that end as the pattern does.
+/// Each round considers only the rules that a new statement can trigger, and only statements that end like the pattern.
 #[test]
 fn the_work_is_in_proportion_to_what_can_apply() {
     let rules: Vec<Rule> = (0..10_000)
@@ -160,7 +160,7 @@ fn instances_are_found_with_conclusions_given() {
     assert_eq!(found, [(0, "d".to_owned()), (1, "e b".to_owned())]);
 }
 
-/// A step is right when it is an instance of its rule and rests only on what came before it.
+/// A step is correct if it is an instance of its rule and uses only earlier statements.
 fn check(theory: &mut Theory<'_>, closure: &Closure, given: &[Literal], rules: &[Rule]) {
     let mut held: BTreeSet<Literal> = given.iter().copied().collect();
     for step in &closure.steps {
@@ -178,7 +178,7 @@ fn check(theory: &mut Theory<'_>, closure: &Closure, given: &[Literal], rules: &
             worded(step.conclusion),
         );
         if step.inference == Inference::ModusTollens {
-            // Turned back into the rule: what was refuted is a premise, what refuted it is the conclusion.
+            // Turn the step back into the rule: the refuted statement is a premise, and the refuting one is the conclusion.
             let refuting = facts.remove(0);
             facts.push(opposite(&concluded));
             concluded = opposite(&refuting);
@@ -240,11 +240,11 @@ fn opposite(text: &str) -> String {
         .map_or_else(|| format!("not {text}"), str::to_owned)
 }
 
-/// The closure by trying every ground instance of every rule and of its contrapositives until nothing changes.
+/// Computes the closure by trying every ground instance of every rule and of its contrapositives until nothing changes.
 fn naive(facts: &[String], rules: &[Rule]) -> BTreeSet<String> {
     let mut clauses: Vec<(Vec<String>, String)> = Vec::new();
     for (body, head) in rules {
-        // A premise given twice is one.
+        // A premise that is given twice counts once.
         let body: Vec<String> = body
             .iter()
             .collect::<BTreeSet<_>>()
@@ -289,9 +289,8 @@ fn statement(terms: &'static str) -> impl Strategy<Value = String> + use<> {
     (atom, 0..4u8).prop_map(|(atom, sign)| if sign == 0 { format!("not {atom}") } else { atom })
 }
 
-/// A rule whose contrapositives are safe too is not asked for: the ones that are not cannot be applied, and the naive
-/// closure, which knows the constants, would apply them. So every variable of a premise is in the conclusion or another
-/// premise, whichever way the rule is turned.
+/// Whether the rule and all its contrapositives are safe: every variable of a premise also occurs in the conclusion or in another
+/// premise. An unsafe contrapositive cannot be applied, but the naive closure, which knows all constants, would apply it.
 fn is_safe(rule: &Rule) -> bool {
     let (body, head) = rule;
     let names = |part: &str| -> BTreeSet<String> {
@@ -320,7 +319,7 @@ fn theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     (facts, rules)
 }
 
-/// Theories of few ground statements, half of them denied: most have refutations by rules of several premises.
+/// Theories of a few ground statements, half of them negated; in most of them rules with several premises refute something.
 fn refuting_theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     let statement = || {
         (0..5usize, any::<bool>()).prop_map(|(place, is_denied)| {
@@ -337,7 +336,7 @@ fn refuting_theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     (facts, prop::collection::vec(rule, 1..5))
 }
 
-/// Of all premises but one and of the denied conclusion follows the denial of that one, and the proof names them all.
+/// All premises but one and the negated conclusion imply the negation of that one, and the proof names all of them.
 #[test]
 fn a_refutation_rests_on_every_other_premise() {
     for (count, term) in [(1, "a"), (2, "a"), (3, "a"), (5, "a"), (2, "?x"), (4, "?x")] {

@@ -28,7 +28,7 @@ pub(crate) fn load(path: &Path) -> Result<Config, Error> {
                 .count()
         });
         Error::invalid(format!("{place}:{line}"), error.message().to_owned())
-            .hint("`kend --check` names every mistake")
+            .hint("`kend --check` reports all errors")
     })
 }
 

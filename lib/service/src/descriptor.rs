@@ -4,8 +4,8 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use ken_types::Error;
 
-/// Owns an inherited descriptor. Call it at the start only, and once for each number: then nothing else in this process
-/// has opened a descriptor with that number.
+/// Takes ownership of an inherited descriptor. Call this only at the start, and once for each number: then nothing else in this
+/// process has opened a descriptor with that number.
 #[allow(unsafe_code)]
 pub(crate) fn own(fd: RawFd) -> Result<OwnedFd, Error> {
     if fd <= 2 || std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_err() {

@@ -1,8 +1,8 @@
 //! The daemon skeleton. A daemon's `main` is one call of [`run`]: the skeleton owns options, configuration, logs,
 //! inherited sockets, readiness, the watchdog and shutdown; the daemon supplies its operations.
 //!
-//! Under `kend` everything comes through the environment (ken.toml(5), "The environment of a part"). By hand, a daemon
-//! started with `--home DIR` makes its own socket below it and does the same.
+//! Under `kend`, everything comes through the environment (kend(8), "The process of a part"). A daemon that is started by hand
+//! with `--home DIR` creates its own socket below that folder and does the same.
 
 mod config;
 mod descriptor;

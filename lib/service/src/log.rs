@@ -19,7 +19,7 @@ pub(crate) fn start() {
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .finish();
-    // rmcp tells at `info` what MCP servers say of themselves.
+    // rmcp logs at `info` what MCP servers say about themselves.
     let filter = Targets::new()
         .with_default(level)
         .with_target("rmcp", level.min(LevelFilter::WARN));

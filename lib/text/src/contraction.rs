@@ -1,25 +1,25 @@
-/// What a contraction stands for: two words, lower case.
+/// The two words that a contraction stands for, in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contraction {
-    /// Bytes of the word that the first word is spelled with; the whole of it where the spelling is irregular.
+    /// How many bytes of the contraction spell the first word; all of them if the spelling is irregular.
     pub stem: usize,
-    /// The first word where it is not the stem: `will` of "won't".
+    /// The first word, if it is not the stem: `will` for "won't".
     pub irregular: Option<&'static str>,
-    /// The second word: `not` of "isn't".
+    /// The second word: `not` for "isn't".
     pub second: &'static str,
 }
 
 impl Contraction {
-    /// The first word as it stands in `word`, or its full form.
+    /// The first word as spelled in `word`, or its full form.
     pub fn first<'a>(&self, word: &'a str) -> &'a str {
         self.irregular
             .unwrap_or_else(|| word.get(..self.stem).unwrap_or_default())
     }
 }
 
-/// Takes a contracted word apart: "isn't" is `is` and `not`. Any case, with the typewriter apostrophe, the typographic
-/// one (U+2019) or the modifier letter (U+02BC). `None` for whatever else, possessives among it: "'s" is `is` only after a
-/// pronoun or a question word, since "the server's log" does not say that the server is a log.
+/// Splits a contraction: "isn't" is `is` and `not`. The word may be in any case, with the typewriter apostrophe, the
+/// typographic one (U+2019) or the modifier letter (U+02BC). Returns `None` for any other word, including possessives: "'s" is
+/// `is` only after a pronoun or a question word, since "the server's log" does not mean that the server is a log.
 pub fn expand(word: &str) -> Option<Contraction> {
     if word.eq_ignore_ascii_case("cannot") {
         return Some(Contraction {
@@ -52,7 +52,7 @@ pub fn expand(word: &str) -> Option<Contraction> {
     })
 }
 
-/// The bytes before the last apostrophe, and what follows it.
+/// The length of the part before the last apostrophe, and the part after it.
 fn split(word: &str) -> Option<(usize, &str)> {
     let (offset, apostrophe) = word
         .char_indices()
@@ -60,7 +60,7 @@ fn split(word: &str) -> Option<(usize, &str)> {
     Some((offset, word.get(offset + apostrophe.len_utf8()..)?))
 }
 
-/// "isn", "won", "can" before "'t".
+/// Expands "isn", "won" or "can" before "'t".
 fn not(before: &str) -> Option<Contraction> {
     let irregular = IRREGULAR
         .iter()

@@ -1,20 +1,19 @@
-//! The front matter of a Markdown file: texts by name between two lines `---` at its beginning.
+//! The front matter of a Markdown file: named texts between two lines `---` at its beginning.
 //!
-//! Of YAML this reads what such files use: plain and quoted texts, also over several lines, and the blocks `|` and `>`. The
-//! value of a key that is something else (a list, a map, a number) is left alone, so that a file of another program can be
-//! read.
+//! This reads the part of YAML that such files use: plain and quoted texts, also over several lines, and the blocks `|` and `>`.
+//! Other values (lists, maps, numbers) are ignored, so that files of other programs can be read.
 
 use std::collections::BTreeMap;
 
-/// The texts of a file, and what follows them.
+/// The texts in the front matter, and the rest of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FrontMatter<'a> {
-    /// By key, of the outermost level. A value that is no text is empty.
+    /// The texts by key, at the outermost level. A value that is not a text is empty.
     pub texts: BTreeMap<&'a str, String>,
     pub body: &'a str,
 }
 
-/// Reads the front matter; `None` for a file that does not begin with one. An error is the line, from 1, and what is wrong.
+/// Reads the front matter; `None` for a file that does not begin with one. An error has the line, counted from 1, and the reason.
 pub fn front_matter(file: &str) -> Result<Option<FrontMatter<'_>>, (usize, &'static str)> {
     let file = file.strip_prefix('\u{feff}').unwrap_or(file);
     let Some((lines, body)) = split(file) else {
@@ -49,7 +48,7 @@ pub fn front_matter(file: &str) -> Result<Option<FrontMatter<'_>>, (usize, &'sta
     Ok(Some(FrontMatter { texts, body }))
 }
 
-/// The lines between a first line `---` and the next one (or `...`), and what follows; `None` if there are no such two.
+/// The lines between a first line `---` and the next one (or `...`), and the rest; `None` if there are no two such lines.
 pub(crate) fn split(file: &str) -> Option<(&str, &str)> {
     let mut lines = file.split_inclusive('\n');
     let start = lines.next().filter(|line| is_mark(line))?.len();
@@ -78,11 +77,11 @@ fn close<'a>(
     let value = text(&value).map_err(|what| (first, what))?;
     match texts.insert(key, value) {
         None => Ok(()),
-        Some(_) => Err((first, "this key was there before")),
+        Some(_) => Err((first, "this key occurs twice")),
     }
 }
 
-/// The text that the lines of a value are.
+/// The text of a value from its lines.
 fn text(lines: &[&str]) -> Result<String, &'static str> {
     let first = lines.first().map_or("", |line| line.trim());
     let following = lines.get(1..).unwrap_or_default();
@@ -103,7 +102,7 @@ fn text(lines: &[&str]) -> Result<String, &'static str> {
     }
 }
 
-/// Whether a line below a key is a list or a map.
+/// Whether a line below a key begins a list or a map.
 fn is_structure(line: &str) -> bool {
     let line = line.trim();
     line.starts_with("- ")

@@ -1,5 +1,5 @@
-//! English text as the protocol tools see it: words and sentences with byte spans, contractions, negation scope, and one
-//! normal form. Pure functions, linear in the text, no tables beyond closed word classes.
+//! English text for the protocol tools: words and sentences with byte spans, contractions, negation scope, stems and a
+//! normal form. All functions are pure and take linear time.
 
 mod contraction;
 mod front_matter;
@@ -29,7 +29,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The text that the span covers; empty when the span is not of this text.
+    /// The text of the span, or an empty text if the span does not belong to this text.
     pub fn of(self, text: &str) -> &str {
         text.get(self.start..self.end).unwrap_or_default()
     }
@@ -43,7 +43,7 @@ impl Span {
     }
 }
 
-/// The first `bytes` bytes of a text, less what would cut a character.
+/// The first `bytes` bytes of a text, or up to three fewer so that no character is cut.
 pub fn head(text: &str, bytes: usize) -> &str {
     // Characters have at most four bytes.
     let ends = (0..=3).filter_map(|back| bytes.min(text.len()).checked_sub(back));

@@ -1,6 +1,6 @@
 use crate::{Word, expand};
 
-/// A negator reaches at most this many words far: past that, an English reader has begun a new thought.
+/// Maximum scope of a negator in words; longer scopes are rare in English.
 pub const MAX_SCOPE: usize = 8;
 
 /// Whether a word negates what follows it: `not`, `never`, `no`, `neither`, `nor`, `without`, … or ends in "n't". Any case.
@@ -9,14 +9,14 @@ pub fn is_negator(word: &str) -> bool {
     known || expand(word).is_some_and(|contraction| contraction.second == "not")
 }
 
-/// Whether a word turns against what stood before it ("not angry, *just* disappointed"), and so ends a negation.
+/// Whether a word contrasts with the words before it ("not angry, *just* disappointed"), and so ends a negation.
 pub fn is_contrast(word: &str) -> bool {
     CONTRASTS
         .iter()
         .any(|contrast| contrast.eq_ignore_ascii_case(word))
 }
 
-/// For each word whether it stands in the scope of a negator: after it in the same clause, at most [`MAX_SCOPE`] words
+/// For each word, whether it is in the scope of a negator: after it in the same clause, at most [`MAX_SCOPE`] words
 /// away. A clause ends at punctuation between two words and at a contrast. The negator itself is not in its scope, and
 /// two negations in one clause cancel each other. `words` are consecutive words of `text`.
 pub fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
@@ -35,19 +35,19 @@ pub fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
 }
 
 struct Scope {
-    /// Words that the negator still reaches.
+    /// How many further words are in the scope.
     left: usize,
     negative: bool,
 }
 
 impl Scope {
-    /// Whether the scope holds `word`, which follows the last one after the characters `between`.
+    /// Whether `word`, which follows the previous word after the characters `between`, is in the scope.
     fn step(&mut self, word: &str, between: &str) -> bool {
         if is_contrast(word) || between.chars().any(ends_clause) {
             self.left = 0;
         }
         if is_negator(word) {
-            // "nor" goes on with the negation of "neither"; any other negator in a negation cancels it.
+            // "nor" continues the negation of "neither"; any other negator within a negation cancels it.
             let again = self.left > 0 && self.negative && !word.eq_ignore_ascii_case("nor");
             *self = Scope {
                 left: MAX_SCOPE,

@@ -2,8 +2,8 @@ use std::borrow::Cow;
 
 use unicode_normalization::UnicodeNormalization;
 
-/// The text in one form for comparing: Unicode NFC, lower case, typewriter apostrophes, one blank between words and none
-/// around. What is in that form already, as most machine-made text, is borrowed and costs one pass.
+/// The normal form of a text for comparisons: Unicode NFC, lower case, typewriter apostrophes, single blanks between words and
+/// none around them. Text that is already in this form, such as most generated text, is borrowed and costs one pass.
 pub fn fold(text: &str) -> Cow<'_, str> {
     if is_folded(text) {
         return Cow::Borrowed(text);
@@ -18,7 +18,7 @@ pub fn fold(text: &str) -> Cow<'_, str> {
     Cow::Owned(folded)
 }
 
-/// Whether [`fold`] would change nothing, as far as one look at each byte can tell: ASCII, no capitals, single blanks.
+/// Whether the bytes show that [`fold`] would change nothing: ASCII, no capitals, single blanks.
 pub fn is_folded(text: &str) -> bool {
     let mut last = b' ';
     for &byte in text.as_bytes() {
@@ -36,7 +36,7 @@ fn push_folded(word: &str, to: &mut String) {
         to.extend(word.chars().map(|char| char.to_ascii_lowercase()));
         return;
     }
-    // Lower case may decompose (the Turkish dotted capital I), so composing comes last.
+    // Converting to lower case may decompose (the Turkish dotted capital I), so composition comes last.
     let plain = word.nfc().collect::<String>().to_lowercase();
     to.extend(plain.nfc().map(|char| {
         if matches!(char, '\u{2019}' | '\u{2bc}') {

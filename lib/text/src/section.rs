@@ -1,15 +1,15 @@
-//! Cuts a file into pieces that can be found and shown by themselves: Markdown at its headings, other text at blank lines.
+//! Splits a file into pieces that can be found and shown separately: Markdown at its headings, other text at blank lines.
 
 use std::borrow::Cow;
 
 use crate::front_matter::split;
 use crate::head;
 
-/// A shorter Markdown file is one piece, and no piece is longer, in bytes.
+/// Maximum length of a piece in bytes. A Markdown file that is not longer is a single piece.
 const PIECE_BYTES: usize = 4 * 1024;
-/// The longest title, in characters.
+/// Maximum length of a title in characters.
 const TITLE_CHARACTERS: usize = 200;
-/// How many tags are read, and the longest, in characters.
+/// Maximum number of tags, and maximum length of a tag in characters.
 const TAGS: usize = 32;
 const TAG_CHARACTERS: usize = 64;
 
@@ -18,16 +18,16 @@ const TAG_CHARACTERS: usize = 64;
 pub struct Section {
     /// 1 to 200 characters.
     pub title: String,
-    /// Where it begins, from 1.
+    /// The line where it begins, counted from 1.
     pub line: usize,
     /// Not blank, at most 4 KiB.
     pub text: String,
-    /// Those that the front matter names.
+    /// The tags in the front matter.
     pub tags: Vec<String>,
 }
 
-/// The sections of a Markdown file, each with the headings that it stands under as its title. The front matter gives the title
-/// of the file and its tags; else the title is its first heading, else `name`.
+/// The sections of a Markdown file. The title of each consists of the headings above it. The title of the file and its tags come
+/// from the front matter; without one, the title is the first heading, or else `name`.
 pub fn sections(name: &str, text: &str) -> Vec<Section> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body) = title_and_tags(text);
@@ -45,7 +45,7 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
         push(&mut found, &title, first_line, body, &front.tags);
         return found;
     }
-    // The headings that the next line stands under, by level.
+    // The headings above the next line, by level.
     let mut path: Vec<(usize, String)> = Vec::new();
     let (mut start, mut start_line, mut at, mut fence) = (0, first_line, 0, None);
     let mut titled = title.clone();
@@ -90,7 +90,7 @@ pub fn lines_of_text(name: &str, text: &str) -> Vec<Section> {
     found
 }
 
-/// Adds a text, cut where it is too long. One that holds nothing but its own heading says nothing.
+/// Adds a text, split if it is too long. A text that consists only of its heading is left out.
 fn push(found: &mut Vec<Section>, title: &str, line: usize, text: &str, tags: &[String]) {
     let (mut rest, mut line) = (text, line);
     let body = match heading(text.lines().next().unwrap_or_default()) {
@@ -117,13 +117,13 @@ fn push(found: &mut Vec<Section>, title: &str, line: usize, text: &str, tags: &[
     }
 }
 
-/// Where the first piece of a text ends: after the last blank line that fits, else the last line, else the last character.
+/// Where the first piece of a text ends: after the last blank line that fits, or else the last line, or else the last character.
 fn cut(text: &str) -> usize {
     if text.len() <= PIECE_BYTES {
         return text.len();
     }
     let fitting = head(text, PIECE_BYTES);
-    // A piece of a few lines would say little.
+    // A piece of a few lines would not be useful.
     let late = |end: &usize| *end > PIECE_BYTES / 4;
     let blank = fitting.rfind("\n\n").map(|at| at + 2).filter(late);
     let end = blank
@@ -159,7 +159,7 @@ fn heading(line: &str) -> Option<(usize, String)> {
     (!text.is_empty()).then(|| (level, text.to_owned()))
 }
 
-/// The fence of the code block that is open after a line.
+/// The fence of the code block that is open after this line.
 fn fenced(line: &str, open: Option<(char, usize)>) -> Option<(char, usize)> {
     let line = line.trim_start();
     let mark = line.chars().next().filter(|mark| ['`', '~'].contains(mark));
@@ -179,8 +179,8 @@ struct Front {
     tags: Vec<String>,
 }
 
-/// Title and tags of the front matter, and the text after it. What cannot be read is passed over, since a folder of notes has
-/// all kinds of files: unlike [`crate::front_matter`], which names the fault. Tags are `[a, b]` or lines `- a` below the key.
+/// Title and tags of the front matter, and the text after it. Unlike in [`crate::front_matter`], parts that cannot be read are
+/// skipped, since a folder of notes has all kinds of files. Tags are `[a, b]` or lines `- a` below the key.
 fn title_and_tags(text: &str) -> (Front, &str) {
     let mut front = Front::default();
     let Some((lines, body)) = split(text) else {
@@ -219,7 +219,7 @@ impl Front {
     }
 }
 
-/// A value without blanks and quotes around it.
+/// A value without the blanks and quotes around it.
 fn plain(value: &str) -> &str {
     let value = value.trim();
     let quoted = ['"', '\'']
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!((list[0].title.as_str(), list[0].line), ("a.md", 6));
         assert_eq!(list[0].tags, ["a", "b"]);
         assert_eq!(sections("a.md", "# Only a heading\n"), []);
-        // Not closed: it is text like any other.
+        // Front matter that is not closed is ordinary text.
         assert_eq!(sections("a.md", "---\ntitle: x")[0].text, "---\ntitle: x");
     }
 

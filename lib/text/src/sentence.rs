@@ -1,15 +1,15 @@
 use crate::Span;
 
-/// A sentence with its closing punctuation, without the blanks around it.
+/// A sentence, including its closing punctuation and without the blanks around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sentence<'a> {
     pub text: &'a str,
     pub span: Span,
 }
 
-/// The sentences of a text, in order. A sentence ends after `.`, `!`, `?` or `…` that a blank follows (closing quotes and
-/// brackets between them belong to it), unless the point belongs to an abbreviation or an initial; and at an empty line. The
-/// point of an abbreviation that can close a sentence ("5 min.", "the dept.") does so where a new one opens.
+/// The sentences of a text, in order. A sentence ends after a `.`, `!`, `?` or `…` that is followed by a blank, with any closing
+/// quotes and brackets in between, unless the period belongs to an abbreviation or an initial. It also ends at an empty line. The
+/// period of an abbreviation that can end a sentence ("5 min.", "the dept.") does so if a new sentence can begin after it.
 pub fn sentences(text: &str) -> Sentences<'_> {
     Sentences { text, at: 0 }
 }
@@ -43,8 +43,8 @@ impl<'a> Iterator for Sentences<'a> {
 
 /// Where the first sentence of `text` ends, in bytes.
 fn end_of_first(text: &str) -> usize {
-    let mut word_start = 0; // of the word before a point
-    let mut closing = false; // whether all since the last end mark are closing marks
+    let mut word_start = 0; // of the word before a period
+    let mut closing = false; // whether only closing marks have followed the last end mark
     for (offset, char) in text.char_indices() {
         match char {
             '.' => {
@@ -64,7 +64,7 @@ fn end_of_first(text: &str) -> usize {
     text.len()
 }
 
-/// Whether `rest`, which starts with a line feed, goes on with an empty line.
+/// Whether `rest`, which starts with a line feed, continues with an empty line.
 fn ends_paragraph(rest: &str) -> bool {
     let mut chars = rest.chars().skip(1);
     matches!(
@@ -73,7 +73,7 @@ fn ends_paragraph(rest: &str) -> bool {
     )
 }
 
-/// Whether the point after `word`, which `rest` follows, is only part of the word. A word may hold points itself (`e.g`).
+/// Whether the period between `word` and `rest` belongs to the word. A word may contain periods itself (`e.g`).
 fn is_abbreviation(word: &str, rest: &str) -> bool {
     let mut letters = word.chars();
     let (first, second) = (letters.next(), letters.next());
@@ -86,8 +86,8 @@ fn is_abbreviation(word: &str, rest: &str) -> bool {
         || is_one_of(&CLOSING) && !opens_sentence(rest)
 }
 
-/// Whether what follows the point of an abbreviation can open a sentence: a capital does, and so does the end of the text.
-/// A Roman numeral ("Vol. II") is a number.
+/// Whether the text after the period of an abbreviation can begin a sentence, which it can with a capital, and at the end of the
+/// text. A Roman numeral ("Vol. II") counts as a number.
 pub fn opens_sentence(rest: &str) -> bool {
     let opens =
         |char: char| char.is_whitespace() || matches!(char, '"' | '“' | '”' | '\'' | '‘' | '’' | '(' | ')');
@@ -97,13 +97,13 @@ pub fn opens_sentence(rest: &str) -> bool {
     rest.chars().next().is_none_or(char::is_uppercase) && !word.is_some_and(is_roman)
 }
 
-/// Those that need what comes next.
+/// Abbreviations that are always followed by something.
 const ATTACHED: [&str; 8] = ["vs", "e.g", "i.e", "cf", "fig", "figs", "eq", "resp"];
 
-/// Those that stand before a name and then have a capital: "Ms. Smith", and not "5 ms."
+/// Abbreviations before a name, which then have a capital: "Ms. Smith", but not "5 ms."
 const TITLES: [&str; 6] = ["mr", "mrs", "ms", "dr", "prof", "st"];
 
-/// Those that a number or a small letter goes on with; before a capital they close a sentence.
+/// Abbreviations that are followed by a number or a small letter; before a capital they end a sentence.
 const CLOSING: [&str; 13] = [
     "approx", "dept", "est", "no", "nos", "vol", "pp", "ed", "eds", "al", "ca", "sec", "min",
 ];

@@ -1,10 +1,10 @@
-//! Stems of English words: the form that all inflections of a word share. Other languages keep their words, which then match
-//! exactly.
+//! Stems of English words: a form that all inflections of a word share. Words of other languages are kept, so that they match
+//! only exactly.
 
 use std::collections::HashSet;
 
-/// Appends the stem of a lower-case word to `to`: "stop" of "stops", "stopped" and "stopping", "rise" of "rose". A light suffix
-/// stripper with a short table of irregular words. Stems are for comparing and need not be words.
+/// Appends the stem of a lower-case word to `to`: "stop" for "stops", "stopped" and "stopping", "rise" for "rose". It strips
+/// suffixes and has a short table of irregular words. Stems are only for comparisons and need not be words.
 pub fn push_stem(word: &str, to: &mut String) {
     let word = word.strip_suffix("'s").unwrap_or(word);
     if let Ok(index) = IRREGULAR.binary_search_by(|(form, _)| (*form).cmp(word)) {
@@ -31,8 +31,8 @@ pub fn push_stem(word: &str, to: &mut String) {
     drop_final_e(to, start);
 }
 
-/// The stem by which people search: [`push_stem`] of a word in any case, less the ending of whoever or whatever does it, since an
-/// owner owns and a filter filters. `into` is a buffer that the caller uses again.
+/// The stem for searches: [`push_stem`] of a word in any case, without the ending of an agent, so that "owner" matches "owns" and
+/// "filter" matches "filters". `into` is a buffer that the caller can use again.
 pub fn stem<'a>(word: &str, into: &'a mut String) -> &'a str {
     into.clear();
     let lower = word.replace('’', "'").to_lowercase();
@@ -45,10 +45,10 @@ pub fn stem<'a>(word: &str, into: &'a mut String) -> &'a str {
     into
 }
 
-/// A stem has at least this many bytes; an ending that would leave less stays.
+/// Minimum length of a stem in bytes; an ending that would leave fewer is kept.
 const SHORTEST: usize = 3;
 
-/// "stopp" is "stop"; "fall", "pass" and "see" keep both letters.
+/// Removes a doubled letter: "stopp" becomes "stop", but "fall", "pass" and "see" are kept.
 fn undouble(to: &mut String, start: usize) {
     let bytes = to.as_bytes().get(start..).unwrap_or_default();
     if let [_, .., before, last] = bytes
@@ -60,14 +60,14 @@ fn undouble(to: &mut String, start: usize) {
     }
 }
 
-/// "close" is "clos", as "closing" is, and "agree" is "agr", as "agreed" is.
+/// Removes a final "e": "close" becomes "clos", like "closing", and "agree" becomes "agr", like "agreed".
 fn drop_final_e(to: &mut String, start: usize) {
     while to.len() - start > SHORTEST && to.ends_with('e') {
         to.pop();
     }
 }
 
-/// Endings and what takes their place; the longest ones first, since the first that fits is taken.
+/// Endings and their replacements, the longest first, since the first that fits is used.
 const ENDINGS: [(&str, &str); 10] = [
     ("sses", "ss"),
     ("edly", ""),
@@ -81,16 +81,16 @@ const ENDINGS: [(&str, &str); 10] = [
     ("s", ""),
 ];
 
-/// Particles that a verb is written together with as a noun: `backed up` and `backup`, `rolled out` and `rollout`.
+/// Particles that are joined to a verb in a noun: `backed up` and `backup`, `rolled out` and `rollout`.
 const PARTICLES: [&str; 4] = ["up", "down", "out", "off"];
 
-/// Whether two stems mean the same: equal, or a long one that goes on a little (`deploy`, `deployment`).
+/// Whether two stems match: they are equal, or one is a slightly longer form of the other (`deploy`, `deployment`).
 pub fn same_stem(a: &str, b: &str) -> bool {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     short == long || (short.len() >= 5 && long.len() - short.len() <= 4 && long.starts_with(short))
 }
 
-/// The verb in a noun that is written with its particle: `back` of `backup`.
+/// The verb in a noun that is joined with its particle: `back` for `backup`.
 pub fn verb_of(word: &str) -> Option<&str> {
     let verb = PARTICLES
         .iter()
@@ -98,14 +98,14 @@ pub fn verb_of(word: &str) -> Option<&str> {
     (verb.len() >= SHORTEST).then_some(verb)
 }
 
-/// Whether a word may be the second half of a verb, as `up` in `backed up`.
+/// Whether a word may be the particle of a verb, such as `up` in `backed up`.
 pub fn is_particle(word: &str) -> bool {
     PARTICLES.contains(&word)
 }
 
-/// The forms in which a word may stand in an index that keeps words as they are written: the word itself first, then the
-/// usual forms of its stem and, of a verb that `particle` follows, the nouns made of both. At most 40. Not all of them are
-/// words; those that are not find nothing.
+/// The forms in which a word may occur in an index of unstemmed words: first the word itself, then the usual forms of its stem
+/// and, for a verb followed by `particle`, the nouns made of both. At most 40. Not all of them are real words; those that are not
+/// find nothing.
 pub fn forms(word: &str, particle: Option<&str>) -> Vec<String> {
     let mut forms = vec![word.to_lowercase()];
     let mut buffer = String::new();
@@ -147,7 +147,7 @@ fn add_forms(stem: &str, forms: &mut Vec<String>) {
     }
 }
 
-/// Forms that the endings do not lead to their stem, and words that only look inflected. Sorted; a test holds it so.
+/// Forms whose stem the endings do not give, and words that only look inflected. Sorted, as a test checks.
 #[rustfmt::skip]
 const IRREGULAR: [(&str, &str); 337] = [
     ("a", "a"), ("am", "be"), ("america", "america"), ("american", "america"),

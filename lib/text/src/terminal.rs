@@ -1,13 +1,13 @@
-//! Text from elsewhere, made harmless for a terminal.
+//! Makes untrusted text harmless for a terminal.
 
 use std::borrow::Cow;
 
-/// The text with every character that a terminal acts on replaced by one that it shows: escape sequences do nothing, and
-/// nothing is drawn in another order than it is written.
+/// Replaces every character that a terminal acts on with one that it shows, so that escape sequences have no effect, and
+/// text is never displayed in another order than it is written.
 ///
-/// Replaced are C0 but newline and tab, DEL, C1 (ECMA-48), and the embeddings, overrides and isolates of the
-/// bidirectional algorithm (UAX #9). C0 and DEL become their pictures (U+2400 and on), the rest U+FFFD. Each is replaced
-/// by one character, so columns stay aligned.
+/// The replaced characters are C0 except newline and tab, DEL, C1 (ECMA-48), and the embeddings, overrides and isolates of the
+/// bidirectional algorithm (UAX #9). C0 and DEL become their pictures (from U+2400 on), the others U+FFFD. Each is replaced
+/// by a single character, so columns stay aligned.
 pub fn for_terminal(text: &str) -> Cow<'_, str> {
     if text.chars().all(|c| safe(c) == c) {
         return Cow::Borrowed(text);
@@ -27,7 +27,7 @@ fn safe(c: char) -> char {
     }
 }
 
-/// The same for bytes that come in pieces: a character that is cut by the end of a piece is completed by the next one.
+/// The same for bytes that arrive in pieces; a character that is cut at the end of a piece is completed by the next one.
 #[derive(Debug, Default)]
 pub struct TerminalBytes {
     /// The beginning of a character, at most three bytes.
@@ -35,7 +35,7 @@ pub struct TerminalBytes {
 }
 
 impl TerminalBytes {
-    /// What can be shown so far. Bytes that are not UTF-8 become U+FFFD.
+    /// Returns the text that can be shown so far. Bytes that are not UTF-8 become U+FFFD.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         let mut all = std::mem::take(&mut self.cut);
         all.extend_from_slice(bytes);
@@ -45,13 +45,13 @@ impl TerminalBytes {
         for_terminal(&String::from_utf8_lossy(&all)).into_owned()
     }
 
-    /// What was left of a character that never became whole.
+    /// Returns the replacement of a character that was never completed.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.cut).into_owned()
     }
 }
 
-/// How many bytes at the end are the beginning of a character, but not all of it.
+/// The number of bytes of an incomplete character at the end.
 fn cut_at_end(bytes: &[u8]) -> usize {
     let tail = bytes.len().saturating_sub(3);
     let Some(tail) = bytes.get(tail..) else {

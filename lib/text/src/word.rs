@@ -1,7 +1,7 @@
 use crate::Span;
 
-/// A word: letters, digits, marks and `_`, with apostrophes and hyphens inside it, and with points and commas inside a
-/// number (`3.14`, `1,000`).
+/// A word: letters, digits, marks and `_`, with apostrophes and hyphens inside it, or a number with periods and commas inside
+/// it (`3.14`, `1,000`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word<'a> {
     pub text: &'a str,
@@ -36,17 +36,17 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// Whether a character belongs to a word wherever it stands.
+/// Whether a character belongs to a word at any position.
 fn is_word_char(char: char) -> bool {
     char.is_alphanumeric() || char == '_' || is_mark(char)
 }
 
-/// Combining marks, which decomposed letters carry (Unicode blocks 0300 and 1AB0 to 1AFF, 20D0, FE20).
+/// Whether this is a combining mark of a decomposed letter (Unicode blocks 0300 and 1AB0 to 1AFF, 20D0, FE20).
 fn is_mark(char: char) -> bool {
     matches!(char, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
 }
 
-/// The bytes of the word that `text` starts with.
+/// The length in bytes of the word that `text` starts with.
 fn length(text: &str) -> usize {
     let mut last = ' ';
     let mut chars = text.char_indices().peekable();
@@ -60,7 +60,7 @@ fn length(text: &str) -> usize {
     text.len()
 }
 
-/// Whether `char`, which is no word character, holds together what stands on both its sides.
+/// Whether `char`, which is not a word character, joins the characters on both sides into one word.
 fn joins(last: char, char: char, next: char) -> bool {
     match char {
         '\'' | '\u{2019}' | '-' => is_word_char(last) && is_word_char(next),
@@ -69,14 +69,14 @@ fn joins(last: char, char: char, next: char) -> bool {
     }
 }
 
-/// Whether a lower-case word is of a closed class (articles, prepositions, pronouns, auxiliaries, conjunctions) and so says
-/// nothing about what a text is about.
+/// Whether a lower-case word is of a closed class (articles, prepositions, pronouns, auxiliaries, conjunctions), and so says
+/// nothing about the topic of a text.
 pub fn is_stop_word(word: &str) -> bool {
     STOP_WORDS.binary_search(&word).is_ok()
 }
 
-/// Whether a lower-case word of a question only asks and says nothing about the matter: a stop word, a word such as `tell`
-/// or `please`, or what an apostrophe leaves of `it's` and `don't`.
+/// Whether a lower-case word of a question says nothing about its topic: a stop word, a word such as `tell`
+/// or `please`, or a fragment of `it's` or `don't`.
 pub fn is_filler(word: &str) -> bool {
     is_stop_word(word) || FILLERS.contains(&word)
 }
@@ -87,7 +87,7 @@ const FILLERS: [&str; 27] = [
     "using",
 ];
 
-/// Sorted; a test holds it so.
+/// Sorted, as a test checks.
 #[rustfmt::skip]
 const STOP_WORDS: [&str; 133] = [
     "a", "about", "above", "after", "again", "against", "all", "also", "am", "an", "and", "any", "are", "as",

@@ -27,7 +27,7 @@ pub(crate) struct Common {
     pub(crate) lines: bool,
     #[command(flatten)]
     pub(crate) shown: Shown,
-    /// Files to read, each as an input of its own; - is standard input, even when the flags are complete
+    /// Files to read, each as a separate input; - is standard input, which is then read even if the options are complete
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! A caller that blocks: one call at a time, for commands that do one thing and end. It needs no runtime.
+//! A blocking client that makes one call at a time, for short-lived commands. It needs no runtime.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use ken_types::limits::{WIRE_DEADLINE_MAX_MS, WIRE_LINE_BYTES};
 use ken_types::{Error, json};
 use serde_json::{Value, json};
 
-/// How long after its deadline a reply is still waited for: the part answers `deadline` itself.
+/// How long to wait for a reply after the deadline, since the part itself answers `deadline`.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// One connection to a part.
@@ -69,10 +69,10 @@ impl Client {
             )));
         }
         Reply::parse(&line, self.last_id)
-            .ok_or_else(|| Error::internal(format!("{} answered something else than a reply", self.part)))
+            .ok_or_else(|| Error::internal(format!("{} sent something that is not a reply", self.part)))
     }
 
-    /// Waits until the part closes the connection, as a process that ends does; at most as long as `limit`.
+    /// Waits until the part closes the connection, which happens when its process ends, but not longer than `limit`.
     pub fn wait_for_end(mut self, limit: Duration) {
         _ = self.stream.get_mut().set_read_timeout(Some(limit));
         _ = self.stream.read(&mut [0]);
@@ -118,7 +118,7 @@ mod tests {
     use ken_types::Code;
     use std::os::unix::net::UnixListener;
 
-    /// What a call to a part says that answers with these bytes and closes; and its items.
+    /// The result and the items of a call to a part that answers with these bytes and closes the connection.
     fn call(answer: &'static str) -> (Result<Value, Error>, Vec<Value>) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("probe.sock");

@@ -56,7 +56,7 @@ type Pending = Arc<Mutex<Option<Calls>>>;
 struct Calls {
     /// The id of the newest call.
     last_id: u64,
-    /// Those without a final line.
+    /// The calls without a final line.
     open: HashMap<u64, Waiting>,
 }
 
@@ -75,7 +75,7 @@ impl Calls {
     }
 }
 
-/// Whether a request of this id has been made. It may have ended: a reply and its cancel can cross.
+/// Whether a request with this id has been made. It may have ended, because a reply and a cancellation can cross.
 fn is_issued(pending: &Pending, id: u64) -> bool {
     lock(pending)
         .as_ref()
@@ -88,7 +88,7 @@ fn lock(pending: &Pending) -> MutexGuard<'_, Option<Calls>> {
 
 impl Connection {
     /// Connects to a part's socket. While the part restarts, the connection waits in the backlog of the socket, which
-    /// `kend` holds; at most until the deadline.
+    /// `kend` holds, but not longer than the deadline.
     pub async fn open(socket: &Path, deadline: Instant) -> Result<Connection, Error> {
         let part = socket
             .file_stem()
@@ -125,15 +125,15 @@ impl Connection {
     pub async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         let until = Instant::now() + time + GRACE;
         let silent = || Error::deadline(format!("{} did not answer in time", self.shared.part));
-        // A part that does not read fills its socket and the queue in front of it: then nothing has been sent.
+        // If a part does not read, its socket and the queue before it are full, and nothing has been sent.
         let started = timeout_at(until, self.start(O::NAME, args, None, time)).await;
         let mut call = started.map_err(|_| silent())??;
         let received = timeout_at(until, &mut call.last).await;
         read_reply(received.map_err(|_| silent().outcome_unknown())?)
     }
 
-    /// Calls an operation that streams. While its items are not taken, nothing else is read from this connection, so
-    /// it should have no other calls: see [`Pool::own_connection`].
+    /// Calls an operation that streams. While its items are not read, nothing else is read from this connection, so the
+    /// connection should have no other calls; see [`Pool::own_connection`].
     pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
         let (items, received) = mpsc::channel(ITEMS);
         let call = self.start(O::NAME, args, Some(items), time).await?;
@@ -201,7 +201,7 @@ impl Drop for Call {
             .and_then(|calls| calls.open.remove(&self.id));
         if waiting.is_some() {
             let line = format!("{{\"id\":{},\"cancel\":true}}\n", self.id);
-            // When the queue is full the part does not read; its deadline ends the call then.
+            // If the queue is full, the part does not read, and the deadline ends the call.
             _ = self.connection.shared.out.try_send(line.into_bytes());
         }
     }
@@ -215,13 +215,13 @@ pub struct Items<O: Op> {
 }
 
 impl<O: Op> Items<O> {
-    /// The next item; `None` when the final line has come. Cancel safe.
+    /// The next item; `None` when the final line has arrived. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<O::Item, Error>> {
         let item = self.received.recv().await?;
         Some(serde_json::from_str(item.get()).map_err(|error| not_understood(O::NAME, &error)))
     }
 
-    /// The reply. Items that were not taken are lost.
+    /// The reply. Items that have not been read are lost.
     pub async fn reply(mut self) -> Result<O::Reply, Error> {
         self.received.close();
         read_reply((&mut self.call.last).await)
@@ -258,7 +258,7 @@ fn unreachable_part(part: &str, socket: &Path, error: &io::Error) -> Error {
         "{part} cannot be reached at {}: {error}",
         socket.display()
     ))
-    .hint("`ken status` tells whether it runs")
+    .hint("`ken status` shows whether it runs")
 }
 
 #[derive(Serialize)]
@@ -304,7 +304,7 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
     let mut reason = closed(&part);
     while let Ok(Line::Text(line)) = lines.next().await {
         match serde_json::from_slice::<Incoming<'_>>(line) {
-            // It answers somebody else, or counts wrongly: none of its answers can be trusted.
+            // The part answers somebody else, or counts wrongly, so none of its answers can be trusted.
             Ok(Incoming { id: Some(id), .. }) if !is_issued(&pending, id) => {
                 reason = Error::internal(format!("{part} answered request {id}, which was never made"));
                 break;
@@ -370,12 +370,12 @@ async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
 pub struct Pool {
     socket: Arc<PathBuf>,
     connections: Arc<Mutex<Vec<Connection>>>,
-    /// Held while one is being opened, so that a burst of calls does not open one each.
+    /// Locked while a connection is opened, so that a burst of calls does not open one each.
     opening: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Pool {
-    /// To the part that listens on this socket. Nothing is opened yet.
+    /// A pool for the part that listens on this socket. No connection is opened yet.
     pub fn new(socket: impl Into<PathBuf>) -> Pool {
         Pool {
             socket: Arc::new(socket.into()),
@@ -384,10 +384,10 @@ impl Pool {
         }
     }
 
-    /// Calls an operation. When the part cannot be reached, or dies before it has answered, the call is made once more,
-    /// after a moment: every operation of ken may be repeated (`ken_types::ops`).
+    /// Calls an operation. If the part cannot be reached, or dies before it has answered, the call is repeated once after a
+    /// short pause, since every operation of ken may be repeated (`ken_types::ops`).
     ///
-    /// An error whose outcome is unknown says that one of the tries may have been done, or may still be done.
+    /// An error whose outcome is unknown means that one of the attempts may have been done, or may still be done.
     pub async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         let deadline = Instant::now() + time;
         let first = match self.call_once::<O>(args, time, deadline).await {
@@ -403,9 +403,9 @@ impl Pool {
         second.map_err(|second| still_unknown(&first, second))
     }
 
-    /// Makes a change, or finds out what became of it: calls the operation again, under the same ids, until an answer tells,
-    /// at most for `time`. A change that has not begun within `try_time` of its arrival is given up, and the error is
-    /// certain; an error whose outcome is unknown says that the time was over first.
+    /// Makes a change and finds out its outcome: repeats the call with the same ids until there is an answer, for at most `time`.
+    /// A change that has not begun within `try_time` of its arrival is given up, and then the error is certain. An error whose
+    /// outcome is unknown means that `time` was over first.
     pub async fn change<O: Op>(
         &self,
         args: &O::Args,
@@ -428,8 +428,8 @@ impl Pool {
         result
     }
 
-    /// Calls an operation that streams, on a connection of its own: a caller that takes its items slowly holds up
-    /// nobody else. It is not repeated: what has been said cannot be taken back.
+    /// Calls an operation that streams, on a separate connection, so that a caller that reads its items slowly does not delay
+    /// others. The call is not repeated, because items that were delivered cannot be taken back.
     pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
         self.own_connection(Instant::now() + time)
             .await?
@@ -486,8 +486,8 @@ impl Pool {
     }
 }
 
-/// The reply of a part to an operation without arguments, asked for again after a second and on a new connection: for
-/// what hardly ever changes and is needed for every request.
+/// A cached reply of a part to an operation without arguments. The part is called again after a second, and on a new connection.
+/// For data that rarely changes and is needed for every request.
 #[derive(Debug)]
 pub struct CachedReply<O: Op> {
     pool: Pool,
@@ -534,7 +534,7 @@ fn no_connection(_: Elapsed) -> Error {
     Error::deadline("no connection in time")
 }
 
-/// The error of a further try. Where it does not say what became of the operation, the doubt of the earlier one remains.
+/// The error of a repeated attempt. If it does not determine the outcome, the outcome remains as unknown as it was before.
 fn still_unknown(earlier: &Error, error: Error) -> Error {
     let says_nothing = matches!(
         error.code,
@@ -546,7 +546,7 @@ fn still_unknown(earlier: &Error, error: Error) -> Error {
     }
 }
 
-/// 5 to 25 ms, so that many callers do not come back at once.
+/// 5 to 25 ms, so that many callers do not repeat their calls at the same time.
 fn jitter() -> Duration {
     let [random] = id::random::<1>().unwrap_or([0]);
     Duration::from_micros(5_000 + u64::from(random) * 78)

@@ -1,5 +1,5 @@
-//! The suite that every daemon has to pass (ken-wire(5), "Conformance"). It speaks plain bytes over a blocking socket,
-//! so that it shares nothing with the implementation that it judges.
+//! The test suite that every daemon must pass (ken-wire(5), "Conformance"). It uses plain bytes over a blocking socket,
+//! so that it shares no code with the implementation that it tests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 use ken_types::limits::{WIRE_LINE_BYTES, WIRE_OPEN_REQUESTS};
 use serde_json::{Value, json};
 
-/// Who is judged.
+/// The daemon under test.
 #[derive(Debug, Clone)]
 pub struct Subject {
     pub socket: PathBuf,
-    /// An operation and arguments that keep the daemon waiting for seconds, if it has one: for cancel and deadline.
+    /// An operation and arguments that take seconds, if the daemon has one, for the checks of cancellation and deadline.
     pub slow: Option<(&'static str, Value)>,
 }
 
-/// What was seen, when it was not what the wire promises.
+/// The result of a check. The error describes what was seen instead of what the wire promises.
 pub type Verdict = Result<(), String>;
 
 /// A check and its name.
 pub type Check = (&'static str, fn(&Subject) -> Verdict);
 
-/// All of them.
+/// All checks.
 pub const CHECKS: [Check; 13] = [
     ("info, ping and stats are answered", answers_the_common_operations),
     ("an unknown operation is not_found", refuses_an_unknown_operation),
@@ -53,7 +53,7 @@ pub const CHECKS: [Check; 13] = [
     ("an end in mid-line is dropped", drops_a_begun_line),
 ];
 
-/// Runs all checks; the names and reasons of those that failed.
+/// Runs all checks, and returns the names and reasons of those that failed.
 pub fn check(subject: &Subject) -> Vec<String> {
     let failed = CHECKS
         .iter()
@@ -98,7 +98,7 @@ impl Peer {
         }
     }
 
-    /// The next final line; items of streaming operations are passed over.
+    /// The next final line; items of streaming operations are skipped.
     fn last_line(&mut self) -> Result<Value, String> {
         loop {
             let line = self.line()?;
@@ -117,7 +117,7 @@ impl Peer {
         let mut rest = Vec::new();
         match self.from.read_to_end(&mut rest) {
             Ok(0) => Ok(()),
-            // Closed with our unread bytes still in its buffer: a reset, which is closed as well.
+            // The peer has closed with unread bytes in its buffer, which is a reset, and counts as closed.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(()),
             other => Err(format!("not closed: {other:?}")),
         }
@@ -207,7 +207,7 @@ fn refuses_deep_nesting(subject: &Subject) -> Verdict {
 
 fn closes_after_an_over_long_line(subject: &Subject) -> Verdict {
     let mut peer = Peer::connect(subject)?;
-    // It may close before all has been written; what counts is what it says.
+    // The peer may close before everything is written; only its answer matters.
     _ = peer.send(&vec![b'x'; WIRE_LINE_BYTES + 1]);
     expect(&peer.line()?, "/error/code", &json!("too_large"))?;
     peer.expect_closed()
@@ -221,7 +221,7 @@ fn joins_single_bytes(subject: &Subject) -> Verdict {
     expect(&peer.line()?, "/id", &json!(5))
 }
 
-/// In windows of what may be open at once: more would be answered `busy`, and rightly.
+/// Sends requests in batches of the number that may be open at once, since more would rightly be answered `busy`.
 fn answers_pipelined_requests(subject: &Subject) -> Verdict {
     let mut peer = Peer::connect(subject)?;
     let mut seen = std::collections::HashSet::new();

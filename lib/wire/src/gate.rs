@@ -1,5 +1,5 @@
-//! Whether the change that a call asks for has begun. It is decided once, between whoever makes the change and whoever
-//! gives up waiting for it: a call that ends without its reply was either never begun, or its outcome is unknown.
+//! Decides whether the change of a call has begun. The decision is made once, between the code that makes the change and the code
+//! that gives up waiting for it: if a call ends without a reply, its change was either never begun, or its outcome is unknown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,7 +15,7 @@ tokio::task_local! {
     static CURRENT: Gate;
 }
 
-/// The gate of one call. A handler that changes state takes [`Gate::current`] along to where the change is made, and
+/// The gate of one call. A handler that changes state passes [`Gate::current`] to the code that makes the change, which
 /// makes it only if [`Gate::begin`] allows it.
 #[derive(Debug, Clone)]
 pub struct Gate {
@@ -31,7 +31,7 @@ impl Gate {
         }
     }
 
-    /// The gate of the call that this task answers. Outside of a call it is always open.
+    /// The gate of the call that this task answers. Outside a call it is always open.
     pub fn current() -> Gate {
         CURRENT.try_with(Gate::clone).unwrap_or_else(|_| Gate {
             state: Arc::default(),
@@ -43,8 +43,8 @@ impl Gate {
         CURRENT.scope(self, answer).await
     }
 
-    /// Whether the change may be made: its deadline has not passed, and nobody has given it up. From then on its outcome
-    /// is unknown to a caller who does not wait for the reply.
+    /// Whether the change may be made: its deadline has not passed, and it has not been given up. From then on, the outcome
+    /// is unknown to a caller that does not wait for the reply.
     pub fn begin(&self) -> bool {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return !self.give_up();
@@ -52,12 +52,12 @@ impl Gate {
         self.set(BEGUN) != GIVEN_UP
     }
 
-    /// True when the change has not begun, and never will.
+    /// Gives up the change. Returns true if it has not begun, and so never will.
     pub fn give_up(&self) -> bool {
         self.set(GIVEN_UP) != BEGUN
     }
 
-    /// Why a call ended without a reply, with what is certain about its outcome.
+    /// The error of a call that ended without a reply, with its outcome if that is certain.
     pub(crate) fn ended(&self, error: Error) -> Error {
         match self.give_up() {
             true => error,
@@ -65,7 +65,7 @@ impl Gate {
         }
     }
 
-    /// The first to set the state decides. Returns what it is now.
+    /// Sets the state, unless it was set before, and returns the current state.
     fn set(&self, state: u8) -> u8 {
         let set = self
             .state

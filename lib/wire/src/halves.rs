@@ -1,6 +1,6 @@
-//! The two directions of a connection, each registered for its own events only. tokio's halves share one registration,
-//! and the kernel reports a Unix socket as writable whenever the peer has read something: each line would wake its sender
-//! once more for nothing.
+//! The two directions of a connection, each registered only for its own events. tokio's halves share one registration,
+//! and the kernel reports a Unix socket as writable whenever the peer has read something, so each line would wake its sender
+//! once more without need.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use tokio::io::Interest;
 pub(crate) use tokio::net::unix::pipe::Receiver as ReadHalf;
 
-/// Dropping it shuts the write half.
+/// The write half; dropping it shuts down that direction.
 #[derive(Debug)]
 pub(crate) struct WriteHalf(UnixStream);
 
@@ -23,7 +23,7 @@ pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(ReadHalf, Wri
 /// Returns when the peer has closed the connection or ended both directions. One that has only shut its write half still
 /// reads: the kernel reports a hang-up for the first and an end of input for the second.
 pub(crate) async fn closed(read: &ReadHalf) {
-    // A hang-up is reported whatever one has asked for, as the end of the writing side. An error says the same.
+    // A hang-up is reported for any interest, as the end of the writing side. An error means the same.
     _ = read.ready(Interest::WRITABLE).await;
 }
 
@@ -41,7 +41,7 @@ impl WriteHalf {
         Ok(())
     }
 
-    /// Waits until there is room. The socket is registered for this time only, because it is seldom full.
+    /// Waits until there is room. The socket is registered only for this time, because it is rarely full.
     async fn room(&self) -> io::Result<()> {
         let socket = tokio::net::UnixStream::from_std(self.0.try_clone()?)?;
         socket.writable().await
@@ -50,7 +50,7 @@ impl WriteHalf {
 
 impl Drop for WriteHalf {
     fn drop(&mut self) {
-        // This fails when the peer has closed the connection, which is fine.
+        // This fails if the peer has closed the connection, which does not matter.
         _ = self.0.shutdown(Shutdown::Write);
     }
 }

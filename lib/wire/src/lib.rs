@@ -1,5 +1,5 @@
-//! The wire of ken: one JSON object per line over a Unix socket, documented in ken-wire(5). This is its only
-//! implementation in ken's daemons; anything that can write a line can speak it.
+//! The wire protocol of ken: one JSON object per line over a Unix socket, documented in ken-wire(5). This is its only
+//! implementation in ken's daemons; any program that can write a line can use it.
 //!
 //! A daemon declares its operations in a [`Table`] and hands it to [`serve`]. A caller uses a [`Pool`], or a
 //! [`Connection`] of its own where the callee ties something to it (leases).

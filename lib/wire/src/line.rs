@@ -7,12 +7,12 @@ use ken_types::limits::WIRE_LINE_BYTES;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout_at};
 
-/// The longest time from the first byte of a line to its LF.
+/// Maximum time from the first byte of a line to its LF.
 const LINE_TIME: Duration = Duration::from_secs(10);
-/// The least that one read asks for, in bytes.
+/// Minimum size of a read, in bytes.
 const CHUNK: usize = 16 * 1024;
-/// A buffer up to this size is kept after a long line: appends to streams send many such lines, and allocating the buffer
-/// anew takes longer than reading into it.
+/// Maximum size of a buffer that is kept after a long line. Appends to streams send many such lines, and allocating the buffer
+/// again takes longer than reading into it.
 const KEPT: usize = 256 * 1024;
 
 /// Reads lines of at most [`WIRE_LINE_BYTES`]; the buffer grows only as bytes arrive.
@@ -31,7 +31,7 @@ pub struct LineReader<R> {
 /// The result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// Without its LF.
+    /// A line without its LF.
     Text(&'a [u8]),
     /// The peer has ended its requests. An incomplete line is dropped.
     End,

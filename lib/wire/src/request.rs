@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What a line asks for.
+/// A parsed line.
 #[derive(Debug)]
 pub enum Request<'a> {
     Call {
@@ -32,7 +32,7 @@ pub struct Malformed {
     pub error: Error,
 }
 
-/// The id of a line that nests too deep to be parsed, if it is the first field, as callers write it.
+/// The id of a line that is nested too deep to be parsed, if it is the first field, where callers usually write it.
 fn first_id(line: &[u8]) -> Option<u64> {
     let digits = line
         .strip_prefix(b"{\"id\":")?
@@ -64,7 +64,7 @@ struct Envelope<'a> {
     cancel: Option<bool>,
 }
 
-/// Reads only the id of a line that is wrong elsewhere.
+/// Reads only the id of a line that has an error elsewhere.
 #[derive(Deserialize)]
 struct IdOnly {
     id: u64,
@@ -132,7 +132,7 @@ pub fn read_args<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text).or_else(|_| explain(text))
 }
 
-/// Parses the arguments once more, slowly, to find where they are wrong.
+/// Parses the arguments again, slowly, to find the place of the error.
 fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     let below = |at: Option<String>| format!("/args{}", at.unwrap_or_default());
     json::parse(text.as_bytes(), json::MAX_DEPTH)
@@ -143,8 +143,8 @@ fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
         })
 }
 
-/// One answering line, its LF included: `{"id":…,"<key>":<value>}`; the key is `item`, `ok` or `error`. An error when it is
-/// longer than a line may be.
+/// A line of an answer, including its LF: `{"id":…,"<key>":<value>}`, where the key is `item`, `ok` or `error`. Returns an
+/// error if the line is too long.
 pub fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Result<Vec<u8>, Error> {
     let mut line = Vec::with_capacity(256);
     line.extend_from_slice(b"{\"id\":");
@@ -166,7 +166,7 @@ pub fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Result<Vec<
     }
 }
 
-/// The line of an error. Its parts are plain text, so it can always be written.
+/// The line of an error. Serialising it cannot fail, because it consists of plain text.
 pub fn refusal(id: Option<u64>, error: &Error) -> Vec<u8> {
     answer(id, "error", error).unwrap_or_default()
 }

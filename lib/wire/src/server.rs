@@ -1,4 +1,4 @@
-//! The answering side: one task for each connection and one for each call, all of them bounded.
+//! The answering side: one task per connection and one per call, all of them bounded.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,11 +22,11 @@ use crate::table::{Answer, ConnectionId, Daemon, RawCall, Table};
 
 /// A peer that reads nothing for this long is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// When a caller that got `busy` may try again.
+/// After how many milliseconds a caller that got `busy` may try again.
 const RETRY_MS: u64 = 50;
 /// How long to wait after a failed accept, for instance when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The most lines that are written with one system call.
+/// Maximum number of lines that are written with one system call.
 const BATCH_LINES: usize = 64;
 
 /// Counts and stops a running server.
@@ -40,7 +40,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// `drain`: how long open calls may go on after [`Server::stop`]; then they end as `unavailable`.
+    /// `drain` is how long open calls may continue after [`Server::stop`]; then they end as `unavailable`.
     pub fn new(drain: Duration) -> Server {
         Server {
             stop: watch::Sender::new(false),
@@ -51,17 +51,17 @@ impl Server {
         }
     }
 
-    /// Takes no new connections and no new calls; open ones go on for the time of `drain`.
+    /// Stops accepting connections and calls; open calls continue for the time of `drain`.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Calls that have no final line yet.
+    /// The number of calls without a final line.
     pub fn open_requests(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Connections at this time.
+    /// The number of open connections.
     pub fn connections(&self) -> usize {
         self.connected.load(Ordering::Relaxed)
     }
@@ -108,7 +108,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 type Permit = tokio::sync::OwnedSemaphorePermit;
 
-/// Takes the permit before it accepts, so that connections over the limit wait in the backlog.
+/// Waits for a permit before it accepts, so that connections over the limit wait in the backlog.
 async fn accept(server: &Server, listener: &UnixListener) -> io::Result<(UnixStream, Permit)> {
     let permit = server
         .permits
@@ -143,7 +143,7 @@ impl<S: Daemon> Connection<S> {
         _ = writer.await;
     }
 
-    /// Reads requests until the peer closes the connection, breaks the format or stops reading. Then its open calls end.
+    /// Reads requests until the peer closes the connection, violates the format or stops reading. Then its open calls end.
     async fn answer(&self, read: ReadHalf, out: &mpsc::Sender<Vec<u8>>) {
         let calls = Calls {
             open: Arc::default(),
@@ -163,7 +163,7 @@ impl<S: Daemon> Connection<S> {
             };
             let answered = match line {
                 Ok(Line::Text(line)) => self.handle(line, &calls, out).await,
-                // A peer that has shut its write half (`nc -N`) asks nothing more and waits for what is open.
+                // A peer that has shut its write half (`nc -N`) sends no more requests and waits for the open ones.
                 Ok(Line::End) => {
                     tokio::select! {
                         () = calls.ended() => {}
@@ -222,7 +222,7 @@ impl<S: Daemon> Connection<S> {
             }
             Ok(Request::Cancel { id }) => match calls.cancel(id) {
                 Some(gate) => refusal(Some(id), &gate.ended(Error::cancelled("cancelled by the caller"))),
-                None => return Ok(()), // its final line has been queued already
+                None => return Ok(()), // its final line is already queued
             },
             Err(Malformed { id, error }) => refusal(id, &error),
         };
@@ -230,22 +230,22 @@ impl<S: Daemon> Connection<S> {
     }
 }
 
-/// The peer does not take lines any more.
+/// The peer no longer reads.
 struct Gone;
 
-/// The calls of one connection that have no final line yet. Whoever removes a call from here sends its final line.
+/// The calls of one connection without a final line. The code that removes a call from here sends its final line.
 #[derive(Clone)]
 struct Calls {
     open: Arc<Mutex<HashMap<u64, OpenCall>>>,
-    /// Told when the last open call has been removed.
+    /// Notified when the last open call has been removed.
     all_ended: Arc<Notify>,
-    /// Open calls of all connections.
+    /// The number of open calls of all connections.
     count: Arc<AtomicUsize>,
 }
 
 struct OpenCall {
     gate: Gate,
-    /// Absent for the moment between its entry here and its start.
+    /// `None` between the entry of the call and the start of its task.
     task: Option<AbortHandle>,
 }
 
@@ -268,7 +268,7 @@ impl Calls {
 
     fn spawn(&self, id: u64, deadline: Instant, answer: Answer, out: mpsc::Sender<Vec<u8>>) {
         let gate = Gate::new(deadline);
-        // It is entered before its task can run, because the task removes it when it ends.
+        // The call is entered before its task can run, because the task removes it when it ends.
         let open = OpenCall {
             gate: gate.clone(),
             task: None,
@@ -310,7 +310,7 @@ impl Calls {
         }
     }
 
-    /// Ends a call that is open. A change that it asks for and that has not begun is not made.
+    /// Ends an open call. If its change has not begun, the change is not made.
     fn cancel(&self, id: u64) -> Option<Gate> {
         let OpenCall { gate, task } = self.remove(id)?;
         gate.give_up();
@@ -326,7 +326,7 @@ impl Calls {
         }
     }
 
-    /// Gives open calls their time, then ends what is left of them.
+    /// Waits for open calls for the time of `drain`, then ends those that are left.
     async fn finish(&self, drain: Duration, out: &mpsc::Sender<Vec<u8>>) {
         tokio::select! {
             _ = timeout(drain, self.ended()) => {}

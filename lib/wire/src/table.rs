@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::request::{answer, read_args};
 
-/// A connection, unique for the life of the process.
+/// The id of a connection, unique within the life of the process.
 pub type ConnectionId = u64;
 
 /// The state of a daemon.
@@ -27,11 +27,11 @@ pub trait Daemon: Send + Sync + 'static {
         Map::new()
     }
 
-    /// A connection has ended; its open calls have been dropped.
+    /// Called when a connection has ended and its open calls have been dropped.
     fn disconnected(&self, _connection: ConnectionId) {}
 }
 
-/// Where a call comes from and how long it may take.
+/// The connection and the deadline of a call.
 pub struct Context<O: Op> {
     pub connection: ConnectionId,
     pub deadline: Instant,
@@ -41,7 +41,7 @@ pub struct Context<O: Op> {
 }
 
 impl<O: Op> Context<O> {
-    /// Sends one item; waits while the caller does not read.
+    /// Sends one item. Waits while the caller does not read.
     pub async fn item(&self, item: &O::Item) -> Result<(), Error> {
         let line = answer(Some(self.id), "item", item)?;
         self.out
@@ -85,7 +85,7 @@ pub struct Table<S> {
 }
 
 impl<S: Daemon> Table<S> {
-    /// A table with the three operations that every daemon has. `name` without `ken-`, `version` as released.
+    /// A table with the three operations that every daemon has. `name` is the part's name without `ken-`.
     pub fn new(name: &'static str, version: &'static str) -> Table<S> {
         Table {
             name,
@@ -132,7 +132,7 @@ impl<S: Daemon> Table<S> {
         self.name
     }
 
-    /// What `service.info` answers.
+    /// The reply of `service.info`.
     pub fn info(&self) -> Info {
         let mut ops: Vec<String> = self.ops.keys().map(|name| (*name).to_owned()).collect();
         ops.push(ServiceInfo::NAME.to_owned());

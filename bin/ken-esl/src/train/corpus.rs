@@ -33,7 +33,7 @@ impl Corpus {
         })
     }
 
-    /// The corpus without one of `folds` parts of its labelled comments, and that part.
+    /// The corpus without part `fold` of `folds` parts of its labelled comments, and that part.
     pub(crate) fn without(&self, fold: usize, folds: usize) -> (Corpus, Vec<Labelled>) {
         let part = |inside: bool| {
             let rows = self.train.iter().enumerate();
@@ -55,7 +55,7 @@ impl Corpus {
         self.dev.iter().map(|(text, _)| text.as_str())
     }
 
-    /// All texts to learn from.
+    /// All training texts.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let rated = self
             .rated
@@ -64,7 +64,7 @@ impl Corpus {
         self.train.iter().map(|(text, _)| text.as_str()).chain(rated)
     }
 
-    /// The texts to learn from, in the order of [`Corpus::texts`].
+    /// The training samples, in the order of [`Corpus::texts`].
     pub(crate) fn samples(&self, rows: impl Fn(&str) -> Vec<u32>) -> Vec<Sample> {
         let labelled = self
             .train
@@ -83,7 +83,7 @@ impl Corpus {
             .collect()
     }
 
-    /// How well opinions of the samples agree with the ratings: Pearson's r, a corpus each.
+    /// Pearson's r between the polarity in `opinions` and the ratings, for each corpus.
     pub(crate) fn polarity_correlations(&self, opinions: &[[f32; SCORES]]) -> Vec<(String, f32)> {
         let mut rest = opinions.iter().skip(self.train.len());
         let correlate = |(name, rows): &(String, Vec<Rated>)| {
@@ -129,7 +129,7 @@ fn check_labels(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Every .tsv of a folder, by name.
+/// Reads every .tsv file of a folder, by name.
 fn read_rated(folder: &Path) -> Result<Vec<(String, Vec<Rated>)>, Error> {
     let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();

@@ -1,4 +1,4 @@
-//! What the model and its rules are worth on comments that neither has seen, beside two simple ways to do the same.
+//! Measures the model and its rules on comments that the model has not seen, beside two simple baselines.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,7 +33,7 @@ pub(crate) struct Crossed {
     texts: usize,
     with_rules: Figures,
     without_rules: Figures,
-    /// What leaving out one rule leaves.
+    /// The figures without each rule.
     without: Vec<(&'static str, Figures)>,
     /// Baseline: naive Bayes over words.
     naive_bayes: Figures,
@@ -41,13 +41,13 @@ pub(crate) struct Crossed {
     word_list: Figures,
 }
 
-/// What was found, and the polarity of what was found.
+/// The labels that were found, and their polarity.
 struct Found {
     labels: u32,
     valence: Valence,
 }
 
-/// All ways to judge a text: with all rules, without any, without each, and the baselines.
+/// The number of ways to judge a text: with all rules, without any, without each, and the baselines.
 const WAYS: usize = 2 + Rule::ALL.len() + 2;
 
 pub(crate) fn crossed(corpus: &Corpus, folds: usize) -> Result<Crossed, Error> {
@@ -124,7 +124,7 @@ impl Found {
     }
 }
 
-/// The polarity that all labels have; none when they have several, or one that suits any.
+/// The common polarity of all labels; `None` if they differ, or if one of them fits any polarity.
 fn polarity(labels: u32) -> Option<Valence> {
     let of = |label: usize| match EMOTIONS.get(label).map(|emotion| emotion.valence) {
         Some(Valence::Neutral) if label != NEUTRAL => Valence::Mixed,
@@ -162,7 +162,7 @@ fn figures(found: &[Found], truth: &[u32]) -> Figures {
     }
 }
 
-/// The labels whose words the text has, outside of negations; neutral where there are none.
+/// The labels whose words occur in the text without a negation; neutral if there are none.
 fn named(table: &Table, text: &str) -> u32 {
     let mut tokens: Vec<Token> = Tokens::new(text).collect();
     tokens.iter_mut().for_each(|token| settle(table, token));
@@ -179,9 +179,9 @@ fn named(table: &Table, text: &str) -> u32 {
     if labels == 0 { 1 << NEUTRAL } else { labels }
 }
 
-/// Naive Bayes over the words of a text, a yes or no for each label.
+/// Naive Bayes over the words of a text, with a yes or no for each label.
 struct Bayes {
-    /// For each word in how many texts of each label it occurs, and in how many at all.
+    /// For each word, in how many texts of each label it occurs, and in how many texts in total.
     words: HashMap<Vec<u8>, ([u32; LABELS], u32)>,
     texts: ([u32; LABELS], u32),
     thresholds: [f32; THRESHOLDS],

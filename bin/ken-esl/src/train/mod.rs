@@ -1,4 +1,4 @@
-//! `ken-esl train`: from the training texts to the table, the same bytes on every run.
+//! `ken-esl train`: builds the table from the training texts. It gives the same bytes on every run.
 
 mod corpus;
 mod measure;
@@ -26,11 +26,11 @@ use network::{Network, Settings};
 use pack::Draft;
 use sample::Sample;
 
-/// A feature of fewer training texts says more of those texts than of feelings.
+/// The minimum number of training texts with a feature; a rarer feature says more about these texts than about feelings.
 const MIN_TEXTS: u32 = 15;
 
-/// Each fold's teacher judges the texts that it has not seen; the student learns from people and teachers alike, which
-/// takes the edge off labels that two people would not give alike.
+/// The number of folds. The teacher of each fold judges the texts that it has not seen, and the student learns from people and
+/// teachers, which softens labels on which people disagree.
 const FOLDS: usize = 5;
 
 const TEACHER: Settings = Settings {
@@ -52,7 +52,7 @@ pub(crate) struct Train {
     /// Folder with goemotions/{train,dev,labels}.* and polarity/*.tsv
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Where the table is written
+    /// File to write the table to
     #[arg(
         long,
         value_name = "FILE",
@@ -60,25 +60,26 @@ pub(crate) struct Train {
         conflicts_with = "folds"
     )]
     out: Option<PathBuf>,
-    /// Measure instead: so many times train without a part of the comments, and judge that part
+    /// Measure by cross-validation with N parts instead of writing a table
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=20))]
     folds: Option<u8>,
 }
 
-/// What the trainer measured; JSON on standard output.
+/// The figures that the training prints as JSON.
 #[derive(Serialize)]
 pub(crate) struct Report {
     texts: usize,
     features: usize,
     table_bytes: usize,
     dev: rank::DevScores,
-    /// Pearson's r of teachers' polarity for texts they had not seen, a corpus each.
+    /// Pearson's r of the teachers' polarity for texts that they have not seen, for each corpus.
     held_out_polarity_r: Vec<(String, f32)>,
 }
 
 impl Filter for Train {
     const NAME: &'static str = "ken-esl train";
-    const ABOUT: &'static str = "Make the model's table from the training texts; the same bytes on every run";
+    const ABOUT: &'static str =
+        "Build the model's table from the training texts; the bytes are the same on every run";
 
     fn inline(&self) -> Option<&str> {
         None
@@ -154,7 +155,7 @@ fn make(corpus: &Corpus) -> Result<(Draft, Report), Error> {
     Ok((draft, report))
 }
 
-/// Calls for every feature of a text.
+/// Calls `feature` for every feature of a text.
 fn each_feature(table: &Table, text: &str, mut feature: impl FnMut(u64)) {
     let mut tokens: Vec<Token> = Tokens::new(text).take(MAX_TOKENS).collect();
     tokens.iter_mut().for_each(|token| settle(table, token));
@@ -166,7 +167,7 @@ fn each_feature(table: &Table, text: &str, mut feature: impl FnMut(u64)) {
     feature::of_style(&tokens, &mut feature);
 }
 
-/// Puts the features that enough texts have into the draft's filter; says how many they are.
+/// Adds the features that occur in enough texts to the draft's filter, and returns their number.
 fn choose_features(draft: &mut Draft, corpus: &Corpus) -> usize {
     let mut texts_with: HashMap<u64, u32> = HashMap::new();
     let mut features = Vec::new();
@@ -196,7 +197,7 @@ fn rows(table: &Table, text: &str) -> Vec<u32> {
     rows
 }
 
-/// The scores that the packed table gives.
+/// The scores with the packed table.
 fn table_scores(table: &Table, sample: &Sample) -> [f32; SCORES] {
     let mut sum = Sum::ZERO;
     for rows in sample.rows.chunks(1024) {
@@ -207,7 +208,7 @@ fn table_scores(table: &Table, sample: &Sample) -> [f32; SCORES] {
     table.scores(&table.hidden(&sum))
 }
 
-/// Mixes what teachers make of the texts that they have not seen into the targets.
+/// Mixes the teachers' judgement of texts that they have not seen into the targets.
 fn teach(samples: &mut [Sample], corpus: &Corpus) -> Vec<(String, f32)> {
     let mut opinions = vec![[0.0; SCORES]; samples.len()];
     for fold in 0..FOLDS {

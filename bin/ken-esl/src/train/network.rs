@@ -1,27 +1,27 @@
-//! The network while it learns: rows of features are summed, halved into positive and negative parts, and weighed.
+//! The network during training: rows of features are summed, split into positive and negative parts, and weighted.
 
 use super::sample::Sample;
 use crate::math::{mix, sigmoid};
 use crate::table::{INPUTS, POLARITY, ROWS, SCORES, WIDTH};
 
-/// Scores with padding, so that a loop over them is whole vectors.
+/// The number of scores with padding, so that loops over them use whole vectors.
 const PADDED: usize = 40;
 
-/// AdaGrad's first step.
+/// The initial learning rate of AdaGrad.
 const RATE: f32 = 0.05;
-/// The rate falls in a line to this part of it.
+/// The fraction of the rate to which it decreases linearly.
 const LAST_RATE: f32 = 0.02;
 
 pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) epochs: usize,
-    /// The share of features that a step does not see.
+    /// The share of features that are dropped in a step.
     pub(crate) drop_features: f32,
-    /// The share of sums that a step does not see.
+    /// The share of inputs that are dropped in a step.
     pub(crate) drop_inputs: f32,
 }
 
-/// Numbers that learn, and the sum of their squared gradients.
+/// Parameters and the sums of their squared gradients.
 struct Learnt {
     values: Vec<f32>,
     squares: Vec<f32>,
@@ -35,7 +35,7 @@ impl Learnt {
         }
     }
 
-    /// One step of AdaGrad for the numbers from `at` on.
+    /// One step of AdaGrad for the parameters from `at` on.
     fn step(&mut self, at: usize, gradient: &[f32], rate: f32) {
         let end = at + gradient.len();
         let (Some(values), Some(squares)) = (self.values.get_mut(at..end), self.squares.get_mut(at..end))
@@ -85,7 +85,7 @@ impl Network {
         self.head.get(input * PADDED + score).copied().unwrap_or(0.0)
     }
 
-    /// What it makes of a sample, in the units of the targets.
+    /// The prediction for a sample, in the units of the targets.
     pub(crate) fn probabilities(&self, sample: &Sample) -> [f32; SCORES] {
         let sums = sums(&self.rows, &sample.rows);
         let mut inputs = [0.0; INPUTS];
@@ -147,7 +147,7 @@ impl Learner<'_> {
         self.learn_rows(&inputs, &gradient, keep, rate);
     }
 
-    /// Chooses the features that this step sees.
+    /// Chooses the features of this step.
     fn look(&mut self, sample: &Sample) {
         self.seen.clear();
         for row in &sample.rows {
@@ -157,7 +157,7 @@ impl Learner<'_> {
         }
     }
 
-    /// Blinds some inputs and makes the others louder by the factor that it returns.
+    /// Drops some inputs and scales the others by the factor that it returns.
     fn drop_inputs(&mut self, inputs: &mut [f32; INPUTS]) -> f32 {
         let keep = 1.0 / (1.0 - self.settings.drop_inputs);
         let (above, below) = inputs.split_at_mut(WIDTH);
@@ -173,7 +173,7 @@ impl Learner<'_> {
         keep
     }
 
-    /// Corrects the head; returns the gradient at its inputs.
+    /// Updates the head, and returns the gradient at its inputs.
     fn learn_head(&mut self, inputs: &[f32; INPUTS], errors: &[f32; PADDED], rate: f32) -> [f32; INPUTS] {
         let mut gradient = [0.0; INPUTS];
         self.biases.step(0, errors, rate);
@@ -191,7 +191,7 @@ impl Learner<'_> {
     fn learn_rows(&mut self, inputs: &[f32; INPUTS], gradient: &[f32; INPUTS], keep: f32, rate: f32) {
         let mut sums = [0.0; WIDTH];
         for (at, to) in sums.iter_mut().enumerate() {
-            // An input of the lower half is the sum with its sign turned.
+            // An input of the lower half is the negated sum.
             *to = keep
                 * if inputs[at] > 0.0 {
                     gradient[at]
@@ -247,7 +247,7 @@ fn weigh(inputs: &[f32; INPUTS], head: &[f32], biases: &[f32]) -> [f32; PADDED] 
     scores
 }
 
-/// The gradient of the loss at the scores: cross-entropy, and squares for polarity.
+/// The gradient of the loss at the scores. The loss is cross-entropy, and squared error for polarity.
 fn errors(scores: &[f32; PADDED], sample: &Sample) -> [f32; PADDED] {
     let mut errors = [0.0; PADDED];
     for (at, (error, score)) in errors.iter_mut().zip(scores).enumerate().take(SCORES) {
@@ -257,7 +257,7 @@ fn errors(scores: &[f32; PADDED], sample: &Sample) -> [f32; PADDED] {
     errors
 }
 
-/// A dot product in eight sums, which a vector unit takes at once.
+/// A dot product with eight independent sums, for vector instructions.
 fn lanes(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; 8];
     for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
@@ -268,7 +268,7 @@ fn lanes(a: &[f32], b: &[f32]) -> f32 {
     lanes.iter().sum()
 }
 
-/// Chance that is the same on every run.
+/// A random number generator that gives the same numbers on every run.
 struct Chance(u64);
 
 impl Chance {
@@ -282,7 +282,7 @@ impl Chance {
         (self.next() >> 40) as f32 / (1u64 << 24) as f32
     }
 
-    /// A normal deviate, near enough: the sum of twelve even ones.
+    /// An approximately normal deviate: the sum of twelve uniform ones.
     fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.part()).sum::<f32>() - 6.0
     }

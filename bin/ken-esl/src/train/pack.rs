@@ -1,4 +1,4 @@
-//! Turns a trained network into the parts of a table.
+//! Converts a trained network to the parts of a table.
 
 use super::network::Network;
 use crate::lexicon::Slot;
@@ -7,10 +7,10 @@ use crate::table::{
     FILTER, HEAD_LIMIT, INPUTS, Parts, ROW, ROWS, SCORES, THRESHOLDS, Table, WIDTH, file, filter_place,
 };
 
-/// A number of a row is one of -7..7, kept as 1..15.
+/// The numbers of a row are -7..7, stored as 1..15.
 const STEPS: f32 = 7.0;
 
-/// A table in the making.
+/// A table that is being built.
 pub(crate) struct Draft {
     pub(crate) parts: Box<Parts>,
     rows: Vec<u8>,
@@ -83,7 +83,7 @@ impl Draft {
     }
 }
 
-/// The step that leaves the least squared error in one dimension.
+/// The step with the least squared error in one dimension.
 fn best_step(network: &Network, dimension: usize) -> f32 {
     let numbers = || (0..ROWS).map(|row| network.number(row, dimension));
     let deviation = (numbers().map(|number| number * number).sum::<f32>() / ROWS as f32).sqrt();

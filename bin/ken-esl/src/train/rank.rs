@@ -1,4 +1,4 @@
-//! Thresholds, chosen on the dev texts, and what the table reaches there.
+//! Chooses thresholds on the dev texts, and measures the table there.
 
 use serde::Serialize;
 
@@ -14,12 +14,12 @@ type Thresholds = [f32; THRESHOLDS];
 pub(crate) struct DevScores {
     /// Macro-F1 over the 28 labels.
     pub(crate) labels_f1: f32,
-    /// Macro-F1 over the seven classes, each detected when one of its labels is.
+    /// Macro-F1 over the seven classes; a class is detected if one of its labels is.
     pub(crate) families_f1: f32,
-    /// The same two where each half of dev is judged with thresholds of the other half.
+    /// The same two figures, where each half of dev is judged with thresholds of the other half.
     labels_f1_crossed: f32,
     families_f1_crossed: f32,
-    /// Of the texts that are positive, negative or neutral alone.
+    /// Accuracy over the texts that are only positive, only negative or only neutral.
     polarity_accuracy: f32,
     polarity_f1: f32,
 }
@@ -50,7 +50,7 @@ pub(crate) fn rounded(score: f32) -> f32 {
     (score * 10_000.0).round() / 10_000.0
 }
 
-/// What was detected, and what is true, a bit a label.
+/// The detected and the true labels, one bit each.
 pub(crate) type Judged = (u32, u32);
 
 fn judge((scores, sample): &(&Scores, &Sample), thresholds: &Thresholds) -> Judged {
@@ -90,7 +90,7 @@ pub(crate) fn f1(judged: &[Judged], members: u32) -> f32 {
     }
 }
 
-/// Each label's own best threshold first, then each again with the others in place, for both figures together.
+/// Chooses the best threshold of each label alone, then improves each one given the others, for both figures together.
 fn best(pairs: &[(&Scores, &Sample)]) -> Thresholds {
     let mut thresholds = [0.0; THRESHOLDS];
     for (label, threshold) in thresholds.iter_mut().enumerate().take(LABELS) {
@@ -107,7 +107,7 @@ fn best(pairs: &[(&Scores, &Sample)]) -> Thresholds {
     thresholds
 }
 
-/// Scores between which a label may begin: it is detected at least half as often as it is true, at most twice.
+/// Candidates for a label's threshold: the label is detected at least half and at most twice as often as it is true.
 fn candidates(pairs: &[(&Scores, &Sample)], label: usize) -> Vec<f32> {
     let mut scores: Vec<f32> = pairs.iter().map(|(scores, _)| scores[label]).collect();
     scores.sort_by(|a, b| b.total_cmp(a));

@@ -1,4 +1,4 @@
-//! One training text as the network sees it.
+//! A training text as the network sees it.
 
 use crate::emotion::{EMOTIONS, LABELS, Valence};
 use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES};
@@ -6,19 +6,19 @@ use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES};
 /// Polarity is learnt in these units of the -4..4 scale.
 pub(crate) const POLARITY_UNIT: f32 = 2.0;
 
-/// How much the teachers count against the people.
+/// The weight of the teachers relative to the people.
 const TEACHERS_SHARE: f32 = 0.5;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) rows: Vec<u32>,
     pub(crate) targets: [f32; SCORES],
-    /// What an error in each target counts; 0 where the target is not known.
+    /// The weight of an error in each target; 0 if the target is not known.
     pub(crate) weights: [f32; SCORES],
 }
 
 impl Sample {
-    /// A text with emotion labels. Its polarity is only guessed, from its labels, and counts little.
+    /// A text with emotion labels. Its polarity is estimated from the labels, and has a low weight.
     pub(crate) fn labelled(rows: Vec<u32>, labels: &[usize]) -> Sample {
         let mut targets = [0.0; SCORES];
         let emotions = || {
@@ -43,7 +43,7 @@ impl Sample {
         }
     }
 
-    /// A text with nothing but the polarity that people gave it, on -4..4.
+    /// A text with only a polarity, from -4 to 4, as rated by people.
     pub(crate) fn rated(rows: Vec<u32>, polarity: f32) -> Sample {
         let mut targets = [0.0; SCORES];
         let mut weights = [0.0; SCORES];

@@ -7,7 +7,7 @@ use crate::token::Tokens;
 
 static SOURCE: &str = include_str!("../../../../share/esl/lexicon.txt");
 
-/// Puts every word and phrase of the lexicon into the table.
+/// Adds every word and phrase of the lexicon to the table.
 pub(crate) fn put_all(slots: &mut [Slot; SLOTS]) -> Result<(), Error> {
     for (number, line) in SOURCE.lines().enumerate() {
         if line.is_empty() || line.starts_with('#') {
@@ -38,7 +38,7 @@ fn put_line(slots: &mut [Slot; SLOTS], line: &str) -> Option<()> {
     Some(())
 }
 
-/// A word or phrase; the first word of a phrase is marked as such.
+/// Adds a word or phrase, and marks the first word of a phrase.
 fn put_phrase(slots: &mut [Slot; SLOTS], phrase: &str, entry: Entry) -> Option<()> {
     let mut keys = Tokens::new(phrase).map(|token| key(&token));
     let first = keys.next()?;
@@ -59,7 +59,7 @@ fn put_phrase(slots: &mut [Slot; SLOTS], phrase: &str, entry: Entry) -> Option<(
     put(slots, whole, entry).then_some(())
 }
 
-/// The forms that a word stands for: `~` is a verb, `+` an adjective.
+/// The forms of a word: `~` marks a verb, `+` an adjective.
 fn inflected(word: &str) -> Vec<String> {
     if let Some(stem) = word.strip_suffix('+') {
         return vec![stem.to_owned(), adverb(stem)];

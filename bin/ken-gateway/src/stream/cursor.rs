@@ -5,11 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ken_types::Error;
 use ken_types::id::random;
 
-/// Cursors count intervals of so many seconds from 2024-10-09T00:00:00Z.
+/// Cursors count intervals of this length from 2024-10-09T00:00:00Z.
 const INTERVAL_SECONDS: u64 = 20;
 const EPOCH: u64 = 1_728_432_000;
 
-/// The current interval; if the client has seen that or a later one, a random later one.
+/// The current interval or, if the client has seen that or a later one, a random later one.
 pub(crate) fn next_cursor(seen: Option<u64>) -> Result<u64, Error> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Streams that have live readers: one open read to the store for each, however many readers there are.
+//! Streams that have live readers. Each has one open read to the store, however many readers there are.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,10 +24,10 @@ const WAIT_MS: u64 = 300_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) subject: Subject,
-    /// This stream, not a later one of the same name.
+    /// The id of the stream, which distinguishes it from a later one of the same name.
     pub(crate) id: u64,
     pub(crate) form: Form,
-    /// Entries that it was just seen to have.
+    /// The number of entries that it was last seen to have.
     pub(crate) end: u64,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct FollowedStream {
 }
 
 impl FollowedStream {
-    /// As [`LiveReaders::arrive`].
+    /// See [`LiveReaders::arrive`].
     pub(crate) fn arrive(&self, position: Position, outlet: &Outlet, cursor: Option<u64>) -> Arrival<'_> {
         self.readers.arrive(position, outlet, cursor)
     }
@@ -103,20 +103,20 @@ impl FollowedStreams {
     }
 }
 
-/// Reads on until the stream is closed or deleted.
+/// Reads new entries until the stream is closed or deleted.
 async fn follow(store: Pool, target: Target, readers: &LiveReaders) {
     loop {
         let next = readers.position().next;
         let args = ReadStream {
             wait_ms: WAIT_MS,
             id: Some(target.id),
-            // `After`, even at 0: `-1` of a long stream that has been cleared is another place.
+            // `After`, even at 0: in a stream whose oldest entries were dropped, `-1` is another place.
             ..target.subject.read_from(Offset::After(next))
         };
         let time = Duration::from_millis(WAIT_MS) + CALL;
         match store.call::<StreamsRead>(&args, time).await {
             Ok(page) => {
-                // Nothing came while the read waited.
+                // Nothing arrived while the read waited.
                 if page.is_empty() && !page.closed {
                     continue;
                 }
@@ -128,7 +128,7 @@ async fn follow(store: Pool, target: Target, readers: &LiveReaders) {
                 }
             }
             Err(error) if matches!(error.code, Code::NotFound | Code::Conflict) => return,
-            // The store restarts: what it has accepted is there when it is back.
+            // The store restarts. It still has everything that it has accepted when it is back.
             Err(_) => sleep(PAUSE).await,
         }
     }

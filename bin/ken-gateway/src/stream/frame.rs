@@ -9,7 +9,7 @@ use ken_types::ops::store::StreamPage;
 use super::page::body;
 use super::subject::{Form, Kind};
 
-/// How far a reader has come, and whether that is the end.
+/// The position of a reader, and whether it is the end of a closed stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
     pub(crate) next: u64,
@@ -26,7 +26,7 @@ impl Position {
         }
     }
 
-    /// Adds the headers that lead on from here.
+    /// Adds the headers with which a client continues from here.
     pub(crate) fn put(self, kind: Kind, response: Response) -> Result<Response, Failure> {
         let offset = kind.offset(self.next).to_string();
         let mut response = response.text_header("stream-next-offset", &offset)?;
@@ -62,7 +62,7 @@ pub(crate) fn data_frame(mut page: StreamPage, form: Form, kind: Kind) -> Bytes 
     let body = body(&mut page);
     let mut frame = format!("id: {}\nevent: data\n", kind.offset(page.next)).into_bytes();
     match form {
-        // JSON text holds no line ends, so it is one line.
+        // Serialised JSON contains no line ends, so it is one line.
         Form::Json => push_line(&mut frame, &body),
         Form::Bytes => push_line(&mut frame, STANDARD.encode(&body).as_bytes()),
         Form::Text => lines(&body).for_each(|line| push_line(&mut frame, line)),
@@ -77,7 +77,7 @@ fn push_line(frame: &mut Vec<u8>, line: &[u8]) {
     frame.push(b'\n');
 }
 
-/// Split at CR, LF and CRLF: each of them ends a line of the format, so none may stand in one.
+/// Splits at CR, LF and CRLF, because each of them ends a line in this format.
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

@@ -1,6 +1,6 @@
 //! The SSE clients that have caught up with a stream. New entries are written to their sockets here, one after the other,
-//! without waking the task of each. Only a reader whose socket does not take a frame whole, or that needs frames of its own,
-//! has its task woken.
+//! without waking the task of each client. A task is woken only if its socket does not accept a whole frame, or if it needs frames
+//! of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ struct Readers {
     newest: Newest,
     by_number: BTreeMap<u64, Arc<LiveReader>>,
     last_number: u64,
-    /// The stream is not followed any more.
+    /// Whether the stream is no longer followed.
     over: bool,
 }
 
@@ -35,7 +35,7 @@ struct LiveReader {
     woken: Notify,
 }
 
-/// How far a reader has come, and when something was last written to it.
+/// The position of a reader, and when something was last written to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReaderState {
     pub(crate) position: Position,
@@ -43,20 +43,20 @@ pub(crate) struct ReaderState {
     left: bool,
 }
 
-/// What a reader finds when it has read up to the end.
+/// The result of [`LiveReaders::arrive`], for a reader that has read up to a position.
 #[derive(Debug)]
 pub(crate) enum Arrival<'a> {
-    /// It has everything, and waits.
+    /// The reader has everything, and waits.
     Waits(Waiting<'a>),
-    /// This came meanwhile.
+    /// These pieces have arrived in the meantime.
     Behind(Vec<Piece>),
-    /// What came meanwhile is not kept here any more.
+    /// The pieces that have arrived in the meantime are no longer kept here.
     Lost,
-    /// Nothing comes any more.
+    /// The stream has ended.
     Over,
 }
 
-/// So many readers are written to before other tasks have their turn.
+/// How many readers are written to before other tasks may run.
 const AT_ONCE: usize = 64;
 
 impl LiveReaders {
@@ -73,12 +73,12 @@ impl LiveReaders {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of the stream as far as it is known.
+    /// The known end of the stream.
     pub(crate) fn position(&self) -> Position {
         self.lock().newest.position
     }
 
-    /// Adds a reader that has everything up to a position.
+    /// Adds a reader that has read everything up to a position.
     pub(crate) fn arrive(&self, position: Position, outlet: &Outlet, cursor: Option<u64>) -> Arrival<'_> {
         let mut readers = self.lock();
         if readers.newest.is_beyond(position) {
@@ -114,14 +114,14 @@ impl LiveReaders {
         }
     }
 
-    /// The next readers, from a number on.
+    /// Some of the readers, from a number on.
     fn some(&self, from: u64) -> Vec<(u64, Arc<LiveReader>)> {
         let readers = self.lock();
         let some = readers.by_number.range(from..).take(AT_ONCE);
         some.map(|(number, reader)| (*number, reader.clone())).collect()
     }
 
-    /// Wakes all readers, because nothing comes any more.
+    /// Wakes all readers, because the stream has ended.
     pub(crate) fn finish(&self) {
         let mut readers = self.lock();
         readers.over = true;
@@ -172,14 +172,14 @@ impl LiveReader {
     }
 }
 
-/// What a piece of the stream is to a reader at some position.
+/// How a piece relates to the position of a reader.
 #[derive(Debug, PartialEq, Eq)]
 enum Relation {
-    /// The reader has all of it: a reader may be ahead of the task that follows the stream.
+    /// The reader already has all of it, because a reader may be ahead of the task that follows the stream.
     Known,
-    /// It begins where the reader is.
+    /// It begins at the reader's position.
     Next,
-    /// It begins elsewhere: with it the reader would miss entries or get some twice.
+    /// It begins elsewhere, so that the reader would miss entries or get some twice.
     Apart,
 }
 
@@ -193,7 +193,7 @@ impl Position {
     }
 }
 
-/// A reader that waits for what comes next.
+/// A reader that waits for new entries.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     readers: &'a LiveReaders,
@@ -211,7 +211,7 @@ impl Waiting<'_> {
         *self.reader.state()
     }
 
-    /// Ends the wait: nobody else writes to the client from here on. Returns how far it has come.
+    /// Ends the wait, after which nobody else writes to the client. Returns the reader's position.
     pub(crate) fn leave(self) -> Position {
         let mut state = self.reader.state();
         state.left = true;

@@ -1,4 +1,4 @@
-//! The newest entries of a followed stream, made into frames once for all its readers.
+//! The newest entries of a followed stream, as frames that are built once for all readers.
 
 use std::collections::VecDeque;
 
@@ -10,18 +10,19 @@ use super::cursor::next_cursor;
 use super::frame::{Position, data_frame};
 use super::subject::{Form, Kind};
 
-/// The end of a stream, and what was last appended to it.
+/// The end of a stream, and its newest entries.
 #[derive(Debug)]
 pub(crate) struct Newest {
     pub(crate) position: Position,
-    /// Oldest first, without gaps, up to `position`: a reader that is a little behind continues here, not in the store.
+    /// The newest pieces, oldest first, without gaps, up to `position`. A reader that is slightly behind gets them from here instead
+    /// of from the store.
     recent: VecDeque<Piece>,
 }
 
-/// One page as it came, as frames.
+/// One page of entries, as frames.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
-    /// Entries of the stream before it.
+    /// The number of entries before it.
     pub(crate) start: u64,
     /// The position after it.
     pub(crate) end: Position,
@@ -32,7 +33,7 @@ pub(crate) struct Piece {
     cursor: u64,
 }
 
-/// How much is kept. A reader that is behind and does not read may hold a copy of all of it.
+/// How many pieces and bytes are kept. A reader that is behind and does not read may hold a copy of all of them.
 const RECENT_PIECES: usize = 32;
 const RECENT_BYTES: usize = 16 * 1024;
 
@@ -62,7 +63,7 @@ impl Newest {
         self.position.next > position.next || self.position.closed
     }
 
-    /// What came after so many entries. `None` if the piece that begins there is not kept.
+    /// The pieces after `next` entries. `None` if the piece that begins there is no longer kept.
     pub(crate) fn since(&self, next: u64) -> Option<Vec<Piece>> {
         let first = self.recent.iter().position(|piece| piece.start == next)?;
         Some(self.recent.iter().skip(first).cloned().collect())
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(newest.since(58).map(|pieces| pieces.len()), Some(2));
         assert_eq!(newest.since(28).map(|pieces| pieces.len()), Some(RECENT_PIECES));
         assert!(newest.since(27).is_none());
-        // However large the last one is, it is kept, and alone.
+        // The last piece is kept however large it is, and then it is the only one.
         newest.push(piece(60, RECENT_BYTES));
         assert!(newest.since(59).is_none());
         let last = newest.since(60).unwrap();

@@ -152,7 +152,7 @@ pub(crate) async fn append(gateway: Arc<Gateway>, mut request: Request) -> Resul
     answer(appending.map_err(|error| refused(error, &args.stream))?, &args)
 }
 
-/// What a body appends. `None` for an empty body that only closes the stream.
+/// The entries that a body appends. `None` for an empty body that only closes the stream.
 fn payload(content_type: &str, body: Bytes, close: bool) -> Result<Option<Payload>, Failure> {
     if body.is_empty() {
         return match close {
@@ -161,17 +161,13 @@ fn payload(content_type: &str, body: Bytes, close: bool) -> Result<Option<Payloa
         };
     }
     if !is_media_type(content_type) {
-        return Err(Error::invalid(
-            "content-type",
-            "an append says what it is: content-type is missing",
-        )
-        .into());
+        return Err(Error::invalid("content-type", "content-type is missing").into());
     }
     if !is_json(content_type) {
         return Ok(Some(Payload::Bytes(Octets(body.into()))));
     }
     match messages(&body).map_err(|error| Failure::from(error).kind("invalid_json"))? {
-        none if none.is_empty() => Err(Error::invalid("", "the array holds no messages").into()),
+        none if none.is_empty() => Err(Error::invalid("", "the array contains no messages").into()),
         messages => Ok(Some(Payload::Messages(messages))),
     }
 }
@@ -205,7 +201,9 @@ fn answer(appending: Appending, args: &AppendStream) -> Result<Response, Failure
             Err(conflict("sequence_conflict", message).at("stream-seq"))
         }
         Appending::Fenced { epoch } => {
-            let failure = Failure::from(Error::forbidden(format!("a producer of epoch {epoch} has come")));
+            let failure = Failure::from(Error::forbidden(format!(
+                "a producer with the newer epoch {epoch} has appended"
+            )));
             with(
                 failure.kind("producer_fenced"),
                 "producer-epoch",
@@ -299,7 +297,7 @@ fn name(path: &str) -> Result<String, Failure> {
             return Err(Error::not_found("no such path").into());
         }
         if segment.chars().any(char::is_control) {
-            return Err(Error::new(Code::Invalid, "a path holds no control characters").into());
+            return Err(Error::new(Code::Invalid, "a path must not contain control characters").into());
         }
         name.push('/');
         name.push_str(&segment.replace('%', "%25").replace('/', "%2F"));
@@ -351,11 +349,14 @@ fn lifetime(headers: &HeaderMap) -> Result<Option<Lifetime>, Failure> {
         ),
         (Some(_), None) => match text(headers, "stream-ttl").and_then(number) {
             Some(seconds) => Ok(Some(Lifetime::Ttl(seconds))),
-            None => wrong("stream-ttl", "Stream-TTL is a number of seconds"),
+            None => wrong("stream-ttl", "Stream-TTL must be a number of seconds"),
         },
         (None, Some(_)) => match text(headers, "stream-expires-at").map(Timestamp::from_rfc3339) {
             Some(Ok(at)) => Ok(Some(Lifetime::ExpiresAt(at))),
-            _ => wrong("stream-expires-at", "Stream-Expires-At is an instant of RFC 3339"),
+            _ => wrong(
+                "stream-expires-at",
+                "Stream-Expires-At must be a time in RFC 3339",
+            ),
         },
     }
 }
@@ -369,7 +370,7 @@ fn fork(headers: &HeaderMap) -> Result<Option<Fork>, Failure> {
             (None, None) => Ok(None),
             _ => wrong(
                 "stream-forked-from",
-                "a fork names its source: Stream-Forked-From",
+                "Stream-Forked-From is missing: a fork needs a source",
             ),
         };
     };
@@ -383,11 +384,16 @@ fn fork(headers: &HeaderMap) -> Result<Option<Fork>, Failure> {
                     "it counts from Stream-Fork-Offset, which is missing",
                 );
             }
-            None => return wrong("stream-fork-sub-offset", "Stream-Fork-Sub-Offset is a number"),
+            None => {
+                return wrong(
+                    "stream-fork-sub-offset",
+                    "Stream-Fork-Sub-Offset must be a number",
+                );
+            }
         },
     };
     let Ok(offset) = offset.map(str::parse::<Offset>).transpose() else {
-        return wrong("stream-fork-offset", "Stream-Fork-Offset is an offset");
+        return wrong("stream-fork-offset", "Stream-Fork-Offset must be an offset");
     };
     let path = from.strip_prefix("/streams/").unwrap_or(from);
     Ok(Some(Fork {
@@ -407,7 +413,7 @@ fn producer(headers: &HeaderMap) -> Result<Option<Producer>, Failure> {
         _ => {
             return wrong(
                 "producer-id",
-                "Producer-Id, Producer-Epoch and Producer-Seq go together",
+                "Producer-Id, Producer-Epoch and Producer-Seq must be sent together",
             );
         }
     };
@@ -420,8 +426,8 @@ fn producer(headers: &HeaderMap) -> Result<Option<Producer>, Failure> {
             epoch,
             seq,
         })),
-        (None, _) => wrong("producer-epoch", "Producer-Epoch is a number below 2^53"),
-        _ => wrong("producer-seq", "Producer-Seq is a number below 2^53"),
+        (None, _) => wrong("producer-epoch", "Producer-Epoch must be a number below 2^53"),
+        _ => wrong("producer-seq", "Producer-Seq must be a number below 2^53"),
     }
 }
 

@@ -69,14 +69,14 @@ fn found(mut page: StreamPage) -> Result<Response, Failure> {
     let response = Response::bytes(200, header_value(&public.content_type)?, bytes);
     match is_inert(&public.content_type) {
         true => Ok(response),
-        // A page that some program has stored must not run with the rights of this server's own pages.
+        // A page that another program has stored must not run with the rights of this server's origin.
         false => response
             .text_header("content-security-policy", "sandbox")?
             .text_header("content-disposition", "attachment"),
     }
 }
 
-/// Whether a browser only shows, plays or stores what has this type. Of others it may run scripts.
+/// Whether a browser only shows, plays or stores content of this type. It may run scripts in content of other types.
 fn is_inert(content_type: &str) -> bool {
     let media_type = media_type(content_type);
     let (kind, subtype) = media_type.split_once('/').unwrap_or_default();
@@ -145,7 +145,7 @@ async fn long_poll(
         .text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
 }
 
-/// Waits for what comes after a page, also while the store restarts. `None` when nothing has come in time.
+/// Waits for entries after a page, even while the store restarts. `None` if none has arrived in time.
 async fn wait(
     gateway: &Gateway,
     subject: &Subject,

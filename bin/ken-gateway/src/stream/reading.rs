@@ -1,4 +1,4 @@
-//! What a reader of a stream asks for: from where, how much, and in which mode.
+//! The parameters of a read: the offset, the amount, and the mode.
 
 use ken_http::Query;
 use ken_types::ops::store::ReadStream;
@@ -6,7 +6,7 @@ use ken_types::{Error, Offset};
 
 use super::subject::Subject;
 
-/// What a reader asks for.
+/// The parameters of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) offset: Offset,
@@ -36,7 +36,7 @@ impl Reading {
     fn with_defaults(query: &Query, offset: Option<&str>, live: Option<&str>) -> Result<Reading, Error> {
         let offset = query.one("offset")?.or(offset);
         let tail = query.one("tail")?;
-        // Clients send it on every follow-up request, so elsewhere than at the start it is ignored.
+        // Clients send `tail` with every follow-up request, so it is ignored except at the start.
         let from_start = matches!(offset, None | Some("-1"));
         let tail = tail.map(parse_tail).transpose()?.filter(|_| from_start);
         let live = query.one("live")?.or(live);

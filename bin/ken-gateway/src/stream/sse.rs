@@ -1,4 +1,4 @@
-//! A stream as server-sent events: the backlog, then live, without a seam.
+//! A stream as server-sent events: first the backlog, then new entries, without a gap or a repetition between them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::app::Gateway;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const CONTROL: Duration = Duration::from_secs(30);
-/// The size of a page that is read for one reader alone, which holds it for as long as it does not read. A single entry
-/// may be larger.
+/// The size of a page that is read for a single reader. It stays in memory for as long as the reader does not read it. A single
+/// entry may be larger.
 const OWN_PAGE_BYTES: u32 = 16 * 1024;
 
-/// Answers with the stream. The first page is read here, so that a stream which is not there is a 404.
+/// Answers with the stream. The first page is read here, so that a missing stream is answered with 404.
 pub(crate) async fn open(
     gateway: Arc<Gateway>,
     request: &Request,
@@ -84,12 +84,12 @@ type HalfClosed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 const COMMENT: Bytes = Bytes::from_static(b": heartbeat\n\n");
 
-/// The stream does not exist any more.
+/// The stream no longer exists.
 struct Gone;
 
 impl Reader {
     async fn run(mut self, first: StreamPage) {
-        // A stream that is deleted ends its readers: they learn the rest when they come back.
+        // When a stream is deleted, its readers are disconnected; they learn the reason when they reconnect.
         _ = self.follow(first).await;
     }
 
@@ -98,7 +98,7 @@ impl Reader {
         if position.closed {
             return Ok(());
         }
-        // It is followed from where the backlog ended, so nothing can be missed in between.
+        // The stream is followed from where the backlog ended, so nothing is missed in between.
         let stream = self.gateway.followed.follow(Target {
             subject: self.subject.clone(),
             id: self.id,
@@ -133,7 +133,7 @@ impl Reader {
         }
     }
 
-    /// Reads from the store what is not among the recent pieces any more.
+    /// Reads entries that are no longer among the recent pieces from the store.
     async fn catch_up(&mut self, position: Position) -> Result<Position, Gone> {
         let page = self.read(position.next).await?;
         let silent = page.is_empty() && !page.closed;
@@ -162,7 +162,7 @@ impl Reader {
         }
     }
 
-    /// Sends recent pieces, as far as possible in the bytes that all readers share.
+    /// Sends recent pieces. As far as possible, it uses the bytes that all readers share.
     async fn pass_on(&mut self, pieces: &[Piece], from: Position) -> Position {
         let shared: Option<Vec<&Bytes>> = pieces
             .iter()
@@ -183,7 +183,7 @@ impl Reader {
         pieces.last().map_or(from, |piece| piece.end)
     }
 
-    /// A control frame follows every data frame, and stands alone where there is no data.
+    /// Sends a data frame followed by a control frame, or a control frame alone if there is no data.
     async fn send(&mut self, data: Bytes, position: Position) {
         let cursor = next_cursor(self.cursor).unwrap_or_default();
         let control = position.control(self.subject.kind, cursor);
@@ -194,8 +194,8 @@ impl Reader {
         self.frames.send(frame).await;
     }
 
-    /// Waits while others write to this client, and sends comments and control frames when nothing comes. Returns how far
-    /// the client has come then; `None` at the end.
+    /// Waits while others write to this client, and sends comments and control frames when there are no entries. Returns the client's
+    /// position, or `None` at the end.
     async fn wait(&mut self, waiting: Waiting<'_>) -> Option<Position> {
         let mut since = waiting.state().since;
         let (mut heartbeat, mut control) = (since + HEARTBEAT, since + CONTROL);
@@ -210,15 +210,15 @@ impl Reader {
                     return None;
                 }
                 () = half_closed(&mut self.half_closed) => {
-                    // A client that has closed looks the same as one that has only shut its write half. Writing tells
-                    // them apart at once; otherwise a client that is gone would hold its place until the heartbeat.
+                    // A client that has closed the connection looks the same as one that has only shut its write half. A write
+                    // distinguishes them at once; otherwise a client that is gone would keep its place until the heartbeat.
                     self.half_closed = None;
                     self.frames.send(COMMENT).await;
                 }
                 () = sleep_until(alarm) => {
                     let state = waiting.state();
                     if state.since > since {
-                        // Something was written meanwhile: both times count from there.
+                        // Something was written in the meantime, so both intervals start again.
                         since = state.since;
                         (heartbeat, control) = (since + HEARTBEAT, since + CONTROL);
                     } else if alarm == heartbeat {

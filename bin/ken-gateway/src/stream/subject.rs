@@ -71,19 +71,19 @@ impl Subject {
         Failure::from(Error::not_found(format!("No stream {}.", self.name))).kind(kind)
     }
 
-    /// 410: the stream was deleted while forks of it live.
+    /// 410: the stream was deleted while it has forks.
     pub(crate) fn gone(error: Error) -> Failure {
         Failure::from(error).status(StatusCode::GONE).kind("stream_gone")
     }
 
-    /// 410: the offset is older than what is kept.
+    /// 410: the offset is before the oldest entry that is kept.
     pub(crate) fn too_old(error: Error) -> Failure {
         Subject::gone(error).at("?offset")
     }
 }
 
 impl Kind {
-    /// The offset after so many entries. An empty stream below `/streams` has the all-zero form, any other one `-1`.
+    /// The offset after a number of entries. For 0 entries it is all zeros below `/streams`, and `-1` for other streams.
     pub(crate) fn offset(self, entries: u64) -> Offset {
         match self {
             Kind::Agent | Kind::Run | Kind::System => Offset::end(entries),

@@ -19,7 +19,7 @@ pub(crate) struct Document {
     pub(crate) source: String,
     pub(crate) text: String,
     pub(crate) sentences: Vec<Sentence>,
-    /// Whether its summary was put together from pieces of the source.
+    /// Whether its summary was assembled from pieces of the source.
     pub(crate) copies: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Sentence {
     pub(crate) features: [f64; FEATURES],
     /// The share of readers who say that the source supports it.
     pub(crate) supported: f64,
-    /// Whether a rule says that the source contradicts it.
+    /// Whether a rule finds that the source contradicts it.
     pub(crate) contradicted: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<Corpus>, Error> {
 fn document(line: &str, copies: bool) -> Option<Document> {
     let line: Line = serde_json::from_str(line).ok()?;
     let measured = line.sentences.iter().map(|judged| {
-        // People saw the sentences one by one, and not always cut as the reader of sentences cuts them.
+        // People judged single sentences, which are not always split as `ken_text` splits them.
         let sources = [line.source.as_str()];
         let all = features(&judged.sentence, &sources);
         let mean =
@@ -91,7 +91,7 @@ fn document(line: &str, copies: bool) -> Option<Document> {
 /// A stem in fewer texts than this counts as rare as one that is in none.
 const FEWEST: u32 = 12;
 
-/// How rare words are, as the lines of `rarity.txt`: of T texts a stem that is in N weighs log(T / N) / log(T).
+/// The lines of `rarity.txt`, the rarity of words: a stem that occurs in N of T texts weighs log(T / N) / log(T).
 pub(crate) fn rarity(folder: &Path, corpora: &[Corpus]) -> Result<String, Error> {
     let mut count = Count::default();
     for (path, column) in [
@@ -121,7 +121,7 @@ pub(crate) fn rarity(folder: &Path, corpora: &[Corpus]) -> Result<String, Error>
     Ok(text)
 }
 
-/// In how many texts each stem is.
+/// In how many texts each stem occurs.
 #[derive(Default)]
 struct Count {
     texts: u32,

@@ -1,16 +1,16 @@
-//! Least squares with a penalty for large weights, for two linear models mixed by how far a text copies.
+//! Ridge regression for two linear models, which are mixed by how much a text copies from its source.
 
 use ken_support::{FEATURES, Model, REGIME};
 
 use super::data::Document;
 
 const INPUTS: usize = FEATURES - REGIME;
-/// The inputs of both linear models, and both constants.
+/// The inputs and the constants of both linear models.
 const COLUMNS: usize = 2 * (INPUTS + 1);
 
-/// The penalty on squared weights of inputs of unit deviation.
+/// The penalty on the squared weights of inputs that are scaled to unit deviation.
 const PENALTY: f64 = 30.0;
-/// What a document that rewrites counts: there is one sentence of those for three of the others.
+/// The weight of a document that rewrites, because it has one sentence for three of the others.
 const REWRITTEN: f64 = 2.0;
 
 pub(crate) fn fit(documents: &[&Document]) -> Model {
@@ -127,7 +127,7 @@ fn fit_regime(documents: &[&Document]) -> [f64; REGIME + 1] {
     weights
 }
 
-/// Gauss-Jordan elimination of a positive definite system.
+/// Solves a positive definite system by Gauss-Jordan elimination.
 fn solve(mut matrix: [[f64; COLUMNS]; COLUMNS], mut right: [f64; COLUMNS]) -> [f64; COLUMNS] {
     for at in 0..COLUMNS {
         let pivot = matrix[at];

@@ -14,13 +14,13 @@ use super::fit::fit;
 pub(crate) struct Row {
     pub(crate) corpus: &'static str,
     pub(crate) documents: usize,
-    /// The model, each document scored by one that was fitted without it.
+    /// The correlation of the model, where each document is scored by a model that was fitted without it.
     pub(crate) unseen: f64,
-    /// The smallest and the largest of the repetitions.
+    /// The smallest and the largest value of the repetitions.
     pub(crate) unseen_range: [f64; 2],
-    /// The share of the summary's words that its source has.
+    /// The correlation of the share of the summary's words that its source contains.
     pub(crate) word_overlap: f64,
-    /// The share of the summary's runs of three words that its source has.
+    /// The correlation of the share of the summary's sequences of three words that its source contains.
     pub(crate) trigram_overlap: f64,
 }
 
@@ -97,7 +97,7 @@ fn row(corpus: &Corpus, found: &[f64]) -> Row {
     }
 }
 
-/// The fold of each document: dealt out evenly in an order that the seed decides.
+/// The fold of each document; folds have equal sizes, and the seed determines the order.
 fn folds(corpus: &Corpus, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..corpus.documents.len()).collect();
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

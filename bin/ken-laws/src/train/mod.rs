@@ -1,4 +1,4 @@
-//! `ken-laws train`: from summaries that people have judged to the model of support by sources, the same bytes on every run.
+//! `ken-laws train`: fits the model of support by sources to summaries that people have judged. It gives the same bytes on every run.
 
 mod data;
 mod fit;
@@ -23,12 +23,12 @@ pub(crate) struct Train {
     out: Option<PathBuf>,
 }
 
-/// What the trainer measured.
+/// The figures that the training prints.
 #[derive(Serialize)]
 pub(crate) struct Report {
-    /// Pearson's r over documents, a corpus each.
+    /// The correlations over documents, one row per corpus.
     corpora: Vec<Row>,
-    /// Whether `rarity.txt` differs from the one that is compiled in: build again and train again.
+    /// Whether `rarity.txt` differs from the compiled-in one. If so, the program must be built and the model trained again.
     rarity_changed: bool,
 }
 

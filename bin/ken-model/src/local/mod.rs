@@ -1,5 +1,5 @@
-//! The provider `local`: a GPT-2 model on this machine, by `ken-textgen`. It goes on with plain text, and that is all it
-//! does: it calls no tools, and what does not fit into its few positions it does not see.
+//! The provider `local`: a GPT-2 model on this machine, run by `ken-textgen`. The model only continues plain text: it calls no
+//! tools, and it does not see what exceeds its few positions.
 
 mod process;
 mod prompt;
@@ -17,24 +17,24 @@ use crate::provider::{Completion, DeltaSink, Pending, Provider, Window};
 use crate::rules;
 use process::{End, Line, Process};
 
-/// The most tokens of an answer: a quarter of GPT-2's positions.
+/// Maximum number of tokens in an answer: a quarter of GPT-2's positions.
 const MOST_TOKENS: u64 = USUAL_POSITIONS / 4;
 
-/// The positions of a model that cannot be looked at.
+/// The positions that are assumed for a model that cannot be examined.
 const USUAL_POSITIONS: u64 = 1024;
 
-/// Tokens come faster than anybody reads, and each delta becomes a durable event.
+/// The minimum interval between deltas: tokens arrive faster than anybody reads, and each delta becomes a durable event.
 const BETWEEN_DELTAS: Duration = Duration::from_millis(100);
 
-/// How long a process waits for the next text before its memory is given back.
+/// How long a process is kept for the next text before it is ended to release its memory.
 const IDLE: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(crate) struct Local {
     name: ModelName,
-    /// None: what ken-textgen takes where none is named.
+    /// `None` means the default model of ken-textgen.
     alias: Option<String>,
-    /// One text at a time: two would only share the memory's bandwidth.
+    /// Admits one text at a time: two would only share the memory bandwidth.
     turn: Semaphore,
     idle: Arc<Mutex<Option<Process>>>,
     window: OnceLock<Window>,
@@ -68,7 +68,7 @@ impl Local {
             None => Process::start(model.as_deref())?,
         };
         process.ask(&ask(request)).await;
-        // A process that is given up on, or that has failed, is dropped here and dies.
+        // If the call is cancelled or fails here, the process is dropped, which kills it.
         let said = listen(&mut process, request, sink).await?;
         self.keep(process);
         Ok(said)
@@ -97,7 +97,7 @@ impl Provider for Local {
         &self.name
     }
 
-    /// Its positions; looked up once.
+    /// The model's positions, looked up once.
     fn window(&self) -> Window {
         *self.window.get_or_init(|| {
             let positions = process::positions(self.alias.as_deref()).unwrap_or_else(|error| {
@@ -116,7 +116,7 @@ impl Provider for Local {
         })
     }
 
-    /// To go on with a text is not to sum it up: for compaction it is cut to first sentences, as the rules do it.
+    /// The model continues a text but cannot summarise it, so compaction keeps first sentences, as the engine `rules` does.
     fn answer<'a>(
         &'a self,
         request: &'a Generate,
@@ -133,7 +133,7 @@ impl Provider for Local {
     }
 }
 
-/// What of the window a summary may take: the rest is for rules, sources and the exchanges after it.
+/// A summary may use one part in four of the window: the rest is for rules, sources and later exchanges.
 const SUMMARY_SHARE: u64 = 4;
 
 fn ask(request: &Generate) -> Value {
@@ -146,7 +146,7 @@ fn ask(request: &Generate) -> Value {
     })
 }
 
-/// Passes on what comes, a few pieces a second.
+/// Passes on the text as it arrives, a few pieces per second.
 async fn listen(
     process: &mut Process,
     request: &Generate,
@@ -189,10 +189,10 @@ fn said(end: &End) -> Completion {
     }
 }
 
-/// An answer on its way to who hears it.
+/// An answer while it is passed on.
 struct Speech<'a> {
     sink: &'a dyn DeltaSink,
-    /// Whether anything but blanks has come, now or in an earlier life.
+    /// Whether anything but white space has arrived, in this call or before it was interrupted.
     begun: bool,
     waiting: String,
     spoke: Option<Instant>,

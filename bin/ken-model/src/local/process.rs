@@ -1,4 +1,4 @@
-//! `ken-textgen --lines`, kept between two texts: to start it costs as much as a few dozen tokens.
+//! The process `ken-textgen --lines`. It is kept between texts, because a start costs as much as a few dozen tokens.
 
 use std::process::Stdio;
 
@@ -10,7 +10,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 const PROGRAM: &str = "ken-textgen";
 
-/// All that it is given of this process's environment: it needs none of its keys. `LISTEN_PID` tells kend whose it is.
+/// The only variables of this process's environment that it gets, so that it gets no keys. `LISTEN_PID` tells kend which part it
+/// belongs to.
 const ENVIRONMENT: [&str; 13] = [
     "ACTIVE_MVLM_MODEL",
     "CUDA_VISIBLE_DEVICES",
@@ -27,7 +28,7 @@ const ENVIRONMENT: [&str; 13] = [
     "XDG_STATE_HOME",
 ];
 
-/// A running one. It dies when this is dropped, in the middle of a text too.
+/// A running process. It is killed when this is dropped, even in the middle of a text.
 #[derive(Debug)]
 pub(super) struct Process {
     model: Option<String>,
@@ -36,7 +37,7 @@ pub(super) struct Process {
     from: Lines<BufReader<ChildStdout>>,
 }
 
-/// What it says, a line each.
+/// A line of its output.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Line {
@@ -54,7 +55,7 @@ pub(super) struct End {
 }
 
 impl Process {
-    /// Starts it; that the model cannot be used is told by the first [`Process::next`].
+    /// Starts the process. If the model cannot be used, the first [`Process::next`] says so.
     pub(super) fn start(model: Option<&str>) -> Result<Process, Error> {
         let mut child = command(model)?
             .arg("--lines")
@@ -76,13 +77,13 @@ impl Process {
         })
     }
 
-    /// It, if it has this model, and has not ended while nobody looked.
+    /// Returns the process if it runs this model and has not ended in the meantime.
     pub(super) fn with(mut self, model: Option<&str>) -> Option<Process> {
         let is_fit = self.model.as_deref() == model && matches!(self.child.try_wait(), Ok(None));
         is_fit.then_some(self)
     }
 
-    /// Asks for a text. If it is gone, [`Process::next`] says why.
+    /// Asks for a text. If the process has ended, [`Process::next`] says why.
     pub(super) async fn ask(&mut self, request: &Value) {
         let line = format!("{request}\n");
         _ = self.to.write_all(line.as_bytes()).await;
@@ -101,7 +102,7 @@ impl Process {
         }
     }
 
-    /// Why it ended: the line that it has left on standard error.
+    /// Why the process ended: the line that it wrote to standard error.
     async fn last_words(&mut self) -> Error {
         let mut text = String::new();
         if let Some(stderr) = self.child.stderr.take() {
@@ -115,7 +116,7 @@ impl Process {
     }
 }
 
-/// The model that is meant where none is named. Another one may have been activated since the last text.
+/// The default model. Another one may have been activated since the last text.
 pub(super) async fn active() -> Option<String> {
     #[derive(Deserialize)]
     struct Alias {
@@ -134,7 +135,7 @@ pub(super) async fn active() -> Option<String> {
     aliases.find(|alias| alias.active).map(|alias| alias.alias)
 }
 
-/// The tokens that prompt and text may have together, as `ken-textgen --check` has them.
+/// The maximum number of tokens of prompt and text together, from `ken-textgen --check`.
 pub(super) fn positions(model: Option<&str>) -> Result<u64, Error> {
     #[derive(Deserialize)]
     struct Checked {

@@ -1,18 +1,18 @@
-//! The kernels, generic over the lanes. `WIDE` is how many vectors of columns a path has registers for; it changes which
-//! registers hold what, never the order in which numbers are added.
+//! The kernels, generic over the lanes. `WIDE` is the number of vectors of columns that an instruction set has registers for. It
+//! changes the use of the registers, but never the order of additions.
 //!
-//! Slices are cut to size by the callers in `product.rs` and `attention.rs`; the indices here stay inside by the loops' own
-//! bounds, which is also what lets the compiler drop the checks.
+//! The callers in `product.rs` and `attention.rs` pass slices of the right size. The bounds of the loops keep all indices within
+//! them, which also lets the compiler remove the checks.
 
-#![allow(clippy::needless_range_loop)] // lanes, vectors and tokens of a block are numbers, here and in what is computed
-#![allow(unsafe_code)] // loads without bounds checks in the innermost loop of the prompt's product
+#![allow(clippy::needless_range_loop)] // the index of a lane, vector or token is part of the computation
+#![allow(unsafe_code)] // loads without bounds checks in the innermost loop of `multiply`
 
 use std::ops::Range;
 
 use super::lanes::{Float, Lanes};
 
-/// Puts an expression of each sixteen lanes in their place; what is left at the end is worked on in a padded copy. A macro,
-/// because a closure is compiled without the processor's features: each operation in it would be a call.
+/// Replaces each sixteen numbers with an expression of them; the remainder at the end is computed in a padded copy. This is a macro
+/// because a closure is compiled without the target features, so that each operation in it would be a call.
 macro_rules! map_lanes {
     ($lanes:ident, $x:expr, |$value:ident| $result:expr) => {{
         let (vectors, rest) = $x.as_chunks_mut::<16>();
@@ -30,7 +30,7 @@ macro_rules! map_lanes {
     }};
 }
 
-/// The sum over an expression of each sixteen lanes; what is left at the end is padded with `$padding`.
+/// The sum over an expression of each sixteen numbers; the remainder at the end is padded with `$padding`.
 macro_rules! sum_lanes {
     ($lanes:ident, $x:expr, $padding:expr, |$value:ident| $term:expr) => {{
         let (vectors, rest) = $x.as_chunks::<16>();
@@ -49,18 +49,18 @@ macro_rules! sum_lanes {
     }};
 }
 
-/// Products over a long column are added up in this many pieces, each a chain of its own, so that threads can share a
-/// product and the sum still has one order.
+/// The products over a long column are added in this many separate chains, so that threads can share the work and the order of
+/// additions is still fixed.
 pub const CHUNKS: usize = 16;
 
-/// Logits of which the largest is looked for first.
+/// The number of logits in a block, whose maximum is computed first.
 pub const BLOCK: usize = 64;
 
-/// Weights and activations that share one int8 scale.
+/// The number of weights or activations that share one int8 scale.
 pub const GROUP: usize = 64;
 
-/// Adds `x[r] * w[r][c]` to the sum of each column `c`, row after row: with one token the weights are all there is to
-/// read, and whole rows, one after the other, are what memory gives fastest.
+/// Adds `x[r] * w[r][c]` to the sum of each column `c`, row after row. With one token the time is spent on reading the weights, and
+/// reading whole rows in sequence is fastest.
 #[inline(always)]
 pub(super) fn stream<L: Lanes, const WIDE: usize>(rows: &[Float], x: &[f32], into: &mut [f32]) {
     for (row, x) in rows.chunks_exact(into.len()).zip(x) {
@@ -75,21 +75,22 @@ pub(super) fn stream<L: Lanes, const WIDE: usize>(rows: &[Float], x: &[f32], int
     }
 }
 
-/// Some columns of an `[in, out]` matrix and the tokens they are multiplied with.
+/// Some columns of an `[in, out]` matrix and the tokens to multiply them with.
 pub struct Tile<'a> {
     pub weights: &'a [Float],
-    /// Length of a weight row.
+    /// Length of a row of weights.
     pub width: usize,
     pub columns: Range<usize>,
-    /// The tokens, one after the other.
+    /// The tokens, one after the other, `inputs` numbers each.
     pub x: &'a [f32],
     /// Length of a token.
     pub inputs: usize,
-    /// Rows whose products are added up before they go into the sum.
+    /// Number of rows whose products are added to each other before they are added to the sum.
     pub chunk: usize,
 }
 
-/// The columns for all tokens, token by token. Additions happen in the order of `stream` over chunks of rows.
+/// Multiplies the columns with all tokens, and writes the result token by token. The order of additions is that of `stream` over
+/// chunks of rows.
 #[inline(always)]
 pub(super) fn multiply<L: Lanes, const WIDE: usize>(tile: &Tile<'_>, into: &mut [f32]) {
     let columns = tile.columns.len();
@@ -129,7 +130,7 @@ fn column_product(tile: &Tile<'_>, column: usize, x: &[f32]) -> f32 {
     chunks.fold(first, |sum, chunk| sum + chunk)
 }
 
-/// As many tokens at once as there are registers for their sums.
+/// Processes as many tokens at once as there are registers for their sums.
 #[inline(always)]
 fn multiply_columns<L: Lanes, const WIDE: usize>(tile: &Tile<'_>, column: usize, into: &mut [f32]) {
     let tokens = tile.x.len() / tile.inputs;
@@ -160,7 +161,7 @@ fn multiply_block<L: Lanes, const TALL: usize, const WIDE: usize>(
 ) {
     let columns = tile.columns.len();
     let start = tile.columns.start + column;
-    // What the SAFETY lines below rest on: `inputs` numbers for each token, and in each row the vectors from `start`.
+    // The SAFETY comments below rely on these slices: `inputs` numbers per token, and the vectors from `start` in each row.
     let x = &tile.x[token * tile.inputs..][..TALL * tile.inputs];
     let weights = &tile.weights[start..][..(tile.inputs - 1) * tile.width + 16 * WIDE];
     for from in (0..tile.inputs).step_by(tile.chunk) {
@@ -170,7 +171,7 @@ fn multiply_block<L: Lanes, const TALL: usize, const WIDE: usize>(
             for wide in 0..WIDE {
                 // SAFETY: `row < inputs`, and a row has 16 * WIDE numbers from here.
                 let place = unsafe { weights.as_ptr().add(row * tile.width + 16 * wide) };
-                // SAFETY: as above, and any alignment will do.
+                // SAFETY: as above; the type has alignment 1.
                 vectors[wide] = L::load_le(unsafe { &*place.cast::<[Float; 16]>() });
             }
             if token == 0 {
@@ -194,8 +195,7 @@ fn multiply_block<L: Lanes, const TALL: usize, const WIDE: usize>(
     }
 }
 
-/// Rows that the processor is told of before they are read; by itself it would not see that columns of rows far apart
-/// come next.
+/// How many rows ahead are prefetched. The processor's own prefetcher does not recognise that columns of distant rows follow.
 const AHEAD: usize = 16;
 
 #[inline(always)]
@@ -212,7 +212,7 @@ pub(super) fn row_dots<L: Lanes, const WIDE: usize>(weights: &[Float], x: &[f32]
     }
 }
 
-/// Four sums run side by side, so that no addition waits for the one before.
+/// Uses four independent sums, so that no addition waits for the previous one.
 #[inline(always)]
 fn row_dot<L: Lanes>(row: &[Float], x: &[f32]) -> f32 {
     let (quads, rest) = row.as_chunks::<64>();
@@ -236,20 +236,20 @@ fn row_dot<L: Lanes>(row: &[Float], x: &[f32]) -> f32 {
     sum
 }
 
-/// Rows of int8 weights, stored with 128 added, and one scale per group.
+/// Rows of int8 weights, stored as the value plus 128, and one scale per group.
 pub struct ByteRows<'a> {
     pub weights: &'a [u8],
     pub scales: &'a [Float],
     pub groups: usize,
 }
 
-/// One token as int8 by groups, the last group filled with zeros.
+/// One token as int8 in groups, the last one padded with zeros.
 #[derive(Default)]
 pub struct ByteToken {
     pub values: Vec<[i8; GROUP]>,
-    /// Filled up with zeros to whole vectors.
+    /// One scale per group, padded with zeros to whole vectors.
     pub scales: Vec<f32>,
-    /// -128 times the sums of four values: takes the 128 out of the weights again.
+    /// -128 times the sums of four values each, which compensates for the 128 in the weights.
     pub starts: Vec<[i32; 16]>,
 }
 
@@ -271,10 +271,10 @@ pub(super) fn byte_dots<L: Lanes, const WIDE: usize>(
     }
 }
 
-/// How far ahead weights are asked for: with computation between its loads the processor by itself has too few under way.
+/// How many bytes ahead weights are prefetched: with computation between the loads, the processor alone has too few in flight.
 const BYTES_AHEAD: usize = 4096;
 
-/// One row; its scales are the first ones.
+/// The dot product of one row, whose scales are the first of `scales`.
 #[inline(always)]
 fn byte_dot<L: Lanes>(row: &[[u8; GROUP]], scales: &[Float], token: &ByteToken) -> f32 {
     let mut sum = L::splat(0.0);
@@ -292,7 +292,7 @@ fn byte_dot<L: Lanes>(row: &[[u8; GROUP]], scales: &[Float], token: &ByteToken) 
     sum.sum()
 }
 
-/// Sixteen products of scales at once: the fewer instructions a byte takes, the more bytes are under way.
+/// Sixteen products of scales at once: the fewer instructions per byte, the more loads are in flight.
 #[inline(always)]
 fn factors<L: Lanes>(scales: &[Float], x_scales: &[f32; 16]) -> [f32; 16] {
     let mut factors = [0f32; 16];
@@ -326,11 +326,11 @@ pub(super) fn quantise<L: Lanes, const WIDE: usize>(x: &[f32], into: &mut ByteTo
     into.scales.resize(groups.next_multiple_of(16), 0.0);
 }
 
-/// [`quantise_group`] over lanes.
+/// [`quantise_group`] with vectors.
 #[inline(always)]
 fn quantise_lanes<L: Lanes>(group: &[f32; GROUP]) -> ([i8; GROUP], f32) {
     let mut vectors = [L::splat(0.0); 4];
-    // Stays zero, unless a value is not finite: then its product with zero is not a number, which equals nothing.
+    // `zero` stays zero unless a value is not finite: its product with zero is NaN, which equals nothing.
     let (mut largest, mut zero) = (L::splat(0.0), L::splat(0.0));
     for (vector, values) in vectors.iter_mut().zip(group.as_chunks::<16>().0) {
         *vector = L::load(values);
@@ -350,7 +350,7 @@ fn quantise_lanes<L: Lanes>(group: &[f32; GROUP]) -> ([i8; GROUP], f32) {
     (L::round(&vectors), largest / 127.0)
 }
 
-/// The largest number of each [`BLOCK`]; there is no not-a-number among them.
+/// The largest number of each [`BLOCK`]; the input contains no NaN.
 #[inline(always)]
 pub(super) fn maxima<L: Lanes, const WIDE: usize>(x: &[f32], into: &mut Vec<f32>) {
     into.clear();
@@ -367,13 +367,13 @@ pub(super) fn maxima<L: Lanes, const WIDE: usize>(x: &[f32], into: &mut Vec<f32>
     }
 }
 
-/// Whether all are finite: the sum of their products with zero is zero then, and not a number else.
+/// Whether all numbers are finite: then the sum of their products with zero is zero, and otherwise it is NaN.
 #[inline(always)]
 pub(super) fn are_finite<L: Lanes, const WIDE: usize>(x: &[f32], into: &mut bool) {
     *into = sum_lanes!(L, x, 0.0, |x| x.mul(L::splat(0.0))) == 0.0;
 }
 
-/// A group as int8 and its scale; not-a-number goes into the scale, so that it is not lost.
+/// Rounds a group to int8 and returns its scale. If a value is not finite, the scale is NaN, so that it is not lost.
 #[inline(always)]
 pub fn quantise_group(group: &[f32; GROUP]) -> ([i8; GROUP], f32) {
     let mut largest = 0f32;
@@ -396,8 +396,8 @@ pub fn quantise_group(group: &[f32; GROUP]) -> ([i8; GROUP], f32) {
     )
 }
 
-/// e^x by 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (coefficients of the Cephes library), within 2 units in the
-/// last place; outside [-87, 88] it stays at the ends.
+/// e^x as 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (coefficients of the Cephes library), with an error of at most 2 units
+/// in the last place. x is clamped to [-87, 88].
 #[inline(always)]
 fn exp<L: Lanes>(x: L) -> L {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number
@@ -470,10 +470,10 @@ fn square<L: Lanes>(x: L) -> L {
     x.mul(x)
 }
 
-/// One head of one query and what it may look at.
+/// One head of one query, and the keys and values that it attends to.
 pub struct Head<'a> {
     pub query: &'a [f32],
-    /// Keys and values of every position so far, each `stride` long, of which the head has `query.len()` from `offset`.
+    /// The keys and values of all positions so far, `stride` numbers each; those of this head are `query.len()` numbers from `offset`.
     pub keys: &'a [f32],
     pub values: &'a [f32],
     pub stride: usize,
@@ -494,7 +494,7 @@ pub(super) fn attend<L: Lanes, const WIDE: usize>(head: &Head<'_>, scores: &mut 
         scores.push(score);
     }
     exp_from::<L, WIDE>(scores, largest);
-    // Said outright, because the bits of a not-a-number may not survive `exp`.
+    // Set explicitly, because `exp` may not preserve the bits of a NaN.
     let total = if finite {
         sum_lanes!(L, scores, 0.0, |x| x)
     } else {

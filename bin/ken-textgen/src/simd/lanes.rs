@@ -1,41 +1,41 @@
 //! Sixteen f32 lanes: one AVX-512 register, two AVX2 registers, or an array.
 
-#![allow(unsafe_code)] // the intrinsics; each path is entered only after its features were detected (`Isa::detect`)
+#![allow(unsafe_code)] // intrinsics; each path runs only after its features were detected (`Isa::detect`)
 
-/// A little-endian f32 as it lies in a weights file, at any alignment.
+/// A little-endian f32 as stored in a weights file, with any alignment.
 pub type Float = [u8; 4];
 
-/// What a vector of sixteen lanes can do. The three implementations agree bit for bit on finite numbers.
+/// The operations of a vector of sixteen lanes. The three implementations give the same bits for finite numbers.
 pub(super) trait Lanes: Copy {
     fn splat(value: f32) -> Self;
     fn load(from: &[f32; 16]) -> Self;
     fn load_le(from: &[Float; 16]) -> Self;
     fn store(self, into: &mut [f32; 16]);
-    /// Tells the processor that this place, which need not be there, will be read soon.
+    /// Tells the processor that this address, which need not be valid, will be read soon.
     #[inline(always)]
     fn prefetch(_place: *const u8) {}
-    /// The same for what is read later: not into the first cache.
+    /// The same for an address that is read later: not into the first-level cache.
     #[inline(always)]
     fn prefetch_far(_place: *const u8) {}
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
     fn div(self, other: Self) -> Self;
-    /// `self * factor + term`, rounded once.
+    /// `self * factor + term` with a single rounding.
     fn fma(self, factor: Self, term: Self) -> Self;
-    /// The smaller, or `other` where either is not a number.
+    /// The smaller number, or `other` if either is NaN.
     fn min(self, other: Self) -> Self;
-    /// The larger, or `other` where either is not a number.
+    /// The larger number, or `other` if either is NaN.
     fn max(self, other: Self) -> Self;
-    /// `self * 2^n`, where `n` was rounded by adding 1.5 * 2^23 and `shifted` is that sum.
+    /// `self * 2^n`, where `shifted` is `n` plus 1.5 * 2^23, the sum by which `n` was rounded.
     fn scale_by_power(self, shifted: Self) -> Self;
-    /// Lanes folded in halves: 16 to 8 to 4 to 2 to 1.
+    /// The sum of the lanes, folded in halves: 16 to 8 to 4 to 2 to 1.
     fn sum(self) -> f32;
-    /// Lane j is `start[j]` plus the products of bytes 4j to 4j+3, exactly, as f32.
+    /// Lane j is the exact sum of `start[j]` and the products of bytes 4j to 4j+3, as f32.
     fn byte_dot(weights: &[u8; 64], x: &[i8; 64], start: &[i32; 16]) -> Self;
-    /// The nearest whole numbers, even ones from halfway. All are between -127.5 and 127.5.
+    /// Rounds to the nearest integers, halfway cases to even. All numbers are between -127.5 and 127.5.
     fn round(vectors: &[Self; 4]) -> [i8; 64];
-    /// Sums of four.
+    /// The sums of four bytes each.
     fn quads(x: &[i8; 64]) -> [i32; 16];
 }
 
@@ -50,12 +50,12 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// The best one that this processor has.
+    /// The best instruction set that this processor supports.
     pub fn detect() -> Isa {
         Isa::available().first().copied().unwrap_or(Isa::Scalar)
     }
 
-    /// Every one that this processor has, best first.
+    /// All instruction sets that this processor supports, best first.
     pub fn available() -> Vec<Isa> {
         let mut list = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -87,8 +87,8 @@ impl Isa {
         }
     }
 
-    /// The path for `stream`, where the store buffer sets the pace and two half vectors go faster than a whole one
-    /// (measured on Zen 4: 25 against 23 GB/s of one core's 28). The bits are the same.
+    /// The instruction set for `stream`, where the store buffer limits the speed and two half vectors are faster than a whole one
+    /// (measured on Zen 4: 25 against 23 GB/s, of 28 for one core). The bits are the same.
     pub fn for_stream(self) -> Isa {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -97,13 +97,13 @@ impl Isa {
         }
     }
 
-    /// The path of this name, if the processor has it.
+    /// The instruction set of this name, if the processor supports it.
     pub fn named(name: &str) -> Option<Isa> {
         Isa::available().into_iter().find(|isa| isa.name() == name)
     }
 }
 
-/// Compiles each kernel of `kernels.rs` once per instruction set, and adds a function that picks by `Isa`.
+/// Compiles each kernel of `kernels.rs` once per instruction set, and adds a function that selects one by `Isa`.
 macro_rules! kernels {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         #[cfg(target_arch = "x86_64")]
@@ -142,7 +142,7 @@ macro_rules! kernels {
     };
 }
 
-/// The reference: sixteen numbers, one after the other.
+/// The reference implementation: an array of sixteen numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Scalar([f32; 16]);
 
@@ -239,8 +239,8 @@ impl Lanes for Scalar {
 pub(super) use x86::{Avx2, Avx512};
 
 // SAFETY of every block in this module: the functions are inlined into the `#[target_feature]` functions that `kernels!`
-// makes, which run only on processors that were found to have the features; loads and stores are unaligned ones and
-// take references to arrays of exactly their size.
+// generates, which run only on processors where these features were detected. Loads and stores are unaligned, and take
+// references to arrays of exactly their size.
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::undocumented_unsafe_blocks)]
 mod x86 {
@@ -477,7 +477,7 @@ mod x86 {
         }
     }
 
-    /// Sixteen numbers as words, in their order: `packs` works in halves.
+    /// Sixteen numbers as 16-bit integers in their order, which needs a permutation because `packs` works on halves.
     #[inline(always)]
     unsafe fn round_sixteen(vector: &Avx2) -> __m256i {
         unsafe {
@@ -486,7 +486,7 @@ mod x86 {
         }
     }
 
-    /// Eight lanes of products of four. `maddubs` would saturate, so bytes are widened first.
+    /// Eight sums of four products each. The bytes are widened first, because `maddubs` would saturate.
     #[inline(always)]
     unsafe fn byte_dot_eight(weights: *const u8, x: *const i8, start: *const i32) -> __m256 {
         unsafe {

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Numbers in [-1, 1), the same for the same seed.
+/// Pseudo-random numbers in [-1, 1).
 fn numbers(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -20,7 +20,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Runs on every path that this processor has, and expects the bits of the scalar one; gives the numbers.
+/// Runs the computation with every instruction set of this processor, expects the bits of the scalar one, and returns the numbers.
 fn on_all(compute: impl Fn(Isa) -> Vec<f32>) -> Vec<f32> {
     let scalar = compute(Isa::Scalar);
     for isa in Isa::available() {
@@ -128,7 +128,7 @@ fn a_tile_is_a_part_of_the_whole() {
     }
 }
 
-/// One token's products with rows of bytes, on one path.
+/// The products of one token with rows of bytes, with one instruction set.
 fn bytes(isa: Isa, x: &[f32], weights: &[u8], scales: &[Float]) -> Vec<f32> {
     let mut token = ByteToken::default();
     quantise(isa, x, &mut token);
@@ -149,7 +149,7 @@ fn bytes(isa: Isa, x: &[f32], weights: &[u8], scales: &[Float]) -> Vec<f32> {
 
 #[test]
 fn byte_products_are_exact_where_pairs_would_saturate() {
-    // 255 is 127 with the 128 added: pairs of such products do not fit into 16 bits.
+    // 255 stands for 127. The sum of two such products does not fit into 16 bits.
     for (x, weight, expected) in [
         (1.0, 255, 127.0),
         (-1.0, 255, -127.0),
@@ -177,7 +177,7 @@ fn byte_dots_are_near_the_product_of_what_was_rounded() {
             let weight = f64::from(weights[row * groups * GROUP + i]) - 128.0;
             weight * f64::from(scales[row * groups + i / GROUP]) * f64::from(x[i])
         };
-        // Each of 150 numbers up to 1 was rounded by at most 1/254, and multiplied by at most 127.
+        // Each of 150 numbers up to 1 was rounded by at most 1/254 and multiplied by at most 127.
         close(*out, (0..inputs).map(product).sum(), 150.0 * 127.0 / 254.0);
     }
 }

@@ -1,7 +1,7 @@
-//! Combines the parameters of a request: its fields, the flags, and the defaults of the model.
+//! The parameters of a text, combined from the fields of a request, the options, and the model's defaults.
 
 use ken_textgen::config::Generation;
-use ken_textgen::generate::Wish;
+use ken_textgen::generate::Parameters;
 use ken_textgen::sample::Sampling;
 use ken_types::Error;
 use serde::Deserialize;
@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::cli::Cli;
 
-/// One line of `--lines` as JSON; what it leaves out is as the flags have it.
+/// A line of `--lines` as JSON. Absent fields have the values of the options.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Request {
-    /// Comes back with everything that answers this request.
+    /// Repeated in every line of the answer.
     pub(crate) id: Option<Value>,
     pub(crate) prompt: String,
     pub(crate) max_new_tokens: Option<usize>,
@@ -51,7 +51,7 @@ impl Stops {
 }
 
 impl Request {
-    /// A line that begins like a JSON object or text is one; any other is a prompt as it stands.
+    /// Parses a line. A line that begins like a JSON object or string is parsed as JSON; any other line is the prompt itself.
     pub(crate) fn parse(line: &str) -> Result<Request, Error> {
         let prompt = |prompt: String| Request {
             prompt,
@@ -71,14 +71,14 @@ impl Request {
     }
 }
 
-/// The flags' wish, checked; errors name flags.
-pub(crate) fn from_flags(cli: &Cli, generation: &Generation) -> Result<Wish, Error> {
+/// The parameters that the options set, checked. Errors name options.
+pub(crate) fn from_flags(cli: &Cli, generation: &Generation) -> Result<Parameters, Error> {
     let flags = &cli.sampling;
     let sampled =
         flags.temperature.is_some() || flags.top_k.is_some() || flags.top_p.is_some() || flags.seed.is_some();
     let default = Sampling::default();
     let sampling = Sampling {
-        // The model's maker may mean it to be greedy; who gives a flag of sampling means to sample.
+        // The model's default may be greedy, but a sampling option asks for sampling.
         greedy: flags.greedy || (generation.do_sample == Some(false) && !sampled),
         temperature: flags
             .temperature
@@ -103,7 +103,7 @@ pub(crate) fn from_flags(cli: &Cli, generation: &Generation) -> Result<Wish, Err
             "--max-new-tokens is 0; it must be at least 1",
         ));
     }
-    Ok(Wish {
+    Ok(Parameters {
         sampling,
         max_new_tokens: cli.max_new_tokens,
         stops: cli.stop.clone(),
@@ -111,8 +111,8 @@ pub(crate) fn from_flags(cli: &Cli, generation: &Generation) -> Result<Wish, Err
     })
 }
 
-/// A request's wish over the flags', checked; errors name fields.
-pub(crate) fn from_request(request: Request, flags: &Wish) -> Result<Wish, Error> {
+/// The parameters of a request, with those of the options as defaults, checked. Errors name fields.
+pub(crate) fn from_request(request: Request, flags: &Parameters) -> Result<Parameters, Error> {
     let base = flags.sampling;
     let sampling = Sampling {
         greedy: request.greedy.unwrap_or(base.greedy),
@@ -125,7 +125,7 @@ pub(crate) fn from_request(request: Request, flags: &Wish) -> Result<Wish, Error
     };
     sampling.check(|field| format!("/{field}"))?;
     let stops = request.stop.list();
-    Ok(Wish {
+    Ok(Parameters {
         sampling,
         max_new_tokens: request.max_new_tokens.or(flags.max_new_tokens),
         stops: if stops.is_empty() {
