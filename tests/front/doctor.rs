@@ -263,7 +263,9 @@ fn what_runs() {
 
 #[test]
 fn data() {
-    let mut system = cognitive().start();
+    // Once it is down, somebody else may have the usual ports.
+    let ports = "[gateway]\nport = 0\n[cognitive]\nport = 0\n";
+    let mut system = cognitive().config(ports).start();
     system.ken(&["chat", "hello"]);
     system.execute(&chain("rust", 2)).expect(200);
     system.down();
