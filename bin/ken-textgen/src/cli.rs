@@ -19,6 +19,9 @@ pub(crate) struct Cli {
     /// Check the model and describe it, without generating text
     #[arg(long, conflicts_with_all = ["prompt", "prompt_file", "lines", "stream", "format"])]
     pub(crate) check: bool,
+    /// Write the vector of the text as JSON; the model is an encoder of the kind of BERT
+    #[arg(long, conflicts_with_all = ["check", "stream", "int8"])]
+    pub(crate) embed: bool,
     /// List the aliases of MVLM_MODEL_DIRS
     #[arg(long, exclusive = true)]
     pub(crate) list_models: bool,

@@ -1,10 +1,11 @@
-//! GPT-2 text generation at nearly the memory bandwidth of the machine. See ken-textgen(1).
+//! GPT-2 text generation at nearly the memory bandwidth of the machine, and vectors of texts by BERT. See ken-textgen(1).
 
 pub mod aliases;
 pub mod attention;
 pub mod cache;
 pub mod check;
 pub mod config;
+pub mod embed;
 pub mod generate;
 pub mod load;
 pub mod memory;

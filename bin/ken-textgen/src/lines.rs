@@ -177,7 +177,7 @@ impl Slot {
 
 type Input = Box<dyn BufRead + Send>;
 
-fn input(cli: &Cli) -> Result<Input, Error> {
+pub(crate) fn input(cli: &Cli) -> Result<Input, Error> {
     match &cli.prompt_file {
         Some(path) if path.as_os_str() != "-" => {
             let file =
@@ -189,14 +189,14 @@ fn input(cli: &Cli) -> Result<Input, Error> {
 }
 
 /// Reads lines in a thread while texts are generated, and skips blank ones. The thread ends with the input or the process.
-fn read_ahead(mut input: Input) -> Receiver<Line> {
+pub(crate) fn read_ahead(mut input: Input) -> Receiver<Line> {
     let (sender, receiver) = sync_channel(WAITING);
     std::thread::spawn(move || while read_one(&mut input, &sender) {});
     receiver
 }
 
 /// A result of reading.
-enum Line {
+pub(crate) enum Line {
     /// A line, or the reason why it cannot be read.
     Whole(Result<String, Error>),
     /// The input cannot be read any further.

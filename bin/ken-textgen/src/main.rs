@@ -5,6 +5,7 @@ mod cli;
 mod lines;
 mod parameters;
 mod single;
+mod vector;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 
 use ken_textgen::aliases::Aliases;
 use ken_textgen::check::Checked;
+use ken_textgen::embed::Embedder;
 use ken_textgen::load::{Opened, Plan};
 use ken_textgen::memory;
 use ken_textgen::simd::Isa;
@@ -46,6 +48,9 @@ fn run(cli: &Cli, output: &mut Output) -> Result<(), Failure> {
     if cli.check {
         output.text(&answer::line(&Checked::of(&folder(cli)?)?));
         return Ok(());
+    }
+    if cli.embed {
+        return vector::answer(cli, &Embedder::open(&folder(cli)?)?, output);
     }
     if cli.lines {
         return Ok(lines::answer(cli, open(cli)?, output)?);
