@@ -220,3 +220,34 @@ fn a_refused_call_counts_nothing_and_a_caller_that_leaves_what_had_come() {
         "{usage}"
     );
 }
+
+#[test]
+fn vectors_count_against_the_day() {
+    let vector = json!({"data": [{"index": 0, "embedding": [1.0, 0.5]}], "usage": {"prompt_tokens": 950, "total_tokens": 950}});
+    let json_type = vec![("content-type", "application/json".to_owned())];
+    let provider = Provider::start(vec![Reply::Status(200, json_type, vector.to_string())]);
+    let system = Builder::default()
+        .config("[model.budget]\ntokens_per_day = 1000\n")
+        .env("KEN_EMBED", "openai/text-embedding-3-small")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .secrets("OPENAI_API_KEY=sk-canary\n")
+        .start();
+    // Some 130 tokens by the estimate.
+    let entry = |word: &str| json!({"title": word, "content": format!("{word} ").repeat(80)});
+    system.post("/api/knowledge", &entry("tank")).expect(201);
+    until("its vector is paid for", || {
+        spent(&system) == json!({"tokens": 950, "cost": 0.000019, "reserved_tokens": 0})
+    });
+    system.post("/api/knowledge", &entry("pump")).expect(201);
+    until("the next one is refused", || {
+        let status = system.ken(&["status"]);
+        let status = String::from_utf8_lossy(&status.stderr).into_owned();
+        status.contains(
+            "agent: entries get no vectors: the budget of 1000 tokens per day does not cover this call",
+        )
+    });
+    assert_eq!(
+        (provider.asked().len(), spent(&system)["tokens"].as_u64()),
+        (1, Some(950))
+    );
+}

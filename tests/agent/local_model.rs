@@ -5,11 +5,15 @@
 #[path = "../../bin/ken-textgen/tests/support/mod.rs"]
 mod models;
 
+#[path = "../../bin/ken-textgen/tests/support/bert.rs"]
+mod bert;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use bert::Bert;
 use ken_tests::{Builder, System, binary, until};
 use models::Folder;
 use nix::sys::signal::{Signal, kill};
@@ -276,4 +280,50 @@ fn a_model_with_nothing_to_say_is_a_failure_that_says_so() {
         over[0]["failed"][0]["error"]["message"],
         "the model has nothing to say to this"
     );
+}
+
+#[test]
+fn entries_are_found_by_meaning_with_a_model_directory() {
+    let model = Bert::new(false);
+    let system = Builder::default()
+        .env("KEN_EMBED", "local/small")
+        .env("MVLM_MODEL_DIRS", &format!("small={}", model.path().display()))
+        .start();
+    for (title, content) in [
+        ("Car", "car car"),
+        ("Doctor", "doctor"),
+        ("Harbour", "harbour harbour"),
+    ] {
+        let entry = json!({"title": title, "content": content});
+        system.post("/api/knowledge", &entry).expect(201);
+    }
+    until("all entries have vectors", || {
+        let work = system.call("store", "documents.work", &["model=\"local/small\""]);
+        work["unembedded"].as_array().is_none_or(Vec::is_empty)
+    });
+    // No word of the question is in the entry that it means.
+    let embedded = system.call("model", "model.embed", &["texts=[\"physician\"]"]);
+    assert_eq!(embedded["model"], "local/small");
+    let vector = json!({"model": "local/small", "values": embedded["vectors"][0]});
+    let search = ["query=physician", "limit=1", &format!("vector={vector}")];
+    let found = system.call("store", "knowledge.search", &search);
+    assert_eq!(found["found"][0]["entry"]["title"], "Doctor", "{found}");
+}
+
+#[test]
+fn a_model_directory_that_cannot_be_used_is_told_and_search_goes_on_by_words() {
+    let system = Builder::default()
+        .env("KEN_EMBED", "local/gone")
+        .env("MVLM_MODEL_DIRS", "gone=/nowhere/model")
+        .start();
+    let entry = json!({"title": "Doctor", "content": "The doctor is in room 12."});
+    system.post("/api/knowledge", &entry).expect(201);
+    until("the status tells it", || {
+        let status = system.ken(&["status"]);
+        let status = String::from_utf8_lossy(&status.stderr).into_owned();
+        status.contains("agent: entries get no vectors: ") && status.contains("/nowhere/model")
+    });
+    let session = system.session();
+    let answer = system.say(&session, "Where is the doctor?").expect(200);
+    assert!(answer.text("/result/text").contains("room 12"));
 }

@@ -8,10 +8,11 @@ use ken_types::config::Budget as Caps;
 use ken_types::event::estimated_tokens;
 use ken_types::id::Mint;
 use ken_types::ops::budget::{BudgetReserve, BudgetSettle, BudgetSpent, OfBudget, Reserve, Settle, Spent};
-use ken_types::ops::model::{BudgetState, Delta, Generate, Generated};
+use ken_types::ops::model::{BudgetState, Delta, Embedded, Generate, Generated};
 use ken_types::{Code, Error, Timestamp};
 use ken_wire::Pool;
 
+use crate::embedder::Embedder;
 use crate::provider::{DeltaSink, Pending, Provider, Rates, generate};
 use crate::usage::{delta_bytes, input_tokens};
 
@@ -82,7 +83,15 @@ impl Budget {
         if self.caps.is_unlimited() || !provider.is_model() || provider.unusable().is_some() {
             return generate(provider, &request, sink).await;
         }
-        let (mut open, output) = self.reserve(provider, &request).await?;
+        let (mut open, output) = self
+            .reserve(Needs {
+                session: request.session.clone(),
+                input: most_input_tokens(&request),
+                output: provider.window().reserve,
+                least_output: LEAST_OUTPUT,
+                rates: provider.rates(),
+            })
+            .await?;
         let request = Generate {
             max_output: Some(output),
             ..request
@@ -107,22 +116,47 @@ impl Budget {
         generated
     }
 
-    async fn reserve(&self, provider: &dyn Provider, request: &Generate) -> Result<(Open, u64), Error> {
-        let rates = provider.rates();
+    /// Makes vectors within the budget of the day.
+    pub(crate) async fn embed(&self, embedder: &Embedder, texts: &[String]) -> Result<Embedded, Error> {
+        if self.caps.is_unlimited() {
+            return embedder.embed(texts).await;
+        }
+        let tokens = texts.iter().map(|text| estimated_tokens(text)).sum();
+        let needs = Needs {
+            session: None,
+            input: on_the_high_side(tokens),
+            output: 0,
+            least_output: 0,
+            rates: embedder.rates(),
+        };
+        let (mut open, _) = self.reserve(needs).await?;
+        let embedded = embedder.embed(texts).await;
+        match &embedded {
+            Ok(embedded) => {
+                open.used = Used::Told(embedded.usage.total_tokens, embedded.usage.cost.total);
+            }
+            Err(error) if is_free(error) => open.used = Used::Told(0, 0.0),
+            Err(_) => {}
+        }
+        open.settle().await;
+        embedded
+    }
+
+    /// Also says how many tokens the answer may have.
+    async fn reserve(&self, needs: Needs) -> Result<(Open, u64), Error> {
         let id = self
             .mint
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .prefixed("call_");
-        let input = most_input_tokens(request);
         let ask = Reserve {
             id: id.clone(),
-            session: request.session.clone(),
-            input_tokens: input,
-            output_tokens: provider.window().reserve,
-            least_output_tokens: LEAST_OUTPUT,
-            input_price: rates.input,
-            output_price: rates.output,
+            session: needs.session,
+            input_tokens: needs.input,
+            output_tokens: needs.output,
+            least_output_tokens: needs.least_output,
+            input_price: needs.rates.input,
+            output_price: needs.rates.output,
             caps: self.caps,
         };
         let reserved = self.store.call::<BudgetReserve>(&ask, CALL).await;
@@ -140,8 +174,8 @@ impl Budget {
         let open = Open {
             store: self.store.clone(),
             id: Some(id),
-            input,
-            rates,
+            input: needs.input,
+            rates: needs.rates,
             bytes: Arc::default(),
             used: Used::Unknown,
         };
@@ -149,7 +183,21 @@ impl Budget {
     }
 }
 
-/// An estimate on the high side: three bytes per token, where most texts have four.
+/// What a call may use, in tokens.
+struct Needs {
+    session: Option<String>,
+    input: u64,
+    /// The most of its answer, and the least with which it is worth making.
+    output: u64,
+    least_output: u64,
+    rates: Rates,
+}
+
+/// Three bytes per token, where most texts have four.
+fn on_the_high_side(tokens: u64) -> u64 {
+    tokens + tokens / 3
+}
+
 fn most_input_tokens(request: &Generate) -> u64 {
     let tools = request.tools.iter();
     let tools = tools.map(|tool| {
@@ -159,7 +207,7 @@ fn most_input_tokens(request: &Generate) -> u64 {
     let blocks = request.messages.iter().flat_map(|message| message.content());
     let images = blocks.filter(|block| matches!(block, ken_types::event::Block::Image { .. }));
     let texts = input_tokens(request) + tools.sum::<u64>();
-    texts + texts / 3 + IMAGE_TOKENS * images.count() as u64
+    on_the_high_side(texts) + IMAGE_TOKENS * images.count() as u64
 }
 
 /// Whether a call that fails in this way has cost nothing.

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use ken_types::ops::model::{Embedded, ModelState, Unusable};
+use ken_types::ops::model::{ModelState, Unusable};
 use ken_types::{Code, Engine, Error};
 
-use crate::local::Local;
+use crate::embedder::Embedder;
+use crate::local::{Local, Vectors};
 use crate::prices::Table;
-use crate::provider::Provider;
+use crate::provider::{Provider, full_name};
 use crate::remote::{Endpoint, Format, Remote};
 use crate::rules::Rules;
 use crate::script::Script;
@@ -17,7 +18,7 @@ use crate::script::Script;
 pub(crate) struct Choice {
     providers: Vec<Box<dyn Provider>>,
     /// What makes vectors.
-    embedder: Option<Remote>,
+    embedder: Option<Embedder>,
 }
 
 impl Choice {
@@ -34,8 +35,8 @@ impl Choice {
         Ok(self)
     }
 
-    /// Vectors of texts.
-    pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embedded, Error> {
+    /// The model that makes vectors of these texts.
+    pub(crate) fn embedder(&self, texts: &[String]) -> Result<&Embedder, Error> {
         let none =
             || Error::not_found("no model is chosen that makes vectors").hint("see embed in ken.toml(5)");
         let embedder = self.embedder.as_ref().ok_or_else(none)?;
@@ -45,7 +46,7 @@ impl Choice {
         }
         match embedder.unusable() {
             Some(why) => Err(Error::new(Code::Unauthenticated, why).hint("see KEYS in ken-model(8)")),
-            None => embedder.embed(texts).await,
+            None => Ok(embedder),
         }
     }
 
@@ -110,7 +111,7 @@ impl Choice {
                     why: provider.unusable().unwrap_or_default(),
                 })
                 .collect(),
-            embeds: self.embedder.as_ref().map(|embedder| full_name(embedder)),
+            embeds: self.embedder.as_ref().map(Embedder::name),
         }
     }
 }
@@ -120,31 +121,25 @@ pub(crate) fn setting(name: &str) -> Option<String> {
     ken_service::secret(name)
 }
 
-pub(crate) fn full_name(provider: &dyn Provider) -> String {
-    let name = provider.name();
-    format!("{}/{}", name.provider, name.id)
-}
-
 /// Texts of one call.
 const EMBEDDED_AT_ONCE: usize = 64;
 
-fn embedder(name: &str, setting: &dyn Fn(&str) -> Option<String>) -> Result<Option<Remote>, Error> {
-    if name.is_empty() {
-        return Ok(None);
+fn embedder(name: &str, setting: &dyn Fn(&str) -> Option<String>) -> Result<Option<Embedder>, Error> {
+    match name.split_once('/') {
+        _ if name.is_empty() => Ok(None),
+        Some(("openai", model)) if !model.is_empty() => {
+            let endpoint = Endpoint::new(Format::OpenAi, setting)?;
+            let known = Table::installed()?.model(name);
+            Ok(Some(Embedder::Remote(Remote::new(model, endpoint, known))))
+        }
+        Some(("local", alias)) if !alias.is_empty() => Ok(Some(Embedder::Local(Vectors::new(alias)))),
+        _ => {
+            let message = format!("{name:?} is neither openai/MODEL nor local/ALIAS");
+            Err(Error::invalid("KEN_EMBED", message).hint(
+                "any server with /v1/embeddings is reached by OPENAI_BASE_URL, a model directory by an alias of MVLM_MODEL_DIRS",
+            ))
+        }
     }
-    let model = name
-        .strip_prefix("openai/")
-        .filter(|model| !model.is_empty())
-        .ok_or_else(|| {
-            Error::invalid("KEN_EMBED", format!("{name:?} is not openai/MODEL"))
-                .hint("any server with /v1/embeddings is reached by OPENAI_BASE_URL")
-        })?;
-    let known = Table::installed()?.model(name);
-    Ok(Some(Remote::new(
-        model,
-        Endpoint::new(Format::OpenAi, setting)?,
-        known,
-    )))
 }
 
 /// One entry of the list. `alone`: no entry is a language model.

@@ -11,9 +11,9 @@ use ken_types::ops::model::{Delta, Generate};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
-use crate::choice::{Choice, full_name, setting};
+use crate::choice::{Choice, setting};
 use crate::filter::DEFAULT;
-use crate::provider::{DeltaSink, Pending, generate};
+use crate::provider::{DeltaSink, Pending, full_name, generate};
 use crate::remote::{Endpoint, Format};
 use crate::secrets;
 

@@ -10,9 +10,9 @@ use ken_types::ops::model::Generate;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::choice::{Choice, full_name};
+use crate::choice::Choice;
 use crate::collected::Collector;
-use crate::provider::{Provider, generate};
+use crate::provider::{Provider, full_name, generate};
 
 /// Who answers where `KEN_MODEL` does not say it.
 pub(crate) const DEFAULT: &str = "rules";

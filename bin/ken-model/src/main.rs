@@ -4,7 +4,9 @@ mod budget;
 mod choice;
 mod collected;
 mod command;
+mod embedder;
 mod filter;
+mod http;
 mod local;
 mod pieces;
 mod prices;
@@ -126,9 +128,12 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>
 fn table() -> Table<Model> {
     Table::new("model", env!("CARGO_PKG_VERSION"))
         .op::<ModelInfo, _, _>(|model: Arc<Model>, _, _| async move { Ok(model.choice.state()) })
-        .op::<ModelEmbed, _, _>(
-            |model: Arc<Model>, _, args| async move { model.choice.embed(&args.texts).await },
-        )
+        .op::<ModelEmbed, _, _>(|model: Arc<Model>, _, args| async move {
+            let embedder = model.choice.embedder(&args.texts)?;
+            let embedded = model.budget.embed(embedder, &args.texts).await;
+            model.report();
+            embedded
+        })
         .op::<ModelBudget, _, _>(|model: Arc<Model>, _, asked| async move {
             model.budget.state(asked.session).await
         })

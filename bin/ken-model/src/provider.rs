@@ -55,6 +55,12 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
     ) -> Pending<'a, Result<Completion, Error>>;
 }
 
+/// `provider/model`
+pub(crate) fn full_name(provider: &dyn Provider) -> String {
+    let name = provider.name();
+    format!("{}/{}", name.provider, name.id)
+}
+
 /// In US dollars for a token; 0 where nothing is paid.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Rates {

@@ -149,7 +149,8 @@ pub struct Model {
     /// A fail-over list of `provider/model`, first choice first. The variable `KEN_MODEL` takes precedence.
     #[serde(rename = "use")]
     pub choice: String,
-    /// `openai/MODEL`: what makes vectors for search by meaning; empty: nothing. The variable `KEN_EMBED` takes precedence.
+    /// `openai/MODEL` or `local/ALIAS`: what makes vectors for search by meaning; empty: nothing. The variable `KEN_EMBED` takes
+    /// precedence.
     pub embed: String,
     pub budget: Budget,
 }

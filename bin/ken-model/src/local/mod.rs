@@ -3,8 +3,9 @@
 
 mod process;
 mod prompt;
+mod vectors;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ken_types::Error;
@@ -15,7 +16,8 @@ use tokio::sync::Semaphore;
 
 use crate::provider::{Completion, DeltaSink, Pending, Provider, Window};
 use crate::rules;
-use process::{End, Line, Process};
+use process::{End, Idle, Line, Process};
+pub(crate) use vectors::Vectors;
 
 /// Maximum number of tokens in an answer: a quarter of GPT-2's positions.
 const MOST_TOKENS: u64 = USUAL_POSITIONS / 4;
@@ -26,9 +28,6 @@ const USUAL_POSITIONS: u64 = 1024;
 /// The minimum interval between deltas: tokens arrive faster than anybody reads, and each delta becomes a durable event.
 const BETWEEN_DELTAS: Duration = Duration::from_millis(100);
 
-/// How long a process is kept for the next text before it is ended to release its memory.
-const IDLE: Duration = Duration::from_secs(120);
-
 #[derive(Debug)]
 pub(crate) struct Local {
     name: ModelName,
@@ -36,7 +35,7 @@ pub(crate) struct Local {
     alias: Option<String>,
     /// Admits one text at a time: two would only share the memory bandwidth.
     turn: Semaphore,
-    idle: Arc<Mutex<Option<Process>>>,
+    idle: Idle,
     window: OnceLock<Window>,
 }
 
@@ -50,7 +49,7 @@ impl Local {
             name,
             alias: alias.map(str::to_owned),
             turn: Semaphore::new(1),
-            idle: Arc::default(),
+            idle: Idle::default(),
             window: OnceLock::new(),
         }
     }
@@ -62,30 +61,20 @@ impl Local {
             Some(alias) => Some(alias.clone()),
             None => process::active().await,
         };
-        let idle = take(&self.idle).and_then(|process| process.with(model.as_deref()));
+        let idle = self
+            .idle
+            .take()
+            .and_then(|process| process.with(model.as_deref()));
         let mut process = match idle {
             Some(process) => process,
-            None => Process::start(model.as_deref())?,
+            None => Process::start(model.as_deref(), &[])?,
         };
         process.ask(&ask(request)).await;
         // If the call is cancelled or fails here, the process is dropped, which kills it.
         let said = listen(&mut process, request, sink).await?;
-        self.keep(process);
+        self.idle.keep(process);
         Ok(said)
     }
-
-    fn keep(&self, process: Process) {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
-        let idle = Arc::clone(&self.idle);
-        tokio::spawn(async move {
-            tokio::time::sleep(IDLE).await;
-            take(&idle);
-        });
-    }
-}
-
-fn take(idle: &Mutex<Option<Process>>) -> Option<Process> {
-    idle.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 impl Provider for Local {
@@ -162,6 +151,9 @@ async fn listen(
         match process.next().await? {
             Line::Piece { delta } => speech.add(&delta).await?,
             Line::Error { error } => return Err(error),
+            Line::Vector { .. } => {
+                return Err(Error::unavailable("ken-textgen gives a vector instead of a text"));
+            }
             Line::End(end) => {
                 speech.speak().await?;
                 return match speech.begun {

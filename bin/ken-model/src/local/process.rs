@@ -1,6 +1,8 @@
 //! The process `ken-textgen --lines`. It is kept between texts, because a start costs as much as a few dozen tokens.
 
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ken_types::Error;
 use serde::Deserialize;
@@ -42,6 +44,7 @@ pub(super) struct Process {
 #[serde(untagged)]
 pub(super) enum Line {
     Piece { delta: String },
+    Vector { vector: Vec<f32>, tokens: u64 },
     Error { error: Error },
     End(End),
 }
@@ -55,10 +58,11 @@ pub(super) struct End {
 }
 
 impl Process {
-    /// Starts the process. If the model cannot be used, the first [`Process::next`] says so.
-    pub(super) fn start(model: Option<&str>) -> Result<Process, Error> {
+    /// Starts the process with these flags. If the model cannot be used, the first [`Process::next`] says so.
+    pub(super) fn start(model: Option<&str>, flags: &[&str]) -> Result<Process, Error> {
         let mut child = command(model)?
             .arg("--lines")
+            .args(flags)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -113,6 +117,34 @@ impl Process {
             Some(Ok(Line::Error { error })) => error,
             _ => Error::unavailable(format!("{PROGRAM} ended without an answer")),
         }
+    }
+}
+
+/// How long a process is kept for the next text before it is ended to release its memory.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// A place for a process between two texts, and since when it is there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Idle(Arc<Mutex<Option<(Instant, Process)>>>);
+
+impl Idle {
+    fn lock(&self) -> MutexGuard<'_, Option<(Instant, Process)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take(&self) -> Option<Process> {
+        self.lock().take().map(|(_, process)| process)
+    }
+
+    pub(super) fn keep(&self, process: Process) {
+        let since = Instant::now();
+        *self.lock() = Some((since, process));
+        let idle = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(IDLE).await;
+            // One that was used meanwhile has a later end.
+            idle.lock().take_if(|(kept, _)| *kept == since);
+        });
     }
 }
 

@@ -8,7 +8,8 @@ use ken_types::ops::model::Embedded;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{AT_ONCE, CancelOnDrop, Remote, http};
+use super::{AT_ONCE, CancelOnDrop, Remote};
+use crate::http;
 use crate::prices::price;
 
 #[derive(Deserialize)]

@@ -6,7 +6,6 @@ mod conversation;
 mod embeddings;
 mod failure;
 mod format;
-mod http;
 mod openai;
 mod stream;
 
@@ -23,12 +22,12 @@ use ken_types::{Code, Error};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::http::{self, Http};
 use crate::prices::{Model, price, rates};
 use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window};
 use crate::usage::{delta_bytes, estimate};
 use failure::{Refusal, retry_after_ms};
 use format::{Broken, Ended};
-use http::Http;
 use stream::Stream;
 
 /// Calls of one provider at a time.
@@ -216,62 +215,6 @@ impl Endpoint {
             }
         }
     }
-}
-
-/// Posts JSON to one address, with headers that may be secret.
-#[derive(Clone)]
-pub(crate) struct Poster {
-    url: String,
-    headers: Vec<(String, String)>,
-    http: Http,
-}
-
-impl Poster {
-    pub(crate) fn new(url: String, headers: Vec<(String, String)>) -> Result<Poster, Error> {
-        if !url.starts_with("http://") && !url.starts_with("https://") {
-            return Err(Error::invalid("", "it is not an http or https address"));
-        }
-        let http = Http::from_environment()?;
-        Ok(Poster { url, headers, http })
-    }
-
-    /// The status of the answer. Blocks.
-    pub(crate) fn post(&self, body: &str) -> Result<u16, Error> {
-        let headers = self.headers.iter();
-        let headers: Vec<_> = headers
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
-        let response = self.http.post(&self.url, &headers, body)?;
-        let status = response.status().as_u16();
-        // Read to its end, so that the connection can be used again.
-        _ = http::text(response);
-        Ok(status)
-    }
-}
-
-/// Headers as `OTEL_EXPORTER_OTLP_HEADERS` has them: `name=value,name=value`, the values percent-encoded. The error does not
-/// repeat them.
-pub(crate) fn decoded_headers(text: &str) -> Result<Vec<(String, String)>, String> {
-    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let pair = pair
-                .split_once('=')
-                .and_then(|(name, value)| Some((name.trim().to_owned(), percent_decoded(value.trim())?)));
-            pair.ok_or_else(|| "it is not a list of name=value, separated by commas".to_owned())
-        })
-        .collect()
-}
-
-/// `None` for what is no percent-encoding, or no text.
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
-        bytes.extend_from_slice(part.get(2..)?.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }
 
 /// Type (or code) and message of an error, in the forms that are in use: `{"error":{…}}`, the inner object alone, or a text.

@@ -2,6 +2,7 @@
 //! the queue, so no turn ever waits for a collector, and what a kill has cut is sent after it. The crates of OpenTelemetry are
 //! left out: they bring forty others for a document of one page.
 
+mod poster;
 mod spans;
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use ken_types::{Error, Offset, Timestamp, config};
 use ken_wire::Pool;
 use serde_json::Value;
 
-use crate::remote::{Poster, decoded_headers};
+use poster::{Poster, decoded_headers};
 use spans::Spans;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";

@@ -207,7 +207,10 @@ impl Spans<'_> {
     pub(super) fn end(mut self) -> Vec<Value> {
         let (operation, subject, name) = match &self.workflow {
             Some(workflow) => ("invoke_workflow", "gen_ai.workflow.name", workflow.clone()),
-            None => ("invoke_agent", "gen_ai.agent.name", "orchestrator".to_owned()),
+            None => {
+                let agent = self.run.agent.clone();
+                ("invoke_agent", "gen_ai.agent.name", agent.unwrap_or_default())
+            }
         };
         let mut attributes = vec![
             string("gen_ai.operation.name", operation),

@@ -1,5 +1,5 @@
-//! The connection to a provider: one blocking call in a thread of its own. ureq reads until data comes; a caller that has
-//! gone is noticed between two reads of a quarter of a second.
+//! The connection to a provider or a collector: one blocking call in a thread of its own. ureq reads until data comes; a caller
+//! that has gone is noticed between two reads of a quarter of a second.
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -32,14 +32,14 @@ thread_local! {
 
 /// Makes the calls of one provider, and keeps its connections open between them.
 #[derive(Debug, Clone)]
-pub(super) struct Http {
+pub(crate) struct Http {
     agent: Agent,
 }
 
 impl Http {
     /// A provider may be silent for `KEN_MODEL_TIMEOUT_MS`, or two minutes. The trusted roots are those of `SSL_CERT_FILE`, or
     /// those that Mozilla ships.
-    pub(super) fn from_environment() -> Result<Http, Error> {
+    pub(crate) fn from_environment() -> Result<Http, Error> {
         let silence = match std::env::var("KEN_MODEL_TIMEOUT_MS") {
             Ok(text) if !text.is_empty() => Duration::from_millis(text.parse().map_err(|_| {
                 Error::invalid(
@@ -65,7 +65,7 @@ impl Http {
     }
 
     /// Sends a JSON body. Blocks until the head of the answer is there.
-    pub(super) fn post(
+    pub(crate) fn post(
         &self,
         url: &str,
         headers: &[(&str, &str)],
@@ -82,7 +82,7 @@ impl Http {
         request.send(body).map_err(|error| unreachable(url, error))
     }
 
-    pub(super) fn get(&self, url: &str, headers: &[(&str, &str)]) -> Result<Response<Body>, Error> {
+    pub(crate) fn get(&self, url: &str, headers: &[(&str, &str)]) -> Result<Response<Body>, Error> {
         let request = headers
             .iter()
             .fold(self.agent.get(url), |request, (name, value)| {
@@ -93,12 +93,12 @@ impl Http {
 }
 
 /// Lets the call of this thread end when `cancelled` becomes true.
-pub(super) fn cancel_with(cancelled: Arc<AtomicBool>) {
+pub(crate) fn cancel_with(cancelled: Arc<AtomicBool>) {
     CANCELLED.with_borrow_mut(|own| *own = cancelled);
 }
 
 /// The whole body as text, up to the limit for its status.
-pub(super) fn text(response: Response<Body>) -> Result<String, Error> {
+pub(crate) fn text(response: Response<Body>) -> Result<String, Error> {
     let limit = if response.status().is_success() {
         BODY_BYTES
     } else {
@@ -111,7 +111,7 @@ pub(super) fn text(response: Response<Body>) -> Result<String, Error> {
 }
 
 /// The next bytes of a stream; none at its end.
-pub(super) fn read<'a>(reader: &mut BodyReader<'static>, buffer: &'a mut [u8]) -> Result<&'a [u8], Error> {
+pub(crate) fn read<'a>(reader: &mut BodyReader<'static>, buffer: &'a mut [u8]) -> Result<&'a [u8], Error> {
     loop {
         match reader.read(buffer) {
             Ok(length) => return Ok(buffer.get(..length).unwrap_or_default()),

@@ -1,0 +1,47 @@
+//! The model that makes vectors of texts.
+
+use ken_types::Error;
+use ken_types::ops::model::Embedded;
+
+use crate::local::Vectors;
+use crate::provider::{Provider, Rates, full_name};
+use crate::remote::Remote;
+
+#[derive(Debug)]
+pub(crate) enum Embedder {
+    Remote(Remote),
+    Local(Vectors),
+}
+
+impl Embedder {
+    /// `provider/model`
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Embedder::Remote(remote) => full_name(remote),
+            Embedder::Local(vectors) => vectors.name(),
+        }
+    }
+
+    /// Why it cannot be called before somebody changes the configuration.
+    pub(crate) fn unusable(&self) -> Option<String> {
+        match self {
+            Embedder::Remote(remote) => remote.unusable(),
+            Embedder::Local(_) => None,
+        }
+    }
+
+    pub(crate) fn rates(&self) -> Rates {
+        match self {
+            Embedder::Remote(remote) => remote.rates(),
+            Embedder::Local(_) => Rates::default(),
+        }
+    }
+
+    /// A vector for each text, in their order.
+    pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embedded, Error> {
+        match self {
+            Embedder::Remote(remote) => remote.embed(texts).await,
+            Embedder::Local(vectors) => vectors.embed(texts).await,
+        }
+    }
+}

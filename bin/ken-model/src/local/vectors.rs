@@ -1,0 +1,73 @@
+//! Vectors from a model directory on this machine, by `ken-textgen --embed`.
+
+use ken_types::Error;
+use ken_types::event::Usage;
+use ken_types::ops::model::Embedded;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::process::{Idle, Line, Process};
+
+#[derive(Debug)]
+pub(crate) struct Vectors {
+    alias: String,
+    /// One text at a time: two would only share the processor. A query waits for one text of an entry, not for all.
+    turn: Semaphore,
+    idle: Idle,
+}
+
+impl Vectors {
+    /// Of the model with this alias in `MVLM_MODEL_DIRS`.
+    pub(crate) fn new(alias: &str) -> Vectors {
+        Vectors {
+            alias: alias.to_owned(),
+            turn: Semaphore::new(1),
+            idle: Idle::default(),
+        }
+    }
+
+    /// `provider/model`
+    pub(crate) fn name(&self) -> String {
+        format!("local/{}", self.alias)
+    }
+
+    /// A vector for each text, in their order.
+    pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embedded, Error> {
+        let (mut vectors, mut input) = (Vec::new(), 0);
+        for text in texts {
+            let (vector, tokens) = self.vector(text).await?;
+            vectors.push(vector);
+            input += tokens;
+        }
+        Ok(Embedded {
+            model: self.name(),
+            vectors,
+            usage: Usage {
+                input,
+                total_tokens: input,
+                ..Usage::default()
+            },
+        })
+    }
+
+    /// The vector of a text, and its tokens.
+    async fn vector(&self, text: &str) -> Result<(Vec<f32>, u64), Error> {
+        let turn = self.turn.acquire().await;
+        let _turn = turn.map_err(|_| Error::internal("the turns have ended"))?;
+        let alias = Some(self.alias.as_str());
+        let mut process = match self.idle.take().and_then(|process| process.with(alias)) {
+            Some(process) => process,
+            None => Process::start(alias, &["--embed"])?,
+        };
+        process.ask(&json!({ "prompt": text })).await;
+        let line = process.next().await?;
+        self.idle.keep(process);
+        match line {
+            Line::Vector { vector, tokens } => Ok((vector, tokens)),
+            Line::Error { error } => Err(error),
+            Line::Piece { .. } | Line::End(_) => {
+                Err(Error::unavailable("ken-textgen gives a text instead of a vector"))
+            }
+        }
+    }
+}
