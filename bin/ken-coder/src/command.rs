@@ -24,7 +24,7 @@ use crate::tree::{Links, Tree};
 const TIMEOUT: f64 = 120.0;
 const MAX_TIMEOUT: f64 = 590.0;
 /// The default and the largest size of each output in the answer, in bytes.
-const OUTPUT_BYTES: usize = 24 * 1024;
+const OUTPUT_BYTES: usize = 256 * 1024;
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// The most files that an answer lists.
 const LISTED: usize = 100;
@@ -84,7 +84,7 @@ impl Operation for Run {
     const ABOUT: &'static str = "Run a command in a folder of the workspace, in a sandbox";
     const FIELDS: &'static str = "Fields: argv (the program and its arguments) or shell (a text for sh -c), cwd, stdin, network (true: it \
         may reach the hosts that the rule of its folder names, through a proxy), \
-        timeoutSeconds (default 120), maxBytes (of each output; default 24576: the beginning and the end).\n\n\
+        timeoutSeconds (default 120), maxBytes (of each output; default 262144: the beginning and the end).\n\n\
         Exit status: 0 the command ended with 0, 1 it did not, 2 it was not run.";
     type Answer = Ran;
 
