@@ -71,7 +71,7 @@ fn an_entry_of_the_agent_names_its_turn_and_stays_with_its_actor() {
         assert_eq!(entries.len(), wanted, "{actor}: {entries:?}");
         assert!(entries.iter().all(|entry| entry["id"] == id.as_str()));
     }
-    // Memory is that of the same conversation's scope.
+    // Nobody finds what was said to another person.
     let (tools, _) = say(&system, "ann", "one", "recall");
     let turns = &details(&tools)["turns"];
     assert_eq!(turns[0]["answer"], "remember is done.", "{turns}");
@@ -132,4 +132,49 @@ fn checklists_and_notes_outlive_a_restart_and_stay_in_their_conversation() {
     say(&system, "ann", "one", "drop");
     let (tools, _) = say(&system, "ann", "one", "check");
     assert_eq!(details(&tools)["lists"], json!([]));
+}
+
+#[test]
+fn past_turns_are_found_in_all_conversations_of_an_actor_and_those_of_a_group_only_there() {
+    let mut lines = script(&[("recall", "memory_search", json!({"query": "harbour"}))]);
+    lines.push(json!({"when": "harbour", "events": [{"text": "Noted."}]}));
+    let system = Builder::default().script(&lines).start();
+    let tell = |actor: &str, conversation: &str, text: &str| {
+        let body = json!({"connector": "web-api", "actorId": actor, "conversationId": conversation,
+            "session": format!("web-{actor}-{conversation}"), "text": text});
+        system.post("/api/chat/events", &body).expect(200);
+    };
+    let recalled = |actor: &str, conversation: &str| -> Vec<String> {
+        tell(actor, conversation, "recall");
+        let target = format!("/agents/orchestrator/web-{actor}-{conversation}?offset=-1");
+        let events = system.get(&target).expect(200).json();
+        let tool = events
+            .as_array()
+            .unwrap()
+            .iter()
+            .rfind(|event| event["type"] == "tool");
+        let turns = tool.unwrap()["result"]["details"]["turns"].clone();
+        let mut prompts: Vec<String> = turns
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|turn| turn["prompt"].as_str().unwrap().to_owned())
+            .collect();
+        prompts.sort();
+        prompts
+    };
+    tell("ann", "one", "The harbour opens at six.");
+    tell("ann", "two", "The harbour is deep.");
+    tell("bob", "three", "The harbour is mine.");
+    let of_ann = ["The harbour is deep.", "The harbour opens at six."];
+    assert_eq!(recalled("ann", "one"), of_ann);
+    assert_eq!(recalled("ann", "new"), of_ann);
+    assert_eq!(recalled("bob", "three"), ["The harbour is mine."]);
+    // Two people write in a group. What each has said elsewhere stays out of it, and what was said in it stays there.
+    tell("ann", "group", "The harbour is red.");
+    tell("bob", "group", "The harbour is blue.");
+    assert_eq!(recalled("ann", "group"), ["The harbour is red."]);
+    assert_eq!(recalled("bob", "group"), ["The harbour is blue."]);
+    assert_eq!(recalled("ann", "two"), of_ann);
+    assert_eq!(recalled("bob", "three"), ["The harbour is mine."]);
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ken_tests::provider::{Asked, Provider, Reply, openai};
+use ken_tests::provider::{Asked, Provider, Reply, openai, refusal};
 use ken_tests::{Builder, System, until};
 use serde_json::{Value, json};
 
@@ -427,4 +427,71 @@ fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
         note.contains("by words alone") && !note.contains("sk-canary"),
         "{note}"
     );
+    // It is not asked again at once: neither by the tool of that turn nor by the next turn.
+    system.say(&session, "Where is my automobile?").expect(200);
+    let queries = failing.asked();
+    let queries = queries
+        .iter()
+        .filter(|asked| asked.body["input"] == json!(["Where is my automobile?"]));
+    assert_eq!(queries.count(), 1);
+}
+
+/// A provider of vectors that refuses texts with this word.
+fn refusing(word: &'static str) -> Provider {
+    Provider::answering(
+        move |asked| match asked.body["input"].to_string().contains(word) {
+            true => refusal(400, Vec::new(), "invalid_request_error", "this text is not taken"),
+            false => reply(asked),
+        },
+    )
+}
+
+#[test]
+fn a_text_that_is_refused_does_not_keep_others_from_their_vectors() {
+    let provider = refusing("poison");
+    let system = with_vectors(&provider);
+    // All before the indexer sees the first of them, so that they are asked for together.
+    assert!(system.ken(&["stop", "agent"]).status.success());
+    for (title, content) in [
+        ("Garage", "The truck stands behind the house."),
+        ("Barrel", "The poison is in the barrel."),
+        ("Clinic", "The surgeon is in room 12."),
+    ] {
+        let entry = json!({"title": title, "content": content});
+        system.post("/api/knowledge", &entry).expect(201);
+    }
+    assert!(system.ken(&["start", "agent"]).status.success());
+    wait_for_vectors(&system);
+    let question = "Where is my automobile?";
+    assert_eq!(
+        found(&system, question, Some(question)).first().unwrap(),
+        "Garage"
+    );
+    let question = "Who is the physician?";
+    assert_eq!(
+        found(&system, question, Some(question)).first().unwrap(),
+        "Clinic"
+    );
+    assert_eq!(found(&system, "poison", None), ["Barrel"]);
+    let log = std::fs::read_to_string(system.home().join("state/log/agent.log")).unwrap();
+    assert!(log.contains("this text is not taken"), "{log}");
+}
+
+#[test]
+fn a_provider_that_refuses_everything_is_told_and_no_entry_is_given_up() {
+    let provider = refusing("");
+    let system = with_vectors(&provider);
+    let entry = json!({"title": "Garage", "content": "The truck stands behind the house."});
+    system.post("/api/knowledge", &entry).expect(201);
+    until("the status tells it", || {
+        let status = system.ken(&["status"]);
+        let status = String::from_utf8_lossy(&status.stderr).into_owned();
+        status.contains("agent: entries get no vectors: ") && status.contains("this text is not taken")
+    });
+    let work = system.call(
+        "store",
+        "documents.work",
+        &["model=\"openai/text-embedding-3-small\""],
+    );
+    assert_eq!(work["unembedded"].as_array().map(Vec::len), Some(1), "{work}");
 }

@@ -262,3 +262,35 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
         "{error}"
     );
 }
+
+#[test]
+fn a_model_that_is_tried_is_told_the_rules_of_the_configured_workspace() {
+    let answer = || Reply::Stream(openai(&["Tidied."], &[]));
+    let provider = Provider::start(vec![answer(), answer()]);
+    let workspace = tempfile::tempdir().unwrap();
+    std::fs::write(workspace.path().join("AGENTS.md"), "Indent with tabs.\n").unwrap();
+    let system = Builder::default()
+        .config(&format!("[workspace]\nroot = {:?}\n", workspace.path()))
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .start();
+    let accepted = system.ken(&["skills", "accept", "AGENTS.md", "--yes"]);
+    assert!(accepted.status.success(), "{accepted:?}");
+    let schedule = json!({"slug": "tidy", "kind": "cron", "schedule": "@daily", "prompt": "tidy", "targetAgent": "coding-worker"});
+    system.post("/api/schedules", &schedule).expect(201);
+    let ran = system
+        .post("/api/schedules/tidy/run?wait=1", &json!({}))
+        .expect(200);
+    let id = id(&system, &ran.text("/instanceId"));
+    for arguments in [
+        &["eval", "add", &id, "--name", "tidy"][..],
+        &["eval", "run", "--model", "openai/other"],
+    ] {
+        let output = system.ken(arguments);
+        assert!(output.status.success(), "{output:?}");
+    }
+    let asked = provider.asked();
+    let told = asked[1].body["messages"][0]["content"].as_str().unwrap();
+    assert_eq!(asked[1].body["model"], "other");
+    assert!(told.contains("Indent with tabs."), "{told}");
+}

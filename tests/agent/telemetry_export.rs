@@ -185,3 +185,18 @@ fn a_collector_that_is_away_delays_no_turn_and_gets_all_of_it_later() {
     let lost = || system.call("model", "service.stats", &[])["telemetry_lost"].as_u64();
     until("it is given up", || lost() > Some(0));
 }
+
+#[test]
+fn the_root_of_a_scheduled_turn_is_the_agent_that_has_run_it() {
+    let collector = Provider::start(vec![taken()]);
+    let system = system(&collector, "");
+    let schedule = json!({"slug": "tidy", "kind": "cron", "schedule": "@daily", "prompt": "tidy", "targetAgent": "coding-worker"});
+    system.post("/api/schedules", &schedule).expect(201);
+    system
+        .post("/api/schedules/tidy/run?wait=1", &json!({}))
+        .expect(200);
+    until("the trace has come", || !spans(&collector).is_empty());
+    let root = &spans(&collector)[0];
+    assert_eq!(root["name"], "invoke_agent coding-worker");
+    assert_eq!(attribute(root, "gen_ai.agent.name"), Some("coding-worker"));
+}

@@ -57,14 +57,15 @@ fn scratch(system: &System) -> PathBuf {
     system.home().join("scratch")
 }
 
-/// A tool that leaves a line when it begins and one when it ends.
+/// A tool that leaves a line when it begins and one when it ends. What it writes is longer than a model is shown.
 fn add_tool(system: &System) {
     let folder = system.home().join("tools.d");
     fs::create_dir_all(&folder).unwrap();
     fs::create_dir_all(scratch(system)).unwrap();
     let runs = scratch(system).join("runs");
     let script = format!(
-        "read line; [ -n \"$line\" ] || exit 1; echo \"begin $line\" >> '{0}'; sleep 0.06; echo \"end $line\" >> '{0}'; echo noted",
+        "read line; [ -n \"$line\" ] || exit 1; echo \"begin $line\" >> '{0}'; sleep 0.06; echo \"end $line\" >> '{0}'; \
+         echo \"$KEN_RUN $line\"; seq 1 9000",
         runs.display()
     );
     let entry = json!({"name": "note_down", "description": "A tool.", "command": ["sh", "-c", script], "input": {"type": "object"},
@@ -152,6 +153,14 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
         );
         let said = results[0]["result"]["content"][0]["text"].as_str().unwrap();
         assert!(!is_interrupted || said.contains("interrupted"), "{what}: {said}");
+        // What an event names is there.
+        let output = &results[0]["result"]["output"];
+        assert_eq!(output.is_null(), is_interrupted, "{what}: {id}");
+        if let Some(digest) = output["blob"].as_str() {
+            let (of, id) = (format!("instance={instance}"), format!("id={digest}"));
+            let piece = system.call("store", "outputs.get", &[of.as_str(), id.as_str(), "limit=1"]);
+            assert_eq!(piece["length"], output["bytes"], "{what}: {id}");
+        }
     }
     // What the model was told of a finished call, it was told each time.
     for asked in provider.asked() {

@@ -249,7 +249,10 @@ fn results_and_secrets_and_what_it_may_touch() {
     // A result of three megabytes is cut, and says so.
     let huge = call(&system, "huge", &json!({}));
     assert!(
-        said(&huge).len() < 40_000 && said(&huge).contains("[cut: 32768 of 3000000 bytes are shown]"),
+        said(&huge).len() < 40_000
+            && said(&huge).contains(
+                "[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as "
+            ),
         "{}",
         said(&huge).len()
     );
@@ -531,7 +534,11 @@ fn a_server_of_streamable_http_is_reached_through_the_sandbox() {
     let sum = call_of(&system, "remote", "add", &json!({"a": 2, "b": 3}));
     assert_eq!(sum["result"]["details"], json!({"sum": 5}), "{sum}");
     let huge = call_of(&system, "remote", "huge", &json!({}));
-    assert!(said(&huge).contains("[cut: 32768 of 3000000 bytes are shown]"));
+    assert!(
+        said(&huge).contains(
+            "[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as "
+        )
+    );
     patiently("the others are named", || {
         let problems = problems(&system);
         problems.contains("the server answers 401") && problems.contains("the server cannot be reached")

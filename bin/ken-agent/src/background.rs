@@ -20,7 +20,7 @@ use crate::scheduled;
 use crate::seams::{Caller, Seams};
 use crate::store::Store;
 use crate::tools::offered;
-use crate::turn_state::{Planned, TurnState};
+use crate::turn_state::{Duties, Planned, TurnState};
 
 /// The newest exchanges that a compaction can sum up.
 const COMPACTED: u32 = 1_000;
@@ -61,18 +61,8 @@ impl Background {
             _ => None,
         };
         if let Some(search) = &mut search {
-            search.vector = seams
-                .embedding
-                .query(&search.query)
-                .await
-                .unwrap_or_else(|error| {
-                    tracing::warn!(
-                        code = error.code.name(),
-                        "knowledge is searched by words alone: {}",
-                        error.message
-                    );
-                    None
-                });
+            // Without a vector it is a search by words alone.
+            search.vector = seams.embedding.query(&search.query).await.unwrap_or_default();
         }
         let asked = ReadHistory {
             instance: claim.instance.clone(),
@@ -135,9 +125,13 @@ impl Background {
         (due.map(planned), can_help.then(|| planned("overflow")))
     }
 
-    /// Whether the turn rests on knowledge.
-    pub(crate) fn has_knowledge(&self) -> bool {
-        self.knowledge().next().is_some()
+    /// The requirements on the answer.
+    pub(crate) fn duties(&self) -> Duties {
+        Duties {
+            required: self.rules.required(),
+            is_judged: self.rules.validation().is_some(),
+            has_knowledge: self.knowledge().next().is_some(),
+        }
     }
 
     /// The knowledge that the turn began with, each text with its id.

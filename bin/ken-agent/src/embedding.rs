@@ -1,16 +1,21 @@
 //! Queries as vectors, where the operator has chosen a model for them.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ken_types::Error;
 use ken_types::ops::documents::{PutVectors, VectorsPut};
+use ken_types::ops::model::Embedded;
 use ken_types::ops::store::QueryVector;
+use ken_types::{Code, Error};
 use ken_wire::Pool;
+use tokio::time::Instant;
 
 use crate::model::WireModel;
 
 /// A search does not wait longer for a vector; then it is made by words alone.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// After a failure no vectors are asked for during this time: not every turn is to wait for a server that hangs.
+const REST: Duration = Duration::from_secs(30);
 const CALL: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
@@ -20,11 +25,17 @@ pub(crate) struct Embedding(Option<Parts>);
 struct Parts {
     model: WireModel,
     store: Pool,
+    /// When the model failed last, and how; clones share it.
+    failed: Arc<Mutex<Option<(Instant, Error)>>>,
 }
 
 impl Embedding {
     pub(crate) fn new(model: WireModel, store: Pool) -> Embedding {
-        Embedding(Some(Parts { model, store }))
+        Embedding(Some(Parts {
+            model,
+            store,
+            failed: Arc::default(),
+        }))
     }
 
     /// Nobody makes vectors.
@@ -34,22 +45,20 @@ impl Embedding {
 
     /// The query as a vector; none when no model is chosen for that, or the query has none.
     pub(crate) async fn query(&self, text: &str) -> Result<Option<QueryVector>, Error> {
-        let Some(Parts { model, store }) = &self.0 else {
+        let Some(parts) = &self.0 else {
             return Ok(None);
         };
-        if model.embedding().await.is_none() {
+        if parts.model.embedding().await.is_none() {
             return Ok(None);
         }
-        let embedded = tokio::time::timeout(PATIENCE, model.embed(vec![text.to_owned()])).await;
-        let late = |_| Error::deadline("the model of vectors did not answer in time");
-        let embedded = embedded.map_err(late)??;
+        let embedded = parts.embed(text).await?;
         let spent = PutVectors {
             model: embedded.model.clone(),
             vectors: Vec::new(),
             usage: embedded.usage,
         };
-        let store = store.clone();
-        // The search does not wait for the books.
+        let store = parts.store.clone();
+        // The search does not wait until the costs are stored.
         tokio::spawn(async move { store.call::<VectorsPut>(&spent, CALL).await });
         let values = embedded
             .vectors
@@ -60,5 +69,35 @@ impl Embedding {
             model: embedded.model,
             values,
         }))
+    }
+}
+
+impl Parts {
+    async fn embed(&self, text: &str) -> Result<Embedded, Error> {
+        if let Some((at, error)) = self
+            .failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            && at.elapsed() < REST
+        {
+            return Err(error.clone());
+        }
+        let embedded = tokio::time::timeout(PATIENCE, self.model.embed(vec![text.to_owned()])).await;
+        let late = |_| Error::deadline("the model of vectors did not answer in time");
+        let embedded = embedded.map_err(late).flatten();
+        if let Err(error) = &embedded {
+            tracing::warn!(
+                code = error.code.name(),
+                "knowledge is searched by words alone: {}",
+                error.message
+            );
+        }
+        // A text that the model refuses says nothing about the next one.
+        let failed = embedded.as_ref().err();
+        let failed = failed.filter(|error| !matches!(error.code, Code::Invalid | Code::TooLarge));
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) =
+            failed.map(|error| (Instant::now(), error.clone()));
+        embedded
     }
 }

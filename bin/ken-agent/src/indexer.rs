@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use ken_service::Stop;
-use ken_types::event::{Block, ToolResult};
+use ken_types::event::ToolResult;
 use ken_types::ops::documents::*;
+use ken_types::ops::model::Embedded;
 use ken_types::ops::tools::{CallTool, ToolsCall};
 use ken_types::{Code, Error};
 use ken_wire::Pool;
@@ -26,10 +27,15 @@ const RESTED: Duration = Duration::from_secs(30);
 /// The tool that reads files.
 const READER: &str = "read_documents";
 
+/// A text that every model has a vector of.
+const HARMLESS: &str = "text";
+
 pub(crate) struct Indexer {
-    pub(crate) store: Pool,
-    pub(crate) tools: Pool,
-    pub(crate) model: WireModel,
+    store: Pool,
+    tools: Pool,
+    model: WireModel,
+    /// Whether vectors could not be made when that was last tried.
+    is_failing: bool,
 }
 
 /// A page as the tool writes it.
@@ -44,7 +50,16 @@ struct Page {
 }
 
 impl Indexer {
-    pub(crate) async fn run(self, mut stop: Stop) {
+    pub(crate) fn new(store: Pool, tools: Pool, model: WireModel) -> Indexer {
+        Indexer {
+            store,
+            tools,
+            model,
+            is_failing: false,
+        }
+    }
+
+    pub(crate) async fn run(mut self, mut stop: Stop) {
         loop {
             let pause = tokio::select! {
                 () = stop.stopped() => return,
@@ -64,7 +79,7 @@ impl Indexer {
     }
 
     /// Does the next piece of work, or waits until there is some. An error comes with the pause before the next attempt.
-    async fn step(&self) -> Result<(), (Error, Duration)> {
+    async fn step(&mut self) -> Result<(), (Error, Duration)> {
         let soon = |error| (error, PAUSE);
         let ask = FindWork {
             model: self.model.embedding().await,
@@ -78,10 +93,29 @@ impl Indexer {
         if let Some(job) = work.job {
             return self.read(job).await.map_err(soon);
         }
-        match work.unembedded.is_empty() {
+        let embedded = match work.unembedded.is_empty() {
             true => Ok(()),
-            false => self.embed(work.unembedded).await.map_err(|error| (error, RESTED)),
+            false => self.embed(work.unembedded).await,
+        };
+        self.tell(embedded.as_ref().err());
+        embedded.map_err(|error| (error, RESTED))
+    }
+
+    /// Says once in the log and in `ken status` that vectors cannot be made, and once that they are made again.
+    fn tell(&mut self, failure: Option<&Error>) {
+        if self.is_failing == failure.is_some() {
+            return;
         }
+        self.is_failing = failure.is_some();
+        let status = match failure {
+            Some(error) => format!("entries get no vectors: {}", error.message),
+            None => String::new(),
+        };
+        match failure {
+            Some(error) => tracing::warn!(code = error.code.name(), "{status}"),
+            None => tracing::info!("entries get vectors again"),
+        }
+        _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
     }
 
     /// Reads the next page of a job's files.
@@ -111,7 +145,7 @@ impl Indexer {
         };
         let page = match self.tools.call::<ToolsCall>(&call, READ).await {
             Ok(called) if !called.is_error => page(called.result),
-            Ok(called) => Err(words(&called.result)),
+            Ok(called) => Err(called.result.text()),
             // ken-tools is starting or overloaded.
             Err(error) if matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline) => {
                 return Err(error);
@@ -146,14 +180,48 @@ impl Indexer {
     }
 
     async fn embed(&self, entries: Vec<Unembedded>) -> Result<(), Error> {
-        let (keys, texts): (Vec<i64>, Vec<String>) =
-            entries.into_iter().map(|entry| (entry.entry, entry.text)).unzip();
-        let embedded = self.model.embed(texts).await?;
-        let vectors = keys.into_iter().zip(embedded.vectors);
+        let texts = entries.iter().map(|entry| entry.text.clone()).collect();
+        match self.model.embed(texts).await {
+            Err(error) if is_refusal(&error) => self.embed_each(entries, &error).await,
+            Err(error) => Err(error),
+            Ok(embedded) => self.keep(entries.iter(), embedded).await,
+        }
+    }
+
+    /// Makes vectors of the entries one by one, because the model refuses the text of at least one of them. Such an entry gets an
+    /// empty vector, so that it is not tried for ever. A model that refuses any text is itself at fault.
+    async fn embed_each(&self, entries: Vec<Unembedded>, refusal: &Error) -> Result<(), Error> {
+        let mut refused = Vec::new();
+        for entry in &entries {
+            match self.model.embed(vec![entry.text.clone()]).await {
+                Ok(embedded) => self.keep(std::iter::once(entry), embedded).await?,
+                Err(error) if is_refusal(&error) => refused.push(entry),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut embedded = self.model.embed(vec![HARMLESS.to_owned()]).await?;
+        embedded.vectors = vec![Vec::new(); refused.len()];
+        tracing::warn!(
+            entries = refused.len(),
+            "entries whose text is refused have no vector: {}",
+            refusal.message
+        );
+        self.keep(refused.into_iter(), embedded).await
+    }
+
+    async fn keep(
+        &self,
+        entries: impl Iterator<Item = &Unembedded>,
+        embedded: Embedded,
+    ) -> Result<(), Error> {
+        let vectors = entries.zip(embedded.vectors);
         let put = PutVectors {
             model: embedded.model,
             vectors: vectors
-                .map(|(entry, values)| EntryVector { entry, values })
+                .map(|(entry, values)| EntryVector {
+                    entry: entry.entry,
+                    values,
+                })
                 .collect(),
             usage: embedded.usage,
         };
@@ -161,15 +229,12 @@ impl Indexer {
     }
 }
 
+/// Whether the text itself is why there is no vector, however often it is asked for.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.code, Code::Invalid | Code::TooLarge)
+}
+
 fn page(result: ToolResult) -> Result<Page, String> {
     serde_json::from_value(result.details)
         .map_err(|error| format!("the tool {READER} answers otherwise: {error}"))
-}
-
-fn words(result: &ToolResult) -> String {
-    let texts = result.content.iter().filter_map(|block| match block {
-        Block::Text { text } => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect()
 }

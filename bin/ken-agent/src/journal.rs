@@ -20,6 +20,11 @@ pub(crate) trait Journal: Send {
         None
     }
 
+    /// How the record that is replayed says that the answer was judged.
+    fn recorded_validation(&mut self) -> Option<Body> {
+        None
+    }
+
     /// Records one event: of the agent itself, or of a task or worker of it.
     fn record(&mut self, body: Body, of: Option<TaskRef>) -> impl Future<Output = Result<(), Error>> + Send;
 

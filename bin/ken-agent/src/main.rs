@@ -132,25 +132,22 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     let base = share.base.clone();
     let workspace = std::env::var_os("KEN_WORKSPACE").map(PathBuf::from);
     let workspace = start.config.workspace.folder(&start.places.state, workspace);
-    let skills = Arc::new(Skills::new(Sources::of(&start.places, workspace)));
+    let skills = Arc::new(Skills::new(Sources::of(&start.places.config, workspace)));
     skills.look();
     let held = Arc::new(Held::default());
     let pool = |part: &str| Pool::new(start.places.socket(part));
     let model = WireModel::new(pool("model"));
+    let embedding = Embedding::new(model.clone(), pool("store"));
     let tools = Arc::new(AllTools {
         builtin: Builtins::new(Parts {
             store: pool("store"),
             scheduler: pool("scheduler"),
-            embedding: Embedding::new(model.clone(), pool("store")),
+            embedding: embedding.clone(),
             skills: skills.clone(),
         }),
         wire: WireTools::new(pool("tools")),
     });
-    let indexer = Indexer {
-        store: pool("store"),
-        tools: pool("tools"),
-        model: model.clone(),
-    };
+    let indexer = Indexer::new(pool("store"), pool("tools"), model.clone());
     start.tasks.spawn(indexer.run(start.stop.clone()));
     let recorder = record::Recorder {
         pool: pool("store"),
@@ -163,7 +160,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
             model: model.clone(),
             seams: Seams {
                 share: Arc::new(share),
-                embedding: Embedding::new(model.clone(), pool("store")),
+                embedding,
                 skills,
                 policy: Arc::new(Approvals::new(
                     pool("approver"),

@@ -63,16 +63,16 @@ impl WireModel {
             pool,
         }
     }
-}
 
-impl WireModel {
     /// The model that makes vectors, if one is chosen and ken-model is there.
     pub(crate) async fn embedding(&self) -> Option<String> {
         self.info.get(CALL).await.ok()?.embeds
     }
 
+    /// Asks once: a provider that fails is not asked again at once.
     pub(crate) async fn embed(&self, texts: Vec<String>) -> Result<Embedded, Error> {
-        self.pool.call::<ModelEmbed>(&Embed { texts }, EMBED).await
+        let connection = self.pool.connection(Instant::now() + CALL).await?;
+        connection.call::<ModelEmbed>(&Embed { texts }, EMBED).await
     }
 }
 

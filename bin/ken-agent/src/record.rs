@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ken_types::ops::agent::{AgentRecord, Record};
 use ken_types::ops::model::ModelState;
-use ken_types::ops::store::{Claim, OfWork, ReadHistory, ReadStream, SubmissionKind, SubmissionsRecord};
+use ken_types::ops::store::{Claim, ReadHistory, ReadStream, SubmissionKind, SubmissionsRecord};
 use ken_types::ops::telemetry::ByWork;
 use ken_types::{Error, Offset};
 use ken_wire::{Context, Pool};
@@ -30,10 +30,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) async fn record(&self, caller: Context<AgentRecord>, asked: ByWork) -> Result<Record, Error> {
-        let mut claim = self
-            .pool
-            .call::<SubmissionsRecord>(&OfWork { id: asked.id }, CALL)
-            .await?;
+        let mut claim = self.pool.call::<SubmissionsRecord>(&asked, CALL).await?;
         if claim.kind == SubmissionKind::Workflow {
             let message = format!(
                 "{} is a run of a workflow, which has no turns of an agent",

@@ -1,17 +1,12 @@
 //! Turns that a schedule started: the agent that runs them, and what it is told.
 
+use ken_types::ops::schedules::target_agent;
 use ken_types::ops::store::Claim;
 use serde_json::Value;
 
-use crate::names::{CODING_WORKER, ORCHESTRATOR};
-
-/// The agent that runs the turn: the worker that its schedule names, else the orchestrator.
+/// The agent that runs the turn.
 pub(crate) fn agent(claim: &Claim) -> &'static str {
-    let context = claim.context.as_ref();
-    match context.and_then(|context| context.pointer("/schedule/targetAgent")) {
-        Some(target) if target == CODING_WORKER => CODING_WORKER,
-        _ => ORCHESTRATOR,
-    }
+    target_agent(claim.context.as_ref())
 }
 
 /// A part of the system text; `None` when a person or a program asks.
@@ -43,6 +38,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::names::{CODING_WORKER, ORCHESTRATOR};
     use crate::testing::claim;
 
     #[test]

@@ -62,11 +62,6 @@ pub(crate) trait Tools: Send + Sync {
         Box::pin(std::future::ready(false))
     }
 
-    /// How the answer was judged, in a replay.
-    fn recorded_validation(&self) -> Option<Body> {
-        None
-    }
-
     /// Runs a call to its end; dropping the future kills it. An error is shown to the model, and the turn goes on.
     /// `grant` is the permission from the policy.
     fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;

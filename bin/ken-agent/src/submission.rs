@@ -162,11 +162,7 @@ impl<S: Store, M: Model> Agent<S, M> {
                 (submission.plan.compaction, submission.plan.on_overflow) =
                     background.compactions(claim, &budget);
                 submission.caller.rules = background.rules.clone();
-                submission.plan.duties = Duties {
-                    required: background.rules.required(),
-                    is_judged: background.rules.validation().is_some(),
-                    has_knowledge: background.has_knowledge(),
-                };
+                submission.plan.duties = background.duties();
                 submission.background = Some(background);
                 submission.budget = Some(budget);
             }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use ken_skills::Sources;
-use ken_types::event::{Block, Event, Message, ModelName, Purpose, StopReason, ToolResult, Usage};
+use ken_types::event::{Event, Message, ModelName, Purpose, StopReason, ToolResult, Usage};
 use ken_types::id::SubmissionId;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, ToolSpec};
 use ken_types::ops::store::{
@@ -373,10 +373,7 @@ impl Tools for TestTools {
             match call.name.as_str() {
                 "broken" => Err("it broke".to_owned()),
                 "slow" => std::future::pending().await,
-                name => Ok(ToolResult {
-                    content: vec![Block::text(format!("{name} ran"))],
-                    details: Value::Null,
-                }),
+                name => Ok(ToolResult::said(format!("{name} ran"))),
             }
         })
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ken_types::event::{Block, NO_TOOL, ToolResult};
+use ken_types::event::{NO_TOOL, ToolResult};
 use ken_types::limits::WIRE_DEADLINE_MAX_MS;
 use ken_types::ops::model::ToolSpec;
 use ken_types::ops::tools::{Approval, CallTool, ListTools, Need, Tool, ToolsCall, ToolsList, ToolsPreview};
@@ -128,20 +128,12 @@ impl Tools for WireTools {
                 },
             };
             match called {
-                Ok(called) if called.is_error => Err(words(&called.result)),
+                Ok(called) if called.is_error => Err(called.result.text()),
                 Ok(called) => Ok(called.result),
                 Err(error) => Err(told(&args.name, &error)),
             }
         })
     }
-}
-
-fn words(result: &ToolResult) -> String {
-    let texts = result.content.iter().filter_map(|block| match block {
-        Block::Text { text } => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect()
 }
 
 /// A refused call, in words for the model.

@@ -77,7 +77,7 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
         tool_name: call.name,
         tool_call_id: call.id,
         is_error: result.is_err(),
-        result: result.unwrap_or_else(text),
+        result: result.unwrap_or_else(ToolResult::said),
         duration_ms: since(started, Timestamp::now()),
         interrupted: false,
     };
@@ -146,13 +146,6 @@ async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> 
     seams.tools.call(asked, grant).await
 }
 
-fn text(text: String) -> ToolResult {
-    ToolResult {
-        content: vec![Block::text(text)],
-        details: Value::Null,
-    }
-}
-
 /// `task_start`, the worker's events, `task`. The task has the id of the call. One that a crash has cut goes on.
 async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     let argument = |name: &str| {
@@ -208,10 +201,11 @@ async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -
 
 fn task_result(value: Value) -> ToolResult {
     match value {
-        Value::String(said) => text(said),
+        Value::String(said) => ToolResult::said(said),
         value => ToolResult {
             content: vec![Block::text(value.to_string())],
             details: value,
+            output: None,
         },
     }
 }

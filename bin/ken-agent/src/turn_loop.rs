@@ -89,7 +89,7 @@ impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
 
     /// Judges the answer and records how. An answer that a rule wants judged and nobody can judge does not go out.
     async fn validate(&mut self) -> Result<(), Error> {
-        if let Some(recorded) = self.seams.tools.recorded_validation() {
+        if let Some(recorded) = self.journal.recorded_validation() {
             return self.journal.record(recorded, None).await;
         }
         let demand = self.caller.rules.validation();

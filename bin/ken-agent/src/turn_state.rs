@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use ken_types::Timestamp;
 use ken_types::event::{
-    Body, Event, Failure, Judgement, Message, ModelName, OperationKind, Purpose, StopReason, Usage,
+    Body, Event, Failure, Judgement, Message, ModelName, OperationKind, Purpose, StopReason, Usage, joined,
 };
 use ken_types::rule::Patterns;
 
@@ -415,7 +415,7 @@ impl TurnState {
             }
         }
         if *purpose == Purpose::Compaction && error.is_none() && !stop_reason.is_cut() {
-            self.summary = Some(events::joined(output));
+            self.summary = Some(joined(output));
         }
     }
 

@@ -226,11 +226,7 @@ impl Research {
         };
         let called = self.tools.call::<ToolsCall>(&call, TOOL_CALL).await?;
         if called.is_error {
-            let texts = called.result.content.iter().filter_map(|block| match block {
-                Block::Text { text } => Some(text.as_str()),
-                _ => None,
-            });
-            return Err(Error::unavailable(texts.collect::<String>()));
+            return Err(Error::unavailable(called.result.text()));
         }
         let material: Material = strict::from_value(called.result.details)?;
         let query = Search {

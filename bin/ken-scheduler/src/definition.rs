@@ -2,12 +2,10 @@
 
 use ken_types::Error;
 use ken_types::ops::schedules::{
-    DeliverTo, Fields, Missed, Overlap, SCHEDULE_PAYLOAD_BYTES, SCHEDULE_PROMPT_BYTES, SLUG_CHARACTERS,
-    Schedule, ScheduleKind, Settings,
+    AGENTS, DeliverTo, Fields, Missed, Overlap, SCHEDULE_PAYLOAD_BYTES, SCHEDULE_PROMPT_BYTES,
+    SLUG_CHARACTERS, Schedule, ScheduleKind, Settings,
 };
 use serde_json::Value;
-
-const AGENTS: [&str; 2] = ["orchestrator", "coding-worker"];
 
 /// A schedule without the time at which it fires next.
 #[derive(Debug, Clone)]

@@ -11,11 +11,11 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use crate::admitted::{Admitted, failed, written};
-use crate::bounds::{DETAILS_BYTES, shortened};
 use crate::catalog::Listing;
 use crate::entry::{Entry, Writes};
 use crate::gate::{Gate, Passed};
 use crate::mcp::Servers;
+use crate::output::{DETAILS_BYTES, Outputs};
 use crate::preview;
 use crate::process::Ended;
 
@@ -24,22 +24,26 @@ const AT_ONCE: usize = 16;
 /// The deepest nesting of a result.
 const MAX_DEPTH: usize = 64;
 
-/// The most bytes that a tool may write to standard output; one that writes more is killed.
-const MAX_OUTPUT: usize = 1024 * 1024;
+/// The most bytes that a tool may write to standard output; one that writes more is killed. A text may be as long as a blob. A
+/// document of JSON takes many times its length in memory.
+const MAX_TEXT: usize = 16 * 1024 * 1024;
+const MAX_JSON: usize = 4 * 1024 * 1024;
 
 /// Runs calls.
 pub(crate) struct Caller {
     places: Semaphore,
     gate: Gate,
     servers: Arc<Servers>,
+    outputs: Outputs,
 }
 
 impl Caller {
-    pub(crate) fn new(gate: Gate, servers: Arc<Servers>) -> Caller {
+    pub(crate) fn new(gate: Gate, servers: Arc<Servers>, outputs: Outputs) -> Caller {
         Caller {
             places: Semaphore::new(AT_ONCE),
             gate,
             servers,
+            outputs,
         }
     }
 
@@ -57,7 +61,7 @@ impl Caller {
         };
         let (is_error, result) = match result {
             Ok(result) => (false, result),
-            Err(why) => (true, text(why)),
+            Err(why) => (true, ToolResult::said(why)),
         };
         Ok(Called {
             is_error,
@@ -69,10 +73,16 @@ impl Caller {
     async fn run(&self, call: &Admitted<'_>) -> Result<ToolResult, String> {
         if let Some((server, tool)) = &call.entry.server {
             let server = self.servers.find(server).map_err(|error| error.to_string())?;
-            return server.call(tool, &call.call.arguments, call.entry).await;
+            return server
+                .call(tool, &call.call.arguments, call.entry, &self.outputs)
+                .await;
         }
-        let ended = call.process(&call.entry.command, true, MAX_OUTPUT).await?;
-        read(call.entry, &ended)
+        let most = match call.entry.writes {
+            Writes::Text => MAX_TEXT,
+            Writes::Json => MAX_JSON,
+        };
+        let ended = call.process(&call.entry.command, true, most).await?;
+        read(call.entry, &ended, most, &self.outputs).await
     }
 
     pub(crate) async fn preview(&self, listing: &Listing, call: CallTool) -> Result<Preview, Error> {
@@ -82,19 +92,17 @@ impl Caller {
     }
 }
 
-fn text(text: String) -> ToolResult {
-    ToolResult {
-        content: vec![Block::text(text)],
-        details: Value::Null,
-    }
-}
-
 /// The answer of the tool; or the reason why there is none, in words for the model.
-fn read(entry: &Entry, ended: &Ended) -> Result<ToolResult, String> {
+async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> Result<ToolResult, String> {
     let name = &entry.tool.spec.name;
-    let written = written(entry, ended, &entry.ok_status, MAX_OUTPUT)?;
+    let written = written(entry, ended, &entry.ok_status, most)?;
     if entry.writes == Writes::Text {
-        return Ok(text(shortened(written)));
+        let shown = outputs.show(written).await;
+        return Ok(ToolResult {
+            content: vec![Block::text(shown.text)],
+            details: Value::Null,
+            output: shown.output,
+        });
     }
     if written.is_empty() {
         return Err(failed(name, "wrote nothing", &ended.errors));
@@ -111,12 +119,14 @@ fn read(entry: &Entry, ended: &Ended) -> Result<ToolResult, String> {
         .shows
         .as_ref()
         .and_then(|place| value.pointer(place)?.as_str());
+    let shown = outputs.show(shown.unwrap_or(&compact)).await;
     Ok(ToolResult {
-        content: vec![Block::text(shortened(shown.unwrap_or(&compact)))],
+        content: vec![Block::text(shown.text)],
         details: if compact.len() <= DETAILS_BYTES {
             value
         } else {
             Value::Null
         },
+        output: shown.output,
     })
 }

@@ -16,6 +16,7 @@ use crate::call::Caller;
 use crate::catalog::{Catalog, Listing, folders};
 use crate::entry::Entry;
 use crate::gate::Gate;
+use crate::output::Outputs;
 
 /// The folders that hold the descriptions.
 #[derive(Args)]
@@ -172,7 +173,7 @@ impl CallWords {
         let catalog = self.folders.catalog();
         let listing = catalog.read();
         runtime()?.block_on(work(
-            Caller::new(Gate::Operator, catalog.servers.clone()),
+            Caller::new(Gate::Operator, catalog.servers.clone(), Outputs(None)),
             &listing,
             call,
         ))

@@ -2,7 +2,6 @@
 //! a file in `tools.d`; a call of it is one process in a sandbox. See ken-tools(8), ken-tools(5).
 
 mod admitted;
-mod bounds;
 mod call;
 mod catalog;
 mod changed;
@@ -10,6 +9,7 @@ mod commands;
 mod entry;
 mod gate;
 mod mcp;
+mod output;
 mod preview;
 mod process;
 mod reach;
@@ -31,6 +31,7 @@ use crate::call::Caller;
 use crate::catalog::Catalog;
 use crate::commands::{Call, Check, List, Preview};
 use crate::gate::Gate;
+use crate::output::Outputs;
 use crate::servers::{Accept, ListServers};
 
 const ABOUT: &str = "Run the tools that agents may call";
@@ -127,8 +128,9 @@ impl Daemon for Tools {
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Tools>, Arc<Tools>), Error> {
     let catalog = Catalog::watched(catalog::folders(Some(&start.places.config)));
     let gate = Gate::Approver(Pool::new(start.places.socket("approver")));
+    let outputs = Outputs(Some(Pool::new(start.places.socket("store"))));
     let tools = Arc::new(Tools {
-        caller: Caller::new(gate, catalog.servers.clone()),
+        caller: Caller::new(gate, catalog.servers.clone(), outputs),
         catalog,
         told: Mutex::default(),
     });

@@ -15,6 +15,7 @@ use crate::client;
 use crate::external::program;
 use crate::ids::field;
 use crate::output::{Outcome, one_line, say, say_json};
+use crate::skills::workspace;
 
 const AGENT: &str = "agent";
 /// So much of an event is shown to a person.
@@ -93,6 +94,7 @@ pub(crate) fn replay(
         .arg("--replay")
         .args(words)
         .env("KEN_CONFIG", &places.config)
+        .env("KEN_WORKSPACE", workspace(places))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

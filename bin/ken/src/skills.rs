@@ -78,11 +78,16 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, skills: &Skills) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the texts of this system are. A configuration that cannot be read is kend's matter; its defaults count then.
+/// Where the texts of this system are.
 pub(crate) fn sources(places: &Places) -> Sources {
+    Sources::of(&places.config, workspace(places))
+}
+
+/// The folder of the workspace. A configuration that cannot be read is kend's matter; its defaults count then.
+pub(crate) fn workspace(places: &Places) -> PathBuf {
     let workspace = config::typed(&places.config).unwrap_or_default().workspace;
     let variable = std::env::var_os("KEN_WORKSPACE").map(PathBuf::from);
-    Sources::of(places, workspace.folder(&places.state, variable))
+    workspace.folder(&places.state, variable)
 }
 
 /// A text by its name.

@@ -198,5 +198,12 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
             one_line(approval.as_str().unwrap_or_default())
         ))?;
     }
+    for output in why.get("outputs").and_then(Value::as_array).into_iter().flatten() {
+        say(&format!(
+            "  output  {} ({} bytes; `ken call store blobs.get digest=…` reads it)",
+            one_line(field(output, "blob")),
+            output.get("bytes").and_then(Value::as_u64).unwrap_or_default()
+        ))?;
+    }
     Ok(ExitCode::SUCCESS)
 }

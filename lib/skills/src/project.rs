@@ -1,6 +1,5 @@
 //! The rules of the project in the workspace.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use ken_types::Error;
@@ -27,15 +26,13 @@ impl Project {
     /// The one of this folder, if there is one. A file that cannot be used is an error.
     pub fn of(folder: &Path, accepted: &Accepted) -> Result<Option<Project>, Error> {
         let file = folder.join(PROJECT_FILE);
-        match std::fs::metadata(&file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            _ => {}
-        }
         let at_file = |error: Error| Error {
             at: Some(file.display().to_string()),
             ..error
         };
-        let bytes = ken_trusted::read_any(&file, PROJECT_BYTES).map_err(at_file)?;
+        let Some(bytes) = ken_trusted::find_any(&file, PROJECT_BYTES).map_err(at_file)? else {
+            return Ok(None);
+        };
         let text = String::from_utf8(bytes).map_err(|_| at_file(Error::invalid("", "not UTF-8")))?;
         if text.trim().is_empty() {
             return Ok(None);

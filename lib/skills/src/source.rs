@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use ken_types::Error;
-use ken_types::places::Places;
 use ken_types::share;
 
 use crate::{Accepted, Broken, Listing, Project, Skill};
@@ -37,12 +36,13 @@ pub struct Sources {
 
 impl Sources {
     /// Those of a system, for a program of ken: its installation is found from where the program lies.
-    pub fn of(places: &Places, workspace: PathBuf) -> Sources {
+    /// `config` is the path of `ken.toml`.
+    pub fn of(config: &Path, workspace: PathBuf) -> Sources {
         Sources {
-            folders: std::iter::once(places.config.with_file_name("skills"))
+            folders: std::iter::once(config.with_file_name("skills"))
                 .chain(share::find("skills"))
                 .collect(),
-            accepted: places.config.with_file_name("accepted.json"),
+            accepted: config.with_file_name("accepted.json"),
             // As one path, however it is reached.
             workspace: workspace.canonicalize().unwrap_or(workspace),
         }

@@ -60,8 +60,13 @@ pub fn secrets(path: &Path) -> Result<String, Error> {
 
 /// Reads a file whoever can change it: one whose content is compared with what was approved before.
 pub fn read_any(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
-    let (file, _) = open(path)?.ok_or_else(missing)?;
-    bounded(file, most)
+    find_any(path, most)?.ok_or_else(missing)
+}
+
+/// The same for a file that need not exist: `None` if there is none.
+pub fn find_any(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Error> {
+    let found = open(path)?.map(|(file, _)| bounded(file, most));
+    found.transpose()
 }
 
 /// Checks a folder of such files: whoever can write there can replace them. One that does not exist is fine.
@@ -232,6 +237,7 @@ mod tests {
         let none = folder.path().join("none");
         assert_eq!(read(&none, 9).unwrap_err().message, "there is no such file");
         assert_eq!(find(&none, Others::Nothing, 9), Ok(None));
+        assert_eq!(find_any(&none, 9), Ok(None));
     }
 
     #[test]

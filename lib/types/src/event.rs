@@ -333,12 +333,51 @@ impl Failure {
 pub const NO_TOOL: &str = "There is no tool `";
 
 /// The result of a tool: text for the model, details for programs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {
     pub content: Vec<Block>,
     #[serde(default)]
     pub details: Value,
+    /// The whole text, where the content shows only its beginning and its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Output>,
 }
+
+impl ToolResult {
+    /// A text without details.
+    pub fn said(text: impl Into<String>) -> ToolResult {
+        ToolResult {
+            content: vec![Block::text(text)],
+            ..ToolResult::default()
+        }
+    }
+
+    /// The text of all its text blocks, joined.
+    pub fn text(&self) -> String {
+        joined(&self.content)
+    }
+}
+
+/// A text that is kept as a blob of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    /// SHA-256 of the text, in hexadecimal.
+    pub blob: String,
+    pub bytes: u64,
+}
+
+impl Output {
+    /// The name under which a model reads it: the first 16 digits of the digest.
+    pub fn id(&self) -> &str {
+        self.blob.get(..OUTPUT_ID).unwrap_or(&self.blob)
+    }
+}
+
+/// The tool that reads an output.
+pub const READ_OUTPUT: &str = "read_output";
+
+/// The digits of the name of an output.
+pub const OUTPUT_ID: usize = 16;
 
 /// One message between the agent and a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -387,12 +426,17 @@ impl Message {
 
     /// The text of all its text blocks, joined.
     pub fn text(&self) -> String {
-        let texts = self.content().iter().filter_map(|block| match block {
-            Block::Text { text } => Some(text.as_str()),
-            _ => None,
-        });
-        texts.collect::<Vec<_>>().concat()
+        joined(self.content())
     }
+}
+
+/// The text of the text blocks, joined.
+pub fn joined(blocks: &[Block]) -> String {
+    let texts = blocks.iter().filter_map(|block| match block {
+        Block::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
 }
 
 /// One part of a message.

@@ -4,6 +4,7 @@
 mod knowledge;
 mod memory;
 mod notes;
+mod output;
 mod schedules;
 mod skill;
 
@@ -57,6 +58,7 @@ impl Builtins {
             knowledge::tools(),
             memory::tools(),
             notes::tools(),
+            output::tools(),
             schedules::tools(),
             skill::tools(),
         ];
@@ -112,6 +114,7 @@ fn result(value: Value) -> ToolResult {
     ToolResult {
         content: vec![Block::text(value.to_string())],
         details: value,
+        output: None,
     }
 }
 

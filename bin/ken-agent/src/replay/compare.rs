@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ken_skills::Sources;
 use ken_types::event::{Body, Event, Outcome, Purpose};
-use ken_types::ops::model::ModelState;
+use ken_types::id::Mint;
 use ken_types::{Code, Error};
 use serde_json::json;
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::journal::{Calls, Compared};
 use super::seams::{TapeModel, TapePolicy, TapeTools, TapeWorkers};
 use super::tape::{Difference, Segment, SharedTape, Tape, lock, segments, shown};
-use super::{Case, RecordedHistory, mint, say};
+use super::{Case, RecordedHistory, say};
 use crate::background::Background;
 use crate::budget::Budget;
 use crate::embedding::Embedding;
@@ -70,14 +70,7 @@ async fn play(
 ) -> Result<Option<Difference>, Error> {
     let (abort, aborted) = watch::channel(false);
     let tape: SharedTape = Arc::new(Mutex::new(Tape::of(segment, &case.events, abort)));
-    let state = ModelState {
-        models: lock(&tape).models("default"),
-        context_window: case.record.context_window,
-        output_reserve: case.record.output_reserve,
-        exchanges: 100,
-        unusable: Vec::new(),
-        embeds: None,
-    };
+    let state = case.model_state(lock(&tape).models("default"));
     let model = TapeModel {
         tape: tape.clone(),
         session: "default".to_owned(),
@@ -104,7 +97,7 @@ async fn play(
     let mut turns = TurnLoop {
         journal: Compared {
             state: resumed(before, segment, is_resumed),
-            envelope: Envelope::of(&claim, mint()?),
+            envelope: Envelope::of(&claim, Mint::fresh()?),
             tape: tape.clone(),
             shows,
             course: Calls::default(),
@@ -124,10 +117,9 @@ async fn play(
         Ok(background) => {
             turns.caller.rules = background.rules.clone();
             turns.plan.duties = Duties {
-                required: background.rules.required(),
-                is_judged: background.rules.validation().is_some(),
                 // The text of the knowledge is not recorded, only that there was some.
                 has_knowledge: has_validation(&case.events),
+                ..background.duties()
             };
             turns.background = Some(background);
             turns.budget = Some(Budget::of(&state));

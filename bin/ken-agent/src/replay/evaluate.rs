@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ken_skills::Sources;
 use ken_types::Error;
 use ken_types::event::{Body, Event, ToolResult};
+use ken_types::id::Mint;
 use ken_types::ops::agent::Record;
 use ken_types::ops::model::{Generate, ModelState, ToolSpec};
-use ken_types::places::Places;
 use ken_wire::Pool;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::journal::Kept;
 use super::tape::result;
-use super::{Case, Course, LONGEST_TURN, RecordedHistory, mint, say};
+use super::{Case, Course, LONGEST_TURN, RecordedHistory, say};
 use crate::background::Background;
 use crate::budget::Budget;
 use crate::embedding::Embedding;
@@ -31,21 +31,14 @@ use crate::share::Share;
 use crate::skills::Skills;
 use crate::submission::operation_kind;
 use crate::turn_loop::TurnLoop;
-use crate::turn_state::{Duties, Plan, TurnState};
+use crate::turn_state::{Plan, TurnState};
 
 const NOT_RECORDED: &str = "There is no recorded result of this call.";
 
 pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path) -> Result<bool, Error> {
     let model = Named {
         inner: WireModel::new(Pool::new(socket)),
-        state: ModelState {
-            models: vec![name.to_owned()],
-            context_window: case.record.context_window,
-            output_reserve: case.record.output_reserve,
-            exchanges: 100,
-            unusable: Vec::new(),
-            embeds: None,
-        },
+        state: case.model_state(vec![name.to_owned()]),
     };
     let recorded = Arc::new(Results::of(&case));
     let seams = Seams {
@@ -73,17 +66,13 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
         compaction,
         on_overflow,
         prompt: None,
-        duties: Duties {
-            required: background.rules.required(),
-            is_judged: background.rules.validation().is_some(),
-            has_knowledge: background.has_knowledge(),
-        },
+        duties: background.duties(),
         ending: None,
     };
     let mut turns = TurnLoop {
         journal: Kept {
             state: TurnState::default(),
-            envelope: Envelope::of(&claim, mint()?),
+            envelope: Envelope::of(&claim, Mint::fresh()?),
             bodies: Vec::new(),
         },
         model: &model,
@@ -121,20 +110,12 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     Ok(differs.is_empty())
 }
 
-/// The skills of the system that the case belongs to; none if that system is unknown.
+/// The skills and project rules of the system that the case belongs to, which ken names; none without it.
 fn sources() -> Sources {
-    let variable = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    // The user matters only where no variable names a folder.
-    match Places::resolve(variable("KEN_HOME").as_deref(), 1, variable) {
-        Ok(places) => {
-            let workspace = variable("KEN_WORKSPACE").unwrap_or_else(|| places.state.join("workspace"));
-            Sources::of(&places, workspace)
-        }
-        Err(_) => Sources::default(),
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    match (variable("KEN_CONFIG"), variable("KEN_WORKSPACE")) {
+        (Some(config), Some(workspace)) => Sources::of(&config, workspace),
+        _ => Sources::default(),
     }
 }
 

@@ -51,6 +51,10 @@ impl Journal for Compared {
         lock(&self.tape).ended()
     }
 
+    fn recorded_validation(&mut self) -> Option<Body> {
+        lock(&self.tape).validation()
+    }
+
     async fn record(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
         if self.state.knows(&body) {
             return Ok(());

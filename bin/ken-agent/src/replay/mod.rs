@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use ken_types::event::{Block, Body, Event, Judgement, Message, Outcome, StopReason};
-use ken_types::id::Mint;
 use ken_types::ops::agent::Record;
+use ken_types::ops::model::ModelState;
 use ken_types::ops::store::{AppendEvents, History, ReadHistory, ReadStream, SettleSubmission, StreamPage};
 use ken_types::{Code, Error};
 use serde::{Deserialize, Serialize};
@@ -160,13 +160,22 @@ fn say(line: &Value) -> Result<(), Error> {
     }
 }
 
-/// Ids of a replay, which nobody compares.
-fn mint() -> Result<Mint, Error> {
-    Mint::fresh()
-}
-
 /// The longest that an evaluated turn may take.
 const LONGEST_TURN: Duration = Duration::from_secs(600);
+
+impl Case {
+    /// The state of a model that has the window of the record.
+    fn model_state(&self, models: Vec<String>) -> ModelState {
+        ModelState {
+            models,
+            context_window: self.record.context_window,
+            output_reserve: self.record.output_reserve,
+            exchanges: 100,
+            unusable: Vec::new(),
+            embeds: None,
+        }
+    }
+}
 
 /// The history of the record, for what a turn begins with. Nothing can be written.
 #[derive(Clone)]

@@ -108,10 +108,6 @@ impl Tools for TapeTools {
         false
     }
 
-    fn recorded_validation(&self) -> Option<Body> {
-        lock(&self.tape).validation()
-    }
-
     fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let (result, not_judged) = {
             let mut tape = lock(&self.tape);

@@ -461,11 +461,7 @@ pub(super) fn result(body: &Body) -> Option<Result<ToolResult, String>> {
     };
     let mut result = result.clone();
     if *is_error {
-        let texts = result.content.iter().filter_map(|block| match block {
-            Block::Text { text } => Some(text.as_str()),
-            _ => None,
-        });
-        return Some(Err(texts.collect()));
+        return Some(Err(result.text()));
     }
     let is_note = |block: &Block| matches!(block, Block::Text { text } if text.starts_with(SAME_CALL));
     if result.content.last().is_some_and(is_note) {

@@ -365,22 +365,10 @@ pub(super) fn interrupted(call: &Call) -> Body {
         tool_name: call.name.clone(),
         tool_call_id: call.id.clone(),
         is_error: true,
-        result: ToolResult {
-            content: vec![Block::text(text)],
-            details: Value::Null,
-        },
+        result: ToolResult::said(text),
         duration_ms: 0,
         interrupted: true,
     }
-}
-
-/// The text of the blocks, joined.
-pub(super) fn joined(blocks: &[Block]) -> String {
-    let texts = blocks.iter().filter_map(|block| match block {
-        Block::Text { text } => Some(text.as_str()),
-        _ => None,
-    });
-    texts.collect()
 }
 
 /// Milliseconds, never negative.

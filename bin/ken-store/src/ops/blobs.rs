@@ -1,19 +1,28 @@
 //! Blobs: bytes by their SHA-256, in pieces that fit into a line of the wire. What no record names is deleted after a day.
 
+use ken_types::event::{OUTPUT_ID, Output};
 use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, KEY_MS, PIECE_BYTES};
-use ken_types::ops::blobs::{BlobPiece, BlobState, BlobsGet, BlobsPut, GetBlob, PutBlob};
+use ken_types::ops::blobs::{
+    BlobPiece, BlobState, BlobsGet, BlobsPut, GetBlob, GetOutput, OutputsGet, PutBlob,
+};
 use ken_types::{Error, Octets, Timestamp, hex};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write};
+use crate::rules::{check, record, stream_names};
 use crate::tables::{BlobRow, Tables};
 
 /// Blobs that one slice of background work deletes.
 const SLICE: usize = 4;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations.write::<BlobsPut>().read::<BlobsGet>()
+    operations
+        .write::<BlobsPut>()
+        .read::<BlobsGet>()
+        .read::<OutputsGet>()
 }
 
 /// Adds the next piece. Nothing is kept when all of them turn out to have another digest.
@@ -98,9 +107,13 @@ fn digest_with(tables: &dyn Tables, blob: &BlobRow, more: &[u8]) -> Result<Strin
     Ok(hex::encode(&hash.finalize()))
 }
 
+fn is_hex(text: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    text.bytes().all(is_digit)
+}
+
 fn check_digest(digest: &str, at: &str) -> Result<(), Error> {
-    let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    match digest.len() == 64 && digest.bytes().all(is_hex) {
+    match digest.len() == 64 && is_hex(digest) {
         true => Ok(()),
         false => Err(Error::invalid(
             at,
@@ -126,20 +139,75 @@ impl Read for BlobsGet {
 
     fn run(tables: &dyn Tables, args: &GetBlob) -> Result<BlobPiece, Error> {
         let blob = whole(tables, &args.digest, "/digest")?;
-        let limit = (args.limit as usize).min(PIECE_BYTES);
-        let mut found = Vec::new();
-        tables.pieces(blob.key, args.offset, &mut |start, bytes| {
-            let skip = usize::try_from(args.offset.saturating_sub(start)).unwrap_or(usize::MAX);
-            let rest = bytes.get(skip..).unwrap_or_default();
-            found.extend(rest.iter().take(limit - found.len()));
-            found.len() < limit
-        })?;
-        Ok(BlobPiece {
-            length: blob.length,
-            bytes: Octets(found),
-        })
+        piece(tables, &blob, args.offset, args.limit)
     }
 }
+
+fn piece(tables: &dyn Tables, blob: &BlobRow, offset: u64, limit: u32) -> Result<BlobPiece, Error> {
+    let limit = (limit as usize).min(PIECE_BYTES);
+    let mut found = Vec::new();
+    tables.pieces(blob.key, offset, &mut |start, bytes| {
+        let skip = usize::try_from(offset.saturating_sub(start)).unwrap_or(usize::MAX);
+        let rest = bytes.get(skip..).unwrap_or_default();
+        found.extend(rest.iter().take(limit - found.len()));
+        found.len() < limit
+    })?;
+    Ok(BlobPiece {
+        length: blob.length,
+        bytes: Octets(found),
+    })
+}
+
+impl Read for OutputsGet {
+    fn check(args: &GetOutput) -> Result<(), Error> {
+        match (OUTPUT_ID..=64).contains(&args.id.len()) && is_hex(&args.id) {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                "/id",
+                format!("an output is named by at least {OUTPUT_ID} hexadecimal digits in lower case"),
+            )),
+        }
+    }
+
+    fn run(tables: &dyn Tables, args: &GetOutput) -> Result<BlobPiece, Error> {
+        let stream = stream_names::of_instance(&args.instance);
+        let blob = tables.output(&stream, &args.id)?;
+        let blob = blob.filter(|blob| blob.stored == blob.length).ok_or_else(|| {
+            let message = format!("there is no output {}, or it is no longer kept", args.id);
+            Error::not_found(message).at("/id")
+        })?;
+        piece(tables, &blob, args.offset, args.limit)
+    }
+}
+
+/// Notes which outputs of tools the events of a submission name. An event whose output is gone stays as it is.
+pub(super) fn refer_to_outputs(
+    tables: &dyn Tables,
+    submission: i64,
+    events: &[Box<RawValue>],
+) -> Result<(), Error> {
+    #[derive(Deserialize)]
+    struct Ended {
+        result: Named,
+    }
+    #[derive(Deserialize)]
+    struct Named {
+        #[serde(default)]
+        output: Option<Output>,
+    }
+    // Few outputs are long, and only those are parsed.
+    let may_name_one =
+        |event: &&str| check::event_kind(event).starts_with("tool\"") && event.contains(BLOB_FIELD);
+    for event in events.iter().map(|event| event.get()).filter(may_name_one) {
+        if let Some(output) = record::read::<Ended>(event)?.result.output {
+            tables.refer_to_output(&output.blob, submission)?;
+        }
+    }
+    Ok(())
+}
+
+/// How the name of an output is written in an event.
+const BLOB_FIELD: &str = "\"blob\":";
 
 /// Notes that an event names blobs, which are then kept.
 pub(super) fn refer(tables: &dyn Tables, digests: &[String], event: i64) -> Result<(), Error> {

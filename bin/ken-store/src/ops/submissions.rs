@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ken_types::ops::store::*;
+use ken_types::ops::telemetry::ByWork;
 use ken_types::{Error, Offset};
 use ken_wire::Context;
 
@@ -112,7 +113,7 @@ impl Read for SubmissionsHistory {
 }
 
 impl Read for SubmissionsRecord {
-    fn run(tables: &dyn Tables, args: &OfWork) -> Result<Claim, Error> {
+    fn run(tables: &dyn Tables, args: &ByWork) -> Result<Claim, Error> {
         let work = tables.work(&args.id)?;
         let work =
             work.ok_or_else(|| Error::not_found(format!("there is no submission {}", args.id)).at("/id"))?;

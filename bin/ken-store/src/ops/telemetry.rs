@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ken_types::event::Failure;
 use ken_types::ops::messenger::UpdateRecord;
+use ken_types::ops::schedules::target_agent;
 use ken_types::ops::store::{Accepted, State, SubmissionKind};
 use ken_types::ops::telemetry::*;
 use ken_types::ops::{Nothing, Page};
@@ -313,25 +314,35 @@ impl Read for TelemetryEnded {
         };
         let until = Timestamp::now().plus_millis(-SETTLING_MS);
         let (rows, all) = tables.ended(since, until, EXPORTED)?;
-        let runs = rows.iter().filter_map(|row| {
-            Some(EndedRun {
-                id: row.submission.id.as_str().to_owned(),
-                kind: kind(row),
-                stream: row.stream.clone(),
-                recorded_from: match row.submission.kind {
-                    SubmissionKind::Workflow => Offset::Start,
-                    _ => Offset::end(row.submission.recorded_from),
-                },
-                ended_at: row.settled_at?,
-            })
-        });
-        let runs: Vec<EndedRun> = runs.collect();
+        let runs = rows.iter().filter_map(|row| ended_run(tables, row).transpose());
+        let runs = runs.collect::<Result<Vec<EndedRun>, Error>>()?;
         Ok(Ended {
             since: Some(since),
             waiting: all.saturating_sub(runs.len() as u64),
             runs,
         })
     }
+}
+
+fn ended_run(tables: &dyn Tables, row: &SummaryRow) -> Result<Option<EndedRun>, Error> {
+    let Some(ended_at) = row.settled_at else {
+        return Ok(None);
+    };
+    let of_workflow = row.submission.kind == SubmissionKind::Workflow;
+    let context = tables
+        .event(row.submission.event)?
+        .and_then(|event| event.context);
+    Ok(Some(EndedRun {
+        id: row.submission.id.as_str().to_owned(),
+        kind: kind(row),
+        agent: (!of_workflow).then(|| target_agent(context.as_ref()).to_owned()),
+        stream: row.stream.clone(),
+        recorded_from: match of_workflow {
+            true => Offset::Start,
+            false => Offset::end(row.submission.recorded_from),
+        },
+        ended_at,
+    }))
 }
 
 impl Write for TelemetryExported {
@@ -363,6 +374,7 @@ impl Read for EventsWhy {
             error: None,
             approvals: Vec::new(),
             delivery: delivery(tables, &args.id)?,
+            outputs: Vec::new(),
         };
         if let (None, Some(update)) = (&accepted, update(tables, &args.id)?) {
             of_update(&update, &mut why);
@@ -474,6 +486,7 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     why.cause = cause;
     why.error = error;
     why.approvals = approvals;
+    why.outputs = tables.outputs_of(found.key)?;
     Ok(())
 }
 

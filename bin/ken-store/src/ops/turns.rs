@@ -9,7 +9,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::engine::change::{Change, Effect};
-use crate::ops::{approvals, exchanges, logs, memory, outbox, telemetry};
+use crate::ops::{approvals, blobs, exchanges, logs, memory, outbox, telemetry};
 use crate::rules::queue::{Ending, with_approvals};
 use crate::rules::telemetry::Fold;
 use crate::rules::{check, record};
@@ -57,6 +57,7 @@ pub(super) fn add_events(
     }
     logs::append(tables, log, fresh, change)?;
     tables.set_next_index(found.key, first_index + events.len() as u64)?;
+    blobs::refer_to_outputs(tables, found.key, fresh)?;
     follow_approvals(tables, found, fresh, change)
 }
 

@@ -4,9 +4,11 @@
 use std::borrow::Cow;
 
 use ken_types::Timestamp;
+use ken_types::event::Output;
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::State;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::rules::check::event_kind;
 use crate::rules::title::shorten;
@@ -123,6 +125,9 @@ struct Activity {
     duration_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     preview: Option<String>,
+    /// The whole output of a tool that wrote more than a model is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Output>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'static str>,
 }
@@ -199,6 +204,20 @@ struct Seen<'a> {
     message: Said<'a>,
     is_error: Option<bool>,
     duration_ms: Option<u64>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+}
+
+impl Seen<'_> {
+    /// The whole output that the result of a tool names.
+    fn output(&self) -> Option<Output> {
+        #[derive(Deserialize)]
+        struct Named {
+            output: Option<Output>,
+        }
+        let named: Named = serde_json::from_str(self.result?.get()).ok()?;
+        named.output
+    }
 }
 
 /// The `message` of an event: a text in logs, an object elsewhere.
@@ -320,6 +339,7 @@ impl Fold {
             completed_at: None,
             duration_ms: None,
             preview: None,
+            output: None,
             error: None,
         });
     }
@@ -328,6 +348,7 @@ impl Fold {
         let id = self.key(kind, part.unwrap_or_default());
         if let Some(activity) = self.activities.iter_mut().rfind(|activity| activity.id == id) {
             activity.end(seen.timestamp, seen.duration_ms, seen.is_error.unwrap_or(false));
+            activity.output = seen.output();
         }
     }
 

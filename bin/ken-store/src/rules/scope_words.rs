@@ -45,7 +45,7 @@ pub(crate) fn known_to(scope: Option<&Scope>) -> Vec<String> {
     words
 }
 
-/// The word of past exchanges: connector, actor and conversation. Threads of one conversation share their memory.
-pub(crate) fn of_memory(scope: &Scope) -> String {
-    word('m', &[&scope.connector, &scope.actor_id, &scope.conversation_id])
+/// The word of past exchanges. Threads of one conversation share their memory.
+pub(crate) fn of_memory(connector: &str, actor: &str, conversation: &str) -> String {
+    word('m', &[connector, actor, conversation])
 }

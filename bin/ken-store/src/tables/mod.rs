@@ -5,7 +5,7 @@
 
 pub mod sqlite;
 
-use ken_types::event::{Failure, TurnResult};
+use ken_types::event::{Failure, Output, TurnResult};
 use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
 use ken_types::ops::approvals::{Approval, AskedCall, Decision, ListApprovals, Request, Status};
 use ken_types::ops::documents::{Document, EntryUse};
@@ -91,6 +91,14 @@ pub trait Scopes {
     fn scope_key(&self, scope: &Scope) -> Result<Option<i64>, Error>;
     fn insert_scope(&self, scope: &Scope) -> Result<i64, Error>;
     fn scope(&self, key: i64) -> Result<Option<Scope>, Error>;
+    /// The conversations of an actor in which nobody else has written: `first`, if it is one of them, then the newest.
+    fn conversations_alone(
+        &self,
+        connector: &str,
+        actor: &str,
+        first: &str,
+        most: usize,
+    ) -> Result<Vec<String>, Error>;
 }
 
 /// A session. Its key is that of its stream.
@@ -699,6 +707,11 @@ pub trait Blobs {
     /// Notes that an event names a blob.
     fn refer_to_blob(&self, digest: &str, event: i64) -> Result<(), Error>;
     /// Some that no event names and nobody has touched since.
+    /// Notes that an event of a submission names the output of a tool.
+    fn refer_to_output(&self, digest: &str, submission: i64) -> Result<(), Error>;
+    /// A blob that is an output of the stream's submissions, by the first digits of its digest.
+    fn output(&self, stream: &str, id: &str) -> Result<Option<BlobRow>, Error>;
+    fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error>;
     fn unused_blobs(&self, before: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
     fn delete_blob(&self, blob: i64) -> Result<(), Error>;
     /// Bytes of all blobs.

@@ -161,3 +161,45 @@ async fn a_blob_that_no_record_names_is_deleted_after_a_day_without_use() {
     get(&kit, &named, 0, 10).await.unwrap();
     get(&kit, &used, 0, 10).await.unwrap();
 }
+
+#[tokio::test]
+async fn an_output_is_kept_as_long_as_the_summary_of_its_turn_and_read_in_its_instance_only() {
+    let kit = Kit::new();
+    kit.session("tui-1", "a").await;
+    kit.prompt("tui-1", "s1").await;
+    let claim = kit.claim_one(1).await;
+    let digest = put(&kit, b"a long output").await;
+    let result = serde_json::json!({"content": [], "details": null, "output": {"blob": digest, "bytes": 13}});
+    let fields = serde_json::json!({"toolName": "t", "toolCallId": "c", "isError": false, "result": result, "durationMs": 1});
+    let ended = event("s1", 0, "tool", fields);
+    kit.add_events(&claim.lease, 0, vec![ended]).await.unwrap();
+    let get = |instance: &str, id: &str| {
+        let args = GetOutput {
+            instance: instance.into(),
+            id: id.into(),
+            offset: 7,
+            limit: 100,
+        };
+        kit.read::<OutputsGet>(args)
+    };
+    for id in [&digest[..16], &digest[..20], &digest] {
+        let piece = get("tui-1", id).await.unwrap();
+        assert_eq!((piece.length, piece.bytes.0.as_slice()), (13, &b"output"[..]));
+    }
+    assert_eq!(get("tui-2", &digest).await.unwrap_err().code, Code::NotFound);
+    let other = "0".repeat(16);
+    assert_eq!(get("tui-1", &other).await.unwrap_err().code, Code::NotFound);
+    for wrong in [&digest[..15], "z".repeat(16).as_str(), ""] {
+        assert_eq!(get("tui-1", wrong).await.unwrap_err().code, Code::Invalid);
+    }
+    kit.finish(&claim.lease, 1, "Done.").await.unwrap();
+    for days in [2, 40] {
+        kit.turn_clock(days * DAY_MS).await;
+        kit.turn_clock(600_000).await;
+        for _ in 0..4 {
+            kit.tick().await;
+        }
+        let is_kept = get("tui-1", &digest).await.is_ok();
+        assert_eq!(is_kept, days == 2, "after {days} days");
+    }
+}

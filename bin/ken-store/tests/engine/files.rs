@@ -91,6 +91,8 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
     }
     raw.execute_batch("ALTER TABLE keys DROP COLUMN headers").unwrap();
     for change in [
+        "DROP INDEX scopes_by_conversation",
+        "DROP INDEX scopes_by_actor",
         "DROP INDEX knowledge_by_document",
         "DROP INDEX knowledge_by_source",
         "ALTER TABLE knowledge DROP COLUMN document",

@@ -466,3 +466,88 @@ async fn memory_of_one_connector_is_not_found_through_another() {
     assert_eq!(through("tui").await, 1);
     assert_eq!(through("messenger").await, 0);
 }
+
+/// A settled exchange of an actor in a conversation of a connector, each with a session of its own.
+async fn exchange(kit: &Kit, connector: &str, actor: &str, conversation: &str, text: &str) {
+    let session = format!("tui-{connector}-{actor}-{conversation}");
+    let scope = talker(connector, actor, conversation);
+    let fresh = fresh(&session);
+    let create = CreateSession {
+        scope: scope.clone(),
+        id: fresh.id,
+        origin: fresh.origin,
+    };
+    kit.write::<SessionsCreate>(create).await.unwrap();
+    let action = Action::Prompt {
+        submission_id: sub(&format!("{session}-{text}")),
+        policy: Policy::Queue,
+    };
+    let mut accept = kit.accept_of(actor, text, Target::Selector(session), action);
+    accept.event.scope = scope;
+    kit.write::<ChatAccept>(accept).await.unwrap();
+    let claim = kit.claim_one(1).await;
+    kit.finish(&claim.lease, 0, "Noted.").await.unwrap();
+}
+
+fn talker(connector: &str, actor: &str, conversation: &str) -> Scope {
+    Scope {
+        connector: connector.into(),
+        actor_id: actor.into(),
+        conversation_id: conversation.into(),
+        thread_id: None,
+    }
+}
+
+async fn recalled(kit: &Kit, connector: &str, actor: &str, conversation: &str) -> Vec<String> {
+    let search = Search {
+        scope: Some(talker(connector, actor, conversation)),
+        limit: 50,
+        ..search("harbour", None)
+    };
+    let found = kit.read::<MemorySearch>(search).await.unwrap().found;
+    let mut prompts: Vec<String> = found.into_iter().map(|one| one.entry.prompt).collect();
+    prompts.sort();
+    prompts
+}
+
+#[tokio::test]
+async fn a_chat_of_a_platform_is_a_group_before_anybody_else_has_written() {
+    let kit = Kit::new();
+    exchange(&kit, "messenger", "7", "7", "my harbour").await;
+    exchange(&kit, "messenger", "7", "-100", "our harbour").await;
+    assert_eq!(recalled(&kit, "messenger", "7", "7").await, ["my harbour"]);
+    assert_eq!(recalled(&kit, "messenger", "7", "-100").await, ["our harbour"]);
+    exchange(&kit, "web-api", "7", "-100", "that harbour").await;
+    exchange(&kit, "web-api", "7", "7", "this harbour").await;
+    for conversation in ["7", "-100"] {
+        let found = recalled(&kit, "web-api", "7", conversation).await;
+        assert_eq!(found, ["that harbour", "this harbour"]);
+    }
+}
+
+#[tokio::test]
+async fn the_newest_hundred_conversations_are_searched_and_always_the_own_one() {
+    let kit = Kit::new();
+    for number in 0..110 {
+        let conversation = format!("c{number:03}");
+        exchange(
+            &kit,
+            "web-api",
+            "a",
+            &conversation,
+            &format!("harbour {conversation}"),
+        )
+        .await;
+    }
+    let found = recalled(&kit, "web-api", "a", "c109").await;
+    assert_eq!(found.len(), 50);
+    let search = |conversation: &str| Search {
+        scope: Some(talker("web-api", "a", conversation)),
+        limit: 5,
+        ..search("c000", None)
+    };
+    let old = kit.read::<MemorySearch>(search("c109")).await.unwrap().found;
+    assert!(old.is_empty());
+    let own = kit.read::<MemorySearch>(search("c000")).await.unwrap().found;
+    assert_eq!(own[0].entry.prompt, "harbour c000");
+}

@@ -27,6 +27,7 @@ use super::result;
 use super::transport::{Lines, Reason};
 use crate::changed::Changed;
 use crate::entry::{Confinement, Entry, Writes};
+use crate::output::Outputs;
 use crate::schema::Schema;
 
 /// The time in which a server has to start and list its tools.
@@ -257,12 +258,13 @@ impl Server {
         tool: &str,
         arguments: &Value,
         entry: &Entry,
+        outputs: &Outputs,
     ) -> Result<ToolResult, String> {
         let again = entry.tool.idempotent;
-        match self.call_once(tool, arguments, entry).await {
+        match self.call_once(tool, arguments, entry, outputs).await {
             Err(Failed::Ended(link, _)) if again => {
                 self.another_than(&link).await;
-                self.call_once(tool, arguments, entry).await
+                self.call_once(tool, arguments, entry, outputs).await
             }
             called => called,
         }
@@ -280,6 +282,7 @@ impl Server {
         tool: &str,
         arguments: &Value,
         entry: &Entry,
+        outputs: &Outputs,
     ) -> Result<ToolResult, Failed> {
         let name = &self.config.name;
         let link = self.ready().await.map_err(Failed::Told)?;
@@ -289,7 +292,8 @@ impl Server {
         params.arguments = arguments.as_object().cloned();
         match timeout(entry.timeout, link.service.call_tool_once(params)).await {
             Ok(Ok(CallToolResponse::Complete(answer))) => {
-                result::read(name, answer, entry.output.as_ref()).map_err(Failed::Told)
+                let read = result::read(name, answer, entry.output.as_ref(), outputs);
+                read.await.map_err(Failed::Told)
             }
             Ok(Ok(_)) => Err(Failed::Told(format!(
                 "The MCP server {name} asks for something that ken does not do."

@@ -1,6 +1,6 @@
 //! The operations of `ken-store` on blobs: bytes by their SHA-256, for what is too long for a line of the wire (images,
 //! attachments, outputs of tools, fetched pages). Records name a blob by its digest; one that no record names is deleted a
-//! day after it was last put.
+//! day after it was last put. The events of a submission name outputs of tools as long as its summary is kept.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,9 @@ crate::operations! {
     BlobsPut, "blobs.put": PutBlob => BlobState;
     /// At most `limit` bytes from an offset on. `not_found` until the blob is whole.
     BlobsGet, "blobs.get": GetBlob => BlobPiece;
+    /// The same of an output of a tool, which only turns of the instance that it belongs to may read. `not_found` for any other
+    /// id, and when it is no longer kept.
+    OutputsGet, "outputs.get": GetOutput => BlobPiece;
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,6 +44,19 @@ pub struct BlobState {
 #[serde(deny_unknown_fields)]
 pub struct GetBlob {
     pub digest: String,
+    #[serde(default)]
+    pub offset: u64,
+    /// At most 1 MiB.
+    #[serde(default = "piece_bytes")]
+    pub limit: u32,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GetOutput {
+    pub instance: String,
+    /// The first digits of the digest, at least 16.
+    pub id: String,
     #[serde(default)]
     pub offset: u64,
     /// At most 1 MiB.

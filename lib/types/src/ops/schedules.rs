@@ -9,6 +9,19 @@ use super::Page;
 use super::store::Scope;
 use crate::id::SubmissionId;
 
+/// The agents that a schedule may name. The first one runs all other turns, too.
+pub const AGENTS: [&str; 2] = ["orchestrator", "coding-worker"];
+
+/// The agent that runs a turn with this context: the one that its schedule names, if a schedule started it.
+pub fn target_agent(context: Option<&Value>) -> &'static str {
+    let target = context.and_then(|context| context.pointer("/schedule/targetAgent"));
+    let [usual, others @ ..] = AGENTS;
+    let named = others
+        .into_iter()
+        .find(|agent| target.is_some_and(|target| target == agent));
+    named.unwrap_or(usual)
+}
+
 crate::operations! {
     /// Checks and stores a schedule. `conflict` when the slug is taken and `replace` is not set.
     SchedulesCreate, "schedules.create": CreateSchedule => Schedule;

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::documents::Used;
 use super::rules::StoredRule;
 use super::streams::PublicPage;
+use super::telemetry::ByWork;
 use super::{Nothing, Page};
 use crate::event::{Failure, Outcome, TurnResult};
 use crate::id::{EventId, Origin, SessionId, SubmissionId};
@@ -53,7 +54,7 @@ crate::operations! {
     /// The newest settled exchanges of an instance before a submission, oldest first, and what was compacted before.
     SubmissionsHistory, "submissions.history": ReadHistory => History;
     /// A submission that has ended, as its first holder was given it. `conflict` for one that has not.
-    SubmissionsRecord, "submissions.record": OfWork => Claim;
+    SubmissionsRecord, "submissions.record": ByWork => Claim;
 
     /// Entries strictly after an offset, at most 100 and 1 MiB; waits up to `wait_ms` while there are none.
     /// `not_found` for a stream that is not there; `conflict` for one that is kept only for the sake of its forks.
@@ -70,7 +71,8 @@ crate::operations! {
     /// Starts building the index anew, or names the job that does so already.
     KnowledgeReindex, "knowledge.reindex": KeyedJob => Job;
     KnowledgeJob, "knowledge.job": ById => Job;
-    /// Past exchanges of the same scope, best first.
+    /// Past exchanges of the same connector and actor, best first: those of all conversations that the actor has with the agent
+    /// alone, or, where others have written too, of that conversation only.
     MemorySearch, "memory.search": Search => Found<PastExchange>;
 
     /// Writes a note of an instance, in place of the one of the same name; an empty one is deleted. `not_found` for an
@@ -504,13 +506,6 @@ pub struct Claim {
     /// It must be closed instead of continued, for this reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-}
-
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OfWork {
-    /// Of a submission or a run.
-    pub id: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

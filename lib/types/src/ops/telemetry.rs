@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Nothing;
-use crate::event::Failure;
+use crate::event::{Failure, Output};
 use crate::id::SubmissionId;
 use crate::{Error, Offset, Timestamp};
 
@@ -26,6 +26,7 @@ crate::operations! {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ByWork {
+    /// Of a submission or a run.
     pub id: String,
 }
 
@@ -44,6 +45,9 @@ pub struct Ended {
 pub struct EndedRun {
     pub id: String,
     pub kind: WorkKind,
+    /// The agent that ran it; absent of a run of a workflow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
     pub stream: String,
     pub recorded_from: Offset,
     pub ended_at: Timestamp,
@@ -289,4 +293,7 @@ pub struct Why {
     /// What has become of the answer to a chat: `pending`, `sending`, `sent`, `failed` or `unknown`, and the error if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<String>,
+    /// Outputs of its tools of which a model was shown only a part.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<Output>,
 }

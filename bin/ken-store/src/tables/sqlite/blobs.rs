@@ -1,5 +1,6 @@
 //! Blobs, in pieces.
 
+use ken_types::event::Output;
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
@@ -78,9 +79,35 @@ impl Blobs for Database {
         run(self, sql, params![digest, event]).map(drop)
     }
 
+    fn refer_to_output(&self, digest: &str, submission: i64) -> Result<(), Error> {
+        let sql =
+            "INSERT OR IGNORE INTO outputs (blob, submission) SELECT blob, ?2 FROM blobs WHERE digest = ?1";
+        run(self, sql, params![digest, submission]).map(drop)
+    }
+
+    fn output(&self, stream: &str, id: &str) -> Result<Option<BlobRow>, Error> {
+        // `g` is the letter after the last digit of a digest.
+        let sql = "SELECT b.blob, b.length, b.stored FROM blobs AS b JOIN outputs AS o USING (blob)
+                     JOIN submissions AS s USING (submission) JOIN streams AS l USING (stream)
+                   WHERE b.digest >= ?1 AND b.digest < ?1 || 'g' AND l.name = ?2 LIMIT 1";
+        first(self, sql, params![id, stream], blob)
+    }
+
+    fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error> {
+        let sql =
+            "SELECT digest, length FROM outputs JOIN blobs USING (blob) WHERE submission = ?1 ORDER BY blob";
+        all(self, sql, [submission], |row| {
+            Ok(Output {
+                blob: row.get("digest")?,
+                bytes: count(row, "length")?,
+            })
+        })
+    }
+
     fn unused_blobs(&self, before: Timestamp, most: usize) -> Result<Vec<i64>, Error> {
         let sql = "SELECT blob FROM blobs WHERE used_at < ?1
                      AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob_uses.blob = blobs.blob)
+                     AND NOT EXISTS (SELECT 1 FROM outputs WHERE outputs.blob = blobs.blob)
                    ORDER BY used_at LIMIT ?2";
         all(self, sql, [before.millis(), rows(most)], |row| row.get(0))
     }

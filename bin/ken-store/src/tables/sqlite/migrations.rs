@@ -24,10 +24,27 @@ pub(crate) const STEPS: &[&str] = &[
     BUDGETS,
     TELEMETRY_BY_END,
     SCOPE_COLUMNS,
+    OUTPUTS,
 ];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// Which submissions refer to which outputs of tools; they do so as long as their summaries are kept. And the actors of a
+/// conversation, the conversations of an actor.
+const OUTPUTS: &str = "
+CREATE TABLE outputs (
+  blob       INTEGER NOT NULL,
+  submission INTEGER NOT NULL,
+  PRIMARY KEY (blob, submission)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX outputs_by_submission ON outputs (submission);
+CREATE TRIGGER outputs_of_summary AFTER DELETE ON telemetry BEGIN
+  DELETE FROM outputs WHERE submission = old.submission;
+END;
+CREATE INDEX scopes_by_conversation ON scopes (connector, conversation, actor);
+CREATE INDEX scopes_by_actor ON scopes (connector, actor, conversation);
+";
 
 /// What `realm` holds is the word of a scope. FTS5 renames no column, but its name stands in the text of the schema alone, so
 /// editing that is enough, and takes no longer for a large index (lang_altertable.html, section 7).

@@ -39,6 +39,21 @@ impl Scopes for Database {
     fn scope(&self, key: i64) -> Result<Option<Scope>, Error> {
         first(self, "SELECT * FROM scopes WHERE scope = ?1", [key], scope)
     }
+
+    fn conversations_alone(
+        &self,
+        connector: &str,
+        actor: &str,
+        first: &str,
+        most: usize,
+    ) -> Result<Vec<String>, Error> {
+        let sql = "SELECT conversation FROM scopes AS s WHERE connector = ?1 AND actor = ?2
+                     AND NOT EXISTS (SELECT 1 FROM scopes AS o WHERE o.connector = s.connector
+                                       AND o.conversation = s.conversation AND o.actor <> s.actor)
+                   GROUP BY conversation ORDER BY conversation = ?3 DESC, max(scope) DESC LIMIT ?4";
+        let values = params![connector, actor, first, rows(most)];
+        all(self, sql, values, |row| row.get(0))
+    }
 }
 
 fn origin(name: &str) -> Origin {

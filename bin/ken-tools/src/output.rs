@@ -1,0 +1,114 @@
+//! What a model is told of a long result, and where the whole of it is kept.
+
+use std::time::Duration;
+
+use ken_text::head;
+use ken_types::event::{Output, READ_OUTPUT};
+use ken_types::limits::PIECE_BYTES;
+use ken_types::ops::blobs::{BlobsPut, PutBlob};
+use ken_types::{Error, Octets, hex};
+use ken_wire::Pool;
+use sha2::{Digest, Sha256};
+
+/// What is shown of a long text: its beginning and its end, in bytes.
+const HEAD_BYTES: usize = 24 * 1024;
+const TAIL_BYTES: usize = 8 * 1024;
+/// Results up to here are also kept whole, as JSON.
+pub(crate) const DETAILS_BYTES: usize = 128 * 1024;
+/// How long the store may take for a piece.
+const CALL: Duration = Duration::from_secs(10);
+
+/// Where long texts are kept: in the store, if there is one.
+#[derive(Debug, Clone)]
+pub(crate) struct Outputs(pub(crate) Option<Pool>);
+
+/// A text as a model is shown it, and the whole of it where that is more.
+pub(crate) struct Shown {
+    pub(crate) text: String,
+    pub(crate) output: Option<Output>,
+}
+
+impl Outputs {
+    pub(crate) async fn show(&self, text: &str) -> Shown {
+        if text.len() <= HEAD_BYTES + TAIL_BYTES {
+            return Shown {
+                text: text.to_owned(),
+                output: None,
+            };
+        }
+        let kept = match &self.0 {
+            Some(store) => keep(store, text).await.map(Some),
+            None => Ok(None),
+        };
+        let (output, where_it_is) = match kept {
+            Ok(Some(output)) => {
+                let id = output.id();
+                let words = format!(" The whole output is kept as {id}: {READ_OUTPUT} reads any part of it.");
+                (Some(output), words)
+            }
+            Ok(None) => (None, String::new()),
+            Err(error) => {
+                tracing::warn!(
+                    code = error.code.name(),
+                    "an output is not kept: {}",
+                    error.message
+                );
+                (
+                    None,
+                    format!(" The whole output could not be kept: {}.", error.message),
+                )
+            }
+        };
+        let (head, tail) = (head(text, HEAD_BYTES), tail(text, TAIL_BYTES));
+        let (from, until, all) = (head.len(), text.len() - tail.len(), text.len());
+        Shown {
+            text: format!(
+                "{head}\n[cut: bytes {from} to {until} of {all} are left out here.{where_it_is}]\n{tail}"
+            ),
+            output,
+        }
+    }
+}
+
+/// Puts a text into the store, piece by piece.
+async fn keep(store: &Pool, text: &str) -> Result<Output, Error> {
+    let bytes = text.as_bytes();
+    let output = Output {
+        blob: hex::encode(&Sha256::digest(bytes)),
+        bytes: bytes.len() as u64,
+    };
+    let mut offset = 0;
+    for piece in bytes.chunks(PIECE_BYTES) {
+        let put = PutBlob {
+            digest: output.blob.clone(),
+            length: output.bytes,
+            offset,
+            bytes: Octets(piece.to_vec()),
+        };
+        // A blob that is there already is whole with the first answer.
+        if store.call::<BlobsPut>(&put, CALL).await?.stored == output.bytes {
+            break;
+        }
+        offset += piece.len() as u64;
+    }
+    Ok(output)
+}
+
+/// The end of a text, at most so many bytes, cut between characters.
+fn tail(text: &str, bytes: usize) -> &str {
+    let from = text.len().saturating_sub(bytes);
+    // Characters have at most four bytes.
+    let tail = (from..from + 4).find_map(|from| text.get(from..));
+    tail.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_text_begins_with_a_character() {
+        assert_eq!(tail("aé", 1), "");
+        assert_eq!((tail("aé", 2), tail("aé", 3), tail("aé", 9)), ("é", "aé", "aé"));
+    }
+}
