@@ -12,7 +12,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "TEXT", num_args = 0..=1, default_missing_value = "")]
     pub(crate) print: Option<String>,
 
-    /// With --print or a pipe: print the events of the turn, one JSON object a line
+    /// With --print or a pipe: print the events of the turn, one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 

@@ -20,18 +20,18 @@ const PREFIX: &str = "apr_";
 
 #[derive(Debug, Args)]
 pub(crate) struct Approvals {
-    /// Show this request with its exact action and diff, also when it is decided
+    /// Show this request with its exact action and diff, even if it is decided
     id: Option<String>,
-    /// Print JSON: one request a line
+    /// Print JSON: one request per line
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Approve {
-    /// Id of a request, or the beginning of it
+    /// Id of a request, or a unique prefix of it
     id: String,
-    /// Allow the same call again in this session, with the same arguments and the same files
+    /// Also approve further calls in this session with the same arguments and the same files
     #[arg(long)]
     session: bool,
     #[command(flatten)]
@@ -40,7 +40,7 @@ pub(crate) struct Approve {
 
 #[derive(Debug, Args)]
 pub(crate) struct Deny {
-    /// Id of a request, or the beginning of it
+    /// Id of a request, or a unique prefix of it
     id: String,
     #[command(flatten)]
     words: Words,
@@ -49,7 +49,7 @@ pub(crate) struct Deny {
 /// What is recorded with a decision.
 #[derive(Debug, Args)]
 struct Words {
-    /// Why; the agent is told
+    /// Reason, for the record; the agent is told it with a denial
     #[arg(short, long, value_name = "TEXT")]
     reason: Option<String>,
     /// Who decides, for the record [default: the name of the user]

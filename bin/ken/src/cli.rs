@@ -32,7 +32,7 @@ use crate::undo::OfRun;
 use crate::up::Up;
 use crate::usage::{Usage, Why};
 
-/// Run and look after a system of ken. `ken X` runs `ken-X`.
+/// Run and manage a ken system. `ken X` runs `ken-X`.
 #[derive(Debug, Parser)]
 #[command(
     name = "ken",
@@ -55,7 +55,7 @@ pub(crate) enum Command {
     Down,
     /// Show the parts: exit status 0 when all enabled parts are ready, 3 otherwise, 4 for an unknown part
     Status(Status),
-    /// Show what the parts have logged
+    /// Show the logs of the parts
     Logs(Logs),
     /// Read the configuration again; unchanged parts keep running
     Reload,
@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Kill(Kill),
     /// Call an operation of a part and print the reply
     Call(Call),
-    /// Send a message and print the answer as it comes
+    /// Send a message and print the answer as it arrives
     Chat(Chat),
     /// List sessions, newest first
     Sessions(Sessions),
@@ -77,27 +77,27 @@ pub(crate) enum Command {
     Runs(Runs),
     /// Show a session, a run or a knowledge entry
     Show(Show),
-    /// Cancel the running turn of a session, or a run
+    /// Cancel a run, or the running turn of a session
     Cancel(Cancel),
-    /// Add, list, find and delete what the agent is taught
+    /// Add, list, find and delete knowledge entries, which every turn may use
     Knowledge(Knowledge),
-    /// Put back the files of the workspace that a run changed, and only those
+    /// Restore the workspace files that a run changed, and no others
     Undo(OfRun),
     /// Show what a run changed in the workspace
     Diff(OfRun),
     /// Add, list, pause and run schedules
     Schedule(Schedule),
-    /// Look after the messaging connector: who may write, codes, groups, the webhook
+    /// Manage the messaging connector: who may write, codes, groups, the webhook
     Messenger(Messenger),
-    /// List what agents ask to be allowed, oldest first, or show one request
+    /// List pending requests for approval, oldest first, or show one request
     Approvals(Approvals),
-    /// Allow what an agent asks for
+    /// Approve a request of an agent
     Approve(Approve),
-    /// Refuse what an agent asks for
+    /// Deny a request of an agent
     Deny(Deny),
-    /// List, add and switch the governing rules that every turn is held to
+    /// List, add and switch the governing rules that the runtime enforces
     Rules(Rules),
-    /// List and accept the skills and project rules that agents are told
+    /// List and accept the skills and project rules that agents are given
     Skills(Skills),
     /// Show tokens and cost by day, model or session
     Usage(Usage),
@@ -105,7 +105,7 @@ pub(crate) enum Command {
     Replay(Replay),
     /// Turn recorded turns into test cases and try models on them
     Eval(Eval),
-    /// Say what became of a message, also of one that was refused
+    /// Explain what became of a message, even if it was refused
     Why(Why),
     /// Check the audit log of the cognitive server
     Audit {
@@ -114,22 +114,22 @@ pub(crate) enum Command {
     },
     /// Show changes in the system: sessions, turns, runs, schedules, knowledge
     Events(Events),
-    /// Use append-only logs that any program may share
+    /// Write and read append-only logs that programs can share
     Stream(Stream),
-    /// Find what is wrong, and say how to mend it; changes nothing
+    /// Find problems and say how to fix them; changes nothing
     Doctor(Doctor),
-    /// Copy the database to a file, also while the system runs
+    /// Copy the database to a file; the system may be running
     Backup(Backup),
-    /// Put a backup in place of the database; the system must be down
+    /// Replace the database with a backup; the system must be down
     Restore(Restore),
     /// Show the configuration in force
     Config {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Print a script that completes commands and flags in a shell
+    /// Print a completion script for a shell
     Completions(Completions),
-    /// Show the flags of a command, or the manual page of a program: `ken help esl`
+    /// Show the options of a command, or the manual page of a program: `ken help esl`
     Help(Help),
     #[command(external_subcommand)]
     External(Vec<OsString>),

@@ -29,7 +29,7 @@ pub(crate) enum ConfigCommand {
 pub(crate) struct ConfigShow {
     /// Show only this section: gateway, part, part.store
     pub(crate) section: Option<String>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }

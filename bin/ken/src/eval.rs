@@ -40,14 +40,14 @@ enum Action {
 struct Add {
     /// Id of a submission that has ended
     run: String,
-    /// What to call it: a-z, 0-9, - and _ [default: the beginning of its id]
+    /// Name of the case: a-z, 0-9, - and _ [default: the beginning of its id]
     #[arg(long)]
     name: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct List {
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -60,13 +60,13 @@ struct Named {
 
 #[derive(Debug, Args)]
 struct Run {
-    /// The model to try; its provider has to be set up [default: the first that is configured]
+    /// The model to try; its provider must be set up [default: the first configured model]
     #[arg(long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
     /// Only these cases
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

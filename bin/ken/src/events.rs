@@ -22,7 +22,7 @@ pub(crate) struct Events {
     /// Keep printing new events
     #[arg(short = 'f', long)]
     pub(crate) follow: bool,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -41,29 +41,29 @@ pub(crate) struct Messenger {
 enum Command {
     /// Show the policy, who may write, and the counters
     Status(Format),
-    /// Admit whoever got this code
+    /// Admit the person who received this code
     Pair(Code),
-    /// Refuse whoever got this code
+    /// Refuse the person who received this code
     Deny(Code),
     /// Admit a user
     Allow(Allow),
     /// Remove a user
     Remove(Remove),
-    /// Set who may write directly: pairing, allowlist or disabled
+    /// Set who may send direct messages: pairing, allowlist or disabled
     Policy(Policy),
     /// List groups, or admit, change or remove one
     Group(Group),
     /// List the newest updates, and why some were not answered
     Updates(Updates),
-    /// List the newest messages on their way out, and what became of them
+    /// List the newest outgoing messages, and what became of them
     Outbox(Listed),
-    /// Tell the platform where to post updates; without a URL, to post none
+    /// Tell the platform where to post updates; without a URL, remove the webhook
     SetWebhook(Webhook),
 }
 
 #[derive(Debug, Args)]
 struct Format {
-    /// Print the two answers of the gateway as JSON, one a line
+    /// Print the two answers of the gateway as JSON, one per line
     #[arg(long)]
     json: bool,
 }
@@ -103,10 +103,10 @@ struct Group {
     /// Id of the group
     #[arg(allow_negative_numbers = true)]
     group: Option<String>,
-    /// Answer messages that mention nobody too
+    /// Also answer messages that do not mention the agent
     #[arg(long)]
     no_mention: bool,
-    /// Answer this user only; may be repeated
+    /// Answer only this user; may be repeated
     #[arg(long, value_name = "USER")]
     from: Vec<String>,
     /// Remove the group
@@ -119,7 +119,7 @@ struct Listed {
     /// Maximum number
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     limit: u32,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

@@ -27,13 +27,13 @@ pub(crate) struct Replay {
     /// Id of a submission that has ended
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     run: Option<String>,
-    /// Replay a record that was saved before; no part has to run
+    /// Replay a saved record; no part needs to run
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Save the record, too
+    /// Save the record too
     #[arg(long, value_name = "FILE", requires = "run")]
     save: Option<PathBuf>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

@@ -34,23 +34,23 @@ pub(crate) struct Rules {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List the rules: those of ken, and your own
+    /// List the rules: the built-in ones and your own
     List(List),
-    /// Add a rule, or put it in place of the one of the same name
+    /// Add a rule, or replace the rule of the same name
     Add(Source),
-    /// Switch a rule of your own on
+    /// Switch one of your own rules on
     Enable(Named),
-    /// Switch a rule of your own off; those of ken stay on
+    /// Switch one of your own rules off; built-in rules stay on
     Disable(Named),
-    /// Delete a rule of your own
+    /// Delete one of your own rules
     Rm(Named),
-    /// Say whether files are rules: exit status 2 when one is not
+    /// Check whether files are valid rules; exit status 2 if one is not
     Check(Files),
 }
 
 #[derive(Debug, Args)]
 struct List {
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -69,7 +69,7 @@ struct Named {
 
 #[derive(Debug, Args)]
 struct Files {
-    /// Files with a rule each; - is standard input
+    /// Files, each with one rule; - is standard input
     #[arg(required = true)]
     files: Vec<PathBuf>,
 }

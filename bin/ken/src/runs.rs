@@ -30,7 +30,7 @@ pub(crate) struct Runs {
     /// Show only runs in this state
     #[arg(long, value_name = "STATUS", value_parser = ["active", "completed", "errored"])]
     pub(crate) status: Option<String>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Runs {
 pub(crate) struct Show {
     /// Id of a session, run or knowledge entry, or the beginning of one
     pub(crate) id: String,
-    /// Print JSON: the record, or one exchange a line
+    /// Print JSON: the record, or one exchange per line
     #[arg(long)]
     pub(crate) json: bool,
 }

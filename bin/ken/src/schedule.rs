@@ -46,11 +46,11 @@ enum Command {
     Add(Box<Add>),
     /// Show a schedule and its last runs
     Show(Named),
-    /// Let schedules fire no more until they are resumed
+    /// Pause schedules: they do not fire until they are resumed
     Pause(Several),
-    /// Let paused schedules fire again
+    /// Resume paused schedules
     Resume(Several),
-    /// Start a run now, also of a paused schedule, and print its id
+    /// Start a run now, even if the schedule is paused, and print its id
     Run(Run),
     /// List the runs of a schedule, newest first
     Runs(Runs),
@@ -58,13 +58,13 @@ enum Command {
     Rm(Several),
     /// List the schedules that fire next
     Next(Next),
-    /// Show when a cron expression fires, without a system
+    /// Show when a cron expression fires; the system need not run
     Preview(Preview),
 }
 
 #[derive(Debug, Args)]
 struct Shown {
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -73,10 +73,10 @@ struct Shown {
 struct Add {
     /// Name: 1 to 64 of a-z, 0-9 and -
     slug: String,
-    /// Fire when this cron expression fits
+    /// Fire whenever this cron expression matches
     #[arg(long, value_name = "EXPRESSION", group = "when")]
     cron: Option<String>,
-    /// Fire each time that this interval has passed, such as 90m
+    /// Fire at this interval, such as 90m
     #[arg(long, value_name = "INTERVAL", group = "when")]
     every: Option<String>,
     /// Fire once, at an instant or a local time
@@ -85,10 +85,10 @@ struct Add {
     /// Time zone, such as Europe/Zurich
     #[arg(long, value_name = "ZONE")]
     tz: Option<String>,
-    /// Slots that are found too late: skip, last or all
+    /// Which slots run if they are found too late: skip (none), last or all
     #[arg(long, value_name = "POLICY", value_parser = policy::<Missed>)]
     missed: Option<Missed>,
-    /// Slots that come while a run goes on: skip or queue
+    /// What happens to slots that are due while a run is active: skip or queue
     #[arg(long, value_name = "POLICY", value_parser = policy::<Overlap>)]
     overlap: Option<Overlap>,
     /// Add the results to this session
@@ -97,13 +97,13 @@ struct Add {
     /// Any other field of ken-schedule(5); may be repeated
     #[arg(long = "set", value_name = "FIELD=JSON", value_parser = field)]
     set: Vec<(String, Value)>,
-    /// Overwrite the schedule of this name
+    /// Overwrite the schedule with this name
     #[arg(long)]
     replace: bool,
     /// Print the schedule as JSON
     #[arg(long)]
     json: bool,
-    /// What the agent is asked; without it, or with -, standard input is read
+    /// The prompt; without it, or with -, standard input is read
     prompt: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ struct Several {
 struct Run {
     /// Name of the schedule
     slug: String,
-    /// Wait for its end, at most a minute, and print the result
+    /// Wait up to a minute for the run to end, and print the result
     #[arg(long)]
     wait: bool,
 }
@@ -139,7 +139,7 @@ struct Runs {
     /// Maximum number of runs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -149,7 +149,7 @@ struct Next {
     /// How many
     #[arg(default_value_t = 10)]
     number: usize,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Sessions {
     /// Show archived sessions
     #[arg(long)]
     pub(crate) archived: bool,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -28,9 +28,9 @@ pub(crate) struct Skills {
 enum Command {
     /// List the skills and the project rules, and whether each is in force
     List(List),
-    /// Print a skill, or the project rules (AGENTS.md), as agents would be told it
+    /// Print a skill, or the project rules (AGENTS.md), as agents get it
     Show(Named),
-    /// Put a skill or the project rules in force as they are now
+    /// Put a skill or the project rules in force in their current form
     Accept(Accept),
     /// Withdraw the acceptance of a skill or the project rules
     Reject(Named),
@@ -40,7 +40,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct List {
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -62,7 +62,7 @@ struct Accept {
 
 #[derive(Debug, Args)]
 struct Files {
-    /// Files SKILL.md, or the folders they are in; all that there are unless given
+    /// SKILL.md files, or their folders [default: all skills]
     files: Vec<PathBuf>,
 }
 

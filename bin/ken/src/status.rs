@@ -19,7 +19,7 @@ const UNKNOWN: u8 = 4;
 pub(crate) struct Status {
     /// Show only this part
     pub(crate) name: Option<String>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }

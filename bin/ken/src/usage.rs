@@ -28,7 +28,7 @@ pub(crate) struct Usage {
     /// Show what this session has used of the budget, too
     #[arg(long, value_name = "ID")]
     session: Option<String>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

@@ -20,7 +20,7 @@ const TICK: Duration = Duration::from_secs(1);
 pub(super) enum Show {
     /// The text as it comes.
     Text,
-    /// Every event, one JSON object a line.
+    /// Every event, one JSON object per line.
     Events,
     Nothing,
 }

@@ -63,7 +63,7 @@ pub(crate) struct Chat {
     /// Print one JSON object: the answer, model, usage and ids
     #[arg(long, conflicts_with = "events")]
     pub(crate) json: bool,
-    /// Print the events of the turn instead of its text, one JSON object a line
+    /// Print the events of the turn instead of its text, one JSON object per line
     #[arg(long)]
     pub(crate) events: bool,
 }

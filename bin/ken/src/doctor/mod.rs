@@ -22,7 +22,7 @@ use crate::progress::Progress;
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -53,7 +53,7 @@ enum Command {
     Search(Search),
     /// Delete entries
     Rm(Several),
-    /// Import the Markdown files of a folder, or update those that changed
+    /// Import the Markdown files of a folder, or update those that have changed
     Import(import::Import),
     /// List the turns that used an entry, newest first
     Why(Named),
@@ -79,7 +79,7 @@ struct List {
     /// left out
     #[arg(long, value_enum, value_name = "ORIGIN")]
     by: Option<By>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }

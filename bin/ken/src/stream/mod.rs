@@ -66,7 +66,7 @@ struct Ls {
     /// What the names begin with, like logs/
     #[arg(default_value = "")]
     prefix: String,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
