@@ -32,14 +32,14 @@ Ctrl+F            search the conversation
 Ctrl+O            unfold outputs and thinking
 Ctrl+S            plan, usage, approvals, parts
 Ctrl+P            all commands
-F2                decide what waits for an approval
+F2                decide the pending approval
 Alt+C, Alt+K      copy the last answer, the last piece of code
 Alt+A, /attach FILE   attach a file
 Ctrl+G            write in $VISUAL or $EDITOR
 Ctrl+_, Alt+_     undo, redo
 Ctrl+Z            suspend
-/sessions  /session  /help  /exit       done here
-/new  /resume  /rename  /compact  …     done by the gateway";
+/sessions  /session  /help  /exit       commands of this client
+/new  /resume  /rename  /compact  …     commands of the gateway";
 
 /// Draws the state. Returns the position of the cursor.
 pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Position> {
@@ -339,7 +339,7 @@ fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
         add(String::new(), Style::new());
     }
     let usage = &model.usage;
-    add("Usage since it was opened".to_owned(), STRONG);
+    add("Usage since opening".to_owned(), STRONG);
     add(
         format!(
             "{} turns, {} tokens in, {} out",
@@ -360,7 +360,7 @@ fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
     add(String::new(), Style::new());
     add("Approvals".to_owned(), STRONG);
     if model.approvals.is_empty() {
-        add("nothing waits".to_owned(), FAINT);
+        add("none pending".to_owned(), FAINT);
     }
     for request in &model.approvals {
         add(format!("? {}", request.summary), Style::new().fg(Color::Yellow));
@@ -368,7 +368,7 @@ fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
     add(String::new(), Style::new());
     add("Parts".to_owned(), STRONG);
     match &model.parts {
-        None => add("not asked".to_owned(), FAINT),
+        None => add("not known yet".to_owned(), FAINT),
         Some(missing) if missing.is_empty() => add("all ready".to_owned(), Style::new().fg(Color::Green)),
         Some(missing) => missing
             .iter()

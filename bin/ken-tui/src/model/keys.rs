@@ -11,7 +11,7 @@ use crate::message::{Effect, Selector};
 
 /// Commands of the palette: the name, the key, and the description of each.
 const PALETTE: [(&str, &str, &str); 13] = [
-    ("approval", "F2", "Look at what waits for a decision"),
+    ("approval", "F2", "Decide the pending approval"),
     ("sessions", "/sessions", "Choose another session"),
     ("new", "/new", "Begin a new session"),
     ("copy", "Alt+C", "Copy the last answer"),
@@ -224,7 +224,7 @@ impl Model {
                     });
                     self.overlay = Overlay::Approval(Dialog::new(request));
                 }
-                None => self.notice = Some("nothing waits for a decision".to_owned()),
+                None => self.notice = Some("no approval is pending".to_owned()),
             },
             "copy" => {
                 let text = self
