@@ -27,7 +27,7 @@ pub(crate) struct Command {
     /// Inherited descriptors that stay open.
     pub(crate) descriptors: Vec<i32>,
     pub(crate) ruleset: RulesetCreated,
-    pub(crate) filters: [BpfProgram; 2],
+    pub(crate) filter: BpfProgram,
     pub(crate) sockets: Sockets,
 }
 
@@ -76,11 +76,7 @@ impl Command {
                 "the kernel enforces only a part of the rules".to_owned(),
             ));
         }
-        listen(self.sockets, channel).map_err(step("the listener of system calls (seccomp)"))?;
-        for filter in &self.filters {
-            seccompiler::apply_filter(filter)
-                .map_err(|error| ("system calls (seccomp)", error.to_string()))?;
-        }
+        listen(self.sockets, &self.filter, channel).map_err(step("system calls (seccomp)"))?;
         let Err(errno) = execve(&self.program, &self.args, &self.environment);
         Ok((
             CANNOT_EXECUTE,
@@ -89,13 +85,13 @@ impl Command {
     }
 }
 
-/// Makes the calls that the supervisor answers wait, and sends it the descriptor that tells of them.
-fn listen(sockets: Sockets, channel: &OwnedFd) -> Result<(), Errno> {
+/// Installs the filter of system calls, and sends the supervisor the descriptor that tells of those that wait for it.
+fn listen(sockets: Sockets, filter: &BpfProgram, channel: &OwnedFd) -> Result<(), Errno> {
     if sockets == Sockets::None {
-        return send(channel, &notify::listen(false)?);
+        return send(channel, &notify::listen(filter)?);
     }
-    // With this filter sendmsg(2) waits for the supervisor, which does not have the descriptor yet. A thread that was started
-    // before is not subject to the filter, so it sends the descriptor.
+    // With this filter sendmsg(2) waits for the supervisor, which does not have the descriptor yet. A thread that was
+    // started before is not subject to the filter, so it sends the descriptor.
     std::thread::scope(|scope| {
         let (give, take) = std::sync::mpsc::channel::<OwnedFd>();
         let sender = std::thread::Builder::new().spawn_scoped(scope, move || {
@@ -103,7 +99,7 @@ fn listen(sockets: Sockets, channel: &OwnedFd) -> Result<(), Errno> {
             send(channel, &listener)
         });
         let sender = sender.map_err(|_| Errno::EAGAIN)?;
-        let given = notify::listen(true).map(|listener| give.send(listener));
+        let given = notify::listen(filter).map(|listener| give.send(listener));
         drop(give);
         let sent = sender.join().unwrap_or(Err(Errno::EPIPE));
         given?.map_err(|_| Errno::EPIPE).and(sent)

@@ -1,11 +1,14 @@
 //! Which files the command may touch: a Landlock ruleset. What is not named here is denied by the kernel, whatever path,
 //! link or descriptor leads to it.
 
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, Scope, make_bitflags,
 };
 
 use crate::cli::{Job, Refusal, Sockets};
@@ -65,26 +68,19 @@ pub(crate) fn ruleset(read: &[PathBuf], write: &[PathBuf], job: &Job) -> Result<
     let change = all & !make_bitflags!(AccessFs::{MakeChar | MakeBlock | IoctlDev});
     let mut ruleset = empty(all, job.sockets())?;
     let names: &[&str] = if job.network { &NETWORK } else { &[] };
-    for path in SYSTEM
-        .iter()
-        .chain(names)
-        .map(Path::new)
-        .filter(|path| path.exists())
-    {
-        ruleset = allow(ruleset, path, look)?;
+    let device = make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev});
+    let system = SYSTEM.iter().chain(names).map(|path| (Path::new(path), look));
+    let devices = DEVICES.iter().map(|path| (Path::new(path), device));
+    for (path, access) in system.chain(devices) {
+        // Not every system has all of them.
+        if let Some(file) = open(path)? {
+            ruleset = allow(ruleset, path, file, access)?;
+        }
     }
-    for path in DEVICES.iter().map(Path::new).filter(|path| path.exists()) {
-        ruleset = allow(
-            ruleset,
-            path,
-            make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate | IoctlDev}),
-        )?;
-    }
-    for path in read {
-        ruleset = allow(ruleset, path, look)?;
-    }
-    for path in write {
-        ruleset = allow(ruleset, path, change)?;
+    let read = read.iter().map(|path| (path, look));
+    for (path, access) in read.chain(write.iter().map(|path| (path, change))) {
+        let file = open(path)?.ok_or_else(|| refused(path, &"there is no such file or folder"))?;
+        ruleset = allow(ruleset, path, file, access)?;
     }
     Ok(ruleset)
 }
@@ -108,18 +104,34 @@ fn empty(all: BitFlags<AccessFs>, sockets: Sockets) -> Result<RulesetCreated, Re
     })
 }
 
+fn refused(path: &Path, why: &dyn std::fmt::Display) -> Refusal {
+    Refusal::step(&path.display().to_string(), why)
+}
+
+/// Opens a path without reading it; `None` if there is nothing.
+fn open(path: &Path) -> Result<Option<File>, Refusal> {
+    let mut options = OpenOptions::new();
+    // The descriptor stands for the path alone.
+    options.read(true).custom_flags(nix::libc::O_PATH);
+    match options.open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(refused(path, &error)),
+    }
+}
+
 fn allow(
     ruleset: RulesetCreated,
     path: &Path,
+    file: File,
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, Refusal> {
-    let refused = |error: &dyn std::fmt::Display| Refusal::step(&path.display().to_string(), error);
-    let opened = PathFd::new(path).map_err(|error| refused(&error))?;
-    let access = match path.is_dir() {
+    let about = file.metadata().map_err(|error| refused(path, &error))?;
+    let access = match about.is_dir() {
         true => access,
         false => access & AccessFs::from_file(REQUIRED),
     };
     ruleset
-        .add_rule(PathBeneath::new(opened, access))
-        .map_err(|error| refused(&error))
+        .add_rule(PathBeneath::new(file, access))
+        .map_err(|error| refused(path, &error))
 }

@@ -1,13 +1,13 @@
 //! System calls that the supervisor makes in the command's place (seccomp_unotify(2)): changes of modes and times
 //! ([`metadata`]), and calls that name an address ([`network`]).
 
-use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
+use seccompiler::BpfProgram;
 
 use crate::metadata;
 use crate::network::{self, Reach};
@@ -16,13 +16,12 @@ use crate::network::{self, Reach};
 /// is never made twice.
 const UNCUT: libc::c_ulong = 1 << 5;
 
-/// Installs the filter in the calling thread. Returns the descriptor from which its calls are read.
+/// Installs the filter in the calling thread. Returns the descriptor from which the calls that wait are read.
 #[allow(unsafe_code)]
-pub(crate) fn listen(network: bool) -> Result<OwnedFd, Errno> {
-    let program = filter(network);
+pub(crate) fn listen(filter: &BpfProgram) -> Result<OwnedFd, Errno> {
     let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).map_err(|_| Errno::E2BIG)?,
-        filter: program.as_ptr().cast_mut(),
+        len: u16::try_from(filter.len()).map_err(|_| Errno::E2BIG)?,
+        filter: filter.as_ptr().cast_mut().cast(),
     };
     // SAFETY: the program lives during the call, and the kernel copies it.
     unsafe {
@@ -35,50 +34,6 @@ pub(crate) fn listen(network: bool) -> Result<OwnedFd, Errno> {
         Ok(OwnedFd::from_raw_fd(
             i32::try_from(descriptor).map_err(|_| Errno::EOVERFLOW)?,
         ))
-    }
-}
-
-/// The program that passes calls to the supervisor and allows all others. It ignores the architecture, because the filters that
-/// are installed after it end a process of another one.
-fn filter(network: bool) -> Vec<libc::sock_filter> {
-    let load = |offset: usize| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset as u32);
-    let end = |action: u32| statement(libc::BPF_RET | libc::BPF_K, action);
-    // Skips `equal` statements if the loaded value is this one, else `other` statements.
-    let jump = |value: u32, equal: u8, other: u8| libc::sock_filter {
-        jt: equal,
-        jf: other,
-        ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
-    };
-    let mut program = vec![load(offset_of!(libc::seccomp_data, nr))];
-    let mut calls = metadata::CALLS.to_vec();
-    if network {
-        // sendto(2) without an address is send(2): it reaches only where the socket is connected already, as write(2) does. The
-        // pointer to the address, the fifth argument, is compared in two halves.
-        let address = offset_of!(libc::seccomp_data, args) + 4 * size_of::<u64>();
-        program.extend([
-            jump(libc::SYS_sendto as u32, 0, 6),
-            load(address),
-            jump(0, 0, 3),
-            load(address + size_of::<u32>()),
-            jump(0, 0, 1),
-            end(libc::SECCOMP_RET_ALLOW),
-            end(libc::SECCOMP_RET_USER_NOTIF),
-        ]);
-        calls.extend(network::CALLS);
-    }
-    for call in calls {
-        program.extend([jump(call as u32, 0, 1), end(libc::SECCOMP_RET_USER_NOTIF)]);
-    }
-    program.push(end(libc::SECCOMP_RET_ALLOW));
-    program
-}
-
-fn statement(code: u32, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
     }
 }
 

@@ -120,7 +120,7 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
         limits,
         descriptors: job.fd.clone(),
         ruleset: files::ruleset(&readable, write, job)?,
-        filters: syscalls::filters(job.sockets())?,
+        filter: syscalls::filter(job.sockets())?,
         sockets: job.sockets(),
     })
 }

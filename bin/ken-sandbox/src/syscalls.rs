@@ -1,18 +1,20 @@
-//! Which system calls the command may make: seccomp filters.
+//! Which system calls the command may make: a seccomp filter.
 //!
-//! Landlock knows files, TCP ports and signals. The filters close what it does not know: every socket that reaches beyond the
+//! Landlock knows files, TCP ports and signals. The filter closes what it does not know: every socket that reaches beyond the
 //! sandbox, namespaces, tracing, kernel interfaces with a record of escapes (io_uring, bpf, userfaultfd, keyrings), and
 //! whatever a newer kernel adds. A call that is not listed fails with ENOSYS, as on an older kernel that does not have it.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 
 use libc::{c_long, *};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch,
+    TargetArch, sock_filter,
 };
 
 use crate::cli::{Refusal, Sockets};
+use crate::{metadata, network};
 
 /// Calls that are allowed whatever their arguments are.
 #[rustfmt::skip]
@@ -82,12 +84,9 @@ const REFUSED: &[c_long] = &[
     SYS_sethostname, SYS_setdomainname, SYS_syslog, SYS_open_by_handle_at, SYS_name_to_handle_at, SYS_fchown,
     SYS_fchownat, SYS_capset, SYS_ioprio_set, SYS_migrate_pages, SYS_move_pages, SYS_mbind, SYS_set_mempolicy,
     SYS_fanotify_init, SYS_vhangup,
+    // Nothing that runs in the sandbox serves others.
+    SYS_listen, SYS_accept, SYS_accept4,
 ];
-
-/// Refused in any case: nothing that runs in the sandbox serves others.
-const SERVE: &[c_long] = &[SYS_listen, SYS_accept, SYS_accept4];
-/// Refused unless addresses may be reached, which the supervisor then checks (network.rs).
-const REACH: &[c_long] = &[SYS_socket, SYS_connect];
 
 /// All namespaces that clone(2) can make. `CLONE_NEWTIME` is not among its flags.
 const NAMESPACES: u64 = (CLONE_NEWNS
@@ -98,50 +97,112 @@ const NAMESPACES: u64 = (CLONE_NEWNS
     | CLONE_NEWPID
     | CLONE_NEWNET) as u64;
 
-/// The filters, in the order in which they are to be installed. The list of allowed calls comes last, because it does not
-/// hold seccomp(2): a command that could add a listener of its own could answer in the supervisor's place. It holds the
-/// refused calls, so that their EPERM is not hidden by its ENOSYS.
-pub(crate) fn filters(sockets: Sockets) -> Result<[BpfProgram; 2], Refusal> {
+/// The action for calls of [`REFUSED`].
+const REFUSE: u32 = SECCOMP_RET_ERRNO | EPERM as u32;
+/// The instructions at the beginning of a program of seccompiler: three check the architecture, one loads the number of the call.
+const PROLOGUE: usize = 4;
+
+/// The filter. It does not allow seccomp(2): a command that could add a listener of its own could answer in the supervisor's
+/// place. A call with rules for its arguments is decided by the program that seccompiler makes of the rules. All others are
+/// decided by their number before that, in ranges, because the kernel converts, compiles and tries out each instruction.
+pub(crate) fn filter(sockets: Sockets) -> Result<BpfProgram, Refusal> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(refused)?;
-    let mut refusals = [REFUSED, SERVE].concat();
-    match sockets {
-        Sockets::None => refusals.extend(REACH.iter().chain(&[SYS_bind])),
-        Sockets::Named => refusals.extend([SYS_bind, SYS_sendmmsg]),
-        Sockets::Public => refusals.push(SYS_sendmmsg),
+    let rules: BTreeMap<_, _> = with_arguments(sockets).map_err(refused)?.into_iter().collect();
+    let mut by_number = by_number(sockets);
+    by_number.retain(|call, _| !rules.contains_key(call));
+    let unknown = SeccompAction::Errno(ENOSYS as u32);
+    let rules = SeccompFilter::new(rules, unknown, SeccompAction::Allow, arch).map_err(refused)?;
+    let mut program = BpfProgram::try_from(rules).map_err(refused)?;
+    let mut first = ranges(&by_number);
+    if sockets != Sockets::None {
+        first.splice(0..0, unaddressed_send());
     }
-    let known = [ALLOWED, ALLOWED_HERE, REFUSED, SERVE, REACH, &[SYS_bind]].concat();
-    let mut allowed: BTreeMap<i64, Vec<SeccompRule>> = without_arguments(known);
-    for (call, rules) in with_arguments(sockets != Sockets::None).map_err(refused)? {
-        allowed.insert(call, rules);
-    }
-    Ok([
-        compile(
-            without_arguments(refusals),
-            SeccompAction::Allow,
-            SeccompAction::Errno(EPERM as u32),
-            arch,
-        )?,
-        compile(
-            allowed,
-            SeccompAction::Errno(ENOSYS as u32),
-            SeccompAction::Allow,
-            arch,
-        )?,
-    ])
+    program.splice(PROLOGUE..PROLOGUE, first);
+    Ok(program)
 }
 
-fn without_arguments(calls: Vec<c_long>) -> BTreeMap<i64, Vec<SeccompRule>> {
-    calls.into_iter().map(|call| (call, Vec::new())).collect()
+/// The actions for calls whose arguments do not matter.
+fn by_number(sockets: Sockets) -> BTreeMap<c_long, u32> {
+    let has_sockets = sockets != Sockets::None;
+    let asked = if has_sockets { network::CALLS } else { &[] };
+    let refused: &[c_long] = match sockets {
+        Sockets::None => &[SYS_socket, SYS_connect, SYS_bind],
+        Sockets::Named => &[SYS_bind, SYS_sendmmsg],
+        Sockets::Public => &[SYS_sendmmsg],
+    };
+    // A later list decides about a call that is in several.
+    let lists = [
+        (ALLOWED, SECCOMP_RET_ALLOW),
+        (ALLOWED_HERE, SECCOMP_RET_ALLOW),
+        (&[SYS_bind], SECCOMP_RET_ALLOW),
+        (metadata::CALLS, SECCOMP_RET_USER_NOTIF),
+        (asked, SECCOMP_RET_USER_NOTIF),
+        (REFUSED, REFUSE),
+        (refused, REFUSE),
+    ];
+    let each = lists
+        .into_iter()
+        .flat_map(|(calls, action)| calls.iter().map(move |call| (*call, action)));
+    each.collect()
 }
 
-fn compile(
-    rules: BTreeMap<i64, Vec<SeccompRule>>,
-    mismatch: SeccompAction,
-    matched: SeccompAction,
-    arch: TargetArch,
-) -> Result<BpfProgram, Refusal> {
-    let filter = SeccompFilter::new(rules, mismatch, matched, arch).map_err(refused)?;
-    BpfProgram::try_from(filter).map_err(refused)
+/// Ends with the action for numbers that have one, and goes on after these instructions for the others.
+fn ranges(by_number: &BTreeMap<c_long, u32>) -> BpfProgram {
+    let mut ranges: Vec<(u32, u32, u32)> = Vec::new();
+    for (&call, &action) in by_number {
+        let call = call as u32;
+        match ranges.last_mut() {
+            Some((_, last, same)) if *same == action && *last + 1 == call => *last = call,
+            _ => ranges.push((call, call, action)),
+        }
+    }
+    let mut program = BpfProgram::new();
+    for (first, last, action) in ranges {
+        match first == last {
+            true => program.push(jump(BPF_JEQ, first, 0, 1)),
+            false => program.extend([jump(BPF_JGE, last + 1, 2, 0), jump(BPF_JGE, first, 0, 1)]),
+        }
+        program.push(end(action));
+    }
+    program
+}
+
+/// Allows sendto(2) without an address, which is send(2): it reaches only where the socket is connected already, as write(2)
+/// does. With an address the supervisor is asked. The pointer to the address is compared in two halves.
+fn unaddressed_send() -> [sock_filter; 7] {
+    let address = offset_of!(seccomp_data, args) + 4 * size_of::<u64>();
+    let load = |offset: usize| statement(BPF_LD | BPF_W | BPF_ABS, offset as u32);
+    [
+        jump(BPF_JEQ, SYS_sendto as u32, 0, 6),
+        load(address),
+        jump(BPF_JEQ, 0, 0, 3),
+        load(address + size_of::<u32>()),
+        jump(BPF_JEQ, 0, 0, 1),
+        end(SECCOMP_RET_ALLOW),
+        end(SECCOMP_RET_USER_NOTIF),
+    ]
+}
+
+fn statement(code: u32, k: u32) -> sock_filter {
+    sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+/// Skips `jt` instructions if the comparison of the loaded value with `value` holds, else `jf`.
+fn jump(comparison: u32, value: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter {
+        jt,
+        jf,
+        ..statement(BPF_JMP | comparison | BPF_K, value)
+    }
+}
+
+fn end(action: u32) -> sock_filter {
+    statement(BPF_RET | BPF_K, action)
 }
 
 fn refused(error: impl std::fmt::Display) -> Refusal {
@@ -151,7 +212,7 @@ fn refused(error: impl std::fmt::Display) -> Refusal {
 type Rules = Vec<(c_long, Vec<SeccompRule>)>;
 
 /// Calls that are allowed only with certain arguments.
-fn with_arguments(has_sockets: bool) -> Result<Rules, seccompiler::BackendError> {
+fn with_arguments(sockets: Sockets) -> Result<Rules, seccompiler::BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq, Ne};
     let is = |argument, value: i64| condition(argument, Eq, value as u64);
     let mut rules = vec![
@@ -189,7 +250,7 @@ fn with_arguments(has_sockets: bool) -> Result<Rules, seccompiler::BackendError>
             vec![rule([is(0, 0)?])?, rule([is(0, 0xffff_ffff)?])?],
         ),
     ];
-    if has_sockets {
+    if sockets != Sockets::None {
         // TCP and UDP only: other protocols take addresses in ways that are not checked.
         let mut sockets = Vec::new();
         for family in [AF_INET, AF_INET6] {
@@ -229,4 +290,116 @@ fn condition(
     value: u64,
 ) -> Result<SeccompCondition, seccompiler::BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+    use super::*;
+
+    /// The action for a call that is not listed.
+    const UNKNOWN: u32 = SECCOMP_RET_ERRNO | ENOSYS as u32;
+    /// No rule allows these, but where it names only what is refused.
+    const REFUSED_ARGUMENTS: [u64; 6] = [0x7777_7777; 6];
+
+    /// What the kernel does with a program (Documentation/networking/filter.rst), as far as filters here use it.
+    fn run(program: &[sock_filter], arch: u32, call: c_long, arguments: [u64; 6]) -> u32 {
+        let mut data = vec![0; size_of::<seccomp_data>()];
+        data[..4].copy_from_slice(&(call as u32).to_ne_bytes());
+        data[4..8].copy_from_slice(&arch.to_ne_bytes());
+        for (place, argument) in data[16..].chunks_exact_mut(8).zip(arguments) {
+            place.copy_from_slice(&argument.to_ne_bytes());
+        }
+        let (mut at, mut value) = (0, 0);
+        loop {
+            let sock_filter { code, jt, jf, k } = program[at].clone();
+            at += 1;
+            let holds = match u32::from(code) & !BPF_JMP {
+                BPF_JEQ => value == k,
+                BPF_JGE => value >= k,
+                BPF_JGT => value > k,
+                _ => false,
+            };
+            match u32::from(code) {
+                code if code == BPF_RET | BPF_K => return k,
+                code if code == BPF_LD | BPF_W | BPF_ABS => {
+                    let place = k as usize;
+                    value = u32::from_ne_bytes(data[place..place + 4].try_into().unwrap());
+                }
+                code if code == BPF_ALU | BPF_AND | BPF_K => value &= k,
+                code if code == BPF_JMP | BPF_JA => at += k as usize,
+                code if code & 7 == BPF_JMP => at += usize::from(if holds { jt } else { jf }),
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    #[test]
+    fn each_call_has_the_action_of_its_list() {
+        // The constants of <linux/audit.h>.
+        let arch = match std::env::consts::ARCH {
+            "x86_64" => 0xc000_003e,
+            "aarch64" => 0xc000_00b7,
+            other => panic!("{other}"),
+        };
+        for sockets in [Sockets::None, Sockets::Named, Sockets::Public] {
+            let program = filter(sockets).unwrap();
+            let with_arguments: Vec<c_long> = with_arguments(sockets)
+                .unwrap()
+                .iter()
+                .map(|(call, _)| *call)
+                .collect();
+            let asked = |call| {
+                metadata::CALLS.contains(&call) || sockets != Sockets::None && network::CALLS.contains(&call)
+            };
+            for call in 0..600 {
+                let by_sockets = match sockets {
+                    Sockets::None => [SYS_socket, SYS_connect, SYS_bind].contains(&call),
+                    Sockets::Named => [SYS_bind, SYS_sendmmsg].contains(&call),
+                    Sockets::Public => call == SYS_sendmmsg,
+                };
+                let refused = by_sockets || REFUSED.contains(&call);
+                let allowed = ALLOWED.contains(&call) || ALLOWED_HERE.contains(&call) || call == SYS_bind;
+                let action = match call {
+                    call if with_arguments.contains(&call) => UNKNOWN,
+                    _ if refused => REFUSE,
+                    call if asked(call) => SECCOMP_RET_USER_NOTIF,
+                    _ if allowed => SECCOMP_RET_ALLOW,
+                    _ => UNKNOWN,
+                };
+                let arguments = if call == SYS_ioctl {
+                    [0, TIOCSTI, 0, 0, 0, 0]
+                } else if call == SYS_setsockopt {
+                    [0, IPPROTO_IP as u64, IP_OPTIONS as u64, 0, 0, 0]
+                } else {
+                    REFUSED_ARGUMENTS
+                };
+                assert_eq!(
+                    run(&program, arch, call, arguments),
+                    action,
+                    "call {call} with {sockets:?}"
+                );
+                // The numbers of x32, and another architecture.
+                assert_eq!(run(&program, arch, call | 0x4000_0000, arguments), UNKNOWN);
+                assert_eq!(run(&program, arch ^ 1, call, arguments), SECCOMP_RET_KILL_PROCESS);
+            }
+            // The kernel tries each of them for each number of a call.
+            assert!(program.len() < 460, "{} instructions", program.len());
+        }
+        let program = filter(Sockets::Named).unwrap();
+        let sent = |address| run(&program, arch, SYS_sendto, [3, 1, 1, 0, address, 16]);
+        assert_eq!(sent(0), SECCOMP_RET_ALLOW);
+        for address in [1, 1 << 32, u64::MAX] {
+            assert_eq!(sent(address), SECCOMP_RET_USER_NOTIF);
+        }
+        let allowed = |call, arguments| run(&program, arch, call, arguments) == SECCOMP_RET_ALLOW;
+        assert!(allowed(
+            SYS_socket,
+            [AF_INET as u64, SOCK_STREAM as u64, 0, 0, 0, 0]
+        ));
+        assert!(allowed(SYS_clone, [SIGCHLD as u64, 0, 0, 0, 0, 0]));
+        assert!(!allowed(SYS_clone, [CLONE_NEWUSER as u64, 0, 0, 0, 0, 0]));
+        assert!(allowed(SYS_ioctl, [0, TCGETS, 0, 0, 0, 0]));
+    }
 }
