@@ -382,8 +382,11 @@ fn older_exchanges_come_while_scrolling_and_the_search_finds_them() {
     system.post("/api/chat/events", &body).expect(200);
     let top = |screen: &str| screen.lines().take(20).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(top(&terminal.screen()), top(&before));
-    terminal.keys(ESCAPE);
-    terminal.sees("› from elsewhere");
+    // While the client has not heard of the end of that turn, the key means the turn.
+    until("the end is on the screen", || {
+        terminal.keys(ESCAPE);
+        terminal.screen().contains("› from elsewhere")
+    });
     // From the end back to what has to be loaded in a fresh client.
     let mut again = open(&system, &["--session", &session]);
     again.sees("› from elsewhere");
