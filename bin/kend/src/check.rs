@@ -110,6 +110,9 @@ fn check_part(config: &Config, name: &str, part: &Part, places: &Places, say: &m
     if part.nofile < 16 {
         say("nofile", String::from("a part needs at least 16 open files"));
     }
+    if part.nice > 19 {
+        say("nice", String::from("a nice value is 0 to 19"));
+    }
 }
 
 fn check_reference(config: &Config, part: &Part, key: &str, other: &str) -> Option<String> {
@@ -223,7 +226,7 @@ mod tests {
     fn each_wrong_reference_is_named() {
         let text = "[part.alpha]\ncommand = [\"true\"]\nrequires = [\"alhpa\"]\nreads = [\"limit\"]\n\
                     env = [\"2A=1\"]\nnofile = 1\nsockets = { a = { unix = \"kend.sock\" }, b = { tcp = \"x\" } }\n\
-                    [part.beta]\ncommand = [\"no-such-program\"]\nsockets = { a = { tcp = \"gateway\" } }\n\
+                    nice = 20\n[part.beta]\ncommand = [\"no-such-program\"]\nsockets = { a = { tcp = \"gateway\" } }\n\
                     [part.gamma]\ncommand = [\"true\"]\nsockets = { a = { tcp = \"127.0.0.1:3940\" } }\n";
         let found = problems(text);
         for start in [
@@ -233,15 +236,16 @@ mod tests {
             "8: part.alpha.nofile: ",
             "9: part.alpha.sockets: `a` has the address of a socket of `kend`",
             "9: part.alpha.sockets: `x` is neither",
-            "11: part.beta.command: no program `no-such-program`",
-            "15: part.gamma.sockets: `a` has the address of a socket of `beta`",
+            "10: part.alpha.nice: ",
+            "12: part.beta.command: no program `no-such-program`",
+            "16: part.gamma.sockets: `a` has the address of a socket of `beta`",
         ] {
             assert!(
                 found.iter().any(|line| line.starts_with(start)),
                 "{start}: {found:#?}"
             );
         }
-        assert_eq!(found.len(), 8, "{found:#?}");
+        assert_eq!(found.len(), 9, "{found:#?}");
     }
 
     #[test]

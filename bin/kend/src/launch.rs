@@ -42,6 +42,7 @@ pub(crate) struct Launch {
     /// `NAME=value` and a NUL for each secret. Not in the environment, which its child processes would inherit.
     pub(crate) secrets: Vec<u8>,
     pub(crate) nofile: u64,
+    pub(crate) nice: u8,
     pub(crate) new_privileges: bool,
     /// The content of the sections that it reads.
     sections: String,
@@ -72,6 +73,7 @@ impl Launch {
                 .collect::<Result<_, _>>()?,
             secrets,
             nofile: part.nofile,
+            nice: part.nice,
             new_privileges: part.new_privileges,
             sections: sections(part, &loaded.config),
         })

@@ -244,7 +244,12 @@ fn limit(launch: &Launch, mark: u64) -> Result<(), Errno> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)?;
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let files = launch.nofile.min(most);
-    setrlimit(Resource::RLIMIT_NOFILE, files, files)
+    setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    // SAFETY: a plain system call on this process. A part may be nicer than kend, not less nice.
+    let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let nice = own.max(launch.nice.into());
+    // SAFETY: as above.
+    Errno::result(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }).map(drop)
 }
 
 #[cfg(test)]

@@ -432,9 +432,16 @@ fn without_announce_kend_keeps_trying() {
 
 #[test]
 fn privileges_limits_and_signals_of_a_part() {
-    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nnofile = 99\n");
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nnofile = 99\nnice = 7\n");
     let kend = home.start();
     let pid = kend.part_pid("a");
+    // Field 19 of /proc/PID/stat, the 17th after the name; kend itself may have been started with a nice value.
+    let nice = |pid: &str| -> i32 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields = stat.rsplit(')').next().unwrap();
+        fields.split_whitespace().nth(16).unwrap().parse().unwrap()
+    };
+    assert_eq!(nice(&pid.to_string()), nice("self").max(7));
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");

@@ -402,6 +402,8 @@ pub struct Part {
     pub limit: Limit,
     /// The limit of open files (`RLIMIT_NOFILE`).
     pub nofile: u64,
+    /// The nice value of its processes, 0 to 19: the higher it is, the sooner they give way to others.
+    pub nice: u8,
     /// Whether programs that it runs may gain privileges, for instance by a setuid bit.
     pub new_privileges: bool,
 }
@@ -423,6 +425,7 @@ impl Default for Part {
             watchdog_ms: 0,
             limit: Limit::default(),
             nofile: 4096,
+            nice: 0,
             new_privileges: false,
         }
     }

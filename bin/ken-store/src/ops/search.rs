@@ -29,7 +29,11 @@ pub(super) fn candidates(
 
 fn weigh(tables: &dyn Tables, index: Index, query: &Query) -> Result<Weights, Error> {
     let size = tables.index_size(index)?;
-    let terms = query.terms().iter();
-    let holders = terms.map(|term| Ok(tables.holders(index, &term.forms, size)?.min(size)));
-    Ok(Weights::new(size, holders.collect::<Result<_, Error>>()?))
+    let words: Vec<&[String]> = query.terms().iter().map(|term| term.forms.as_slice()).collect();
+    let holders = match size {
+        0 => vec![0; words.len()],
+        _ => tables.holders(index, &words, size)?,
+    };
+    let holders = holders.into_iter().map(|held| held.min(size));
+    Ok(Weights::new(size, holders.collect()))
 }

@@ -578,8 +578,8 @@ pub trait Words {
     ) -> Result<(), Error>;
     /// How many rows there are, about.
     fn index_size(&self, index: Index) -> Result<u64, Error>;
-    /// How many of `size` rows hold a form of a word, about; a row that holds two forms may count twice.
-    fn holders(&self, index: Index, forms: &[String], size: u64) -> Result<u64, Error>;
+    /// For each word, given by its forms, how many of `size` rows hold one of them, about; a row that holds two may count twice.
+    fn holders(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
     /// Keys of the rows that hold all or any of the words, each in one of its forms, for one of the scope words if some are
     /// given: the best first in knowledge, the newest first in memory.
     fn matching(

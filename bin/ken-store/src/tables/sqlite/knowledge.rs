@@ -249,14 +249,25 @@ impl Words for Database {
         unique(self, sql, [], |row| count(row, "size"))
     }
 
-    fn holders(&self, index: Index, forms: &[String], size: u64) -> Result<u64, Error> {
+    fn holders(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error> {
         match index {
+            // One statement for all words: FTS5 compiles a statement of its own each time its vocabulary is opened.
             Index::Knowledge => {
-                let sql = "SELECT doc AS holders FROM knowledge_words WHERE term = ?1";
-                let holders = forms
-                    .iter()
-                    .map(|form| first(self, sql, [form], |row| count(row, "holders")));
-                holders.map(|found| Ok(found?.unwrap_or_default())).sum()
+                let sql = "SELECT word.key AS word, sum(vocabulary.doc) AS holders
+                           FROM json_each(?1) AS word
+                             CROSS JOIN json_each(word.value) AS form
+                             CROSS JOIN knowledge_words AS vocabulary ON vocabulary.term = form.value
+                           GROUP BY word.key";
+                let mut holders = vec![0; words.len()];
+                let found = all(self, sql, [to_json(&words)?], |row| {
+                    Ok((count(row, "word")? as usize, count(row, "holders")?))
+                })?;
+                for (word, held) in found {
+                    if let Some(to) = holders.get_mut(word) {
+                        *to = held;
+                    }
+                }
+                Ok(holders)
             }
             // Of a common word the newest hundred tell how many there are, by how far back they reach: counting all would
             // take the longer the more has been said.
@@ -264,8 +275,11 @@ impl Words for Database {
                 let sql = "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) AS holders FROM (
                              SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 100
                            )";
-                let values = params![any_form(forms), size.cast_signed()];
-                Ok(first(self, sql, values, |row| count(row, "holders"))?.unwrap_or_default())
+                let held = |forms: &&[String]| {
+                    let values = params![any_form(forms), size.cast_signed()];
+                    Ok(first(self, sql, values, |row| count(row, "holders"))?.unwrap_or_default())
+                };
+                words.iter().map(held).collect()
             }
         }
     }
