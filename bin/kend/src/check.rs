@@ -250,11 +250,13 @@ mod tests {
 
     #[test]
     fn a_value_that_a_part_would_refuse_is_named() {
-        let text =
-            "[model]\nuse = \"rules,nope\"\n[limits]\nrate_chat = \"x/minute\"\nrate_api = \"0/day\"\n";
+        let text = "[model]\nuse = \"rules,nope\"\n[limits]\nrate_chat = \"x/minute\"\nrate_api = \"0/day\"\n\
+             [model.budget]\ncost_per_day = -0.5\ncost_per_session = 2e9\n";
         let found = problems(text);
         for (start, found) in [
             "4: model.use: there is no model provider `nope`; a list like",
+            "9: model.budget.cost_per_day: -0.5 is not from 0 to 1000000000",
+            "10: model.budget.cost_per_session: 2000000000 is not from 0 to 1000000000",
             "6: limits.rate_chat: \"x/minute\" is not a rate",
             "7: limits.rate_api: \"0/day\" is not a rate",
         ]
@@ -263,7 +265,7 @@ mod tests {
         {
             assert!(found.starts_with(start), "{start}: {found}");
         }
-        assert_eq!(found.len(), 3, "{found:#?}");
+        assert_eq!(found.len(), 5, "{found:#?}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use crate::kit::*;
 const HOUR: i64 = 3_600 * 1_000;
 
 /// A call of 100 tokens and an answer of at most 900, in a session that may use 1 000.
-async fn reserve(kit: &Kit, id: &str, session: &str) -> Result<Reserved, Error> {
-    let args = Reserve {
+fn call(id: &str, session: &str) -> Reserve {
+    Reserve {
         id: id.into(),
         session: Some(session.into()),
         input_tokens: 100,
@@ -22,8 +22,11 @@ async fn reserve(kit: &Kit, id: &str, session: &str) -> Result<Reserved, Error> 
             tokens_per_session: 1_000,
             ..Budget::default()
         },
-    };
-    kit.write::<BudgetReserve>(args).await
+    }
+}
+
+async fn reserve(kit: &Kit, id: &str, session: &str) -> Result<Reserved, Error> {
+    kit.write::<BudgetReserve>(call(id, session)).await
 }
 
 /// Tokens of the session that are used, and how many of these are reserved.
@@ -84,4 +87,17 @@ async fn what_is_shown_as_reserved_is_that_of_the_last_hour() {
     kit.clock.advance(2 * HOUR);
     reserve(&kit, "under way", "s").await.unwrap();
     assert_eq!(spent(&kit).await, (1_000, 950));
+}
+
+#[tokio::test]
+async fn a_price_and_a_cap_are_amounts_of_money() {
+    let kit = Kit::new();
+    let mut priced = call("1", "s");
+    priced.output_price = -1.0;
+    let mut capped = call("2", "s");
+    capped.caps.cost_per_session = f64::INFINITY;
+    for (args, at) in [(priced, "/output_price"), (capped, "/caps/cost_per_session")] {
+        let error = kit.write::<BudgetReserve>(args).await.unwrap_err();
+        assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some(at)));
+    }
 }
