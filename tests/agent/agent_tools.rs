@@ -5,7 +5,7 @@
 use ken_tests::{Builder, System};
 use serde_json::{Value, json};
 
-/// A model that calls each tool when the prompt holds the key, and then says so.
+/// A model that calls a tool when the prompt contains its key, and then says so.
 fn script(calls: &[(&str, &str, Value)]) -> Vec<Value> {
     let lines = calls.iter().flat_map(|(key, name, arguments)| {
         let call = json!({"tool": {"name": name, "arguments": arguments}});
@@ -17,7 +17,7 @@ fn script(calls: &[(&str, &str, Value)]) -> Vec<Value> {
     lines.collect()
 }
 
-/// Says something in a conversation of an actor; the `tool` events of that turn, and its submission.
+/// Sends a message in a conversation of an actor. Returns the `tool` events of that turn, and its submission.
 fn say(system: &System, actor: &str, conversation: &str, text: &str) -> (Vec<Value>, String) {
     let body = json!({"connector": "web-api", "actorId": actor, "conversationId": conversation,
         "session": format!("web-{conversation}"), "text": text});
@@ -34,7 +34,7 @@ fn say(system: &System, actor: &str, conversation: &str, text: &str) -> (Vec<Val
     (tools.filter(of_turn).cloned().collect(), submission)
 }
 
-/// What the one tool of a turn gave.
+/// The result details of the only tool of a turn.
 fn details(tools: &[Value]) -> &Value {
     assert_eq!(
         (tools.len(), &tools[0]["isError"]),
@@ -80,7 +80,7 @@ fn an_entry_of_the_agent_names_its_turn_and_stays_with_its_actor() {
         !details(&tools)["turns"].to_string().contains("remember is"),
         "{tools:?}"
     );
-    // Wrong arguments are told, and the turn goes on.
+    // The model is told that arguments are wrong, and the turn continues.
     let (tools, _) = say(&system, "ann", "one", "wrong");
     assert!(
         tools[0]["isError"] == true && tools[0].to_string().contains("unknown field `words`"),

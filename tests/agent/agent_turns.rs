@@ -1,4 +1,4 @@
-//! Turns over the real parts: the order of their events for every kind, and what is left when a part is killed in one.
+//! Turns over the real parts: the order of the events of every kind of turn, and what remains when a part is killed during a turn.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -30,7 +30,7 @@ fn types(events: &[Value]) -> String {
     types.join(" ")
 }
 
-/// Prompts an instance and waits for its end.
+/// Sends a prompt to an instance and waits for its end.
 fn prompt(system: &System, instance: &str, text: &str) -> Answer {
     system.post(
         &format!("/agents/orchestrator/{instance}?wait=result"),
@@ -38,7 +38,7 @@ fn prompt(system: &System, instance: &str, text: &str) -> Answer {
     )
 }
 
-/// The same from a thread of its own.
+/// The same in a separate thread.
 fn prompt_aside(system: &System, instance: &str, text: &str) -> JoinHandle<Answer> {
     let (address, target) = (
         system.address(),
@@ -48,7 +48,8 @@ fn prompt_aside(system: &System, instance: &str, text: &str) -> JoinHandle<Answe
     std::thread::spawn(move || Client::connect(address).post(&target, &body))
 }
 
-/// Every start has its end, inner ones first; indices rise; one `submission_settled`, at the end; deltas are the texts.
+/// Checks that every start has its end, the inner ones first; that indices rise; that the only `submission_settled` is at the end;
+/// and that the deltas add up to the texts.
 fn check(events: &[Value]) {
     let shown = types(events);
     let mut open: Vec<&str> = Vec::new();
@@ -219,7 +220,7 @@ fn a_compaction_keeps_what_was_said_and_tells_the_budget() {
     system.say(&session, "Where is the boiler?").expect(200);
 }
 
-/// Between any two events of the longest kind of turn, as far as a script can be slowed down there.
+/// Kills between any two events of the longest kind of turn, as far as a script can be slowed down there.
 #[test]
 fn a_killed_agent_leaves_a_whole_turn_wherever_it_was() {
     let pause = json!({"sleep_ms": 250});

@@ -1,5 +1,5 @@
-//! Workers over the real parts: a task is done by an agent of its own, its events are on the stream of who gave it, and it goes
-//! on after a crash.
+//! Workers over the real parts: a task is done by a separate agent, its events are on the stream of the agent that gave it, and it
+//! continues after a crash.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -157,7 +157,7 @@ fn tasks_run_at_once_up_to_four_deep_and_a_failing_one_is_told() {
     prompt(&system, "nobody", "nobody").join().unwrap().expect(200);
     let told = events(&system, "nobody");
     assert!(types(&told, None).contains("tool_start tool ") && count(&told, "task") == 0);
-    // The fourth worker cannot give a task any more; the others go on with what they are told.
+    // The fourth worker cannot give another task; the others continue with the error that they get.
     prompt(&system, "deep", "deep-1").join().unwrap().expect(200);
     let deep = events(&system, "deep");
     assert_eq!((count(&deep, "task_start"), count(&deep, "task")), (4, 4));
@@ -206,7 +206,7 @@ fn a_worker_goes_on_after_a_crash() {
             (1, 1, 1),
             "{shown}"
         );
-        // A step that was done is not done again, and the result is the worker's whole text.
+        // A finished step is not repeated, and the result is the worker's whole text.
         assert_eq!(shown.matches("tool_start").count(), 2, "{shown}");
         let task = events.iter().find(|event| event["type"] == "task").unwrap();
         assert_eq!(task["result"], "half whole", "{shown}");
@@ -235,7 +235,7 @@ fn an_abort_ends_the_worker_and_closes_what_it_had_open() {
         ),
         "{shown}"
     );
-    // Nothing of it comes later.
+    // No further events of it arrive later.
     std::thread::sleep(std::time::Duration::from_millis(1_600));
     assert_eq!(types(&events(&system, "cut"), None), shown);
 }

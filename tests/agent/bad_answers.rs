@@ -1,5 +1,5 @@
-//! What a model does wrong, over whole systems: the turn goes on or ends with a clear outcome, and what the model is sent next is
-//! well-formed. tests/agent/providers.rs has what goes wrong within one call.
+//! Faults of a model, in whole systems: the turn continues or ends with a clear outcome, and the next request to the model is
+//! well-formed. tests/agent/providers.rs tests faults within one call.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -53,8 +53,8 @@ fn asked_for(asked: &Asked) -> (String, usize) {
     (prompt["content"].as_str().unwrap_or_default().to_owned(), results)
 }
 
-/// Each call of an assistant has exactly one result, right behind it, and there is no result without a call: providers refuse
-/// anything else for ever.
+/// Checks that each call of an assistant has exactly one result, directly after it, and that there is no result without a call:
+/// providers refuse anything else.
 fn check_pairs(provider: &Provider) {
     for asked in provider.asked() {
         let mut open = BTreeSet::new();
@@ -67,7 +67,7 @@ fn check_pairs(provider: &Provider) {
                     let calls = message["tool_calls"].as_array().into_iter().flatten();
                     for call in calls {
                         assert!(open.insert(call["id"].as_str().unwrap().to_owned()), "{call}");
-                        // Broken arguments are sent back as JSON that a provider takes.
+                        // Malformed arguments are sent back as JSON that a provider accepts.
                         let arguments = call["function"]["arguments"].as_str().unwrap();
                         assert!(serde_json::from_str::<Value>(arguments).is_ok(), "{arguments}");
                     }
@@ -166,7 +166,7 @@ fn ten_megabytes_of_text_are_cut_and_the_conversation_goes_on() {
         "{}",
         text.len()
     );
-    // Every reader is served what there is, an event is never longer than 256 KiB, and the next turn works.
+    // Every reader gets all events, no event is longer than 256 KiB, and the next turn works.
     for event in events(&system, &session) {
         assert!(
             event.to_string().len() <= 256 * 1024,
@@ -220,7 +220,7 @@ fn a_model_that_never_comes_to_an_end_is_ended() {
         assert_eq!(count(&events, "turn_start"), count(&events, "turn"));
         assert_eq!(answer["error"]["type"], "operation_failed", "{answer}");
     }
-    // The one that repeats itself ends long before the one that only goes on.
+    // The model that repeats itself ends long before the model that only continues.
     let turns = |name: &str| count(&events(&system, name), "turn");
     assert!(
         turns("same") <= 6 && turns("other") > turns("same"),
@@ -231,7 +231,7 @@ fn a_model_that_never_comes_to_an_end_is_ended() {
     check_pairs(&provider);
 }
 
-/// What may pass is tried again; what cannot is said at once.
+/// Temporary failures are retried; others are reported at once.
 #[test]
 fn a_provider_that_fails_is_tried_again_or_named() {
     let half = openai(&["Half ", "of it."], &[])[..2].to_vec();

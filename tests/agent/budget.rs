@@ -1,5 +1,5 @@
-//! Caps on tokens and cost: what a call may use is reserved before it and settled after it, also between parallel calls and
-//! over kills.
+//! Limits on tokens and cost: the maximum use of a call is reserved before it and settled after it, even with parallel calls and
+//! kills.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,7 +9,7 @@ use ken_tests::provider::{Piece, Provider, Reply, refusal};
 use ken_tests::{Builder, System, tui, until};
 use serde_json::{Value, json};
 
-/// An answer that has used so many tokens.
+/// An answer that has used this many tokens.
 fn used(input: u64, output: u64) -> Vec<Piece> {
     let frame = |event: Value| Piece::Bytes(format!("data: {event}\n\n").into_bytes());
     vec![

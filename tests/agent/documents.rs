@@ -1,5 +1,5 @@
-//! Files as knowledge: the documents of the installation and the workspace, read by a durable job; and search by meaning, with vectors
-//! from a scripted provider.
+//! Files as knowledge: the documents of the installation and the workspace, which a durable job reads; and search by meaning, with
+//! vectors from a scripted provider.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -128,7 +128,7 @@ fn a_reindex_reads_entries_the_installation_and_the_workspace() {
     let shown = String::from_utf8(system.ken(&["knowledge", "list", "--by", "workspace"]).stdout).unwrap();
     assert!(shown.contains("workspace:repos/site/README.md:1"), "{shown}");
 
-    // What has changed is read anew, what is gone goes, all else stays what it was.
+    // Changed files are read again, entries of deleted files are deleted, and all others are unchanged.
     let ids = |path: &str| -> Vec<String> {
         let records = list(&system, "source=workspace");
         let of = records.iter().filter(|record| record["metadata"]["path"] == path);
@@ -145,7 +145,7 @@ fn a_reindex_reads_entries_the_installation_and_the_workspace() {
     assert!(list(&system, "q=noon").is_empty() && list(&system, "q=dusk").len() == 1);
 }
 
-/// The job goes on where it was, whoever is killed, and each file is there once.
+/// The job continues where it was, whichever part is killed, and each file is there once.
 #[test]
 fn a_reindex_outlives_kills_and_a_power_cut() {
     let mut system = System::start();

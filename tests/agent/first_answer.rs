@@ -1,4 +1,4 @@
-//! The main job: a message in, an answer out, from what was taught a minute ago.
+//! The main purpose: a message gets an answer from knowledge that was added a minute ago.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

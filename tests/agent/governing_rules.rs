@@ -35,7 +35,7 @@ fn add(system: &System, rule: &Value) {
     assert_eq!((output.status.code(), error.as_str()), (Some(0), ""));
 }
 
-/// Says something; the answer, and the events of the turn.
+/// Sends a message. Returns the answer and the events of the turn.
 fn say(system: &System, session: &str, text: &str, more: &Value) -> (Answer, Vec<Value>) {
     let mut body = json!({"connector": "web-api", "session": format!("web-{session}"), "text": text});
     for (name, value) in more.as_object().into_iter().flatten() {
@@ -52,7 +52,7 @@ fn say(system: &System, session: &str, text: &str, more: &Value) -> (Answer, Vec
     (answer, events)
 }
 
-/// Each event with what it says, for a failure.
+/// Each event with its text, to explain a failure.
 fn types(events: &[Value]) -> String {
     let shown = events.iter().map(|event| {
         let said = [
@@ -128,7 +128,7 @@ fn denied_tools_and_delegation_hold_against_a_model_that_ignores_them() {
         ("task", true),
     ];
     assert_eq!(tools(&events), shown.map(|(name, ran)| (name.to_owned(), ran)));
-    // A worker is held to what is denied, too.
+    // What is denied is denied to a worker too.
     let both = json!({"task": "big", "projectId": "secret-7"});
     let (_, events) = say(&system, "d", "hands", &both);
     assert_eq!(
@@ -147,7 +147,7 @@ fn denied_tools_and_delegation_hold_against_a_model_that_ignores_them() {
             .to_string()
             .contains("the rule ask wants an approval")
     );
-    // Switched off, a rule holds nobody.
+    // A rule that is switched off has no effect.
     for name in ["ask", "no-search"] {
         assert!(system.ken(&["rules", "disable", name]).status.success());
     }
@@ -308,7 +308,7 @@ fn an_answer_is_judged_and_written_anew_once() {
     let (answer, events) = say(&system, "c", "law", &json!({}));
     assert!(answer.expect(200).at("/result/validation").is_null());
     assert!(events.iter().all(|event| event["type"] != "validation"));
-    // What nobody can judge does not go out.
+    // An answer that cannot be judged is not sent.
     system.call("kend", "parts.stop", &["name=tools"]);
     let (answer, _) = say(&system, "d", "law", &json!({"task": "strict"}));
     assert!(
@@ -328,7 +328,7 @@ fn rules_are_listed_checked_and_switched() {
         listed.contains("orchestrator-has-no-hands") && listed.contains("base"),
         "{listed}"
     );
-    // A base rule stays on; an unknown one is said to be that.
+    // A built-in rule stays on; an unknown one is reported as unknown.
     for (name, wanted, status) in [
         ("orchestrator-has-no-hands", "stays on", 1),
         ("nonesuch", "no rule nonesuch", 1),

@@ -20,7 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-/// A model that answers whatever it is asked by these tokens: each prompt ends with a colon.
+/// A model that answers every request with these tokens: each prompt ends with a colon.
 fn says(tokens: &[&str]) -> Folder {
     let tokens: Vec<&[u8]> = std::iter::once(":")
         .chain(tokens.iter().copied())
@@ -53,13 +53,13 @@ fn of_type<'e>(events: &'e [Value], kind: &str) -> Vec<&'e Value> {
     events.iter().filter(|event| event["type"] == kind).collect()
 }
 
-/// The processes that a process has started.
+/// The children of a process.
 fn children(pid: i32) -> Vec<i32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Gone, or dead and not yet waited for.
+/// Whether the process is gone, or dead and not yet reaped.
 fn is_gone(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ")

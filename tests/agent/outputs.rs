@@ -1,4 +1,4 @@
-//! Long outputs of tools: the model is shown the beginning and the end, the whole is kept in the store and read in parts.
+//! Long outputs of tools: the model gets the beginning and the end; the whole output is kept in the store and read in parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

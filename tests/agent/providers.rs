@@ -333,7 +333,7 @@ fn a_turn_over_each_format_with_a_tool_call() {
         assert_eq!(answer.at("/result/usage/input"), 18);
         let asked = provider.asked();
         assert!(asked[0].body["messages"].to_string().contains("Hello"));
-        // The call and its result go back together, whatever became of the call.
+        // The call and its result are sent back together, whatever the outcome of the call.
         let second = asked[1].body["messages"].to_string();
         assert!(second.contains("nonesuch") && second.contains("c1"), "{second}");
         assert!(
@@ -344,7 +344,7 @@ fn a_turn_over_each_format_with_a_tool_call() {
     }
 }
 
-/// The key stands in no file of the system.
+/// Checks that the key is in no file of the system.
 fn canary(system: &System) {
     let output = Command::new("grep")
         .args(["-rl", KEY])
@@ -374,7 +374,7 @@ fn a_refused_key_is_a_model_that_is_not_configured() {
         text.contains("The model openai/m failed") && !text.contains(KEY),
         "{text}"
     );
-    // From then on nothing is accepted, and everybody is told why.
+    // From then on nothing is accepted, and everybody is told the reason.
     let why = "openai/m: the provider refused the key";
     until("the gateway knows", || system.get("/ready").status == 503);
     let ready = system.get("/ready").expect(503).json();
@@ -501,7 +501,7 @@ fn a_provider_behind_tls_is_trusted_by_its_root_alone() {
         let error: Value = serde_json::from_str(&stderr).unwrap();
         error["error"]["message"].as_str().unwrap().to_owned()
     };
-    // Nobody has signed it whom Mozilla's roots know, and it is not the certificate of a name.
+    // None of Mozilla's roots has signed it, and the certificate is not for a name.
     let unknown = refused(behind(&tls.url(), None));
     assert!(unknown.contains("UnknownIssuer"), "{unknown}");
     let other = refused(behind(
@@ -509,7 +509,7 @@ fn a_provider_behind_tls_is_trusted_by_its_root_alone() {
         Some(&trusted),
     ));
     assert!(other.contains("not valid for name \"localhost\""), "{other}");
-    // A file that holds no root.
+    // A file without a root.
     let empty = behind(&tls.url(), Some(Path::new("/dev/null")));
     let stderr = String::from_utf8(empty.stderr).unwrap();
     assert!(

@@ -1,5 +1,5 @@
-//! `ken replay`: a turn goes through the turn loop again from its record, with no socket; and `ken eval`: other models are tried
-//! on recorded turns, with the recorded results of tools.
+//! `ken replay`, which runs a turn through the turn loop again from its record, without a socket; and `ken eval`, which tries other
+//! models on recorded turns, with the recorded results of tools.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -150,7 +150,7 @@ fn a_record_is_replayed_without_a_socket() {
     let output = system.ken(&["replay", "--file", &record]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     no_socket(&file);
-    // A record that says otherwise than the loop does.
+    // A record that differs from what the loop does.
     let text = std::fs::read_to_string(&file).unwrap();
     let mut changed: Value = serde_json::from_str(&text).unwrap();
     let events = changed["events"].as_array_mut().unwrap();
@@ -171,7 +171,7 @@ fn a_record_is_replayed_without_a_socket() {
     assert_eq!(system.ken(&["replay", "--file", &record]).status.code(), Some(2));
 }
 
-/// Where strace is there, the replay is watched.
+/// If strace is installed, checks with it that the replay opens no socket.
 fn no_socket(record: &Path) {
     let calls = record.with_extension("calls");
     let traced = Command::new("strace")
@@ -186,7 +186,7 @@ fn no_socket(record: &Path) {
     let Ok(status) = traced else { return };
     let calls = std::fs::read_to_string(&calls).unwrap_or_default();
     if !calls.contains("execve(") {
-        return; // nobody may trace here
+        return; // tracing is not allowed here
     }
     assert!(status.success(), "{calls}");
     for call in ["socket(", "connect(", "socketpair("] {

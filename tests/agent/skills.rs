@@ -1,4 +1,4 @@
-//! Skills and project rules: what a model is told of them, and that nothing is told before a person has accepted it.
+//! Skills and project rules: what a model gets of them, and that it gets nothing before a person has accepted it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -65,7 +65,7 @@ fn ken(system: &System, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// How `ken skills list` says that it stands with a text.
+/// The state of a text in `ken skills list`.
 fn state(system: &System, name: &str) -> String {
     let listed = ken(system, &["skills", "list"]);
     let row = listed

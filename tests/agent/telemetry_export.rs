@@ -1,5 +1,5 @@
-//! Traces for OpenTelemetry: what has ended reaches a collector, over its failures and over kills, and nothing that was said
-//! is in it.
+//! Traces for OpenTelemetry: turns and runs that have ended reach a collector, despite its failures and despite kills, and the traces
+//! contain no texts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,5 +1,5 @@
-//! `kill -9` of the agent, the model and the tools at every event of a turn with tools, over a scripted provider: one settled
-//! answer, and no call that has finished is made again. A few events by default; `KEN_KILLS=120` kills so many times.
+//! `kill -9` of the agent, the model and the tools at every event of a turn with tools, with a scripted provider: there is one settled
+//! answer, and no finished call is repeated. Kills at a few events by default; `KEN_KILLS=120` kills that many times.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,7 +12,7 @@ use ken_tests::provider::{Asked, Piece, Provider, Reply, openai};
 use ken_tests::{Builder, Client, System, number};
 use serde_json::{Value, json};
 
-/// Events of the turn, when nobody is killed.
+/// The number of events of the turn without a kill.
 const EVENTS: u64 = 30;
 
 /// Two calls at once, then one, then the answer; every piece of a stream by itself. An answer that was cut is continued where it

@@ -1,5 +1,5 @@
-//! Workflows over the cognitive server: what a request computes is its own, and what goes wrong stays where it went wrong.
-//! `KEN_TORTURE_SECONDS` is how long the loads last (4; a minute is the full proof).
+//! Workflows over the cognitive server: requests do not affect each other, and neither do failures.
+//! `KEN_TORTURE_SECONDS` sets how long the loads last (4; the full proof takes 60).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -308,8 +308,8 @@ fn every_answer_holds_its_own_chain_only() {
     verify(&system);
 }
 
-/// One incoherent workflow marks itself, however closely it runs beside others; and where coherence is required, it is
-/// tried again and ends.
+/// An incoherent workflow affects only its own result, even when others run at the same time; if coherence is required, it is
+/// tried again and then aborted.
 #[test]
 fn incoherence_is_of_one_request() {
     let system = cognitive().env("GOV_REQUIRE_COHERENCE", "true").start();
@@ -360,7 +360,7 @@ fn without_governance_there_are_no_scores() {
 
 const SLEEPS: &str = "#!/bin/sh\nwhile read -r line; do sleep 600.0417; echo '{}'; done\n";
 
-/// A tool that sleeps is killed with all that it started; the request has its answer, and the next one is not held up.
+/// A tool that sleeps is killed with everything that it has started; the request is answered, and the next one is not delayed.
 #[test]
 fn a_step_over_its_time_leaves_no_process() {
     let (_folder, config) = server_with(&[("ken-rep", SLEEPS)]);
@@ -423,8 +423,8 @@ fn a_tool_that_crashes_is_named_with_its_last_words() {
     );
 }
 
-/// SIGKILL to the server, and to its tools: what was in flight fails and says so, all else is answered, and the audit
-/// is whole.
+/// SIGKILL of the server and of its tools: requests in progress fail with an error, all others are answered, and the audit log
+/// is complete.
 #[test]
 fn kills_cost_what_is_in_flight_and_nothing_else() {
     let system = cognitive().start();
@@ -487,7 +487,7 @@ fn kills_cost_what_is_in_flight_and_nothing_else() {
     system.execute(&chain("chain-1", 5)).expect(200);
 }
 
-/// Clients that go away in the middle leave nothing behind.
+/// Clients that disconnect in the middle leave nothing behind.
 #[test]
 fn a_client_that_leaves_takes_its_tools_along() {
     let (_folder, config) = server_with(&[("ken-rep", SLEEPS)]);
@@ -511,7 +511,7 @@ fn a_client_that_leaves_takes_its_tools_along() {
         .expect(200);
 }
 
-/// The choice of a model is checked, outlives the server, and is ken-textgen's too.
+/// The choice of a model is checked, survives restarts, and applies to ken-textgen too.
 #[test]
 fn models_are_checked_before_they_count() {
     let missing = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The cognitive server: who may call and how often, what it refuses, what it remembers of it.
+//! The cognitive server: who may call and how often, what it refuses, and what it records.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -242,7 +242,7 @@ fn keys_have_roles_and_outlive_a_crash() {
     assert_eq!(audited.iter().filter(|event| *event == "key_deleted").count(), 1);
 }
 
-/// A limit lets through exactly what it says, and then nothing until `Retry-After` has passed.
+/// A limit admits exactly its number of requests, and then none until `Retry-After` has passed.
 #[test]
 fn limits_are_exact() {
     let system = cognitive()
@@ -322,7 +322,7 @@ fn the_quota_of_a_key_is_exact_over_all_routes() {
     asker.get("/health").expect(200);
 }
 
-/// Also keys of the same role: what one has used is not missing from the other.
+/// Keys of the same role have separate quotas too.
 #[test]
 fn each_key_has_a_quota_of_its_own() {
     let system = cognitive().env("API_KEY_QUOTA_PER_MINUTE", "3").start();
@@ -489,7 +489,7 @@ fn the_audit_is_a_chain_that_the_front_command_verifies() {
     assert_eq!(verify(&["/nowhere"]).1, Some(2));
 }
 
-/// What cannot be recorded is not done.
+/// Acts that cannot be recorded are refused.
 #[test]
 fn without_an_audit_acts_are_refused() {
     let mut system = cognitive().start();
@@ -567,7 +567,7 @@ fn metrics_in_both_forms_and_who_may_see_them() {
     with(&system, &[], "/metrics/prometheus").expect(429);
 }
 
-/// The dashboard asks for metrics that there are.
+/// The dashboard uses only metrics that exist.
 #[test]
 fn the_dashboard_shows_what_is_counted() {
     let dashboard: Value =

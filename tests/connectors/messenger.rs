@@ -70,7 +70,7 @@ fn admin(system: &System, route: &str, body: &Value) -> Answer {
     system.post(&format!("{ADMIN}/{route}"), body)
 }
 
-/// Waits until a chat has got so many messages.
+/// Waits until a chat has received this many messages.
 #[track_caller]
 fn texts(platform: &BotApi, chat: i64, count: usize) -> Vec<String> {
     until(&format!("{count} messages in chat {chat}"), || {
@@ -557,7 +557,7 @@ fn emoji_and_right_to_left_text_are_cut_between_characters() {
     assert_eq!(whole.matches("עולם").count(), 700);
 }
 
-/// `ken why` knows each update that the platform ever sent.
+/// `ken why` explains every update that the platform has sent.
 #[test]
 fn why_nothing_happened_can_be_asked() {
     let platform = BotApi::start();

@@ -1,4 +1,4 @@
-//! Schedules: every slot has exactly one record, whoever is killed, whatever the clock does; and the routes around them.
+//! Schedules: every slot has exactly one record, whichever part is killed and whatever the clock does; and the routes of schedules.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -67,7 +67,7 @@ fn count(runs: &[Value], field: &str, value: &str) -> usize {
     runs.iter().filter(|run| run[field] == value).count()
 }
 
-/// The slots that have a record, each once, and one a second without a gap since the schedule was made.
+/// Checks that every slot has one record, and that there is one per second without a gap since the schedule was created.
 fn check_slots(schedule: &Value, runs: &[Value]) {
     let created = schedule["nextFireAt"].as_i64().unwrap() - 1_000;
     let mut slots = BTreeMap::new();
@@ -80,7 +80,7 @@ fn check_slots(schedule: &Value, runs: &[Value]) {
     }
 }
 
-/// Another scheduler on the store of a system, with a clock of its own.
+/// Another scheduler on the store of a system, with its own clock.
 struct Second {
     child: Child,
     _folder: tempfile::TempDir,
@@ -794,7 +794,7 @@ fn two_schedulers_on_one_store_fire_a_slot_once() {
     assert_eq!(count(&all, "status", "missed"), 0);
 }
 
-/// Forward the slots in between are missed ones, back nothing is fired again.
+/// If the clock is put forward, the slots in between are missed; if it is put back, nothing is fired again.
 #[test]
 fn the_clock_is_set_by_an_hour_both_ways() {
     const HOUR: i64 = 3_600_000;
@@ -969,7 +969,7 @@ fn the_connector_of_schedules_is_not_for_chats() {
     assert!(answer.text("/session/id").starts_with("web-"));
 }
 
-/// What a turn sees and makes belongs to its conversation.
+/// The schedules that a turn sees and creates belong to its conversation.
 #[test]
 fn an_agent_makes_schedules_of_its_own() {
     let call = |when: &str, name: &str, arguments: Value| json!({"when": when, "after_tools": 0, "events": [{"tool": {"name": name, "arguments": arguments}}]});

@@ -1,8 +1,8 @@
-//! Every example of every manual page and of the README runs as it is printed. The pages of the protocol tools, whose
-//! examples show their output too, are also held to that output (pages.rs).
+//! Every example in every manual page and in the README runs as it is printed. The pages of the protocol tools, whose
+//! examples show their output too, are also compared with that output (manual_pages.rs).
 //!
-//! Examples run in a home of their own, one after the other as a reader would type them. Ports and placeholders are
-//! replaced, nothing else; what cannot run is named below with its reason.
+//! Examples run in a temporary home, one after the other, as a reader would type them. Only ports and placeholders are
+//! replaced. Examples that cannot run are listed below with the reason.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 /// How long an example may take on a crowded machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a page needs beside a running system.
+/// What a page needs in addition to a running system.
 struct Needs {
     page: &'static str,
     /// A script that runs before the first example. Each line `FROM => TO` that it prints replaces text of the examples.
@@ -120,7 +120,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Commands that go on until they are interrupted: it is enough that they print something.
+/// Commands that run until they are interrupted: it is enough that they print something.
 const LASTING: &[&str] = &[
     "tail -f",
     "follow",
@@ -131,7 +131,7 @@ const LASTING: &[&str] = &[
     "minute ken up",
 ];
 
-/// Blocks that are not commands, by their first line, and what can be checked of them.
+/// Blocks that are not commands, by their first line, with a command that checks them.
 const FORMS: &[(&str, &str)] = &[
     ("ready gateway=", "true"),
     ("{\"seq\":2,", "true"),
@@ -186,7 +186,7 @@ impl Block {
     }
 
     fn form(&self) -> Option<&'static (&'static str, &'static str)> {
-        // An object's own first line says nothing: its second one does.
+        // The first line of an object is only a brace, so its second line identifies it.
         let mut lines = self.text.lines().map(str::trim).filter(|line| *line != "{");
         let first = lines.next().unwrap_or_default();
         FORMS.iter().find(|(start, _)| first.starts_with(start))
@@ -226,8 +226,8 @@ fn is_lasting(command: &str) -> bool {
     LASTING.iter().any(|part| command.contains(part))
 }
 
-/// A script as pieces that end and pieces that are interrupted, in order. Commands that go on side by side, as in two
-/// terminals, are one piece.
+/// Splits a script into pieces that end and pieces that are interrupted, in order. Commands that run at the same time, as in
+/// two terminals, are one piece.
 fn pieces(script: &str) -> Vec<(String, bool)> {
     if !is_lasting(script) {
         return vec![(script.to_owned(), false)];
@@ -353,7 +353,7 @@ impl Home {
         home
     }
 
-    /// Starts its system, and does what the page needs.
+    /// Starts a system, and runs the setup of the page.
     fn up(&mut self, page: &Path) {
         let (printed, ended) = self.run("ken up -d", false);
         assert_eq!(ended, Some(0), "ken up: {printed}");
@@ -442,7 +442,7 @@ impl Drop for Home {
     }
 }
 
-/// The programs besides ken's own that a script names and that this machine lacks.
+/// A program that a script uses and that this machine lacks; programs of ken are not considered.
 fn missing(script: &str) -> Option<&'static str> {
     let is_named = |program: &&str| {
         script
@@ -497,7 +497,7 @@ fn run(home: &mut Home, block: &Block) {
         for (piece, lasting) in pieces(&command) {
             run_piece(home, block, &piece, lasting, &output);
         }
-        // What a reader has set stays set.
+        // Variables that a reader has set stay set.
         let set = command
             .lines()
             .filter(|line| line.starts_with("key=") || line.starts_with("export "));
@@ -525,7 +525,7 @@ fn run_piece(home: &Home, block: &Block, piece: &str, lasting: bool, output: &st
     }
 }
 
-/// The pages whose examples pages.rs runs, with their output.
+/// Whether manual_pages.rs runs the examples of the page and compares their output.
 fn is_held_elsewhere(page: &Path) -> bool {
     let tools = [
         "ken-rep.1",
@@ -538,7 +538,7 @@ fn is_held_elsewhere(page: &Path) -> bool {
     tools.iter().any(|tool| page.ends_with(tool))
 }
 
-/// The pages are split over a few tests, which run side by side.
+/// The pages are divided among a few tests, which run in parallel.
 fn check_those(section: impl Fn(&Path) -> bool) {
     let pages = pages();
     let chosen: Vec<&PathBuf> = pages
@@ -575,7 +575,7 @@ fn examples_of_the_readme() {
     check_those(|page| page.ends_with("README.md"));
 }
 
-/// A name in the lists above that no page has any more is a leftover.
+/// Every name in the lists above still occurs on a page.
 #[test]
 fn the_lists_name_what_is_there() {
     let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).collect();

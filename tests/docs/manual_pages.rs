@@ -1,6 +1,6 @@
-//! The manual pages. Those of the protocol tools: their examples run and print what they show, and their flags are the
-//! programs'. All of them: what they refer to is there, no line is a leftover of a merge, and
-//! the formatters find nothing wrong.
+//! The manual pages. For those of the protocol tools: their examples run and print what they show, and their options are those
+//! of the programs. For all pages: the pages that they refer to exist, no line is a leftover of a merge, and the formatters report
+//! no errors.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -117,7 +117,7 @@ fn every_page_refers_to_pages_that_are_there() {
     }
 }
 
-/// Every page, by mandoc's and by groff's own judgement; what is not installed judges nothing.
+/// mandoc and groff, where they are installed, find no errors in any page.
 #[test]
 fn every_page_is_sound_mdoc() {
     let said = |program: &str, arguments: &[&str], page: &std::path::Path| {

@@ -1,7 +1,7 @@
-//! A stand-in for a messaging platform that speaks the Telegram Bot API, on loopback: it remembers every call, takes
-//! messages, hands out updates to whoever polls, and misbehaves as it is told.
+//! A stand-in for a messaging platform with the Telegram Bot API, on loopback: it remembers every call, accepts
+//! messages, hands out updates to callers that poll, and misbehaves as the test demands.
 //!
-//! It is written over plain sockets, because it has to be silent, or gone, at any moment of an exchange.
+//! It uses plain sockets, because it must be able to be silent or to disconnect at any moment of an exchange.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,22 +16,22 @@ use serde_json::{Value, json};
 pub const TOKEN: &str = "17:planted-bot-token";
 pub const SECRET: &str = "planted-webhook-secret";
 
-/// How a call is answered instead of being done.
+/// How a call is answered instead of normally.
 #[derive(Debug, Clone)]
 pub enum Trouble {
     /// `ok:false` with this code and text, and `retry_after` in seconds.
     Refuse(i64, &'static str, Option<u64>),
-    /// Done, and the connection closed without an answer.
+    /// The call is done, and the connection is closed without an answer.
     TakeAndClose,
-    /// Done, and never answered.
+    /// The call is done, but never answered.
     TakeAndHang,
-    /// Done after a while.
+    /// The call is done after a delay.
     Slow(Duration),
-    /// A status with a body that is no JSON.
+    /// A status with a body that is not JSON.
     Proxy(u16),
 }
 
-/// A call that came.
+/// A call that was received.
 #[derive(Debug, Clone)]
 pub struct Called {
     pub method: String,
@@ -45,7 +45,7 @@ pub struct Called {
 struct Shared {
     calls: Mutex<Vec<Called>>,
     troubles: Mutex<HashMap<String, VecDeque<Trouble>>>,
-    /// For every call of this method that has no trouble of its own.
+    /// Applies to every call of this method that has no entry of its own.
     always: Mutex<HashMap<String, Trouble>>,
     updates: Mutex<VecDeque<Value>>,
     message: AtomicI64,
@@ -91,13 +91,13 @@ impl BotApi {
         format!("http://{}", self.address)
     }
 
-    /// What happens to the next call of a method.
+    /// Sets what happens to the next call of a method.
     pub fn next(&self, method: &str, trouble: Trouble) {
         let mut troubles = lock(&self.shared.troubles);
         troubles.entry(method.to_owned()).or_default().push_back(trouble);
     }
 
-    /// What happens to all calls of a method, until it is told otherwise.
+    /// Sets what happens to all calls of a method until this is called again.
     pub fn always(&self, method: &str, trouble: Option<Trouble>) {
         let mut always = lock(&self.shared.always);
         match trouble {
@@ -106,12 +106,12 @@ impl BotApi {
         };
     }
 
-    /// An update for whoever polls.
+    /// Adds an update for callers that poll.
     pub fn push(&self, update: Value) {
         lock(&self.shared.updates).push_back(update);
     }
 
-    /// Calls of a method, in their order.
+    /// The calls of a method, in order.
     pub fn calls(&self, method: &str) -> Vec<Called> {
         let calls = lock(&self.shared.calls);
         calls
@@ -121,7 +121,7 @@ impl BotApi {
             .collect()
     }
 
-    /// Messages that a chat has got, in their order.
+    /// The messages that a chat has received, in order.
     pub fn texts(&self, chat: i64) -> Vec<String> {
         let sent = self.calls("sendMessage").into_iter();
         sent.filter(|call| call.done && call.body["chat_id"] == chat)

@@ -1,5 +1,5 @@
-//! A stand-in for the web on loopback: pages by their path, and the JSON of three search services, which finds every page
-//! that has a title. It remembers what it was asked.
+//! A stand-in for the web on loopback: pages by path, and three search services with JSON answers, which find every page
+//! that has a title. It remembers the requests.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,7 +18,7 @@ pub struct Served {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub body: Body,
-    /// What a search says of it; none: no search finds it.
+    /// The title in search results. Without one, no search finds it.
     pub title: Option<String>,
     pub snippet: String,
 }
@@ -26,9 +26,9 @@ pub struct Served {
 #[derive(Debug, Clone)]
 pub enum Body {
     Bytes(Vec<u8>),
-    /// Paragraphs without end, until the caller is gone.
+    /// Endless paragraphs, until the caller is gone.
     Endless,
-    /// A head that never comes.
+    /// No response at all.
     Silence,
 }
 
@@ -82,10 +82,10 @@ impl Served {
     }
 }
 
-/// A request that came.
+/// A request that was received.
 #[derive(Debug, Clone)]
 pub struct AskedPage {
-    /// With its query.
+    /// The path with its query.
     pub path: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
@@ -158,7 +158,7 @@ impl Pages {
         lock(&self.shared.asked).clone()
     }
 
-    /// How often a path was asked for, whatever its query.
+    /// How often a path was requested, with any query.
     pub fn count(&self, path: &str) -> usize {
         let of_path = |asked: &&AskedPage| asked.path.split('?').next() == Some(path);
         lock(&self.shared.asked).iter().filter(of_path).count()

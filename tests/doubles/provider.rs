@@ -1,5 +1,5 @@
-//! A stand-in for a model provider on loopback: it answers the requests that come with the replies of a script, in their
-//! order, or with what a function makes of each, and remembers what it was asked.
+//! A stand-in for a model provider on loopback. It answers requests with the replies of a script, in
+//! order, or with the result of a function, and remembers the requests.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -28,13 +28,13 @@ pub enum Piece {
     Pause(Duration),
     /// Sends comments until the caller is gone.
     UntilGone,
-    /// Says nothing more, and keeps the connection open.
+    /// Sends nothing more, and keeps the connection open.
     Silence,
     /// Breaks the connection's framing.
     Break,
 }
 
-/// A request that came.
+/// A request that was received.
 #[derive(Debug, Clone)]
 pub struct Asked {
     pub method: String,
@@ -82,7 +82,7 @@ impl Provider {
         Provider::with(shared)
     }
 
-    /// Answers each request by what it asks: also one that is made again.
+    /// A provider whose reply depends only on the request, so that a repeated request gets the same reply.
     pub fn answering(answering: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Provider {
         Provider::with(Shared {
             answering: Some(Box::new(answering)),
@@ -98,7 +98,7 @@ impl Provider {
         let thread = std::thread::spawn(move || {
             for request in accepting.incoming_requests() {
                 let known = known.clone();
-                // One that is silent holds up no other.
+                // A silent request does not delay others.
                 std::thread::spawn(move || answer(request, &known));
             }
         });

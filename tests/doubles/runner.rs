@@ -1,5 +1,5 @@
-//! A stand-in for ken-cognitive: one workflow, `steps`, whose steps do nothing but to take their time and to leave a
-//! line in a file, so that a test can count how often each was made.
+//! A stand-in for ken-cognitive with one workflow, `steps`, whose steps only take some time and append a
+//! line to a file, so that a test can count how often each step was executed.
 //!
 //! Payload: `{"steps", "ms"?, "file"?, "risky"? (a step that must not be repeated), "fail"? (a step that fails)}`.
 

@@ -1,4 +1,4 @@
-//! A provider behind TLS, with a certificate of a root that no system knows.
+//! A provider behind TLS, with a certificate of a root that no system trusts.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Takes TLS off what is meant for a provider.
+    /// Decrypts the connections to a provider.
     pub fn before(provider: &Provider) -> Tls {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");

@@ -1,5 +1,5 @@
-//! A tap on a part's socket: it stands in front of the real one, passes every line on, and can stop at exactly one call, so
-//! that a test kills a process between two steps that are otherwise a moment apart.
+//! A tap on a part's socket: it listens in place of the real socket, passes every line on, and can stop at exactly one call, so
+//! that a test can kill a process between two steps that follow each other immediately.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
@@ -13,11 +13,11 @@ use serde_json::Value;
 /// Where a call is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The part never sees it.
+    /// The part never sees the call.
     Request,
-    /// The part has done it, and its caller never hears so.
+    /// The part has done the call, and the caller never gets the reply.
     Reply,
-    /// Nowhere: it goes through, and the test hears of it at once, while the part is at it.
+    /// Not stopped: the call passes, and the test is told at once, while the part works on it.
     Through,
 }
 
@@ -28,7 +28,7 @@ struct State {
     reached: bool,
 }
 
-/// The tap; every connection that is made after it was put in goes through it.
+/// The tap. Every connection that is made after its creation passes through it.
 pub struct WireTap {
     state: Arc<(Mutex<State>, Condvar)>,
 }

@@ -1,4 +1,4 @@
-//! `ken doctor`, with the faults that it is to find; `ken backup` and `ken restore`.
+//! `ken doctor` with the faults that it must find; `ken backup` and `ken restore`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

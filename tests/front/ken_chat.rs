@@ -1,4 +1,4 @@
-//! `ken chat` with everything that goes along with a message: templates, fragments, attachments, a schema, a model.
+//! `ken chat` with everything that can accompany a message: templates, fragments, attachments, a schema, a model.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! What reaches a terminal: data without control characters, and what a command waits for.
+//! Output to a terminal: data without control characters, and messages about what a command waits for.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -25,8 +25,8 @@ fn is_kept_in_json(c: &char) -> bool {
     !c.is_ascii() || *c == '\x7f'
 }
 
-/// Commands that print data: what they print on a pipe holds the characters, on a terminal none of them, on a terminal with
-/// `--raw` all again.
+/// Commands that print data: on a pipe the output contains the characters, on a terminal none of them, and on a terminal with
+/// `--raw` all of them.
 #[test]
 fn no_control_character_of_data_reaches_a_terminal() {
     let all = controls();
@@ -186,7 +186,7 @@ fn chat_says_what_is_down_and_ends_in_time() {
     });
 }
 
-/// Colour is for a person who looks: on a terminal that can show it, and not where NO_COLOR is set.
+/// Colours are used only on a terminal that can show them, and not if NO_COLOR is set.
 #[test]
 fn states_are_coloured_on_a_terminal_only() {
     let system = System::start();

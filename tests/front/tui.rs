@@ -1,4 +1,4 @@
-//! ken-tui on a terminal of its own, against a whole system: what a person types, and what the screen shows.
+//! ken-tui on a pseudo-terminal, with a whole system: what a person types, and what the screen shows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Many connections and large bodies from callers that mean no good: others are served, and memory is bounded.
+//! Many connections and large bodies from abusive callers: others are still served, and memory is bounded.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ fn allow_many_files() {
     setrlimit(Resource::RLIMIT_NOFILE, most.min(16_384), most).unwrap();
 }
 
-/// An honest caller is served within so many seconds.
+/// Checks that a normal caller is served within this many seconds.
 fn is_served(address: SocketAddr, seconds: u64) {
     let begun = Instant::now();
     Client::connect(address).get("/health").expect(200);

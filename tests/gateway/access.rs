@@ -17,7 +17,7 @@ const GUARDED: [&str; 7] = [
     "/streams/x",
 ];
 
-/// What makes a request one from elsewhere, whatever its peer is.
+/// Headers that make a request one from elsewhere, whatever its peer is.
 const FOREIGN: [(&str, &str); 19] = [
     ("Forwarded", "for=10.0.0.1"),
     ("Forwarded", ""),
@@ -268,7 +268,7 @@ fn secrets_that_others_can_read_are_refused() {
     );
 }
 
-/// A store that is silent is one that is down, for whoever waits for it.
+/// A silent store is treated like one that is down.
 #[test]
 fn a_silent_store_is_a_503_and_for_changes_an_unknown_outcome() {
     let system = System::start();

@@ -31,7 +31,7 @@ fn prompts() {
     aborts(&system);
 }
 
-/// In this order: path, method, query, name, media type, size, JSON, schema.
+/// Errors are checked in this order: path, method, query, name, media type, size, JSON, schema.
 fn bodies(system: &System) {
     let long = format!("/agents/orchestrator/{}", "x".repeat(1025));
     for (target, status, kind, at) in [

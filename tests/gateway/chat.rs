@@ -501,7 +501,7 @@ fn resume_and_rename(system: &System) {
     follows(system, &say(system, &talked, "/compact", &[]).expect(200), events);
 }
 
-/// The texts of commands are Markdown: whatever is in angle brackets, and every line, is still there when it is shown.
+/// The texts of commands are Markdown: texts in angle brackets, and all lines, are kept when it is rendered.
 fn texts_are_markdown(system: &System) {
     let session = system.session();
     for text in ["/help", "/nothing"] {
@@ -571,7 +571,7 @@ fn the_others(system: &System) {
     assert_eq!(kinds(system, &session), [""; 0]);
 }
 
-/// Only the store being down, or no model being configured, refuses a prompt.
+/// A prompt is refused only if the store is down or no model is configured.
 #[test]
 fn a_prompt_waits_for_parts_that_are_down() {
     let system = scripted_builder().start();

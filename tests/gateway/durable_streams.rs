@@ -1,5 +1,5 @@
-//! /streams/*path: logs for other programs, after the public Durable Streams protocol. The public suite has the rest
-//! (`make torture`); here is what it does not look at: bytes on the wire, crashes, restarts, pages of other origins.
+//! /streams/*path: logs for other programs, with the public Durable Streams protocol. This tests what the public suite
+//! (`make torture`) does not: bytes on the wire, crashes, restarts, and web pages of other origins.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -426,7 +426,8 @@ fn pages_of_other_origins() {
     assert_eq!(other.header("access-control-allow-origin"), None);
 }
 
-/// Kills the store so often, each time as soon as kend takes its death for an accident. Sets `over` when that is done.
+/// Kills the store this many times, each time as soon as it was ready long enough that kend restarts it at once. Sets `over` at the
+/// end.
 fn kill_store(system: &System, times: usize, over: &AtomicBool) {
     for _ in 0..times {
         std::thread::sleep(Duration::from_millis(1_100));
@@ -541,7 +542,7 @@ fn nothing_is_lost_or_written_twice_over_kills() {
     }
 }
 
-/// What is over stays over, what a fork needs stays, and what nobody needs goes, across a power cut.
+/// After a power cut, ended streams stay ended, entries that a fork needs are kept, and entries that nobody needs are deleted.
 #[test]
 fn forks_and_ends_over_a_restart() {
     let mut system = System::start();

@@ -1,4 +1,4 @@
-//! Idempotency-Key: the same request again, also while it is worked on and after parts were killed.
+//! Idempotency-Key: repeated requests, also while the first one is in progress and after parts were killed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -238,7 +238,7 @@ fn after_kills(system: &System) {
     }
 }
 
-/// A key belongs to whoever sent it: the operator from elsewhere, and this machine.
+/// A key belongs to its sender: the operator from elsewhere, or this machine.
 #[test]
 fn a_key_has_an_owner() {
     let system = scripted_builder().secrets("API_SECRET=s3cret").start();

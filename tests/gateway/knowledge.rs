@@ -1,4 +1,4 @@
-//! Knowledge: taught, listed, found, forgotten, reindexed; and who may know what.
+//! Knowledge entries: added, listed, found, deleted, reindexed; and who finds which entries.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

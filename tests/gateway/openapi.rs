@@ -1,4 +1,4 @@
-//! `/openapi.json` is true: every answer of a running system is one that it has.
+//! `/openapi.json` is correct: every answer of a running system is described in it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

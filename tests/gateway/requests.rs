@@ -1,4 +1,4 @@
-//! Connections, requests and answers of the assembled gateway. `lib/http` has the tests of every rule; here is one of
+//! Connections, requests and responses of the assembled gateway. `lib/http` tests every rule; this tests one rule of
 //! each kind, on the real routes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

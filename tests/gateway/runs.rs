@@ -1,5 +1,5 @@
-//! /workflows and /runs over the real binaries. The workflow engine is stood in for by `doubles/runner.rs`, whose steps
-//! take a time of the test's choosing and leave a line for each time that they are made.
+//! /workflows and /runs with the real programs. `doubles/runner.rs` stands in for the workflow engine; its steps
+//! take as long as the test chooses, and append a line to a file each time they are executed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

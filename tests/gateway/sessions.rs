@@ -1,4 +1,4 @@
-//! Sessions: made, resumed, listed, cancelled, archived; and whose they are.
+//! Sessions: created, resumed, listed, cancelled, archived; and who owns them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

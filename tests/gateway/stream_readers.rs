@@ -1,4 +1,4 @@
-//! Readers of streams that come and go.
+//! Readers that connect to streams and disconnect.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,5 +1,4 @@
-//! Telemetry: what was done is summed up for every submission and run, and nothing that was said is in it; usage; and what
-//! became of a message.
+//! Telemetry: a summary of the steps of every submission and run, without their texts; usage; and what became of a message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! The transcript: pages of exchanges, and where the stream goes on.
+//! The transcript: pages of exchanges, and the offset at which the stream continues.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

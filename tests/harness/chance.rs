@@ -1,4 +1,4 @@
-//! Chance that can be had again.
+//! Reproducible random choices.
 
 /// xorshift64*, Vigna 2016.
 pub struct Chance(u64);
@@ -8,7 +8,7 @@ impl Chance {
         Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// One of `0..limit`; 0 where there is none.
+    /// A number in `0..limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -20,13 +20,13 @@ impl Chance {
         list[self.below(list.len())]
     }
 
-    /// Whether it happens, in so many of a hundred cases.
+    /// True in this many of a hundred cases.
     pub fn percent(&mut self, of_hundred: usize) -> bool {
         self.below(100) < of_hundred
     }
 }
 
-/// A number from the environment: how long to try, from where to begin.
+/// A number from the environment, or else `otherwise`.
 pub fn number(name: &str, otherwise: u64) -> u64 {
     let given = std::env::var(name).ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(otherwise)

@@ -1,4 +1,4 @@
-//! The cognitive server in tests: its keys, its answers held to its contract, and tools that misbehave.
+//! The cognitive server in tests: keys, answers that are checked against its contract, and tools that misbehave.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -29,14 +29,14 @@ pub fn limited_cognitive() -> Builder {
     Builder::default().secrets(&format!("MCP_API_KEY={KEY}\n"))
 }
 
-/// Somebody with a key.
+/// A client with a key.
 pub struct Asker {
     client: Client,
     key: String,
 }
 
 impl System {
-    /// Somebody who asks the cognitive server with the admin key.
+    /// A client of the cognitive server with the admin key.
     pub fn asker(&self) -> Asker {
         self.asker_with(KEY)
     }
@@ -85,13 +85,13 @@ impl Asker {
         self.request("DELETE", target).send()
     }
 
-    /// As `post`; an error when the connection breaks.
+    /// Like `post`, but returns an error if the connection breaks.
     pub fn try_post(&mut self, target: &str, body: &Value) -> std::io::Result<Answer> {
         self.request("POST", target).json(body).try_send()
     }
 }
 
-/// Three steps over a chain of so many rules, all of whose words begin with `name`.
+/// A request of three steps over a chain of this many rules, whose words all begin with `name`.
 pub fn chain(name: &str, rules: usize) -> Value {
     let rules: Vec<Value> = (0..rules)
         .map(|n| json!([[format!("{name} step {n}")], format!("{name} step {}", n + 1)]))
@@ -123,7 +123,7 @@ pub fn server_with(scripts: &[(&str, &str)]) -> (TempDir, String) {
     (folder, config)
 }
 
-/// The processes that a process has started and that live: number and name.
+/// The living children of a process: process id and name.
 pub fn children_of(parent: i32) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
@@ -144,7 +144,7 @@ pub fn children_of(parent: i32) -> Vec<(i32, String)> {
     found
 }
 
-/// A second name for a file, or a copy where that cannot be.
+/// Makes a hard link to a file, or a copy if that is not possible.
 fn put(from: &Path, to: &Path) {
     if std::fs::hard_link(from, to).is_err() {
         std::fs::copy(from, to).expect("a copy of a program");

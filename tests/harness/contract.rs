@@ -1,4 +1,4 @@
-//! The contracts of the gateway and of the cognitive server, as `share/openapi` has them, and whether an answer keeps one.
+//! Checks answers against the contracts of the gateway and of the cognitive server in `share/openapi`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 use crate::http::Answer;
 
-/// The document, and the checks that were made from it so far.
+/// A contract document, and the validators that have been compiled from it.
 pub struct Contract {
     document: Value,
     validators: Mutex<HashMap<String, Arc<Validator>>>,
 }
 
-/// Headers of every answer.
+/// Headers that every answer has.
 const COMMON: [&str; 4] = [
     "x-request-id",
     "cache-control",
@@ -46,7 +46,7 @@ impl Contract {
         &self.document
     }
 
-    /// What a path takes: the methods that it documents, and HEAD where it has GET.
+    /// The methods that are documented for a path, and HEAD if it has GET.
     pub fn methods(&self, path: &str) -> BTreeSet<String> {
         let item = self.document["paths"][path].as_object().expect("a path");
         let mut methods: BTreeSet<String> = item.keys().map(|key| key.to_uppercase()).collect();
@@ -56,7 +56,7 @@ impl Contract {
         methods
     }
 
-    /// Fails the test unless this is an answer that the contract has for this request.
+    /// Fails the test unless the contract describes this answer for this request.
     #[track_caller]
     pub fn check(&self, method: &str, target: &str, answer: &Answer) {
         let what = format!("{method} {target} -> {}", answer.status);
@@ -165,7 +165,7 @@ impl Contract {
         Some((name.to_owned(), response))
     }
 
-    /// The row that a path falls in: a literal segment wins over a name.
+    /// The entry for a path; a literal segment has precedence over a name.
     fn path(&self, path: &str) -> Option<(&str, &Value)> {
         let rows = self.document["paths"].as_object()?;
         let fits = |row: &str| {
@@ -181,7 +181,7 @@ impl Contract {
         found.map(|(row, item)| (row.as_str(), item))
     }
 
-    /// What stands behind a reference, or the value itself.
+    /// The target of a reference, or the value itself.
     pub fn resolve<'a>(&'a self, value: &'a Value) -> &'a Value {
         let Some(reference) = value.get("$ref").and_then(Value::as_str) else {
             return value;

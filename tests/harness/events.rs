@@ -1,8 +1,8 @@
-//! Events as streams show them.
+//! Helpers for events of streams.
 
 use serde_json::Value;
 
-/// The type of each.
+/// The type of each event.
 pub fn kinds(events: &[Value]) -> Vec<&str> {
     events
         .iter()

@@ -1,4 +1,4 @@
-//! A program as a filter: all of its input given, all that it says kept.
+//! Runs a program as a filter: passes all its input and collects all its output.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -14,7 +14,7 @@ pub fn give(command: &mut Command, stdin: &[u8]) -> Output {
         .expect("a program");
     let mut to = child.stdin.take().expect("its standard input");
     std::thread::scope(|scope| {
-        scope.spawn(move || to.write_all(stdin)); // beside the reading, so that neither waits for the other
+        scope.spawn(move || to.write_all(stdin)); // in a thread, so that writing and reading do not wait for each other
         child.wait_with_output().expect("its output")
     })
 }

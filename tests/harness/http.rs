@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: what is sent is what the test wrote, what came is kept as it came.
+//! A minimal HTTP/1.1 client that sends exactly the bytes of the test, and keeps exactly the bytes of the answer.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -19,18 +19,18 @@ pub struct Client {
     contract: Option<&'static Contract>,
 }
 
-/// An answer, whole.
+/// A complete answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
-    /// Names in lower case, in the order they came.
+    /// Names in lower case, in the order of arrival.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// It has the headers of a body that is not sent.
+    /// Whether it answers HEAD, so that it has the headers of a body that is not sent.
     pub is_to_head: bool,
 }
 
-/// A request in the making.
+/// A request that is being built.
 pub struct Exchange<'a> {
     client: &'a mut Client,
     target: String,
@@ -56,7 +56,7 @@ impl Client {
         })
     }
 
-    /// Every answer to a request that is sent from here on is held to the contract of the gateway.
+    /// From here on, checks every answer against the contract of the gateway.
     pub fn checked(self) -> Client {
         self.held_to(Contract::get())
     }
@@ -96,7 +96,7 @@ impl Client {
         self.request("DELETE", target).send()
     }
 
-    /// Bytes as they are.
+    /// Writes raw bytes.
     pub fn write(&mut self, bytes: &[u8]) {
         self.try_write(bytes).expect("write");
     }
@@ -105,7 +105,7 @@ impl Client {
         self.to.write_all(bytes)
     }
 
-    /// Ends the write half, as `nc -N` and many scripts do.
+    /// Shuts the write half, as `nc -N` and many scripts do.
     pub fn shut_write(&mut self) {
         self.to.shutdown(Shutdown::Write).expect("shutdown");
     }
@@ -146,7 +146,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Status and headers; the body is left.
+    /// Reads status and headers, but not the body.
     pub fn head(&mut self) -> std::io::Result<(u16, Vec<(String, String)>)> {
         let status = self.line()?;
         let status = status.split(' ').nth(1).and_then(|code| code.parse().ok());
@@ -267,7 +267,7 @@ impl Answer {
             .unwrap_or_else(|error| panic!("{error} in {:?}", String::from_utf8_lossy(&self.body)))
     }
 
-    /// The value at a JSON pointer; null where there is none.
+    /// The value at a JSON pointer, or null.
     pub fn at(&self, pointer: &str) -> Value {
         self.json().pointer(pointer).cloned().unwrap_or_default()
     }
@@ -287,7 +287,7 @@ impl Answer {
         self
     }
 
-    /// Fails the test unless it is this error: status, code (or, where errors are typed, type), and what is wrong.
+    /// Fails the test unless it is this error: its status, its code (or type, for typed errors), and its place.
     #[track_caller]
     pub fn refused(self, status: u16, code: &str, at: &str) -> Answer {
         assert_eq!(self.status, status, "{}", self.shown());

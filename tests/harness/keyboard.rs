@@ -1,4 +1,4 @@
-//! A program on a terminal of its own, with a keyboard and a screen.
+//! Runs a program on a pseudo-terminal, with a keyboard and a screen.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ struct Shown {
     times: Vec<(usize, Instant)>,
 }
 
-/// The terminal. A program that still runs ends with it.
+/// The terminal. A program that still runs is killed when it is dropped.
 pub struct Terminal {
     child: Child,
     keyboard: File,
@@ -107,17 +107,17 @@ impl Terminal {
         self.shown.lock().expect("the screen").screen.screen().contents()
     }
 
-    /// Everything that was written to it so far.
+    /// Everything that has been written to it so far.
     pub fn written(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().expect("the screen").bytes).into_owned()
     }
 
-    /// How many bytes were written to it so far.
+    /// How many bytes have been written to it so far.
     pub fn length(&self) -> usize {
         self.shown.lock().expect("the screen").bytes.len()
     }
 
-    /// Waits until a text was written behind a place; when it was there. `None` when it does not come within the limit.
+    /// Waits until a text is written after a place, and returns the time; `None` if it is not written within the limit.
     pub fn written_at(&self, from: usize, text: &str, limit: Duration) -> Option<Instant> {
         let end = Instant::now() + limit;
         while Instant::now() < end {
@@ -142,7 +142,7 @@ impl Terminal {
         None
     }
 
-    /// What was written after the second screen was left: the terminal's own screen, without styles.
+    /// The text that was written after the alternate screen was left, without styles.
     pub fn printed(&self) -> String {
         let written = self.written();
         let after = written
@@ -164,7 +164,7 @@ impl Terminal {
         plain.replace('\r', "")
     }
 
-    /// Where the cursor is: row and column, from 0.
+    /// The row and column of the cursor, from 0.
     pub fn cursor(&self) -> (u16, u16) {
         self.shown
             .lock()
@@ -174,13 +174,13 @@ impl Terminal {
             .cursor_position()
     }
 
-    /// Waits until the screen holds a text; the screen.
+    /// Waits until the screen contains a text, and returns the screen.
     #[track_caller]
     pub fn sees(&self, text: &str) -> String {
         self.waits_for(&format!("{text:?} on the screen"), |screen| screen.contains(text))
     }
 
-    /// Waits until the screen is as it is to be; the screen.
+    /// Waits until the screen satisfies a condition, and returns the screen.
     #[track_caller]
     pub fn waits_for(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + PATIENCE;
@@ -225,7 +225,7 @@ impl Terminal {
         i32::try_from(self.child.id()).expect("a pid")
     }
 
-    /// Waits for the end of the program; its status. The terminal is as it was before.
+    /// Waits for the end of the program, checks that the terminal's settings are restored, and returns the exit status.
     #[track_caller]
     pub fn ends(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;

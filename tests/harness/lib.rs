@@ -1,6 +1,6 @@
-//! Whole systems for tests: `ken up` on a home of its own and a free port, and a client that shows every byte.
+//! Whole systems for tests: `ken up` with a temporary home and free ports, and a client that shows every byte.
 //!
-//! Everything ends with the test: a [`System`] that is dropped takes its processes along.
+//! Everything ends with the test: a [`System`] that is dropped kills its processes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

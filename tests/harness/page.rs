@@ -34,13 +34,13 @@ impl Page {
             .collect()
     }
 
-    /// Every flag that the page has an item for, with its dashes.
+    /// Every option for which the page has an item, with its dashes.
     pub fn flags(&self) -> BTreeSet<String> {
         let items = self.text.lines().filter_map(|line| line.strip_prefix(".It "));
         items.flat_map(flags_of_item).collect()
     }
 
-    /// The examples, each block's in order.
+    /// The examples, in order.
     pub fn examples(&self) -> Vec<Example> {
         let mut examples: Vec<Example> = Vec::new();
         let section = self.text.split(".Sh EXAMPLES\n").nth(1).unwrap_or_default();
@@ -161,7 +161,7 @@ fn flags_of_item(item: &str) -> Vec<String> {
     flags
 }
 
-/// What a terminal shows for the escapes that literal blocks need.
+/// Replaces the escapes that literal blocks need with what a terminal shows.
 fn unescape(line: &str) -> String {
     [
         ("\\(aq", "'"),

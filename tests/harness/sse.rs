@@ -13,12 +13,12 @@ pub struct Stream {
     ended: bool,
 }
 
-/// One frame as it came, without the blank line that ends it.
+/// A raw frame, without the blank line that ends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame(pub String);
 
 impl Stream {
-    /// Attaches. Fails the test unless it is a 200.
+    /// Opens an event stream. Fails the test unless the status is 200.
     pub fn open(address: SocketAddr, target: &str) -> Stream {
         Stream::open_with(address, target, &[])
     }
@@ -49,7 +49,7 @@ impl Stream {
         self.try_frame().expect("a frame")
     }
 
-    /// As `frame`; an error when the connection broke.
+    /// Like `frame`, but returns an error if the connection has broken.
     pub fn try_frame(&mut self) -> std::io::Result<Option<Frame>> {
         loop {
             if let Some(end) = self.buffer.find("\n\n") {
@@ -77,7 +77,7 @@ impl Stream {
         }
     }
 
-    /// Reads until an event of this type has come; all events so far.
+    /// Reads until an event of this type, and returns all events so far.
     pub fn until_event(&mut self, kind: &str) -> Vec<Value> {
         let mut events = Vec::new();
         while !events
@@ -91,7 +91,7 @@ impl Stream {
 }
 
 impl Frame {
-    /// What stands behind `event: `; empty for a comment.
+    /// The text after `event: `; empty for a comment.
     pub fn kind(&self) -> &str {
         self.0
             .lines()
@@ -99,7 +99,7 @@ impl Frame {
             .unwrap_or_default()
     }
 
-    /// What stands behind `id: `.
+    /// The text after `id: `.
     pub fn id(&self) -> Option<&str> {
         self.0.lines().find_map(|line| line.strip_prefix("id: "))
     }

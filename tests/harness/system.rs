@@ -1,4 +1,4 @@
-//! A system of ken, from `ken up` to its end.
+//! A ken system, from `ken up` to its end.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::http::{Answer, Client};
 use crate::sse::Stream;
 
-/// A program of the workspace. The tests run what `make test` (or `cargo build --workspace --bins`) has built.
+/// The path of a program of the workspace, as built by `make test` (or `cargo build --workspace --bins`).
 pub fn binary(name: &str) -> PathBuf {
     let exe = std::env::current_exe().expect("the test's own path");
     let target = exe
@@ -31,7 +31,7 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// Tries until it holds, at most ten seconds; the last try's answer decides.
+/// Waits until the condition holds, and fails the test if it does not within ten seconds.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// How a system is to be.
+/// The settings of a system.
 #[derive(Default)]
 pub struct Builder {
     config: String,
@@ -61,7 +61,7 @@ impl Builder {
         self
     }
 
-    /// Answers from a script (ken-model(8)) instead of the rules.
+    /// Answers with the engine `script` (ken-model(8)) instead of `rules`.
     pub fn script(self, lines: &[Value]) -> Builder {
         let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let mut builder = self.env("KEN_MODEL", "script");
@@ -75,7 +75,7 @@ impl Builder {
         self
     }
 
-    /// A file of its home; a program if its name says so.
+    /// Adds a file to its home, or a program, depending on the name.
     pub fn file(mut self, name: &str, text: &str) -> Builder {
         self.files.push((name.to_owned(), text.to_owned()));
         self
@@ -114,7 +114,7 @@ impl Builder {
     }
 }
 
-/// A running system on a home of its own.
+/// A running system with a temporary home.
 pub struct System {
     home: TempDir,
     env: Vec<(String, String)>,
@@ -124,7 +124,7 @@ pub struct System {
 }
 
 impl System {
-    /// With the defaults.
+    /// Starts a system with the defaults.
     pub fn start() -> System {
         Builder::default().start()
     }
@@ -137,7 +137,7 @@ impl System {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Where the cognitive server listens.
+    /// The address of the cognitive server.
     pub fn cognitive(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.cognitive_port))
     }
@@ -151,7 +151,7 @@ impl System {
         self.home().join(format!("run/{part}.sock"))
     }
 
-    /// Starts it, again on the same ports if it had any.
+    /// Starts the system, on the same ports as before.
     pub fn up(&mut self) {
         let ports = [self.port.to_string(), self.cognitive_port.to_string()];
         let mut command = self.command(&["up", "--port", &ports[0], "--cognitive-port", &ports[1]]);
@@ -176,7 +176,7 @@ impl System {
         self.up = Some(child);
     }
 
-    /// A `ken` command on this home.
+    /// A `ken` command for this home.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary("ken"));
         command
@@ -191,12 +191,12 @@ impl System {
         command
     }
 
-    /// Runs a `ken` command to its end.
+    /// Runs a `ken` command and waits for its end.
     pub fn ken(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("ken")
     }
 
-    /// Calls an operation of a part; the reply.
+    /// Calls an operation of a part and returns the reply.
     pub fn call(&self, part: &str, op: &str, arguments: &[&str]) -> Value {
         let output = self.ken(&[&["call", part, op], arguments].concat());
         assert!(
@@ -208,7 +208,7 @@ impl System {
         serde_json::from_str(text.lines().last().unwrap_or_default()).expect("a reply")
     }
 
-    /// The process of a part, or of `kend` itself. A part that is between two lives is waited for.
+    /// The process id of a part, or of `kend` itself. Waits for a part that is being restarted.
     pub fn pid(&self, part: &str) -> i32 {
         let mut pid = None;
         until(&format!("{part} has a process"), || {
@@ -223,7 +223,7 @@ impl System {
         pid.expect("it was waited for")
     }
 
-    /// Waits until a part has been ready for so long that kend starts it again at once when it dies.
+    /// Waits until a part has been ready long enough that kend restarts it at once if it dies.
     pub fn calm(&self, part: &str) {
         let mut ready = None;
         until(&format!("{part} has been ready for more than a second"), || {
@@ -245,7 +245,7 @@ impl System {
         });
     }
 
-    /// SIGKILL to a part's process.
+    /// Sends SIGKILL to a part's process.
     pub fn kill(&self, part: &str) {
         signal(self.pid(part), Signal::SIGKILL);
     }
@@ -273,14 +273,14 @@ impl System {
         until("everything has gone", || pids.iter().all(|pid| is_gone(*pid)));
     }
 
-    /// Ctrl+C, and the end of everything. The exit status of `ken up`.
+    /// Interrupts `ken up`, waits for the end of everything, and returns the exit status.
     pub fn down(&mut self) -> Option<i32> {
         let mut up = self.up.take()?;
         signal(i32::try_from(up.id()).expect("a pid"), Signal::SIGINT);
         up.wait().expect("ken up").code()
     }
 
-    /// A client that holds every answer to the contract.
+    /// A client that checks every answer against the contract.
     pub fn client(&self) -> Client {
         Client::connect(self.address()).checked()
     }
@@ -321,7 +321,7 @@ impl System {
     }
 }
 
-/// The port that the ready line says for a server.
+/// The port of a server in the ready line.
 fn said(line: &str, name: &str) -> Option<u16> {
     let words = line.trim().strip_prefix("ready ")?.split(' ');
     let url = words
@@ -340,7 +340,7 @@ pub fn tui(fields: &[(&str, Value)]) -> Value {
     body
 }
 
-/// A part in what `parts.status` says.
+/// The status of a part in the reply of `parts.status`.
 fn one_of<'a>(status: &'a Value, part: &str) -> &'a Value {
     let parts = status.get("parts").and_then(Value::as_array).expect("parts");
     parts
@@ -358,7 +358,7 @@ fn signal(pid: i32, what: Signal) {
     kill(Pid::from_raw(pid), what).expect("a signal");
 }
 
-/// Gone, or dead and not yet waited for.
+/// Whether the process is gone, or dead and not yet reaped.
 fn is_gone(pid: i32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat
@@ -390,7 +390,7 @@ impl Drop for System {
 }
 
 impl System {
-    /// What the parts said, beside the failure of the test.
+    /// Prints the logs of the parts when the test fails.
     #[allow(clippy::print_stderr)]
     fn print_logs(&self) {
         for entry in std::fs::read_dir(self.home().join("state/log"))
@@ -408,15 +408,14 @@ impl System {
     }
 }
 
-/// A system whose model answers by what a prompt holds: `hold` keeps the turn for a minute, `ponder` does so while it
-/// thinks, `pause` for 50 ms, `think`
-/// thinks first, `tools` calls two tools that nobody has, `refused` is a failure of the provider, `length` is cut;
-/// everything else is answered at once.
+/// A system whose model reacts to words in a prompt: `hold` makes the turn last a minute, `ponder` does so while it
+/// thinks, `pause` waits 50 ms, `think` thinks first, `tools` calls two tools that do not exist, `refused` is a failure of the
+/// provider, and `length` is cut off. Every other prompt is answered at once.
 pub fn scripted() -> System {
     scripted_builder().start()
 }
 
-/// As [`scripted`], for more settings.
+/// The builder of [`scripted`], for further settings.
 pub fn scripted_builder() -> Builder {
     Builder::default().script(&[
         json!({"purpose": "compaction", "events": [{"text": "They talked."}]}),

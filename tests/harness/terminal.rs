@@ -1,4 +1,4 @@
-//! A command on a terminal of its own.
+//! Runs a command on a pseudo-terminal.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use nix::pty::openpty;
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
 
-/// Runs a command with a terminal as its standard output and standard error; what it printed, and its exit status.
-/// The terminal changes nothing of what is written to it.
+/// Runs a command with a terminal as its standard output and standard error. Returns its output, which the terminal does not
+/// change, and its exit status.
 pub fn on_terminal(mut command: Command) -> (String, i32) {
     let terminal = openpty(None, None).expect("a terminal");
     let mut modes = tcgetattr(&terminal.slave).expect("modes");

@@ -1,7 +1,7 @@
-//! A fuzzer over the OpenAPI documents: whatever is asked for, a server answers soon, with an answer that its document has,
-//! never with 500, and lives on.
+//! A fuzzer for the OpenAPI documents: a server answers every request soon, with an answer that its document describes and
+//! never with 500, and keeps running.
 //!
-//! A thousand requests each from a fixed seed; `KEN_FUZZ_REQUESTS` and `KEN_FUZZ_SEED` choose others.
+//! It sends a thousand requests to each server, from a fixed seed; `KEN_FUZZ_REQUESTS` and `KEN_FUZZ_SEED` change that.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 

@@ -1,4 +1,4 @@
-//! Nothing accepted is lost, nothing is done twice, whatever is killed.
+//! Nothing accepted is lost and nothing is done twice, whatever is killed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 const IDENTITY: &str = "connector=tui&actorId=a&conversationId=c";
 
-/// Talks in one session, each message under a key of its own and repeated until it has its 2xx.
+/// A client that sends messages in one session, each with its own idempotency key, and repeats each until it gets a 2xx.
 struct Talker {
     address: SocketAddr,
     session: String,
@@ -146,7 +146,7 @@ fn events(system: &System, session: &str) -> Vec<Value> {
     }
 }
 
-/// Exactly one prompt and one settled answer for each message, in order, and every start has its end.
+/// Checks that each message has exactly one prompt and one settled answer, in order, and that every start has its end.
 fn check(system: &System, session: &str, said: usize, talker: usize) {
     let exchanges = exchanges(system, session);
     let prompts: Vec<_> = exchanges
@@ -238,7 +238,7 @@ fn kend_is_killed_and_power_is_cut_under_load() {
     }
 }
 
-/// A part that stands still without dying is replaced, and what waited for it is answered.
+/// A part that hangs is replaced, and callers that waited for it are answered.
 #[test]
 fn a_part_that_stands_still_is_replaced() {
     let system = Builder::default()

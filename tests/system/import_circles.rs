@@ -1,5 +1,5 @@
-//! No two files of a crate import each other, also not by way of others; a module and those below it aside.
-//! `make lint` shows what this prints.
+//! No two files of a crate import each other, directly or through others, except a module and its children.
+//! `make lint` shows the output.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

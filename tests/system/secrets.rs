@@ -1,5 +1,5 @@
-//! A planted value in every slot that holds a secret, used, refused and told back by whoever it is for: it appears in no file, no
-//! answer, no output, no process that others can look at, and no core file.
+//! A planted value for every secret, which is used, refused and repeated by its recipient. It must appear in no file, answer or
+//! output, in no process that others can inspect, and in no core file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Parts that stand still, and a disk that does: whatever was accepted is done once, and 503 says that nothing was.
+//! Parts and a disk that hang: accepted work is done once, and 503 means that nothing was accepted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
