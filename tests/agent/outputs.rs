@@ -109,7 +109,11 @@ fn a_long_output_is_shown_in_part_and_kept_whole() {
     assert!(text(&tools[1]).contains(&format!("\n{}\n--- end ", &whole[100_000..100_064])));
     // A person finds it from the turn.
     let why = String::from_utf8(system.ken(&["why", &submission]).stdout).unwrap();
-    assert!(why.contains(&format!("{digest} ({} bytes", whole.len())), "{why}");
+    let line = format!(
+        "  output  {} bytes: ken call store blobs.get digest={digest}\n",
+        whole.len()
+    );
+    assert!(why.contains(&line), "{why}");
     let blob = system.call("store", "blobs.get", &[&format!("digest={digest}")]);
     assert_eq!(blob["length"], whole.len());
     let transcript = system

@@ -200,9 +200,9 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
     }
     for output in why.get("outputs").and_then(Value::as_array).into_iter().flatten() {
         say(&format!(
-            "  output  {} ({} bytes; `ken call store blobs.get digest=…` reads it)",
-            one_line(field(output, "blob")),
-            output.get("bytes").and_then(Value::as_u64).unwrap_or_default()
+            "  output  {} bytes: ken call store blobs.get digest={}",
+            output.get("bytes").and_then(Value::as_u64).unwrap_or_default(),
+            one_line(field(output, "blob"))
         ))?;
     }
     Ok(ExitCode::SUCCESS)
