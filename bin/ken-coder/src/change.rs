@@ -175,10 +175,9 @@ pub(crate) fn commit(
         after: change.after.as_ref().map(|target| target.version.clone()),
     };
     record.files = changes.iter().map(entry).collect();
-    let kept = keep(tree, journal, &record.files)?;
     record.folders = missing_folders(tree, changes)?;
     journal.begin(&record)?;
-    match apply(tree, journal, &record, changes, &kept) {
+    match apply(tree, journal, &record, changes) {
         Ok(()) => {
             journal.end(&record)?;
             journal.prune_sometimes();
@@ -193,26 +192,6 @@ pub(crate) fn commit(
             Err(error)
         }
     }
-}
-
-/// Stores the contents that the change replaces. Returns the digests of those that the journal did not have.
-fn keep(tree: &Tree, journal: &Journal, files: &[Entry]) -> Result<Vec<String>, Error> {
-    let mut new = Vec::new();
-    for entry in files {
-        let Some(before) = entry
-            .before
-            .as_ref()
-            .filter(|before| !journal.has(&before.digest))
-        else {
-            continue;
-        };
-        let node = tree.read(&entry.path, Links::Refuse, MAX_FILE)?;
-        let node = node.filter(|node| node.version == *before);
-        let node = node.ok_or_else(|| meanwhile(&entry.path))?;
-        journal.keep(&before.digest, &node.bytes)?;
-        new.push(before.digest.clone());
-    }
-    Ok(new)
 }
 
 /// The folders that have to be made for new files, each after the one around it.
@@ -232,13 +211,7 @@ fn missing_folders(tree: &Tree, changes: &Changes) -> Result<Vec<Place>, Error> 
     Ok(missing.into_iter().collect())
 }
 
-fn apply(
-    tree: &Tree,
-    journal: &Journal,
-    record: &Record,
-    changes: &Changes,
-    kept: &[String],
-) -> Result<(), Error> {
+fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> Result<(), Error> {
     let alone = changes.len() <= SYNCED_ALONE;
     for folder in &record.folders {
         tree.make_folder(folder)?;
@@ -259,24 +232,28 @@ fn apply(
     if !alone {
         tree.sync();
     }
-    if alone || !journal.is_beside(tree) {
-        journal.sync(kept)?;
-    }
+    let mut kept = Vec::new();
     for (place, change) in changes {
-        check(tree, place, change)?;
-        match &change.after {
-            Some(_) => tree.put(place, &staged(record, place), change.before.is_none())?,
-            None => tree.remove(place)?,
+        let old = check(tree, place, change)?;
+        let staged = staged(record, place);
+        match (&old, &change.after) {
+            (Some(_), Some(_)) => tree.exchange(place, &staged)?,
+            (Some(_), None) => tree.set_aside(place, &staged)?,
+            (None, Some(_)) => tree.put(place, &staged, true)?,
+            (None, None) => {}
+        }
+        if let Some(old) = old {
+            kept.extend(journal.adopt(tree, place, &staged, &old)?);
         }
     }
-    Ok(())
+    journal.sync(&kept)
 }
 
-/// Refuses to replace a file that somebody else has changed since the change was planned.
-fn check(tree: &Tree, place: &Place, change: &Change) -> Result<(), Error> {
+/// The file that is to be replaced. Refuses one that somebody else has changed since the change was planned.
+fn check(tree: &Tree, place: &Place, change: &Change) -> Result<Option<Node>, Error> {
     let now = tree.read(place, Links::Refuse, MAX_FILE)?;
     match version(&now) == change.before.as_ref() {
-        true => Ok(()),
+        true => Ok(now),
         false => Err(meanwhile(place)),
     }
 }
@@ -285,7 +262,8 @@ fn meanwhile(place: &Place) -> Error {
     Error::conflict(format!("{place} has changed meanwhile; nothing was changed")).at("/path")
 }
 
-/// The temporary name of a file. It depends only on the record and the path, so that the file can be removed after a crash.
+/// The temporary name of a file, first of the new one and then of the old one. It depends only on the record and the path, so
+/// that the file is found after a crash.
 fn staged(record: &Record, place: &Place) -> String {
     let name = crate::tree::digest(place.as_str().as_bytes());
     format!(".ken-{}-{}", record.call, name.get(..12).unwrap_or_default())
@@ -295,26 +273,32 @@ fn staged(record: &Record, place: &Place) -> String {
 pub(crate) fn roll_back(tree: &Tree, journal: &Journal, record: &Record) -> bool {
     let mut all = true;
     for entry in &record.files {
-        let name = staged(record, &entry.path);
-        tree.discard(&entry.path, &name);
-        let Ok(now) = tree.read(&entry.path, Links::Refuse, MAX_FILE) else {
-            all = false;
-            continue;
-        };
-        if version(&now) == entry.before.as_ref() || version(&now) != entry.after.as_ref() {
-            continue;
-        }
-        let restored = match &entry.before {
-            None => tree.remove(&entry.path),
-            Some(before) => journal
-                .content(&before.digest)
-                .and_then(|bytes| tree.stage(&entry.path, &name, before, &bytes, false))
-                .and_then(|()| tree.put(&entry.path, &name, entry.after.is_none())),
-        };
-        all &= restored.is_ok();
+        all &= restore(tree, journal, entry, &staged(record, &entry.path)).is_ok();
     }
     for folder in record.folders.iter().rev() {
         tree.remove_folder(folder);
     }
     all
+}
+
+/// Restores one file, unless it was not replaced yet or somebody else has changed it since.
+fn restore(tree: &Tree, journal: &Journal, entry: &Entry, staged: &str) -> Result<(), Error> {
+    let path = &entry.path;
+    match tree.read_aside(path, staged, MAX_FILE)? {
+        // The old file, on its way to the journal.
+        Some(old) if entry.before.as_ref() == Some(&old.version) => {
+            journal.adopt(tree, path, staged, &old)?;
+        }
+        _ => tree.discard(path, staged),
+    }
+    let now = tree.read(path, Links::Refuse, MAX_FILE)?;
+    if version(&now) == entry.before.as_ref() || version(&now) != entry.after.as_ref() {
+        return Ok(());
+    }
+    let Some(before) = &entry.before else {
+        return tree.remove(path);
+    };
+    let bytes = journal.content(&before.digest)?;
+    tree.stage(path, staged, before, &bytes, false)?;
+    tree.put(path, staged, entry.after.is_none())
 }

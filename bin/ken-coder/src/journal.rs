@@ -4,13 +4,14 @@
 //! - `pending/CALL.json`: a change that has begun, and may not have ended;
 //! - `journal/RUN/CALL.json`: a change that has ended.
 //!
-//! The contents and the record are on the disk before the change begins. The record leaves `pending` when the change has ended.
+//! The record of a change is on the disk before the change begins, and leaves `pending` when the change has ended. A file that is
+//! replaced is moved to `objects`; what a command may replace is copied there before it starts.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,7 +20,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::place::Place;
-use crate::tree::{Tree, Version, digest};
+use crate::tree::{Node, Tree, Version, digest};
 
 /// How long a change waits for another one to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -126,16 +127,45 @@ impl Journal {
         self.object(digest).exists()
     }
 
-    /// Stores a content. Returns whether it is new.
+    /// Stores a copy of a content. Returns whether it is new. It may be lost with the power until `sync`.
     pub(crate) fn keep(&self, digest: &str, bytes: &[u8]) -> Result<bool, Error> {
+        self.store(digest, |path| write(path, bytes, false))
+    }
+
+    /// Moves the replaced file that lies beside `place` into the journal: no content is copied, and no file is removed, which can
+    /// take milliseconds. A link, and a file of another file system, is copied. Returns the digest if the content is new.
+    pub(crate) fn adopt(
+        &self,
+        tree: &Tree,
+        place: &Place,
+        staged: &str,
+        old: &Node,
+    ) -> Result<Option<String>, Error> {
+        let digest = &old.version.digest;
+        let mut is_moved = false;
+        let is_new = self.store(digest, |path| {
+            is_moved = !old.version.link && tree.move_out(place, staged, path).is_ok();
+            match is_moved {
+                true => Ok(()),
+                false => write(path, &old.bytes, true),
+            }
+        })?;
+        if !is_moved {
+            tree.discard(place, staged);
+        }
+        Ok(is_new.then(|| digest.clone()))
+    }
+
+    fn store(&self, digest: &str, put: impl FnOnce(&Path) -> Result<(), Error>) -> Result<bool, Error> {
         let path = self.object(digest);
         if path.exists() {
             return Ok(false);
         }
         let folder = path.parent().unwrap_or(&self.state);
-        fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
-        write(&path, bytes, false)?;
-        Ok(true)
+        if !folder.exists() {
+            fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+        }
+        put(&path).map(|()| true)
     }
 
     /// Reads a stored content and checks it against its digest.
@@ -149,11 +179,6 @@ impl Journal {
             true => Ok(bytes),
             false => Err(failed(&path, "the content is damaged")),
         }
-    }
-
-    /// Whether it lies in the same file system as the workspace.
-    pub(crate) fn is_beside(&self, tree: &Tree) -> bool {
-        fs::metadata(&self.state).is_ok_and(|about| tree.device() == Some(about.dev()))
     }
 
     /// Syncs stored contents to the disk.

@@ -3,7 +3,7 @@
 //!
 //! Three things keep it there. Paths are resolved below the workspace by the kernel ([`tree`]); all work on files happens in
 //! a thread that Landlock confines to the workspace and the journal ([`confine`]); programs run in ken-sandbox(1)
-//! ([`sandbox`]). What a change replaces is in the journal before it happens ([`journal`]), so that it can be undone.
+//! ([`sandbox`]). What a change replaces is kept in the journal ([`journal`]), so that it can be undone.
 
 mod approved;
 mod call;

@@ -9,7 +9,7 @@ use std::path::Path;
 use ken_types::Error;
 use ken_types::hex;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fchmod, fstat, mkdirat, openat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fchmod, fstat, mkdirat, openat,
     openat2, readlinkat, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
@@ -175,6 +175,32 @@ impl Tree {
         })
     }
 
+    /// Exchanges a file with a staged one, in one step.
+    pub(crate) fn exchange(&self, place: &Place, staged: &str) -> Result<(), Error> {
+        let (folder, name) = self.around(place)?;
+        renameat_with(&folder, staged, &folder, name, RenameFlags::EXCHANGE)
+            .map_err(|errno| refused(place, errno))
+    }
+
+    /// Renames a file to a temporary name beside it.
+    pub(crate) fn set_aside(&self, place: &Place, staged: &str) -> Result<(), Error> {
+        let (folder, name) = self.around(place)?;
+        renameat_with(&folder, name, &folder, staged, RenameFlags::NOREPLACE)
+            .map_err(|errno| refused(place, errno))
+    }
+
+    /// Moves a file with a temporary name out of the workspace. Fails if `to` is in another file system.
+    pub(crate) fn move_out(&self, place: &Place, staged: &str, to: &Path) -> Result<(), Error> {
+        let (folder, _) = self.around(place)?;
+        renameat_with(&folder, staged, CWD, to, RenameFlags::NOREPLACE).map_err(|errno| refused(place, errno))
+    }
+
+    /// Reads a file with a temporary name.
+    pub(crate) fn read_aside(&self, place: &Place, staged: &str, most: u64) -> Result<Option<Node>, Error> {
+        let folder = place.split().map(|(folder, _)| folder).unwrap_or_default();
+        self.read(&folder.join(staged), Links::Refuse, most)
+    }
+
     pub(crate) fn remove(&self, place: &Place) -> Result<(), Error> {
         let (folder, name) = self.around(place)?;
         unlinkat(&folder, name, AtFlags::empty()).map_err(|errno| refused(place, errno))
@@ -212,11 +238,6 @@ impl Tree {
     /// Syncs the file system to the disk.
     pub(crate) fn sync(&self) {
         let _ = rustix::fs::syncfs(&self.root);
-    }
-
-    /// The number of its file system.
-    pub(crate) fn device(&self) -> Option<u64> {
-        fstat(&self.root).ok().map(|stat| stat.st_dev)
     }
 
     /// Bytes that an ordinary user can still write to the file system of the workspace.

@@ -194,11 +194,13 @@ fn back(tree: &Tree, journal: &Kept, path: &Place, span: &Span) -> Result<Option
     }
     let after = match &span.before {
         None => None,
-        Some(version) if journal.has(&version.digest) => Some(Target {
-            version: version.clone(),
-            content: Content::Kept,
-        }),
-        Some(_) => return Err("its content is no longer in the journal".to_owned()),
+        Some(version) => {
+            journal.content(&version.digest).map_err(|error| error.message)?;
+            Some(Target {
+                version: version.clone(),
+                content: Content::Kept,
+            })
+        }
     };
     Ok(Some(Change { before: now, after }))
 }

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::time::Instant;
 
 use common::Home;
@@ -153,6 +154,28 @@ fn what_was_changed_since_is_refused_and_named() {
         ("one\n", "by hand\n")
     );
     assert_eq!(home.text("repos/site/d"), "three\n");
+}
+
+/// A replaced file is moved into the journal, so a program that has it open can still write to it.
+#[test]
+fn what_a_program_has_spoilt_in_the_journal_is_refused_and_named() {
+    let home = Home::new();
+    for name in ["a", "b"] {
+        home.put(&format!("repos/site/{name}"), &format!("one {name}\n"));
+    }
+    let path = home.path("repos/site/a");
+    let mut open = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+    for name in ["a", "b"] {
+        let call = json!({"path": format!("repos/site/{name}"), "content": format!("two {name}\n")});
+        as_run(&home, "r1", "write", &call);
+    }
+    open.write_all(b"a log line\n").unwrap();
+    let (status, undone) = home.report(&["undo", "r1"]);
+    assert_eq!(status, Some(1), "{undone}");
+    assert_eq!(undone["restored"], json!(["repos/site/b"]));
+    let why = undone["refused"][0]["why"].as_str().unwrap();
+    assert!(why.contains("the content is damaged"), "{undone}");
+    assert_eq!(home.text("repos/site/a"), "two a\n");
 }
 
 #[test]
