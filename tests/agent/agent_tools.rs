@@ -64,7 +64,7 @@ fn an_entry_of_the_agent_names_its_turn_and_stays_with_its_actor() {
         "{record}"
     );
     assert_eq!(record["createdBy"], format!("orchestrator:{submission}"));
-    // The same person finds it in another conversation, and nobody else does.
+    // The same person finds it in another conversation; nobody else finds it.
     for (actor, conversation, wanted) in [("ann", "two", 1), ("bob", "three", 0)] {
         let (tools, _) = say(&system, actor, conversation, "look");
         let entries = details(&tools)["entries"].as_array().unwrap().clone();
@@ -170,7 +170,7 @@ fn past_turns_are_found_in_all_conversations_of_an_actor_and_those_of_a_group_on
     assert_eq!(recalled("ann", "one"), of_ann);
     assert_eq!(recalled("ann", "new"), of_ann);
     assert_eq!(recalled("bob", "three"), ["The harbour is mine."]);
-    // Two people write in a group. What each has said elsewhere stays out of it, and what was said in it stays there.
+    // Two people write in a group. What each of them said elsewhere is not found in it, and what was said in it is not found elsewhere.
     tell("ann", "group", "The harbour is red.");
     tell("bob", "group", "The harbour is blue.");
     assert_eq!(recalled("ann", "group"), ["The harbour is red."]);

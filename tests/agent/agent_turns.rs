@@ -220,7 +220,7 @@ fn a_compaction_keeps_what_was_said_and_tells_the_budget() {
     system.say(&session, "Where is the boiler?").expect(200);
 }
 
-/// Kills between any two events of the longest kind of turn, as far as a script can be slowed down there.
+/// Kills the agent between any two events of the longest kind of turn, wherever a script can be slowed down.
 #[test]
 fn a_killed_agent_leaves_a_whole_turn_wherever_it_was() {
     let pause = json!({"sleep_ms": 250});

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use ken_tests::{Answer, Builder, Client, System, until};
 use serde_json::{Value, json};
 
-/// An answer that gives one task to each prompt.
+/// An answer that delegates one task for each prompt.
 fn tasks(when: &str, prompts: &[&str]) -> Value {
     let tasks = prompts.iter().map(|prompt| {
         json!({"tool": {"name": "task", "arguments": {"agent": "research-worker", "prompt": prompt}}})
@@ -113,7 +113,7 @@ fn a_worker_does_a_task_with_tools_of_its_own() {
             &json!(false)
         )
     );
-    // What the worker used counts: four model calls.
+    // The usage of the worker is included: four model calls.
     let used: u64 = events
         .iter()
         .filter(|event| event["type"] == "turn")
@@ -172,7 +172,7 @@ fn tasks_run_at_once_up_to_four_deep_and_a_failing_one_is_told() {
     assert!(refused.to_string().contains("four deep"), "{refused}");
 }
 
-/// A worker that calls a tool, then takes its time.
+/// A worker that calls a tool and then answers slowly.
 fn slow() -> Vec<Value> {
     let note = json!({"tool": {"name": "note_write", "arguments": {"name": "step", "text": "one"}}});
     vec![
@@ -235,7 +235,7 @@ fn an_abort_ends_the_worker_and_closes_what_it_had_open() {
         ),
         "{shown}"
     );
-    // No further events of it arrive later.
+    // It sends no further events.
     std::thread::sleep(std::time::Duration::from_millis(1_600));
     assert_eq!(types(&events(&system, "cut"), None), shown);
 }

@@ -9,7 +9,7 @@ use ken_tests::provider::{Piece, Provider, Reply, refusal};
 use ken_tests::{Builder, System, tui, until};
 use serde_json::{Value, json};
 
-/// An answer that has used this many tokens.
+/// An answer that reports this usage in tokens.
 fn used(input: u64, output: u64) -> Vec<Piece> {
     let frame = |event: Value| Piece::Bytes(format!("data: {event}\n\n").into_bytes());
     vec![
@@ -41,7 +41,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A call of the model itself, of a session, in a process of its own.
+/// A direct model call on behalf of a session, in a separate process.
 fn call(system: &System, session: &str) -> Child {
     let messages = json!([{"role": "user", "content": [{"type": "text", "text": "Hi"}], "timestamp": 0}]);
     system
@@ -70,7 +70,7 @@ fn a_spent_budget_refuses_the_turn_and_no_provider_is_asked() {
     let system = system(&provider, "openai/m", "tokens_per_day = 10000");
     let session = system.session();
     system.say(&session, "First").expect(200);
-    // The longest answer that is asked for is that of the model, or what is left.
+    // The requested maximum length is the model's own, or what is left of the budget.
     assert_eq!(provider.asked()[0].body["max_tokens"], 1_000);
     assert_eq!(
         spent(&system),
@@ -102,7 +102,7 @@ fn a_spent_budget_refuses_the_turn_and_no_provider_is_asked() {
         status.contains("ken: model: the budget of 10000 tokens per day does not cover"),
         "{status}"
     );
-    // Without ken-model there is no budget to show, but what was used.
+    // Without ken-model the budget is not shown, only the usage.
     assert!(system.ken(&["stop", "model", "--dependents"]).status.success());
     let usage = system.ken(&["usage"]);
     let (table, stderr) = (said(&usage), String::from_utf8_lossy(&usage.stderr));
@@ -122,14 +122,14 @@ fn the_cost_of_a_session_is_capped_and_a_model_without_a_price_answers_instead()
     let (first, second) = (system.session(), system.session());
     let model = |answer: Value| answer["result"]["model"]["provider"].as_str().unwrap().to_owned();
     assert_eq!(model(system.say(&first, "One").expect(200).json()), "openai");
-    // 1 000 tokens for 1 and 10 for 20 dollars a million.
+    // 1,000 tokens at $1 and 10 tokens at $20 per million.
     let usage = said(&system.ken(&["usage", "--session", &first]));
     assert!(usage.contains("$0.0012 of $0.0150 used, $0.0138 left"), "{usage}");
     let limit = provider.asked()[0].body["max_tokens"].as_u64().unwrap();
     assert!((64..1_000).contains(&limit), "{limit}");
     assert_eq!(model(system.say(&second, "Another").expect(200).json()), "openai");
     assert_eq!(model(system.say(&first, "Two").expect(200).json()), "openai");
-    // $0.0124 are used; what is left does not pay for a request and the shortest answer.
+    // $0.0124 is used; the rest does not cover a request and the shortest answer.
     assert_eq!(model(system.say(&first, "Three").expect(200).json()), "rules");
     assert_eq!(provider.asked().len(), 3);
 }
@@ -138,7 +138,7 @@ fn the_cost_of_a_session_is_capped_and_a_model_without_a_price_answers_instead()
 fn calls_at_the_same_time_never_take_the_same_tokens() {
     let replies = (0..8).map(|_| Reply::Stream(used(50, 950)));
     let provider = Provider::start(replies.collect());
-    // Each reserves its few tokens and an answer of 1 000: two fit, and what they leave is too little for a third one.
+    // Each call reserves its few tokens and an answer of 1,000 tokens: two fit, and the rest is too little for a third one.
     let system = system(&provider, "openai/m", "tokens_per_day = 2050");
     let calls: Vec<Child> = (0..8)
         .map(|number| call(&system, &format!("s{number}")))
@@ -207,7 +207,7 @@ fn a_refused_call_counts_nothing_and_a_caller_that_leaves_what_had_come() {
     until("it is settled", || spent(&system)["reserved_tokens"] == 0);
     let tokens = spent(&system)["tokens"].as_u64().unwrap();
     assert!((1..1_000).contains(&tokens), "{tokens}");
-    // What a prompt of a session uses, its session has used.
+    // The usage of a prompt is counted for its session.
     provider.push(Reply::Stream(used(70, 7)));
     let answer = system
         .post("/api/chat/events", &tui(&[("text", json!("Hello"))]))
@@ -232,7 +232,7 @@ fn vectors_count_against_the_day() {
         .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
         .secrets("OPENAI_API_KEY=sk-canary\n")
         .start();
-    // Some 130 tokens by the estimate.
+    // About 130 tokens by the estimate.
     let entry = |word: &str| json!({"title": word, "content": format!("{word} ").repeat(80)});
     system.post("/api/knowledge", &entry("tank")).expect(201);
     until("its vector is paid for", || {

@@ -24,7 +24,7 @@ fn list(system: &System, query: &str) -> Vec<Value> {
     page["records"].as_array().unwrap().clone()
 }
 
-/// Path and line of the pieces of the workspace.
+/// Path and line of each entry from the workspace.
 fn pieces(system: &System) -> Vec<(String, u64)> {
     let mut pieces: Vec<_> = list(system, "source=workspace")
         .iter()
@@ -108,7 +108,7 @@ fn a_reindex_reads_entries_the_installation_and_the_workspace() {
         ]
     );
     assert!(!list(&system, "source=share").is_empty());
-    // Files are found, and do not crowd the list of what people have added.
+    // Files are found, but they are not in the list of entries that people have added.
     assert_eq!(list(&system, "").len(), 1);
     let wombat = &list(&system, "q=wombat")[0];
     assert_eq!(
@@ -145,7 +145,7 @@ fn a_reindex_reads_entries_the_installation_and_the_workspace() {
     assert!(list(&system, "q=noon").is_empty() && list(&system, "q=dusk").len() == 1);
 }
 
-/// The job continues where it was, whichever part is killed, and each file is there once.
+/// The job continues where it was, whichever part is killed, and each file is imported once.
 #[test]
 fn a_reindex_outlives_kills_and_a_power_cut() {
     let mut system = System::start();
@@ -214,7 +214,7 @@ fn a_reindex_outlives_kills_and_a_power_cut() {
     assert_eq!(paths.len(), 120);
 }
 
-/// Words that mean the same have the same dimension.
+/// Words with the same meaning share a dimension.
 const MEANINGS: [&[&str]; 6] = [
     &["car", "automobile", "vehicle", "truck"],
     &["doctor", "physician", "surgeon"],
@@ -228,11 +228,11 @@ fn vector(text: &str) -> Vec<f32> {
     let text = text.to_lowercase();
     let words: Vec<&str> = text.split(|letter: char| !letter.is_alphanumeric()).collect();
     let holds = |meaning: &&[&str]| words.iter().filter(|word| meaning.contains(word)).count() as f32;
-    // A little of everything: no text is without a direction.
+    // The offset keeps every vector away from zero, so that it has a direction.
     MEANINGS.iter().map(|meaning| 0.01 + holds(meaning)).collect()
 }
 
-/// A provider of vectors, and of answers that look something up.
+/// A provider of vectors, and of answers that search the knowledge.
 fn reply(asked: &Asked) -> Reply {
     if asked.path != "/v1/embeddings" {
         let messages = asked.body["messages"].as_array().unwrap();
@@ -281,7 +281,7 @@ fn with_vectors(provider: &Provider) -> System {
         .start()
 }
 
-/// How many entries have a vector: the store is asked for those that have none.
+/// Waits until every entry has a vector: the store is asked for entries without one.
 fn wait_for_vectors(system: &System) {
     until("all entries have vectors", || {
         let work = system.call(
@@ -328,7 +328,7 @@ fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
             .expect(201);
     }
     wait_for_vectors(&system);
-    // Question, and the entry that answers it: six with none of its words, two with a word that no vector knows.
+    // Each question with the entry that answers it: six share no word with the entry, two contain a word that no vector covers.
     let questions = [
         ("Where is my automobile?", "Garage"),
         ("How do I call the physician?", "Clinic"),
@@ -346,7 +346,7 @@ fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
         });
         hits.count()
     };
-    // By words alone only what is said in the same words is found; with vectors all of it, and nothing is lost.
+    // By words alone, only entries with the same words are found; with vectors, all of them.
     assert_eq!((first(false), first(true)), (3, 8));
     // In a turn, through the tool.
     let session = system.session();
@@ -376,7 +376,7 @@ fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
         !bodies.is_empty() && bodies.iter().all(|model| model == "text-embedding-3-small"),
         "{bodies:?}"
     );
-    // The cost of vectors is counted with that of answers: one token a text, at 0.02 dollars a million.
+    // The cost of vectors is counted with that of answers: one token for each text, at $0.02 per million.
     // Seven entries, and the query of the turn and of its tool.
     until("what was spent is in the books", || {
         let usage = String::from_utf8(system.ken(&["usage", "--by", "model", "--json"]).stdout).unwrap();
@@ -391,7 +391,7 @@ fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
                 .is_some_and(|cost| (cost - 9.0 * 0.02 / 1e6).abs() < 1e-12)
     });
 
-    // A provider that fails: the search is made by words, and says so.
+    // If the provider fails, the search is by words only, and reports that.
     let failing = Provider::answering(|asked| match asked.path.as_str() {
         "/v1/embeddings" => Reply::Status(
             500,
@@ -427,7 +427,7 @@ fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
         note.contains("by words alone") && !note.contains("sk-canary"),
         "{note}"
     );
-    // It is not asked again at once: neither by the tool of that turn nor by the next turn.
+    // It is not called again at once, neither by the tool of that turn nor by the next turn.
     system.say(&session, "Where is my automobile?").expect(200);
     let queries = failing.asked();
     let queries = queries
@@ -436,7 +436,7 @@ fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
     assert_eq!(queries.count(), 1);
 }
 
-/// A provider of vectors that refuses texts with this word.
+/// A provider of vectors that refuses texts that contain this word.
 fn refusing(word: &'static str) -> Provider {
     Provider::answering(
         move |asked| match asked.body["input"].to_string().contains(word) {
@@ -450,7 +450,7 @@ fn refusing(word: &'static str) -> Provider {
 fn a_text_that_is_refused_does_not_keep_others_from_their_vectors() {
     let provider = refusing("poison");
     let system = with_vectors(&provider);
-    // All before the indexer sees the first of them, so that they are asked for together.
+    // All are added before the indexer sees the first of them, so that one request covers them all.
     assert!(system.ken(&["stop", "agent"]).status.success());
     for (title, content) in [
         ("Garage", "The truck stands behind the house."),

@@ -1,4 +1,4 @@
-//! The main purpose: a message gets an answer from knowledge that was added a minute ago.
+//! The main use of ken: a message gets an answer from knowledge that was added a minute ago.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -109,7 +109,7 @@ fn denied_tools_and_delegation_hold_against_a_model_that_ignores_them() {
         &system,
         &json!({"name": "hands-off", "when": {"task": "big"}, "directives": [{"delegate_only": "research-worker"}]}),
     );
-    // The event selects the rule.
+    // A field of the event selects the rule.
     let (_, events) = say(&system, "a", "deny", &json!({"projectId": "secret-7"}));
     assert_eq!(tools(&events), [("knowledge_search".to_owned(), false)]);
     assert!(
@@ -128,7 +128,7 @@ fn denied_tools_and_delegation_hold_against_a_model_that_ignores_them() {
         ("task", true),
     ];
     assert_eq!(tools(&events), shown.map(|(name, ran)| (name.to_owned(), ran)));
-    // What is denied is denied to a worker too.
+    // A denied tool is denied to workers too.
     let both = json!({"task": "big", "projectId": "secret-7"});
     let (_, events) = say(&system, "d", "hands", &both);
     assert_eq!(
@@ -136,7 +136,7 @@ fn denied_tools_and_delegation_hold_against_a_model_that_ignores_them() {
         ("knowledge_search".to_owned(), false),
         "{events:?}"
     );
-    // An approval cannot be given for a tool that no process runs.
+    // A tool that runs in no process cannot be approved.
     add(
         &system,
         &json!({"name": "ask", "directives": [{"require_approval": "knowledge_search"}]}),
@@ -161,7 +161,7 @@ fn a_required_tool_is_asked_for_and_an_answer_without_it_fails() {
         .script(&[
             says("obey", 0, "Too early."),
             says("defy", 0, "Never."),
-            // What the model is told is the newest message that it is shown.
+            // The text of the rule is the newest message in the request to the model.
             json!({"when": "The rule look wants", "after_tools": 0, "events": [
                 {"tool": {"name": "knowledge_search", "arguments": {"query": "x"}}}]}),
             says("The rule look wants", 1, "Looked up."),
@@ -216,7 +216,7 @@ fn what_costs_too_much_ends() {
     );
     let (answer, _) = say(&system, "a", "once", &json!({}));
     assert_eq!(answer.expect(200).text("/result/text"), "Cheap.");
-    // Two calls reach it; the third is not made.
+    // Two calls are within the limit; the third is not made.
     let (answer, events) = say(&system, "b", "dear", &json!({}));
     assert!(
         answer
@@ -225,7 +225,7 @@ fn what_costs_too_much_ends() {
             .contains("The rule thrift allows a cost of $0.5")
     );
     assert_eq!(events.iter().filter(|event| event["type"] == "turn").count(), 2);
-    // What a worker spends counts, and ends it.
+    // The cost of a worker counts too, and ends it.
     let (answer, events) = say(&system, "c", "give", &json!({}));
     answer.expect(500);
     let turns = events.iter().filter(|event| event["type"] == "turn").count();
@@ -256,7 +256,7 @@ fn an_answer_is_judged_and_written_anew_once() {
         .start();
     let entry = json!({"title": "Reactor", "content": "The reactor valve opens at 40 bar."});
     system.post("/api/knowledge", &entry).expect(201);
-    // The sources contradict: one more turn, which is told why.
+    // The sources contradict the answer: the model gets one more attempt, with the reason.
     let (answer, events) = say(
         &system,
         "a",
@@ -287,7 +287,7 @@ fn an_answer_is_judged_and_written_anew_once() {
             .to_string()
             .contains("contradicts: “The reactor valve opens at 90 bar.”")
     );
-    // A rule holds the answer to its scores; one that never reaches them goes out with them after one revision.
+    // A rule requires scores; an answer that never reaches them is sent, with its scores, after one revision.
     add(
         &system,
         &json!({"name": "strict", "when": {"task": "strict"},
@@ -304,7 +304,7 @@ fn an_answer_is_judged_and_written_anew_once() {
         .filter(|event| event["type"] == "validation")
         .count();
     assert_eq!(judged as u64, 1 + validation["revisions"].as_u64().unwrap());
-    // Without knowledge and without a rule nothing is judged.
+    // Without knowledge and without a rule, no answer is judged.
     let (answer, events) = say(&system, "c", "law", &json!({}));
     assert!(answer.expect(200).at("/result/validation").is_null());
     assert!(events.iter().all(|event| event["type"] != "validation"));
@@ -338,7 +338,7 @@ fn rules_are_listed_checked_and_switched() {
         assert!(error.contains(wanted), "{error}");
         assert!(output.status.code().unwrap() >= status);
     }
-    // An unknown directive is refused, with the names that there are.
+    // An unknown directive is refused; the error lists the known ones.
     for arguments in [&["check", "-"], &["add", "-"]] {
         let output = rules(
             &system,
@@ -373,7 +373,7 @@ fn rules_are_listed_checked_and_switched() {
     assert!(!text(&system.ken(&["rules", "list"])).contains("mine"));
 }
 
-/// A rule that a newer ken has stored: nothing may run while it cannot be read.
+/// A rule that a newer version of ken has stored: no turn may run while it cannot be read.
 #[test]
 fn no_turn_runs_under_rules_that_cannot_be_read() {
     let mut system = System::start();

@@ -1,4 +1,4 @@
-//! The provider `local`: turns that a model on this machine answers, over the real parts, with models made here.
+//! The provider `local`: a model on this machine answers turns, over the real parts, with models that the tests generate.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -73,7 +73,7 @@ fn a_turn_is_answered_and_what_begins_another_speakers_words_is_not() {
     let system = system("local/tiny,rules", folder.path());
     let session = system.session();
     let answer = system.say(&session, "Who is it?").expect(200);
-    // "\nUser" alone is no beginning of another's words: the colon is missing.
+    // "\nUser" alone does not end the answer: the colon is missing.
     let text = "Hello there.\nUser and more";
     assert_eq!(answer.text("/result/text"), text);
     assert_eq!(
@@ -134,7 +134,7 @@ fn where_the_model_is_missing_the_rules_answer_and_the_reason_is_told() {
     );
 }
 
-/// The line that ends a call.
+/// Reads until the line that ends a call.
 fn end(next: &mut impl FnMut() -> Value) -> Value {
     std::iter::repeat_with(next)
         .find(|line| line.get("item").is_none())
@@ -208,7 +208,7 @@ fn the_model_that_was_activated_answers_from_then_on() {
     assert_eq!(text(), "two");
 }
 
-/// Answers of the filter to these lines.
+/// The answers of the filter to these lines.
 fn ask(models: &str, folder: &Path, lines: &[&str]) -> Vec<Value> {
     let mut child = Command::new(binary("ken-model"))
         .env_clear()
@@ -301,7 +301,7 @@ fn entries_are_found_by_meaning_with_a_model_directory() {
         let work = system.call("store", "documents.work", &["model=\"local/small\""]);
         work["unembedded"].as_array().is_none_or(Vec::is_empty)
     });
-    // No word of the question is in the entry that it means.
+    // The question shares no word with the entry that answers it.
     let embedded = system.call("model", "model.embed", &["texts=[\"physician\"]"]);
     assert_eq!(embedded["model"], "local/small");
     let vector = json!({"model": "local/small", "values": embedded["vectors"][0]});

@@ -8,13 +8,13 @@ use ken_tests::provider::{Asked, Provider, Reply, openai};
 use ken_tests::{Builder, System, until};
 use serde_json::{Value, json};
 
-/// What the tool writes: every number in a line.
+/// The output of the tool: one number per line.
 fn whole() -> String {
     let lines: Vec<String> = (1..=40_000).map(|number| number.to_string()).collect();
     lines.join("\n")
 }
 
-/// The name of an output, where it is told.
+/// The name of an output, if the text contains one.
 fn name(text: &str) -> Option<&str> {
     text.split_once("is kept as ")?.1.split(':').next()
 }
@@ -61,7 +61,7 @@ fn start(provider: &Provider) -> System {
         let tools = system.call("tools", "tools.list", &[])["tools"].to_string();
         tools.contains("\"count\"")
     });
-    // The agent reads the list anew after half a second.
+    // The agent reads the list again after half a second.
     std::thread::sleep(std::time::Duration::from_millis(600));
     system
 }
@@ -107,7 +107,7 @@ fn a_long_output_is_shown_in_part_and_kept_whole() {
         json!({"output": &digest[..16], "offset": 100_000, "end": 100_064, "bytes": whole.len()})
     );
     assert!(text(&tools[1]).contains(&format!("\n{}\n--- end ", &whole[100_000..100_064])));
-    // A person finds it from the turn.
+    // `ken why` names it for the turn.
     let why = String::from_utf8(system.ken(&["why", &submission]).stdout).unwrap();
     let line = format!(
         "  output  {} bytes: ken call store blobs.get digest={digest}\n",
@@ -126,7 +126,7 @@ fn a_long_output_is_shown_in_part_and_kept_whole() {
         transcript["exchanges"][0]["activities"][0]["output"], *output,
         "{transcript}"
     );
-    // Another conversation does not read it, and neither does a name that is too short.
+    // It cannot be read from another conversation, nor by a name that is too short.
     let other = system.session();
     let (tools, _) = say(&system, &other, &format!("read {}", &digest[..16]));
     assert!(
@@ -148,7 +148,7 @@ fn an_output_is_shown_in_part_also_where_it_cannot_be_kept() {
     let system = start(&provider);
     let called = system.call("tools", "tools.call", &["name=count", "arguments={}"]);
     let digest = called["result"]["output"]["blob"].as_str().unwrap().to_owned();
-    // A call that no turn names belongs to none.
+    // The output of a call outside a turn belongs to no session.
     let get = ["call", "store", "outputs.get", "instance=x"];
     let id = format!("id={digest}");
     let refused = system.ken(&[&get[..], &[id.as_str()]].concat());

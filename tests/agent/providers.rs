@@ -19,7 +19,7 @@ fn stream(pieces: Vec<Piece>) -> Reply {
     Reply::Stream(pieces)
 }
 
-/// ken-model as a filter, with the provider in both places.
+/// ken-model as a filter, with this provider for both wire formats.
 fn filter(provider: &Provider, models: &str, words: &[&str]) -> Command {
     let mut command = Command::new(binary("ken-model"));
     command.env_clear().args(words);
@@ -79,7 +79,7 @@ fn an_answer_of_chat_completions() {
         (&got["usage"]["input"], &got["usage"]["output"]),
         (&json!(9), &json!(4))
     );
-    // 0.15 and 0.6 dollars per million.
+    // $0.15 and $0.60 per million.
     let cost = got["usage"]["cost"]["total"].as_f64().unwrap();
     assert!((cost - (9.0 * 0.15 + 4.0 * 0.6) / 1e6).abs() < 1e-12, "{cost}");
     let asked: Asked = provider.asked().remove(0);
@@ -118,7 +118,7 @@ fn an_answer_of_anthropic_messages() {
     assert_eq!(asked.body["max_tokens"], 16_384);
 }
 
-/// A server that does not stream is understood too.
+/// An answer that is not streamed is accepted too.
 #[test]
 fn an_answer_that_is_no_stream() {
     let body = json!({"choices": [{"message": {"role": "assistant", "content": "Whole."}, "finish_reason": "stop"}],
@@ -203,7 +203,7 @@ fn a_stream_that_ends_early_breaks_or_stalls_is_no_answer() {
     ] {
         let is_openai = whole.len() == 6;
         let models = if is_openai { "openai/m" } else { "anthropic/m" };
-        // Before the terminal event of either format.
+        // Cut before the final event of either format.
         let half = whole[..3].to_vec();
         for (end, words) in [
             (vec![], "ended before the answer was complete"),
@@ -333,7 +333,7 @@ fn a_turn_over_each_format_with_a_tool_call() {
         assert_eq!(answer.at("/result/usage/input"), 18);
         let asked = provider.asked();
         assert!(asked[0].body["messages"].to_string().contains("Hello"));
-        // The call and its result are sent back together, whatever the outcome of the call.
+        // The call and its result are sent together, whatever the outcome of the call.
         let second = asked[1].body["messages"].to_string();
         assert!(second.contains("nonesuch") && second.contains("c1"), "{second}");
         assert!(
@@ -366,7 +366,7 @@ fn a_refused_key_is_a_model_that_is_not_configured() {
     )]);
     let system = system(&provider, "openai/m");
     let session = system.session();
-    // The turn that finds out was accepted, and has failed.
+    // The turn that notices it was already accepted, and fails.
     let failed = system.say(&session, "Hello").expect(500).json();
     assert_eq!(failed["code"], "model_failed");
     let text = failed.to_string();
@@ -374,7 +374,7 @@ fn a_refused_key_is_a_model_that_is_not_configured() {
         text.contains("The model openai/m failed") && !text.contains(KEY),
         "{text}"
     );
-    // From then on nothing is accepted, and everybody is told the reason.
+    // From then on no prompt is accepted, and every caller gets the reason.
     let why = "openai/m: the provider refused the key";
     until("the gateway knows", || system.get("/ready").status == 503);
     let ready = system.get("/ready").expect(503).json();
@@ -501,7 +501,7 @@ fn a_provider_behind_tls_is_trusted_by_its_root_alone() {
         let error: Value = serde_json::from_str(&stderr).unwrap();
         error["error"]["message"].as_str().unwrap().to_owned()
     };
-    // None of Mozilla's roots has signed it, and the certificate is not for a name.
+    // The certificate is not signed by one of Mozilla's roots, and not issued for a name.
     let unknown = refused(behind(&tls.url(), None));
     assert!(unknown.contains("UnknownIssuer"), "{unknown}");
     let other = refused(behind(

@@ -77,7 +77,7 @@ fn turns_of_every_kind_come_out_the_same() {
         _ = prompt(&system, text, text).join().unwrap();
         is_same(&system, text);
     }
-    // In a session with a history, which is compacted.
+    // A turn in a session with a history that is compacted.
     let session = system.session();
     system.say(&session, "find").expect(200);
     system.say(&session, "/compact").expect(200);
@@ -137,7 +137,7 @@ fn what_the_loop_would_do_otherwise_today_is_told() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("there is no submission none"));
 }
 
-/// The record alone, with every part down.
+/// Only the record is needed; every part is down.
 #[test]
 fn a_record_is_replayed_without_a_socket() {
     let mut system = Builder::default().script(&script()).start();
@@ -150,7 +150,7 @@ fn a_record_is_replayed_without_a_socket() {
     let output = system.ken(&["replay", "--file", &record]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     no_socket(&file);
-    // A record that differs from what the loop does.
+    // A record that differs from what the turn loop does.
     let text = std::fs::read_to_string(&file).unwrap();
     let mut changed: Value = serde_json::from_str(&text).unwrap();
     let events = changed["events"].as_array_mut().unwrap();
@@ -231,7 +231,7 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
-    // The same model does the same; the tools do not run again.
+    // The same model behaves the same; the tools do not run again.
     let same = ran(&["run"], 0);
     assert_eq!(same, "valve  same\nscript/script-1: 1 of 1 the same\n");
     assert!(provider.asked().is_empty());
@@ -254,7 +254,7 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     );
     assert_eq!(ran(&["rm", "valve"], 0), "");
     assert!(ran(&["rm", "valve"], 2).contains("there is no case valve"));
-    // What cannot be deleted is not taken for one that is missing.
+    // A record that cannot be deleted is not reported as missing.
     std::fs::create_dir(cases.join("folder.json")).unwrap();
     let error = ran(&["rm", "folder"], 75);
     assert!(

@@ -30,7 +30,7 @@ fn system(collector: &Provider, config: &str) -> System {
         .config(&format!("[telemetry]\notlp = \"{}\"\n{config}", collector.url()))
         .secrets("OTEL_EXPORTER_OTLP_HEADERS=x-key=k%3D7,other=o\n")
         .start();
-    // What ended before the export began is not meant.
+    // Turns that ended before the export began are not exported.
     until("the export has begun", || {
         system.call("store", "telemetry.ended", &[])["since"].is_string()
     });
@@ -179,7 +179,7 @@ fn a_collector_that_is_away_delays_no_turn_and_gets_all_of_it_later() {
             .is_some_and(|said| said.contains(&format!("Found {SECRET}.")))
     });
     assert!(said, "{:?}", spans(&collector));
-    // What is refused for good is lost, and counted.
+    // Spans that are refused permanently are lost, and counted.
     // No reply is scripted for it: 500.
     say(&system, "Three");
     let lost = || system.call("model", "service.stats", &[])["telemetry_lost"].as_u64();

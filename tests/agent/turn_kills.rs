@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 /// The number of events of the turn without a kill.
 const EVENTS: u64 = 30;
 
-/// Two calls at once, then one, then the answer; every piece of a stream by itself. An answer that was cut is continued where it
-/// ends, as the request asks for.
+/// Two parallel calls, then one, then the answer; each piece of a stream is sent alone. An answer that was cut is continued where it
+/// ends, as the request demands.
 fn reply(asked: &Asked) -> Reply {
     let messages = asked.body["messages"].as_array().unwrap();
     let results = messages

@@ -1,4 +1,4 @@
-//! The figures of `/streams`, each beside a floor of the same run. `make bench` runs it over the release binaries.
+//! Benchmarks of `/streams`, each beside a lower bound measured in the same run. `make bench` runs them with the release binaries.
 //!
 //! Arguments choose among `appends`, `large`, `reads`, `readers` and `stalled`; without any, all of them run.
 //! `KEN_BENCH_SECONDS` sets the length of each load (3).
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 
-/// Connections that append, and read, at once.
+/// Connections that append, and read, at the same time.
 const CLIENTS: usize = 16;
 const READERS: usize = 1_000;
 const STALLED: usize = 256;
@@ -35,7 +35,7 @@ fn main() {
         "the disk's own",
     );
     title("streams of other programs");
-    // Each on a system of its own, so that what one leaves in memory is not counted by the next.
+    // Each on a new system, so that memory left by one is not counted by the next.
     if wants("appends") {
         appends(&system());
     }
@@ -63,7 +63,7 @@ fn megabytes(rate: f64) -> String {
     format!("{:.0} MB/s", rate / 1e6)
 }
 
-/// What the disk takes when as much is written between two syncs as sixteen appends have: bytes a second.
+/// Bytes per second that the disk accepts when each sync covers as much as sixteen appends.
 fn disk_floor() -> f64 {
     let mut file = tempfile::tempfile().expect("a file");
     let block = vec![7; 64 << 10];
@@ -79,7 +79,7 @@ fn disk_floor() -> f64 {
     written as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// A keep-alive connection that knows just enough of HTTP.
+/// A keep-alive connection with a minimal HTTP client.
 struct Wire {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -147,7 +147,7 @@ fn make(system: &System, target: &str, content_type: &str) {
     assert_eq!(status, 201, "{target}");
 }
 
-/// Sends these requests again and again, each from a connection of its own: answers a second, and how long each took.
+/// Repeats these requests, each on its own connection. Returns the answers per second and the latencies.
 fn repeat(system: &System, expected: u16, requests: Vec<Vec<u8>>) -> (f64, Samples) {
     let address = system.address();
     load(requests.len(), move |number| {
@@ -185,7 +185,7 @@ fn appends(system: &System) {
 }
 
 fn large(system: &System, disk: f64) {
-    // Bytes that do not read as text.
+    // Bytes that are not text.
     let bytes: Vec<u8> = (0..64u32 << 10)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
         .collect();
@@ -233,7 +233,7 @@ fn private(system: &System) -> u64 {
     private_kib(system.pid("gateway")) + private_kib(system.pid("store"))
 }
 
-/// What the machine itself takes to tell a thousand: one thread writes as many bytes to each socket, another reads.
+/// The lower bound for a thousand readers: one thread writes as many bytes to each socket, another reads them.
 fn fan_out_floor() -> Samples {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = listener.local_addr().expect("an address");
@@ -269,7 +269,7 @@ fn fan_out_floor() -> Samples {
     Samples::of(reading.join().expect("the readers"))
 }
 
-/// As long as the frames of one entry of the readers' stream are.
+/// The length of the frames of one entry in `readers`, in bytes.
 const FRAME: usize = 155;
 
 async fn read_bare_times(address: SocketAddr, begun: Instant) -> Vec<Duration> {
@@ -284,7 +284,7 @@ async fn read_bare_times(address: SocketAddr, begun: Instant) -> Vec<Duration> {
     delays
 }
 
-/// A thousand readers of one stream that grows a hundred times a second; each entry is the time at which it was sent.
+/// A thousand readers of one stream that gets a hundred appends a second; each entry is the time at which it was sent.
 fn readers(system: &System) {
     let target = "/streams/bench/readers";
     make(system, target, "text/plain");
@@ -344,7 +344,7 @@ fn readers(system: &System) {
     row(&what, &format!("{:.1} MB", memory as f64 / 1024.0), "goal: 60 MB");
 }
 
-/// Reads an event stream to its end: how old each entry was when it came.
+/// Reads an event stream to its end. Records the age of each entry when it arrived.
 async fn read_times(
     address: SocketAddr,
     begun: Instant,
@@ -378,14 +378,14 @@ async fn read_times(
     }
 }
 
-/// Readers that never read, of a stream that grows by more than their sockets hold.
+/// Readers that never read, of a stream that grows by more than their socket buffers hold.
 fn stalled(system: &System) {
     let target = "/streams/bench/stalled";
     make(system, target, "application/octet-stream");
     let append = request("POST", target, BYTES, &vec![0xff; 16 << 10]);
     let mut wire = Wire::open(system.address());
     let mut grow = |times: usize| (0..times).for_each(|_| assert_eq!(wire.exchange(&append).0, 204));
-    // More than the store's own cache holds, so that only the readers are new after it.
+    // More than the cache of the store holds, so that memory added later is that of the readers.
     grow(2_000);
     let before = private(system);
     let readers: Vec<Wire> = (0..STALLED)

@@ -1,5 +1,5 @@
-//! The figures of the cognitive server, each beside a floor of the same run. `make bench` runs it over the release binaries.
-//! `KEN_BENCH_SECONDS` is how long each load lasts (3).
+//! Benchmarks of the cognitive server, each beside a lower bound measured in the same run. `make bench` runs them with the release
+//! binaries. `KEN_BENCH_SECONDS` sets the length of each load (3).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -35,7 +35,7 @@ fn main() {
     audit();
 }
 
-/// From exec to the first answer, without kend.
+/// The time from exec to the first answer, without kend.
 fn start(floor: &Samples) {
     let samples: Vec<Duration> = (0..20).map(|_| start_once()).collect();
     let samples = Samples::of(samples);
@@ -54,7 +54,7 @@ fn start_once() -> Duration {
     begun.elapsed()
 }
 
-/// The server alone, without kend, on a home of its own.
+/// The server alone, without kend, in its own home.
 struct Server {
     process: Child,
     address: SocketAddr,
@@ -157,7 +157,7 @@ fn requests(server: &Server) {
     );
 }
 
-/// The same request from so many clients until the time is over.
+/// Repeats a request from this many clients until the time is over.
 fn execute(address: SocketAddr, clients: usize, body: &Value) -> (f64, Samples) {
     let body = body.to_string();
     let request = format!(

@@ -1,4 +1,4 @@
-//! The figures of ken-scheduler and ken-messenger. `make bench` runs it over the release binaries.
+//! Benchmarks of ken-scheduler and ken-messenger. `make bench` runs them with the release binaries.
 //!
 //! Arguments choose among `idle`, `fire`, `updates` and `crashes`; without any, all of them run.
 //! `KEN_BENCH_SECONDS` sets the length of each load (10).
@@ -85,7 +85,7 @@ fn now_ms() -> f64 {
     since.as_secs_f64() * 1e3
 }
 
-/// From the instant of a slot until a client of the system's stream knows of its record, which is then durable.
+/// The time from the instant of a slot until a client of the system stream gets its record, which is then durable.
 fn fire() {
     for round in 0..5 {
         let system = System::start();
@@ -138,7 +138,7 @@ fn update(id: u64) -> Value {
         "from": {"id": user, "is_bot": false, "first_name": "Ada"}, "chat": {"id": user, "type": "private"}}})
 }
 
-/// Updates come at fixed times, whether the ones before them are answered or not; the time counts from when one should have come.
+/// Updates are sent at fixed times, whether earlier ones are answered or not; latency counts from the planned time.
 fn updates() {
     const CLIENTS: u64 = 32;
     for rate in [100, 1_000] {

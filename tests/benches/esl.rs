@@ -1,7 +1,7 @@
-//! The figures of ken-esl: how right it is on the dev texts, how it compares with VADER, how fast it is. It needs the
-//! training texts beside the checkout; VADER is measured when Python finds `vaderSentiment`.
+//! Benchmarks of ken-esl: accuracy on the dev texts, comparison with VADER, and speed. It needs the
+//! training texts beside the checkout; VADER is measured if Python finds `vaderSentiment`.
 //!
-//! `KEN_BENCH_TRAIN=1` trains the table too, and says whether it is the shipped one.
+//! `KEN_BENCH_TRAIN=1` also trains the table, and reports whether it equals the shipped one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -44,7 +44,7 @@ fn main() {
     }
 }
 
-/// Macro-F1 over 28 labels, 7 classes and polarity, of comments that neither the model nor the rules have seen.
+/// Macro-F1 over 28 labels, 7 classes and polarity, for comments that were not used for the model or the rules.
 fn crossed(data: &Path) {
     let mut command = Command::new(binary("ken-esl"));
     command
@@ -77,7 +77,7 @@ fn crossed(data: &Path) {
     }
 }
 
-/// Recall and precision on the sets of the tests; the phrases were made with the first in sight.
+/// Recall and precision on the test sets; the phrases were written with knowledge of the first set.
 fn risk() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/ken-esl/tests/risk");
     for (name, suffix) in [
@@ -235,7 +235,7 @@ const NEGATIVE: [&str; 11] = [
 ];
 const AMBIGUOUS: [&str; 4] = ["confusion", "curiosity", "realization", "surprise"];
 
-/// The polarity of labels that have one alone.
+/// The polarity of the labels, if they have only one.
 fn truth(labels: &BTreeSet<String>) -> Option<&'static str> {
     let polarities: BTreeSet<&str> = labels
         .iter()
@@ -328,7 +328,7 @@ for line in open(sys.argv[1], encoding='utf-8'):
     print(analyzer.polarity_scores(line.rstrip('\\n'))['compound'])
 ";
 
-/// VADER's scores; None when Python does not find it. `KEN_BENCH_PYTHON` names the Python.
+/// VADER's scores; None if Python does not find it. `KEN_BENCH_PYTHON` names the Python program.
 fn vader(texts: &[String]) -> Option<Vec<f64>> {
     let python = std::env::var("KEN_BENCH_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -394,7 +394,7 @@ fn sink() -> Stdio {
     File::create("/dev/null").expect("/dev/null").into()
 }
 
-/// The fastest of some runs: what the others took more is other programs' time.
+/// The fastest of some runs: the others were slowed down by other programs.
 fn fastest(mut run: impl FnMut() -> bool) -> Duration {
     let times = (0..7).map(|_| {
         let begun = Instant::now();

@@ -1,10 +1,10 @@
-//! Samples, floors and how they are printed.
+//! Samples and lower bounds, and how they are printed.
 
 use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long something took, many times; sorted.
+/// Sorted durations of repeated measurements.
 pub(crate) struct Samples(Vec<Duration>);
 
 impl Samples {
@@ -22,7 +22,7 @@ impl Samples {
         self.0.get(index).or(self.0.last()).copied().unwrap_or_default()
     }
 
-    /// Median and the longest of all.
+    /// The median and the maximum.
     #[allow(dead_code, reason = "not every bench asks")]
     pub(crate) fn with_worst(&self) -> String {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -58,7 +58,7 @@ pub(crate) fn per_second(rate: f64) -> String {
     format!("{rate:.0}/s")
 }
 
-/// What a durable write costs here: 4 KiB appended and synced, in the folder where the homes are.
+/// The duration of a durable write: 4 KiB appended and synced, in the folder of the homes.
 pub(crate) fn sync_floor() -> Samples {
     let mut file = tempfile::tempfile().expect("a file");
     let page = [7; 4096];

@@ -1,7 +1,7 @@
-//! The figures of ken-laws: throughput as a co-process beside a plain pass over the same bytes, and planted defects found.
+//! Benchmarks of ken-laws: throughput as a co-process beside a plain pass over the same bytes, and detection of planted defects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // floors that other benches need
+#[allow(dead_code)] // lower bounds that other benches need
 mod figures;
 #[path = "../../bin/ken-laws/tests/laws/set.rs"]
 mod set;
@@ -60,7 +60,7 @@ fn throughput(program: &PathBuf, name: &str, lines: &str) {
     );
 }
 
-/// The clean paragraphs, one a line, until a round is full.
+/// The paragraphs without defects, one per line, repeated to the size of a round.
 fn paragraphs() -> String {
     let all: String = SETS
         .iter()
@@ -70,7 +70,7 @@ fn paragraphs() -> String {
     all.repeat(ROUND / all.len() + 1)
 }
 
-/// The sources of the judged summaries, one a line, until a round is full.
+/// The sources of the judged summaries, one per line, repeated to the size of a round.
 fn articles() -> Option<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/support");
     let mut all = String::new();
@@ -89,7 +89,7 @@ fn timed(work: impl FnOnce()) -> Duration {
     begun.elapsed()
 }
 
-/// As wc -w counts.
+/// The number of words, as `wc -w` counts them.
 fn words(text: &str) -> usize {
     let mut inside = false;
     let mut count = 0;
@@ -116,7 +116,7 @@ fn written(text: &str) -> std::fs::File {
     file
 }
 
-/// From a file to nowhere: the time is the program's own, and not that of a reader at the other end of a pipe.
+/// Judges a file with the output discarded, so that only the time of the program counts, not that of a reader of its pipe.
 fn judge_all(program: &PathBuf, lines: &std::fs::File) {
     let input = lines.try_clone().unwrap();
     (&input).seek(SeekFrom::Start(0)).unwrap();

@@ -1,4 +1,4 @@
-//! What a bench is asked to run, and many clients at once.
+//! The selected parts of a bench, and loads of many clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use crate::figures::Samples;
 
-/// Whether the command line names a part of the bench; without any name it wants all of them.
+/// Whether the command line selects this part of the bench; without arguments, all parts are selected.
 #[allow(dead_code, reason = "a bench of one part does not ask")]
 pub(crate) fn wants(part: &str) -> bool {
     let named = || std::env::args().skip(1).filter(|word| !word.starts_with('-'));
     named().next().is_none() || named().any(|word| word == part)
 }
 
-/// How long each load lasts: `KEN_BENCH_SECONDS`, else three.
+/// The length of each load: `KEN_BENCH_SECONDS`, or 3.
 pub(crate) fn seconds() -> Duration {
     let seconds = std::env::var("KEN_BENCH_SECONDS")
         .ok()
@@ -22,8 +22,8 @@ pub(crate) fn seconds() -> Duration {
     Duration::from_secs(seconds.unwrap_or(3))
 }
 
-/// Runs the function of each client again and again until the time is over: calls a second, and how long each took.
-/// A client is made in a thread of its own from its number.
+/// Repeats the function of each client until the time is over. Returns the calls per second and the latencies.
+/// Each client is created from its number, in its own thread.
 pub(crate) fn load<M, W>(clients: usize, make: M) -> (f64, Samples)
 where
     M: Fn(usize) -> W + Send + Sync + 'static,

@@ -1,7 +1,8 @@
-//! The figures of the spine, each beside a floor of the same run. `make bench` runs it over the release binaries.
+//! Benchmarks of gateway, agent and store, each beside a lower bound measured in the same run. `make bench` runs them with the
+//! release binaries.
 //!
-//! Arguments choose among `start`, `requests`, `turns` and `streams`; without any, all of them run.
-//! `KEN_BENCH_EVENTS` sets the length of the long stream (1 000 000), `KEN_BENCH_SECONDS` that of each load (3).
+//! Arguments select among `start`, `requests`, `turns` and `streams`; without any, all of them run.
+//! `KEN_BENCH_EVENTS` sets the length of the long stream (1,000,000), `KEN_BENCH_SECONDS` that of each load (3).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -52,7 +53,7 @@ fn main() {
 struct Floor {
     sync: Samples,
     spawn: Samples,
-    /// Empty hyper answers a second: with one client, with sixteen.
+    /// Empty answers of hyper per second, with one client and with sixteen.
     http: [f64; 2],
 }
 
@@ -69,7 +70,7 @@ fn floors() -> Floor {
     floor
 }
 
-/// The example `empty` of ken-http: hyper and nothing else.
+/// Measures the example `empty` of ken-http, which is only hyper.
 fn http_floor() -> [f64; 2] {
     let Ok(mut server) = Command::new(binary("examples/empty"))
         .arg("hyper")
@@ -192,7 +193,7 @@ fn turns(system: &System) {
     }
 }
 
-/// What ken adds to a turn: the engine `script` answers at once, so the time of a turn is all ken's, durable commits included.
+/// The time that ken adds to a turn, durable commits included: the engine `script` answers at once.
 fn instant_turns() {
     let call = |tool: &str, arguments: Value| json!({"tool": {"name": tool, "arguments": arguments}});
     let system = Builder::default()
@@ -231,7 +232,7 @@ fn instant_turns() {
     }
 }
 
-/// From the write of a provider's first delta until an SSE client has it.
+/// The time from the write of a provider's first delta until an SSE client has it.
 fn first_delta_of_a_model() {
     const TURNS: usize = 100;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -268,7 +269,7 @@ fn first_delta_of_a_model() {
     );
 }
 
-/// Reads a request and answers it in one chunk after a moment; returns when that was written. The connection is closed after it.
+/// Reads a request and answers it in one chunk after a moment. Returns the time of the write. The connection is then closed.
 fn answer_slowly(to: &mut std::net::TcpStream) -> Instant {
     use std::io::{Read, Write};
     let mut seen = Vec::new();
@@ -291,7 +292,7 @@ fn answer_slowly(to: &mut std::net::TcpStream) -> Instant {
     to.set_nodelay(true).expect("a socket");
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     to.write_all(head.as_bytes()).expect("the head");
-    // Long enough for the reader to have attached, and for what comes before the delta to be on disk.
+    // Long enough for the reader to attach, and for the events before the delta to be on disk.
     std::thread::sleep(Duration::from_millis(60));
     let delta = json!({"choices": [{"index": 0, "delta": {"content": "word"}}]});
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
@@ -327,7 +328,7 @@ fn transcripts(system: &System, floor: &Floor) {
     );
 }
 
-/// The bench itself as the agent, so that it knows when an event was emitted.
+/// The bench acts as the agent, so that it knows when an event was emitted.
 struct Holder {
     runtime: tokio::runtime::Runtime,
     connection: Connection,
@@ -417,7 +418,7 @@ impl Holder {
     }
 }
 
-/// From handing an event to the store until an SSE client has it.
+/// The time from passing an event to the store until an SSE client has it.
 fn first_delta(system: &System) {
     system.ken(&["stop", "agent", "--wait", "stopped"]);
     let mut holder = Holder::of(system, "delta");
@@ -447,7 +448,7 @@ fn first_delta(system: &System) {
     );
 }
 
-/// Attaching to a long stream costs what attaching to a short one costs.
+/// Attaching to a long stream takes as long as attaching to a short one.
 fn long_stream(system: &System) {
     let events = std::env::var("KEN_BENCH_EVENTS")
         .ok()
@@ -471,7 +472,7 @@ fn long_stream(system: &System) {
         system.attach(&target).until_control(&mut Vec::new());
         begun.elapsed()
     };
-    // In turn, so that both meet the same machine.
+    // Alternating, so that both are measured under the same load of the machine.
     let pairs: Vec<_> = (0..300).map(|_| (attach("short"), attach("long"))).collect();
     let short = Samples::of(pairs.iter().map(|pair| pair.0).collect());
     let long = Samples::of(pairs.iter().map(|pair| pair.1).collect());

@@ -1,5 +1,5 @@
-//! The figures of text generation, each beside the read bandwidth of the same minute: a random model of GPT-2's size, made
-//! here, generated from by the real binary.
+//! Benchmarks of text generation, each beside the memory bandwidth measured in the same minute. The real binary generates text
+//! with a random model of GPT-2's size, which is created here.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -31,8 +31,8 @@ fn main() {
 fn measure() {
     let folder = tempfile::tempdir().unwrap();
     make_model(folder.path());
-    run(folder.path(), &["--int8", "--max-new-tokens", "1"]); // makes the int8 file and warms both
-    // Read from here for the floor: memory of the bench's own, filled with the same weights.
+    run(folder.path(), &["--int8", "--max-new-tokens", "1"]); // creates the int8 file and loads both into the page cache
+    // The lower bound reads this memory of the bench itself, which contains the same weights.
     let floor = fs::read(folder.path().join("model.safetensors")).unwrap();
     let sizes = ["model.safetensors", "model.int8.safetensors"]
         .map(|name| fs::metadata(folder.path().join(name)).unwrap().len() as f64);
@@ -53,9 +53,9 @@ fn measure() {
     }
 }
 
-/// Tokens a second, each run between two readings of the bandwidth, of which the faster counts.
+/// Tokens per second; each run is compared with the faster of two bandwidths, measured before and after it.
 fn speed(folder: &Path, flags: &[&str], threads: usize, size: f64, floor: &[u8]) {
-    // All weights are read for a token but the positions, of which it is one row.
+    // A token needs all weights, except that of the position embeddings it needs only one row.
     let bytes = size - (POSITIONS * EMBD * 4) as f64;
     let count = threads.to_string();
     let flags = [flags, &["--max-new-tokens", "64", "--threads", &count]].concat();
@@ -85,7 +85,7 @@ fn name(flags: &[&str]) -> &'static str {
     if flags.contains(&"--int8") { "int8" } else { "f32" }
 }
 
-/// From the start of the process to the first token of a 32-token prompt, pages warm; and the most memory it had.
+/// The time from process start to the first token of a 32-token prompt, with a warm page cache; and the peak memory.
 fn start(folder: &Path, flags: &[&str], size: f64) {
     let mut samples: Vec<f64> = (0..ROUNDS + 4).map(|_| first_token(folder, flags)).collect();
     samples.sort_by(f64::total_cmp);
@@ -99,7 +99,7 @@ fn start(folder: &Path, flags: &[&str], size: f64) {
     );
 }
 
-/// Milliseconds until the first byte of the answer is there.
+/// Milliseconds until the first byte of the answer arrives.
 fn first_token(folder: &Path, flags: &[&str]) -> f64 {
     let begun = Instant::now();
     let mut command = command(folder, &[flags, &["--max-new-tokens", "1"]].concat());
@@ -128,7 +128,7 @@ fn peak(folder: &Path, flags: &[&str]) -> f64 {
         * 1024.0
 }
 
-/// Runs a program and gives its peak in KiB.
+/// Runs a program and returns its peak memory in KiB.
 fn peak_memory(program: &[String]) -> i64 {
     let (name, arguments) = program.split_first().unwrap();
     assert!(
@@ -165,7 +165,7 @@ fn command(folder: &Path, flags: &[&str]) -> Command {
     command
 }
 
-/// How fast so many threads read these bytes: the floor under everything that must read all weights for a token.
+/// How fast this many threads read these bytes: the lower bound for a program that reads all weights for each token.
 fn bandwidth(bytes: &[u8], threads: usize) -> f64 {
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -267,7 +267,7 @@ fn write_weights(path: &Path, tensors: &[(String, Vec<usize>)]) {
     writer.flush().unwrap();
 }
 
-/// Single bytes, then words of letters, each merged from a shorter word and a letter.
+/// Writes single bytes, then words of letters, each merged from a shorter word and a letter.
 fn write_vocabulary(vocab: &Path, merges: &Path) {
     let visible = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let mut tokens: Vec<String> = (0..=255u8)

@@ -1,9 +1,9 @@
-//! The figures of the protocol tools, each beside a floor or a plain alternative of the same run. `make bench` runs it over the
-//! release binaries; a row about a tool that is not built is left out.
+//! Benchmarks of the protocol tools, each beside a lower bound or a plain alternative measured in the same run. `make bench` runs
+//! them with the release binaries; rows of tools that are not built are left out.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // shared with the spine's figures, which use the rest
+#[allow(dead_code)] // shared with other benches, which use the rest
 mod figures;
 
 use std::fs::File;
@@ -61,7 +61,7 @@ impl Tool {
     }
 }
 
-/// Rounds of one run each, so that a busy moment of the machine meets all alike.
+/// Each round runs every tool once, so that a busy moment of the machine affects all of them.
 fn start(tools: &[Tool]) {
     let folder = tempfile::tempdir().expect("a folder");
     let inputs: Vec<PathBuf> = tools
@@ -103,7 +103,7 @@ fn ratio(time: Duration, floor: Duration, name: &str) -> String {
     format!("{:.2} x {name}", time.as_secs_f64() / floor.as_secs_f64())
 }
 
-/// The peak of the resident set, beside that of `cat`, which reads a line and writes it.
+/// The peak resident memory, beside that of `cat`, which reads and writes the same line.
 fn memory(tool: &Tool) {
     let own = peak(Command::new(&tool.path).arg("--lines"), &tool.input);
     let floor = peak(&mut Command::new("cat"), &tool.input);
@@ -140,7 +140,7 @@ fn peak(command: &mut Command, line: &str) -> u64 {
         .expect("a number")
 }
 
-/// Beside the plain linear algorithm over dictionaries in Python, and beside reading and writing the same bytes.
+/// A chain of rules, beside the plain linear algorithm with Python dictionaries, and beside reading and writing the same bytes.
 fn chain(rep: &Tool) {
     let folder = tempfile::tempdir().expect("a folder");
     let (input, output) = (folder.path().join("in.json"), folder.path().join("out.json"));

@@ -1,4 +1,4 @@
-//! The terminal client's figures: its first frame, a long session opened and scrolled, memory, and what it does while idle.
+//! Benchmarks of the terminal client: first frame, opening and scrolling a long session, memory, and activity while idle.
 //!
 //! `KEN_BENCH_EXCHANGES` sets the length of the session (10 000).
 
@@ -18,7 +18,7 @@ const PAGE_UP: &str = "\u{1b}[5~";
 /// Ends each frame.
 const FRAME: &str = "\u{1b}[?2026l";
 const LIMIT: Duration = Duration::from_secs(20);
-/// A key that is held down comes so often.
+/// The repeat interval of a key that is held down.
 const REPEAT: Duration = Duration::from_millis(33);
 
 fn main() {
@@ -34,7 +34,7 @@ fn main() {
     scrolled(&system, &session, exchanges);
 }
 
-/// Most answers are a line; some have code, whose first piece loads what colours it, and tables.
+/// Most answers are one line; some have tables, or code, whose first piece loads the highlighter.
 fn answers() -> Vec<Value> {
     let code = |language: &str, text: &str| {
         format!("Like this:\n\n```{language}\n{text}\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n")
@@ -143,7 +143,7 @@ fn scrolled(system: &System, session: &str, exchanges: usize) {
         .expect("the newest exchange");
     idle(&terminal);
     row("memory, newest page loaded", &memory(&terminal), "goal: 15 MB");
-    // As a key that is held down: pages are loaded and code is coloured meanwhile.
+    // Like a key that is held down, while pages are loaded and code is coloured.
     let step = |terminal: &mut Terminal| {
         let from = terminal.length();
         let begun = Instant::now();
@@ -169,7 +169,7 @@ fn scrolled(system: &System, session: &str, exchanges: usize) {
         &Samples::of(samples).with_worst(),
         &note,
     );
-    // To the beginning, as fast as pages come.
+    // Scrolls to the beginning as fast as pages are loaded.
     let begun = Instant::now();
     let mut pages = 0;
     while !terminal.screen().contains("question-00000") && begun.elapsed() < Duration::from_secs(120) {
@@ -195,7 +195,7 @@ fn memory(terminal: &Terminal) -> String {
     format!("{:.1} MB", pss_kib(terminal.pid()) as f64 / 1024.0)
 }
 
-/// Nothing is written and no processor is used while nothing happens.
+/// An idle client writes nothing and uses no CPU time.
 fn idle(terminal: &Terminal) {
     std::thread::sleep(Duration::from_secs(1));
     let (bytes, before) = (terminal.length(), processor(terminal));
@@ -209,7 +209,7 @@ fn idle(terminal: &Terminal) {
     row("idle for 10 s", &figure, "goal: 0 bytes, 0 %");
 }
 
-/// What all threads have used, of /proc/PID/task/*/schedstat.
+/// The CPU time of all threads, from /proc/PID/task/*/schedstat.
 fn processor(terminal: &Terminal) -> Duration {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", terminal.pid())).expect("tasks");
     let used = tasks.flatten().filter_map(|task| {

@@ -1,9 +1,9 @@
-//! The figures of the coding worker's tools: what the sandbox adds to the start of a command, and how long an undo takes. `make
-//! bench` runs it over the release binaries; a figure beyond its goal ends with status 1.
+//! Benchmarks of the coding worker's tools: the time that the sandbox adds to the start of a command, and the time of an undo.
+//! `make bench` runs them with the release binaries; a figure beyond its goal ends with status 1.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // shared with the spine's figures, which use the rest
+#[allow(dead_code)] // shared with other benches, which use the rest
 mod figures;
 
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use ken_tests::root;
 use serde_json::json;
 
 const ROUNDS: usize = 200;
-/// What the sandbox may add to the start of a command.
+/// The most time that the sandbox may add to the start of a command.
 const START: Duration = Duration::from_millis(3);
 const FILES: usize = 1_000;
-/// How long it may take to put them back.
+/// The most time that restoring them may take.
 const UNDO: Duration = Duration::from_secs(1);
 const UNDOS: usize = 5;
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Rounds of one run each, so that a busy moment of the machine meets both alike.
+/// Each round runs both once, so that a busy moment of the machine affects both.
 fn start(sandbox: &Path) -> bool {
     let (mut plain, mut confined) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

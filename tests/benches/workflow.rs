@@ -1,8 +1,8 @@
-//! The figures of the workflow engine: three steps a request over kept co-processes, 16 clients on one thread, beside bare
-//! round trips over the same pipes.
+//! Benchmarks of the workflow engine: three steps per request with kept co-processes, 16 clients on one thread, beside plain round
+//! trips over the same pipes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // floors that other benches need
+#[allow(dead_code)] // lower bounds that other benches need
 mod figures;
 
 use std::io::{BufRead, BufReader, Write};
@@ -38,7 +38,7 @@ fn main() {
     }
 }
 
-/// Round trips a second to a process that does nothing.
+/// Round trips per second to a process that does nothing.
 fn floor() -> f64 {
     let mut cat = Command::new("cat")
         .stdin(Stdio::piped())
@@ -69,7 +69,7 @@ fn chain(rules: usize) -> String {
         .to_string()
 }
 
-/// Requests a second, and how long each took.
+/// Requests per second, and their latencies.
 fn load(data: &str) -> (f64, Samples) {
     let protocols = STEPS.iter().fold(Protocols::shipped(), |protocols, name| {
         let mut protocol = protocols.find(name).unwrap().clone();

@@ -21,7 +21,7 @@ fn seconds() -> Duration {
     Duration::from_secs(set.unwrap_or(4))
 }
 
-/// So many threads that each ask until the time is over.
+/// This many threads that each send requests until the time is over.
 fn load<F>(system: &System, clients: usize, ask: F) -> (Arc<AtomicBool>, Vec<JoinHandle<()>>)
 where
     F: Fn(usize, &mut dyn FnMut() -> Asker, &AtomicBool) + Clone + Send + 'static,
@@ -65,7 +65,7 @@ fn of(name: &str, answer: &Answer, rules: usize) {
         );
     }
     assert_eq!(answer.at("/results/VVP/total_rules"), rules);
-    // Nothing of anybody else anywhere in it.
+    // It contains nothing of other requests.
     let text = answer.shown();
     for piece in text.split("chain-").skip(1) {
         assert!(
@@ -95,7 +95,7 @@ fn both_paths_and_both_spellings_give_the_same() {
     assert!(answers[0].1["quality_scores"]["REP"].as_f64().unwrap() > 0.6);
 }
 
-/// The workflows that are shipped, and one of the user's own, which is there as soon as its file is.
+/// The shipped workflows, and one of the user, which is available as soon as its file exists.
 #[test]
 fn workflows_are_found_by_name() {
     let system = cognitive().start();
@@ -195,7 +195,7 @@ fn what_is_wrong_with_a_request_is_said_and_changes_nothing() {
         assert_eq!(answer.status, status, "{body}: {}", answer.shown());
         assert_eq!(answer.at("/error/at"), at, "{body}");
     }
-    // A workflow's schema is checked before a step runs, and the data may be what the schema takes.
+    // The schema of a workflow is checked before a step runs; the data may be anything that the schema allows.
     for (data, at) in [
         (json!({}), "/data"),
         (json!([]), "/data"),
@@ -286,7 +286,7 @@ fn ordinary_sentences_are_never_refused() {
     }
 }
 
-/// Sixteen clients, each with a chain of its own.
+/// Sixteen clients, each with its own chain.
 #[test]
 fn every_answer_holds_its_own_chain_only() {
     let system = cognitive().start();
@@ -454,7 +454,7 @@ fn kills_cost_what_is_in_flight_and_nothing_else() {
     let end = Instant::now() + seconds();
     let mut server_kills = 0;
     while Instant::now() < end {
-        // A life of more than a second, so that its end counts as an accident and not as a crash loop (kend(8)).
+        // It runs for more than a second, so that kend(8) does not treat its end as a crash loop.
         for _ in 0..36 {
             if let Some((pid, _)) = tools(&system)
                 .into_iter()
@@ -481,13 +481,13 @@ fn kills_cost_what_is_in_flight_and_nothing_else() {
     let said = verify(&system);
     let records = fs::read_to_string(system.home().join("state/cognitive/security_events.log")).unwrap();
     let completed = records.matches("\"execute_completed\"").count() as u64;
-    // Every answer was recorded before it left.
+    // Every answer was recorded before it was sent.
     assert!(completed >= answered.load(Relaxed), "{completed} records: {said}");
     assert!(failed.load(Relaxed) <= server_kills * 8 + 1_000);
     system.execute(&chain("chain-1", 5)).expect(200);
 }
 
-/// Clients that disconnect in the middle leave nothing behind.
+/// The tools of a client that disconnects are ended.
 #[test]
 fn a_client_that_leaves_takes_its_tools_along() {
     let (_folder, config) = server_with(&[("ken-rep", SLEEPS)]);

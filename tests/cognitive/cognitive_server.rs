@@ -114,7 +114,7 @@ fn a_key_is_needed_in_either_form() {
             let answer = with(&system, bad, target);
             refused(&answer, 401, "unauthenticated", "authorization");
         }
-        // The limit on wrong keys is not what this is about.
+        // A restart resets the limit on wrong keys, which is not tested here.
         system.kill("cognitive");
     }
     assert!(
@@ -271,7 +271,7 @@ fn limits_are_exact() {
     let answer = asker.get("/v1/protocols").expect(429);
     let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((3_590..=3_600).contains(&wait), "{wait}");
-    // Another limit is another count, and another key too.
+    // Each limit and each key has its own count.
     asker.get("/v1/session/x").expect(404);
     system
         .asker()
@@ -322,7 +322,7 @@ fn the_quota_of_a_key_is_exact_over_all_routes() {
     asker.get("/health").expect(200);
 }
 
-/// Keys of the same role have separate quotas too.
+/// Keys of one role have separate quotas too.
 #[test]
 fn each_key_has_a_quota_of_its_own() {
     let system = cognitive().env("API_KEY_QUOTA_PER_MINUTE", "3").start();
@@ -372,7 +372,7 @@ fn a_setting_that_cannot_be_read_ends_the_start() {
 fn bodies_are_refused_before_they_are_read() {
     let system = cognitive().env("MAX_BODY_BYTES", "2000").start();
     let mut asker = system.asker();
-    // Nothing of it is ever sent, and the answer is there.
+    // The answer comes before any byte of the body is sent.
     let announced = asker
         .request("POST", "/v1/execute")
         .header("Content-Length", "2001")
@@ -400,7 +400,7 @@ fn bodies_are_refused_before_they_are_read() {
         .header("Content-Type", "text/plain")
         .body("{}");
     refused(&other.send(), 415, "invalid", "content-type");
-    // Without a key nobody is told about their body.
+    // Without a key the answer says nothing about the body.
     let mut nobody = client(&system);
     nobody
         .request("POST", "/v1/execute")
@@ -418,7 +418,7 @@ fn bodies_are_refused_before_they_are_read() {
     }
 }
 
-/// However steadily a body drips, it has ten seconds.
+/// A body has ten seconds, however steadily its bytes arrive.
 #[test]
 fn a_slow_client_is_cut() {
     let system = cognitive().start();
@@ -489,7 +489,7 @@ fn the_audit_is_a_chain_that_the_front_command_verifies() {
     assert_eq!(verify(&["/nowhere"]).1, Some(2));
 }
 
-/// Acts that cannot be recorded are refused.
+/// Actions that cannot be recorded are refused.
 #[test]
 fn without_an_audit_acts_are_refused() {
     let mut system = cognitive().start();
@@ -596,7 +596,7 @@ fn the_dashboard_shows_what_is_counted() {
     assert!(asked >= 10);
 }
 
-/// The socket is kend's: while the server starts anew, callers wait.
+/// kend holds the socket, so callers wait while the server restarts.
 #[test]
 fn a_restart_refuses_nobody_and_a_stop_finishes_what_was_begun() {
     let system = cognitive().start();

@@ -1,4 +1,4 @@
-//! Many schedules at once, and what a process takes meanwhile; for the tests and for the figures.
+//! Many schedules at once, and the resources that a process uses meanwhile; for the tests and the benchmarks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ken_tests::System;
 use ken_types::ops::schedules::{Progress, PutSchedule, SchedulesPut, Settings};
 use ken_wire::Connection;
 
-/// Copies the schedule s0 under other names, straight into the store: over HTTP it would take a minute.
+/// Copies the schedule s0 under other names, directly in the database: over HTTP it would take a minute.
 pub(crate) fn fill(system: &System, numbers: std::ops::Range<usize>) {
     let state = system.call("store", "schedules.state", &["slug=s0"]);
     let settings: Settings = serde_json::from_value(state["schedule"].clone()).unwrap();
@@ -45,7 +45,7 @@ pub(crate) fn fill(system: &System, numbers: std::ops::Range<usize>) {
     });
 }
 
-/// Ticks of the processor that a process has used.
+/// CPU time that a process has used, in clock ticks.
 pub(crate) fn ticks(pid: i32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields = stat.rsplit(") ").next().unwrap().split(' ');
@@ -53,7 +53,7 @@ pub(crate) fn ticks(pid: i32) -> u64 {
     fields[10] + fields[11]
 }
 
-/// Memory that a process shares with no other, and that is no copy of a file, in KiB.
+/// Memory that a process shares with no other, without pages of files, in KiB.
 pub(crate) fn private_kib(pid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));

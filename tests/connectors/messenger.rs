@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 const WEBHOOK: &str = "/channels/messenger/webhook";
 const ADMIN: &str = "/api/connectors/messenger";
-/// Eleven UTF-16 units, without a blank in between, and right-to-left words.
+/// A family emoji: one character, eleven UTF-16 units.
 const FAMILY: &str = "👩‍👩‍👧‍👦";
 const HELLO: &str = "שלום עולם ";
 
@@ -110,7 +110,7 @@ fn a_message_is_answered_in_its_chat_and_an_update_is_taken_once() {
         ],
         [&json!(1), &json!(2), &json!(true)]
     );
-    // The transcript is that of a session like any other.
+    // The session has a transcript like any other.
     let identity = "connector=messenger&actorId=7&conversationId=7";
     let sessions = system.get(&format!("/api/chat/sessions?{identity}")).expect(200);
     let id = sessions.text("/sessions/0/sessionId");
@@ -243,7 +243,7 @@ fn answers_are_formatted_cut_and_kept_in_order() {
     accepted(&system, &update(1, 7, "long"));
     accepted(&system, &update(2, 7, "format"));
     accepted(&system, &update(3, 9, "hello"));
-    // Another chat does not wait.
+    // Other chats do not wait.
     assert_eq!(texts(&platform, 9, 1), ["Hello there."]);
     let got = texts(&platform, 7, 3);
     assert!(begun.elapsed() >= Duration::from_secs(1));
@@ -253,7 +253,7 @@ fn answers_are_formatted_cut_and_kept_in_order() {
         "{lengths:?}"
     );
     assert_eq!(got[2], "<b>bold</b> &amp; <code>code</code>");
-    // The platform refuses the markup: the same text goes out plain, in the same place.
+    // If the platform refuses the markup, the same text is sent without it, in the same place.
     platform.next(
         "sendMessage",
         Trouble::Refuse(400, "Bad Request: can't parse entities", None),
@@ -290,7 +290,7 @@ fn what_the_platform_does_not_take_is_counted() {
     }
     let outbox = json!({"pending": 0, "sent": 1, "failed": 1, "unknown": 2});
     assert_eq!(sent(&system), outbox);
-    // The numbers are those of the store.
+    // The numbers come from the store.
     system.kill("store");
     system.kill("messenger");
     assert_eq!(sent(&system), outbox);
@@ -348,7 +348,7 @@ fn the_policy_decides_and_every_rejection_is_counted() {
     for reason in reasons {
         assert_eq!(health["rejected"][reason], 1, "{reason}: {health}");
     }
-    // Without codes a rejection is silent.
+    // Without codes, a rejection is silent.
     sent(&system);
     assert_eq!(platform.calls("sendMessage").len(), 1);
     assert_eq!(
@@ -359,7 +359,7 @@ fn the_policy_decides_and_every_rejection_is_counted() {
         true
     );
     system.delete(&format!("{ADMIN}/group/-100")).expect(404);
-    // An update that was rejected stays so when it is repeated after the policy has changed.
+    // A rejected update stays rejected if it is repeated after the policy has changed.
     admin(&system, "allow", &json!({"userId": "5"})).expect(200);
     accepted(&system, &update(1, 5, "let me in"));
     accepted(&system, &update(10, 5, "and now?"));
@@ -375,7 +375,7 @@ fn codes_admit_who_asks() {
     for id in 1..=5 {
         accepted(&system, &update(id, 5, "let me in"));
     }
-    // Told once, repeated twice, then silence; the administrator is told once.
+    // The code is sent once and repeated twice, then no more; the administrator is told once.
     let told = texts(&platform, 5, 3);
     let status = system.get(&format!("{ADMIN}/status")).expect(200);
     let code = status.text("/pendingPairings/0/code");
@@ -401,7 +401,7 @@ fn codes_admit_who_asks() {
     assert!(texts(&platform, 5, 4)[3].contains("You may write to me now"));
     accepted(&system, &update(6, 5, "hello"));
     assert_eq!(texts(&platform, 5, 5)[4], "Hello there.");
-    // Twenty codes an hour in all.
+    // At most twenty codes an hour in total.
     for user in 100..130 {
         accepted(&system, &update(1_000 + user, user.cast_signed(), "let me in"));
     }
@@ -526,7 +526,7 @@ fn odd_updates_are_acknowledged_and_counted() {
     }
     assert_eq!(health(&system)["ignoredCount"], odd.len());
     assert!(texts(&platform, 7, 1)[0].contains("too long"));
-    // Ids beyond 2^53 are exact, and a caption is a text.
+    // Ids beyond 2^53 are exact, and a caption counts as text.
     let far = 9_007_199_254_740_993_i64;
     admin(&system, "allow", &json!({"userId": far.to_string()})).expect(200);
     let photo = json!({"update_id": 9, "message": {"message_id": 9, "caption": "hello", "photo": [{"file_id": "f"}],
@@ -546,7 +546,7 @@ fn emoji_and_right_to_left_text_are_cut_between_characters() {
     assert!(pieces.len() >= 3, "{}", pieces.len());
     for piece in &pieces {
         assert!(piece.encode_utf16().count() <= 4_096);
-        // A family that is torn would begin or end with what joins its members.
+        // A family emoji that is cut would begin or end with the character that joins its members.
         assert!(
             !piece.starts_with('\u{200d}') && !piece.ends_with('\u{200d}') && !piece.contains('\u{fffd}')
         );
@@ -557,7 +557,7 @@ fn emoji_and_right_to_left_text_are_cut_between_characters() {
     assert_eq!(whole.matches("עולם").count(), 700);
 }
 
-/// `ken why` explains every update that the platform has sent.
+/// `ken why` explains the outcome of every update that the platform has sent.
 #[test]
 fn why_nothing_happened_can_be_asked() {
     let platform = BotApi::start();
@@ -593,7 +593,7 @@ fn why_nothing_happened_can_be_asked() {
     assert!(!system.ken(&["why", "messenger:4"]).status.success());
 }
 
-/// One SIGKILL a second at the connector while others talk with the gateway: nobody else notices. `KEN_CRASH_SECONDS=60` is the long
+/// One SIGKILL a second to the connector while others use the gateway: nobody else notices. `KEN_CRASH_SECONDS=60` is the long
 /// form, and then the slowest hundredth is compared too.
 #[test]
 fn a_connector_that_keeps_crashing_disturbs_nobody() {
@@ -625,13 +625,13 @@ fn a_connector_that_keeps_crashing_disturbs_nobody() {
             "{crashing:?}, {calm:?} before"
         );
     }
-    // It comes back when it is left alone, and an update that was refused meanwhile is posted again by the platform.
+    // It starts again once the kills have ended, and the platform posts again what was refused meanwhile.
     assert!(system.ken(&["restart", "messenger"]).status.success());
     deliver(system.address(), &update(1, 7, "hello"));
     assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
 }
 
-/// How long requests of the gateway's own take, sorted, while something is done every now and then. All of them are answered.
+/// The sorted latencies of requests to the gateway, while `meanwhile` is called from time to time. All are answered.
 fn load(system: &System, seconds: u64, mut meanwhile: impl FnMut()) -> Vec<Duration> {
     let (address, session) = (system.address(), system.session());
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -667,7 +667,7 @@ fn no_update_is_lost_and_no_answer_doubled_whenever_the_connector_is_killed() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     let tap = WireTap::put_in(&system.socket("store"));
-    // From here on it calls the store through the tap.
+    // From now on it calls the store through the tap.
     system.kill("messenger");
     let stops = [
         Some(("messenger.accept", Side::Request)),
@@ -677,7 +677,7 @@ fn no_update_is_lost_and_no_answer_doubled_whenever_the_connector_is_killed() {
         None,
     ];
     let kills = number("KEN_KILLS", 2);
-    // Of the unknown ones, those that the platform may not have.
+    // `untold` counts the unknown ones that the platform did not get.
     let (mut unknown, mut untold) = (0, 0);
     for id in 0..kills * 5 {
         system.calm("messenger");
@@ -691,7 +691,7 @@ fn no_update_is_lost_and_no_answer_doubled_whenever_the_connector_is_killed() {
         match stop {
             Some((_, side)) => {
                 tap.reached();
-                // Of a mark, nobody can tell afterwards whether what it is for has left; here it has not.
+                // After a mark it is unknown whether its message was sent; here it was not.
                 if (id % 5, side) == (3, Side::Reply) {
                     (unknown, untold) = (unknown + 1, untold + 1);
                 }
@@ -734,7 +734,7 @@ fn no_update_is_lost_and_no_answer_doubled_whenever_the_connector_is_killed() {
     assert_eq!(health["updateCount"], kills * 5, "{health}");
 }
 
-/// Posts an update as the platform does: until it is acknowledged.
+/// Posts an update like the platform, repeatedly until it is acknowledged.
 fn deliver(address: std::net::SocketAddr, update: &Value) {
     for _ in 0..100 {
         let mut client = Client::connect(address);
@@ -807,7 +807,7 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
             .map(|call| call.body["text"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
-    // A stranger, a forged button, then the user, then once more, from somebody else and as a repeat.
+    // A stranger, a forged button, then the user; then again, from another user and as a repeat.
     accepted(&system, &press(2, 6, &yes));
     accepted(&system, &press(3, 7, &yes.replace("y:", "n:")));
     accepted(&system, &press(4, 7, &yes));

@@ -1,4 +1,4 @@
-//! Schedules: every slot has exactly one record, whichever part is killed and whatever the clock does; and the routes of schedules.
+//! Schedules: every slot has exactly one record, whichever part is killed and however the clock is set; and the routes of schedules.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -387,7 +387,7 @@ fn a_run_by_hand_is_waited_for() {
     system
         .post(&format!("{ROUTE}/good/run?wait=yes"), &json!({}))
         .refused(400, "invalid", "?wait");
-    // With a key, however often it is asked for, there is one run.
+    // With one key there is one run, however often it is requested.
     let before = runs(&system, "good").len();
     for _ in 0..3 {
         let mut client = system.client();
@@ -419,7 +419,7 @@ fn a_slot_is_skipped_or_waits_while_a_run_goes_on() {
     assert_eq!(count(&all, "status", "running"), 1);
     assert_eq!(count(&all, "status", "skipped"), all.len() - 1);
     assert_eq!(count(&runs(&system, "queueing"), "status", "running"), 1);
-    // Deleted, what waits is skipped, and what runs goes on; both can still be read.
+    // When a schedule is deleted, waiting runs are skipped and running ones continue; both can still be read.
     let waiting = runs(&system, "queueing")
         .into_iter()
         .find(|run| run["status"] == "queued")
@@ -533,7 +533,7 @@ fn results_are_delivered_to_a_session_and_failures_too() {
             .unwrap()
             .contains("\"broken\" ended with error")
     );
-    // On the stream it is a message with its end.
+    // On the stream it is a message with its end event.
     let events = system
         .get(&format!("/agents/orchestrator/{session}?offset=-1&tail=3"))
         .expect(200)
@@ -548,7 +548,7 @@ fn results_are_delivered_to_a_session_and_failures_too() {
     system.say(&session, "Go on.").expect(200);
 }
 
-/// The outbox of the connector has the message; here the connector is off, so that it stays there.
+/// The message is in the outbox of the connector, and stays there because the connector is off.
 #[test]
 fn results_are_handed_to_the_messenger() {
     let system = scripted();
@@ -673,7 +673,7 @@ fn fired(system: &System, slug: &str) -> Vec<i64> {
     }
 }
 
-/// Pauses schedules that fire each second and miss no slot, waits until nothing runs, and looks at every record.
+/// Pauses schedules that fire each second and miss no slot, waits until nothing runs, and checks every record.
 fn check_to_the_end(system: &System, schedules: &[Value]) {
     for made in schedules {
         let slug = made["slug"].as_str().unwrap();
@@ -691,7 +691,7 @@ fn check_to_the_end(system: &System, schedules: &[Value]) {
         let kept = runs(system, slug);
         let first = made["nextFireAt"].as_i64().unwrap();
         let mut slots = fired(system, slug);
-        // Skipped slots, of which the newest 200 are kept, were never to be run.
+        // Skipped slots, of which the newest 200 are kept, were never run.
         let skipped = kept.iter().filter(|run| run["status"] == "skipped");
         slots.extend(skipped.filter_map(|run| run["slotAt"].as_i64()));
         slots.sort_unstable();
@@ -749,7 +749,7 @@ fn whoever_is_killed_every_slot_has_one_record() {
 fn a_kill_at_any_step_of_a_record_leaves_one_record() {
     let system = scripted();
     let tap = WireTap::put_in(&system.socket("store"));
-    // From here on it calls the store through the tap.
+    // From now on it calls the store through the tap.
     system.calm("scheduler");
     system.kill("scheduler");
     until("the scheduler is back", || system.get(ROUTE).status == 200);
@@ -850,7 +850,7 @@ fn ten_thousand_schedules_are_all_there_may_be_and_cost_nothing_while_none_fires
     system
         .get(&format!("{ROUTE}/one-more"))
         .refused(404, "not_found", "");
-    // What it has served is gone with the process that served it; what stays is asked.
+    // A new process has no memory from earlier requests, so only the idle size is measured.
     system.calm("scheduler");
     system.kill("scheduler");
     until("the scheduler is back", || {
@@ -867,7 +867,7 @@ fn ten_thousand_schedules_are_all_there_may_be_and_cost_nothing_while_none_fires
     assert!(ticks(pid) <= before + 1, "it works while nothing is due");
     let kib = private_kib(pid);
     assert!(kib < 6 * 1_024, "{kib} KiB");
-    // One of them can be deleted, and then there is room.
+    // After one is deleted, there is room for another.
     system.delete(&format!("{ROUTE}/s7")).expect(200);
     add(&system, &one("one-more"));
 }
@@ -923,7 +923,7 @@ fn a_schedule_for_the_coding_worker_is_run_by_it() {
         let tools = events.as_array().unwrap().iter();
         let tool = tools.clone().find(|event| event["type"] == "tool").unwrap();
         assert_eq!(tool["isError"], is_refused, "{agent}: {tool}");
-        // Nobody delegates: the events are those of the run itself.
+        // Nothing is delegated: the events are those of the run itself.
         assert_eq!(tools.filter(|event| event["type"] == "task_start").count(), 0);
     }
     let provider = Provider::start(vec![Reply::Stream(openai(&["Done."], &[]))]);
@@ -959,7 +959,7 @@ fn a_failure_that_passes_is_tried_again_later() {
     assert_eq!(provider.asked().len(), 1);
 }
 
-/// One that is given as the identity of a scheduled turn cannot be claimed by a chat.
+/// A chat cannot use the connector name of scheduled turns.
 #[test]
 fn the_connector_of_schedules_is_not_for_chats() {
     let system = scripted();
@@ -1011,7 +1011,7 @@ fn an_agent_makes_schedules_of_its_own() {
         tool(&session, "list")["result"]["details"]["schedules"][0]["slug"],
         "mine"
     );
-    // Somebody else neither sees nor deletes it.
+    // Another person can neither see nor delete it.
     let stranger = json!({"connector": "tui", "actorId": "b", "conversationId": "d"});
     let other = system
         .post("/api/chat/sessions", &stranger)
@@ -1034,7 +1034,7 @@ fn an_agent_makes_schedules_of_its_own() {
     };
     assert_eq!(say("list")["result"]["details"]["schedules"], json!([]));
     assert_eq!(say("drop")["isError"], true);
-    // Its result comes back into the conversation.
+    // Its result is posted to the conversation.
     system
         .post(&format!("{ROUTE}/mine/run?wait=1"), &json!({}))
         .expect(200);

@@ -45,14 +45,14 @@ fn sessions(system: &System) -> Vec<Value> {
 #[test]
 fn a_session_is_named_continued_and_shown() {
     let system = System::start();
-    // A command makes the session that it names, and no other.
+    // The command creates the session that it names, and no other.
     done(&system, &["chat", "/new nightly"]);
     done(&system, &["chat", "-s", "nightly", "hello"]);
     let all = sessions(&system);
     assert_eq!(all.len(), 1, "{all:?}");
     let id = all[0]["sessionId"].as_str().unwrap().to_owned();
     assert_eq!(all[0]["displayName"], "nightly");
-    // By the last part of its id, by the beginning, and as the last one.
+    // Selected by the last part of its id, by the beginning, and as the newest one.
     let short = id.rsplit('-').next().unwrap();
     for arguments in [
         &["chat", "-s", short, "hello again"][..],
@@ -177,7 +177,7 @@ fn a_gateway_that_listens_everywhere_is_used_with_the_secret_of_the_system() {
     }
 }
 
-/// A server that answers each request with an empty list of sessions, and tells the header lines of each.
+/// A server that answers each request with an empty list of sessions, and returns the header lines of each.
 fn recorder(requests: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -226,7 +226,7 @@ fn the_secret_for_another_machine_comes_from_a_file_or_the_environment_only() {
         Some("from the environment"),
     );
     ken(&[], Some("from the environment"));
-    // The secret of this system is not for another machine.
+    // The secret of this system is not sent to another machine.
     ken(&[], None);
     let lines = server.join().unwrap();
     let secrets: Vec<&String> = lines
@@ -291,7 +291,7 @@ fn help_completions_and_a_mistyped_command() {
             .0
             .contains("Usage: ken stream append")
     );
-    // The page, or where there is no man(1) the program's own help.
+    // The page, or without man(1) the program's own help.
     let (page, _, status) = ken(&["help", "esl"]);
     assert!(status == 0 && page.to_lowercase().contains("ken-esl"), "{page}");
     assert_eq!(ken(&["help", "frobnicate"]).2, 2);

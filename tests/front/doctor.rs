@@ -79,7 +79,7 @@ impl Home {
         (findings, output.status.code().unwrap())
     }
 
-    /// The one finding of this id; the exit status is that of its severity or worse.
+    /// The only finding with this id. Checks that the exit status is that of its severity or worse.
     #[track_caller]
     fn finding(&self, id: &str) -> Value {
         let (findings, status) = self.doctor();
@@ -134,7 +134,7 @@ fn secrets_and_their_mode() {
             .iter()
             .any(|finding| finding.to_string().contains("canary"))
     );
-    // The remedy is a command that works.
+    // The suggested command works.
     let fix = finding["fix"].as_str().unwrap();
     assert!(Command::new("sh").args(["-c", fix]).status().unwrap().success());
     assert!(
@@ -216,7 +216,7 @@ fn programs() {
             std::os::unix::fs::symlink(&path, programs.path().join(name)).unwrap();
         }
     }
-    // Symbolic links lead back to the whole folder, so what is looked for beside `ken` is a copy.
+    // `ken` is a copy, because a symbolic link would lead back to the folder with all programs.
     std::fs::remove_file(programs.path().join("ken")).unwrap();
     std::fs::copy(binary("ken"), programs.path().join("ken")).unwrap();
     home.programs = Some(programs.path().to_owned());
@@ -251,7 +251,7 @@ fn what_runs() {
         assert!(found.contains(&id.to_owned()), "{found:?}");
     }
     std::fs::remove_file(system.home().join("ken.toml")).unwrap();
-    // A part that does not come up again.
+    // A part that does not start again.
     std::fs::write(
         system.home().join("ken.toml"),
         "[part.extra]\ncommand = [\"/bin/false\"]\n",
@@ -263,7 +263,7 @@ fn what_runs() {
 
 #[test]
 fn data() {
-    // Once it is down, somebody else may have the usual ports.
+    // After `down`, another program may use the default ports.
     let ports = "[gateway]\nport = 0\n[cognitive]\nport = 0\n";
     let mut system = cognitive().config(ports).start();
     system.ken(&["chat", "hello"]);
@@ -294,7 +294,7 @@ fn data() {
     assert!(ids(&system).contains("\"database-missing\""), "{}", ids(&system));
 }
 
-/// Files as large as they have to be, without taking room.
+/// Creates a sparse file of this size.
 fn sparse(path: &Path, bytes: u64) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::File::create(path).unwrap().set_len(bytes).unwrap();
@@ -335,7 +335,7 @@ fn what_the_store_found_of_its_files() {
     let (log, database) = (store.join("ken.db-wal"), store.join("ken.db"));
     assert!(!log.exists());
     let mut bytes = std::fs::read(&database).unwrap();
-    // A byte in the middle of a page that is free or holds text: the file is sound, and another.
+    // Changes a byte in a page that is free or holds text: SQLite finds no fault, but the file differs.
     let text = b"hello again";
     let at = bytes.windows(text.len()).position(|found| found == text).unwrap();
     bytes[at] = b'j';
@@ -369,7 +369,7 @@ fn a_backup_is_restored() {
         std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
     );
-    // It does not write over a file, and does not restore into a running system.
+    // A backup does not overwrite a file, and is not restored into a running system.
     assert_eq!(system.ken(&["backup", &name]).status.code(), Some(2));
     assert_eq!(system.ken(&["restore", &name]).status.code(), Some(2));
     entry(&system, "after");

@@ -22,7 +22,7 @@ fn says(words: &[&str]) -> Reply {
     Reply::Stream(openai(words, &[]))
 }
 
-/// What the model was told last by the user, as text.
+/// The last message of the user in the request to the model, as text.
 fn told(provider: &Provider) -> String {
     let asked = provider.asked();
     let messages = asked.last().unwrap().body["messages"].as_array().unwrap().clone();
@@ -69,7 +69,7 @@ fn templates_fragments_and_attachments_become_the_message() {
     file(&system, "templates/mine.md", b"In {{language}}: {{input}}!");
     is(&run(&["-t", "mine", "-p", "language=Latin", "Hello"]), 0, "two\n");
     assert_eq!(told(&provider), "In Latin: Hello!");
-    // A picture goes along as one.
+    // A picture is sent as a picture.
     let picture = file(&system, "dot.png", b"\x89PNG\r\n\x1a\nrest");
     is(&run(&["-a", &picture, "What is it?"]), 0, "three\n");
     assert!(
@@ -77,7 +77,7 @@ fn templates_fragments_and_attachments_become_the_message() {
         "{}",
         told(&provider)
     );
-    // What is wrong is said before anything is sent.
+    // Errors are reported before anything is sent.
     let binary = file(&system, "binary", b"\xff\x00\xfe");
     for (words, named) in [
         (
@@ -111,7 +111,7 @@ fn an_answer_fits_its_schema_or_is_not_printed() {
     let run = || system.ken(&["chat", "--schema", &schema, "Who?"]);
     is(&run(), 0, "{\"age\":36,\"name\":\"Ada\"}\n");
     assert!(told(&provider).contains("\"required\""), "{}", told(&provider));
-    // One correction, in the same session.
+    // The model is asked once for a correction, in the same session.
     is(&run(), 0, "{\"name\":\"Bo\"}\n");
     assert!(
         told(&provider).contains("does not fit the schema: /name"),

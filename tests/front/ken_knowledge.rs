@@ -1,4 +1,4 @@
-//! `ken knowledge`: folders that are imported, where an entry is from, and which turns used it.
+//! `ken knowledge`: import of folders, the origin of an entry, and the turns that used it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -98,7 +98,7 @@ fn a_folder_is_imported_and_only_what_has_changed_is_again() {
         notes.path().canonicalize().unwrap().to_str().unwrap()
     );
 
-    // Nothing has changed; then one section has, and moves the others.
+    // First nothing has changed; then one section has, and moves the others.
     assert_eq!(counts(&import(&system, notes.path(), &[]).0), [2, 0, 0, 0, 0, 0]);
     assert_eq!(imported(&system), first);
     fs::write(at("deep/guide.md"), guide.replace("40 bar.", "45 bar.\nSlowly.")).unwrap();
@@ -111,7 +111,7 @@ fn a_folder_is_imported_and_only_what_has_changed_is_again() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0]["content"].as_str().unwrap().contains("45 bar"));
 
-    // The tags alone: the entry stays, and is found by its new tags only.
+    // Only the tags have changed: the entry stays, and is found by its new tags only.
     let tea = fs::read_to_string(at("tea.md")).unwrap();
     fs::write(at("tea.md"), tea.replace("[kitchen]", "[pantry, hot]")).unwrap();
     assert_eq!(counts(&import(&system, notes.path(), &[]).0), [2, 1, 0, 0, 1, 0]);
@@ -121,7 +121,7 @@ fn a_folder_is_imported_and_only_what_has_changed_is_again() {
     let found = |word| lines(&system, &["knowledge", "search", "--json", word]).len();
     assert_eq!((found("pantry"), found("kitchen")), (1, 0));
 
-    // What is gone stays until it is pruned.
+    // Entries of deleted files stay until they are pruned.
     fs::remove_file(at("tea.md")).unwrap();
     assert_eq!(counts(&import(&system, notes.path(), &[]).0), [1, 0, 0, 0, 0, 1]);
     assert_eq!(imported(&system).len(), 4);
@@ -131,7 +131,7 @@ fn a_folder_is_imported_and_only_what_has_changed_is_again() {
     );
     assert_eq!(imported(&system).len(), 3);
     assert!(lines(&system, &["knowledge", "search", "--json", "brews"]).is_empty());
-    // For people.
+    // The output for people.
     let said = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
     assert_eq!(
         String::from_utf8(said.stdout).unwrap(),
@@ -193,7 +193,7 @@ fn what_is_no_text_of_the_folder_is_refused_and_named() {
     assert_eq!((missing.status.code(), missing.stdout.len()), (Some(2), 0));
 }
 
-/// The program is killed between two batches: the next import goes on, and nothing is there twice.
+/// If the program is killed between two batches, the next import continues, and no entry exists twice.
 #[test]
 fn an_import_that_was_killed_is_made_whole_by_the_next() {
     let mut system = System::start();
@@ -286,7 +286,7 @@ fn an_entry_names_the_turns_that_used_it_and_the_turn_that_wrote_it() {
     let found = say("look for it");
     assert_eq!(uses(&boat), [("given".to_owned(), given.0, given.1)]);
     assert_eq!(uses(&bird), [("found".to_owned(), found.0, found.1)]);
-    // What it wrote by itself names its turn.
+    // An entry that the agent wrote names its turn.
     let (turn, _) = say("remember the cat");
     let written = lines(&system, &["knowledge", "list", "--json", "--by", "agent"]);
     assert_eq!(written.len(), 1);
@@ -297,14 +297,14 @@ fn an_entry_names_the_turns_that_used_it_and_the_turn_that_wrote_it() {
         lines(&system, &["knowledge", "list", "--json", "--by", "api"]).len(),
         2
     );
-    // A name that no entry has.
+    // An id that no entry has.
     assert_eq!(
         system.ken(&["knowledge", "why", "kb-ffffffff"]).status.code(),
         Some(2)
     );
 }
 
-/// The engine without a model names the entries that its answers rest on.
+/// The engine `rules` names the entries on which its answers are based.
 #[test]
 fn an_entry_posted_over_http_is_cited_in_the_next_answer() {
     let system = System::start();

@@ -42,7 +42,7 @@ fn done(system: &System, arguments: &[&str], input: &str) -> String {
     stdout
 }
 
-/// One line of JSON on standard error, nothing on standard output, this status.
+/// Checks for one line of JSON on standard error, nothing on standard output, and this status.
 #[track_caller]
 fn refused(system: &System, arguments: &[&str], input: &str, status: i32, code: &str) -> Value {
     let (stdout, stderr, found) = stream(system, arguments, input);
@@ -83,7 +83,7 @@ fn text(system: &System) {
 fn values(system: &System) {
     done(system, &["create", "--json", "numbers"], "");
     done(system, &["create", "--json", "numbers"], "");
-    // What was created as JSON is appended to as JSON. An array is one value.
+    // Lines appended to a JSON stream are JSON. An array is one value.
     done(system, &["append", "numbers"], "{\"n\": 1}\n\n[1, 2]\n\"x\"\n");
     assert_eq!(
         done(system, &["read", "numbers"], ""),
@@ -137,7 +137,7 @@ fn ends(system: &System) {
         2,
         "not_found",
     );
-    // Its follower may start before it exists.
+    // A follower may start before the stream exists.
     let follower = start(system, &["follow", "ending"]);
     done(system, &["append", "ending"], "a\n");
     done(system, &["append", "--close", "ending"], "b\n");
@@ -174,7 +174,7 @@ fn wrong(system: &System) {
     }
 }
 
-/// A reader that has seen enough closes its pipe, and that is no error.
+/// A closed pipe on standard output is not an error.
 fn quiet(system: &System) {
     let mut follower = start(system, &["follow", "logs/x"]);
     let mut line = String::new();
@@ -197,7 +197,7 @@ fn a_log_comes_through_whole_while_gateway_and_store_are_killed() {
     let mut input = appender.stdin.take().unwrap();
     for line in 0..LINES {
         writeln!(input, "{{\"n\":{line}}}").unwrap();
-        // Each kill comes when the part is back from the one before.
+        // Each kill comes when the part has restarted after the previous one.
         if line % 1_000 == 500 {
             system.kill(if line == 1_500 { "store" } else { "gateway" });
         }
@@ -284,7 +284,7 @@ fn streams_are_listed() {
         json!({"path": "numbers", "contentType": "application/json", "entries": 1, "closed": true})
     );
     assert_eq!(line("logs/s")["closed"], false);
-    // Page by page, each once; a cursor of another list is refused.
+    // Each stream is listed once over all pages; a cursor of another list is refused.
     let page = |query: &str| system.get(&format!("/streams?limit=3{query}")).expect(200).json();
     let first = page("");
     let after = first["page"]["after"].as_str().unwrap();

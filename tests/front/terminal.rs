@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use ken_tests::{Builder, System, binary, on_terminal, until};
 use serde_json::{Value, json};
 
-/// Every character that a terminal acts on, but newline and tab, and NUL, which no text of the contract may hold.
+/// Every control character except newline, tab, and NUL, which the contract does not allow in texts.
 fn controls() -> Vec<char> {
     let c0 = (1..0x20).filter(|code| *code != 0x09 && *code != 0x0a);
     let c1 = 0x7f..0xa0;
@@ -20,7 +20,7 @@ fn text_of(characters: &[char]) -> String {
     characters.iter().map(|c| format!("<{c}>")).collect()
 }
 
-/// What stands in JSON as it is: everything but C0.
+/// Whether JSON contains the character unescaped: all except C0.
 fn is_kept_in_json(c: &char) -> bool {
     !c.is_ascii() || *c == '\x7f'
 }
@@ -35,7 +35,7 @@ fn no_control_character_of_data_reaches_a_terminal() {
     let system = Builder::default()
         .script(&[json!({"events": [{"text": nasty}]})])
         .start();
-    // The title of the session is the beginning of its first prompt.
+    // The title of a session is the beginning of its first prompt.
     let prompt: String = all.iter().rev().collect();
     let chat = system.ken(&["chat", &format!("{prompt} {text}")]);
     assert!(chat.status.success());
@@ -96,7 +96,7 @@ fn no_control_character_of_data_reaches_a_terminal() {
             "{raw:?}: {shown:?}"
         );
     }
-    // Lists, events and errors that may hold data as well.
+    // Lists, events and errors may contain data as well.
     for command in [
         &["sessions"][..],
         &["events", "-n", "100"],
@@ -153,7 +153,7 @@ fn session(system: &System) -> String {
 #[test]
 fn chat_says_what_is_down_and_ends_in_time() {
     let system = System::start();
-    // Nothing is going to come: it is said at once.
+    // Nothing can come, which is reported at once.
     system.ken(&["stop", "gateway", "--wait", "stopped"]);
     let output = system.ken(&["chat", "hello"]);
     let error: Value = serde_json::from_slice(&output.stderr).unwrap();
@@ -161,7 +161,7 @@ fn chat_says_what_is_down_and_ends_in_time() {
     assert_eq!(error["error"]["message"], "gateway is stopped");
     assert_eq!(error["error"]["hint"], "start it with `ken start gateway`");
     system.ken(&["start", "gateway", "--wait", "ready"]);
-    // Without the model a turn waits: that is shown on a terminal, and ends.
+    // Without the model a turn waits; a terminal shows that until it ends.
     system.ken(&["stop", "model", "--wait", "stopped"]);
     let (shown, status) = on_terminal(system.command(&["chat", "--wait", "3s", "hello"]));
     assert_eq!(status, 75, "{shown}");
@@ -177,7 +177,7 @@ fn chat_says_what_is_down_and_ends_in_time() {
     );
     let message = error["error"]["message"].as_str().unwrap();
     assert!(message.contains("waiting for model (stopped"), "{message}");
-    // The turns go on.
+    // The turns continue.
     system.ken(&["start", "agent", "--wait", "ready"]);
     until("the first turn is answered", || {
         let shown = system.ken(&["show", &session(&system)]);
@@ -206,7 +206,7 @@ fn states_are_coloured_on_a_terminal_only() {
     let mut piped = system.command(&["status"]);
     let piped = piped.env("TERM", "xterm").output().unwrap();
     assert!(!piped.stdout.contains(&0x1b));
-    // What data says about colour is shown as it is, in between.
+    // Colour sequences in data are shown as text, in between.
     let log = system.home().join("state/log/cognitive.log");
     std::fs::write(
         log,

@@ -28,7 +28,7 @@ fn scripted(lines: &[Value]) -> System {
     Builder::default().script(&script).start()
 }
 
-/// 300 lines that take their time.
+/// 300 lines that come slowly.
 fn lines_of_text() -> Value {
     let mut events = Vec::new();
     for number in 0..300 {
@@ -52,14 +52,14 @@ fn open(system: &System, arguments: &[&str]) -> Terminal {
     Terminal::start(&client(system, arguments), 80, 24)
 }
 
-/// The same after its greeting.
+/// Opens the client and waits for its greeting.
 fn greeted(system: &System) -> Terminal {
     let terminal = open(system, &[]);
     terminal.sees("All is well.");
     terminal
 }
 
-/// The session that a client names when it leaves.
+/// Leaves the client. Returns the session that it names.
 fn leave(terminal: &mut Terminal) -> String {
     terminal.says("/exit");
     assert!(terminal.ends().success());
@@ -76,7 +76,7 @@ fn session_of(terminal: &Terminal) -> String {
         .to_owned()
 }
 
-/// A request on behalf of the person at the terminal.
+/// The body of a request on behalf of the person at the terminal.
 fn local(fields: &[(&str, Value)]) -> Value {
     let mut body = tui(fields);
     body["actorId"] = json!("local-tui");
@@ -91,7 +91,7 @@ fn transcript(system: &System, session: &str) -> Value {
     system.get(&target).expect(200).json()
 }
 
-/// A session with so many exchanges.
+/// A session with this many exchanges.
 fn long_session(system: &System, exchanges: usize) -> String {
     let session = system
         .post("/api/chat/sessions", &local(&[]))
@@ -137,7 +137,7 @@ fn a_fresh_session_is_greeted_and_two_launches_have_two() {
     );
     let mut second = greeted(&system);
     assert_ne!(leave(&mut second), session);
-    // The log names what happened and holds no text.
+    // The log names what happened, and contains no text of the conversation.
     let log = std::fs::read_to_string(system.home().join("state/tui/log.jsonl")).unwrap();
     let events: Vec<Value> = log
         .lines()
@@ -162,7 +162,7 @@ fn what_is_written_while_a_turn_runs_is_queued_and_a_turn_is_cancelled_first() {
     terminal.says("then this");
     terminal.says("and that");
     terminal.sees("2 queued");
-    // The last one comes back to be edited.
+    // The last prompt can be recalled and edited.
     terminal.keys(UP);
     terminal.sees("› and that");
     terminal.says(", too");
@@ -236,11 +236,11 @@ fn sessions_are_resumed_by_id_and_name_and_refused_with_a_sentence() {
     let mut last = open(&system, &["-c"]);
     last.sees("› first words");
     assert_eq!(leave(&mut last), session);
-    // An unknown one is fresh.
+    // An unknown name starts a new session.
     let mut fresh = open(&system, &["--session", "nobody"]);
     fresh.sees("All is well.");
     assert_ne!(leave(&mut fresh), session);
-    // Two of one name, and one of somebody else.
+    // Two sessions with one name, and one of another person.
     let mut twin = greeted(&system);
     twin.says("/rename nightly");
     twin.waits_for("the name", |screen| {
@@ -283,7 +283,7 @@ fn the_picker_goes_to_another_session() {
     assert_ne!(leave(&mut fresh), old);
 }
 
-/// The gateway dies again and again while text streams, and the terminal changes its size: every line is there once.
+/// The gateway is killed repeatedly while text streams and the terminal changes its size: every line is shown once.
 #[test]
 fn nothing_is_lost_while_the_gateway_dies_and_the_terminal_changes() {
     let system = scripted(&[lines_of_text()]);
@@ -305,7 +305,7 @@ fn nothing_is_lost_while_the_gateway_dies_and_the_terminal_changes() {
     terminal.waits_for("the end of the turn", |screen| {
         !screen.contains("working") && screen.contains("connected")
     });
-    // Another size, and back in the conversation.
+    // With another size, and scrolled back in the conversation.
     terminal.resize(100, 30);
     terminal.waits_for("the new size", |screen| {
         screen.lines().count() == 30 && screen.contains("F1 help")
@@ -344,7 +344,7 @@ fn a_turn_in_flight_goes_on_on_the_screen_of_who_resumes() {
     let mut first = greeted(&system);
     first.says("count");
     first.waits_for("some lines", |screen| screen.contains("line-030"));
-    // It dies without a word.
+    // It is killed without a chance to say anything.
     kill(Pid::from_raw(first.pid()), Signal::SIGKILL).unwrap();
     let mut second = open(&system, &["-c"]);
     second.waits_for("the same turn", |screen| screen.contains("line-1"));
@@ -376,18 +376,18 @@ fn older_exchanges_come_while_scrolling_and_the_search_finds_them() {
         });
     }
     terminal.sees("› question-000");
-    // What the eye is on stays while answers come.
+    // The visible part does not move while answers come.
     let body = local(&[("text", json!("from elsewhere")), ("session", json!(session))]);
     let before = terminal.screen();
     system.post("/api/chat/events", &body).expect(200);
     let top = |screen: &str| screen.lines().take(20).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(top(&terminal.screen()), top(&before));
-    // While the client has not heard of the end of that turn, the key means the turn.
+    // As long as the client has not heard of the end of that turn, the key applies to the turn.
     until("the end is on the screen", || {
         terminal.keys(ESCAPE);
         terminal.screen().contains("› from elsewhere")
     });
-    // From the end back to what has to be loaded in a fresh client.
+    // In a new client, from the end back to exchanges that have to be loaded.
     let mut again = open(&system, &["--session", &session]);
     again.sees("› from elsewhere");
     again.keys("\u{6}question-003\r");
@@ -428,7 +428,7 @@ fn keys_of_every_form_of_terminal_and_back_and_forth() {
     terminal.waits_for("three lines", |screen| {
         screen.contains("› one") && screen.contains("  two") && screen.contains("  three")
     });
-    // Ctrl+_ takes back, Alt+_ brings again.
+    // Ctrl+_ undoes, Alt+_ redoes.
     terminal.keys("!\u{1f}");
     terminal.waits_for("undone", |screen| !screen.contains('!'));
     terminal.keys("\u{1b}_");
@@ -440,7 +440,7 @@ fn keys_of_every_form_of_terminal_and_back_and_forth() {
     assert_eq!(text, "one\ntwo\nthree!");
 }
 
-/// A key and a new size that come together, while the client stands still: each key is answered without the help of the next.
+/// A key and a new size arrive together while the client is stopped: each key is handled without waiting for the next one.
 #[test]
 fn no_key_is_lost_while_the_terminal_changes_its_size() {
     let system = scripted(&[]);
@@ -504,7 +504,7 @@ fn pictures_and_texts_go_with_a_prompt() {
     let mut terminal = open(&system, &[]);
     terminal.sees("An answer.");
     terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
-    // By its key and by its command; one that is no file is a sentence.
+    // By key and by command; a path that is not a file is answered with an error.
     terminal.keys(&format!("\u{1b}a{}\r", picture.display()));
     terminal.sees("[a.png]");
     terminal.says(&format!("/attach {}", system.home().join("notes.txt").display()));
@@ -526,7 +526,7 @@ fn pictures_and_texts_go_with_a_prompt() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    // What went with one prompt does not go with the next.
+    // Attachments of one prompt are not sent with the next.
     terminal.says("again");
     terminal.waits_for("the third", |screen| screen.matches("An answer.").count() == 3);
     let last = provider.asked().pop().unwrap().body["messages"]
@@ -574,7 +574,7 @@ fn answers_are_copied_from_their_source_and_colours_can_be_left_out() {
     assert_eq!(coloured, written.matches("\u{1b}[0;3m").count(), "{written:?}");
 }
 
-/// What colours code is a process that ends by itself, and the client stays small.
+/// Code is coloured by a separate process that ends by itself, so the client stays small.
 #[test]
 fn code_gets_its_colours_from_a_process_that_ends() {
     let code = "Like this:\n\n```rust\nfn main() {\n    let x = \"1\"; // one\n}\n```\n";
@@ -587,7 +587,7 @@ fn code_gets_its_colours_from_a_process_that_ends() {
     let mut terminal = greeted(&system);
     terminal.says("code");
     terminal.sees("│     let x = \"1\"; // one");
-    // Another colour of the palette than that of all code, cyan.
+    // A colour of the palette other than cyan, the colour of all code.
     let is_coloured =
         |piece: &str| piece.starts_with("[0;3") && !piece.starts_with("[0;36") && piece.contains("mlet");
     until("the keyword has its colour", || {
@@ -600,7 +600,7 @@ fn code_gets_its_colours_from_a_process_that_ends() {
         })
     };
     until("its process has ended", || !has_child());
-    // More pieces than may wait for their colours at a time: all get them, and then there is nothing more to do.
+    // More pieces than can wait for their colours at a time: all get them, and then the client is idle.
     let coloured = |terminal: &Terminal| {
         let written = terminal.written();
         written.split('\u{1b}').filter(|piece| is_coloured(piece)).count()
@@ -624,7 +624,7 @@ fn a_suspended_client_leaves_the_conversation_and_comes_back() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     terminal.keys("\u{1a}");
-    // The group of a session's leader is never stopped (POSIX, orphaned process groups), so it comes back at once.
+    // The process group of a session leader is never stopped (POSIX, orphaned process groups), so the client is back at once.
     until("it left the second screen and took it again", || {
         let written = terminal.written();
         let left = written.find("\u{1b}[?1049l");
@@ -698,7 +698,7 @@ fn the_system_is_started_when_nothing_runs() {
     assert!(down.status.success());
 }
 
-/// A tool that has to be approved, and writes a line for each run.
+/// A tool that needs an approval, and writes a line for each run.
 fn add_gated_tool(system: &System) {
     let folder = system.home().join("scratch");
     std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
@@ -716,7 +716,7 @@ fn add_gated_tool(system: &System) {
             .as_array()
             .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
     });
-    // Agents learn of it with the turn after half a second.
+    // Agents read the list of tools again after half a second.
     std::thread::sleep(Duration::from_millis(600));
 }
 
@@ -739,7 +739,7 @@ fn what_waits_for_approval_is_decided_in_the_dialog_alone() {
     let mut terminal = greeted(&system);
     terminal.says("the first");
     terminal.sees("waiting for a decision");
-    // Typed keys are a draft, not a decision.
+    // Typed letters are a draft, not a decision.
     terminal.keys("a s d");
     terminal.sees("› a s d");
     assert_eq!(runs(), "");
@@ -761,7 +761,7 @@ fn what_waits_for_approval_is_decided_in_the_dialog_alone() {
     terminal.sees("After second.");
     assert_eq!(runs().trim(), r#"{"word":"first"}"#);
     leave(&mut terminal);
-    // In lines it takes a whole word.
+    // In line mode a decision is a whole word.
     let mut plain = open(&system, &["--plain"]);
     plain.sees("All is well.");
     plain.says("the third");
@@ -775,7 +775,7 @@ fn what_waits_for_approval_is_decided_in_the_dialog_alone() {
     assert!(runs().contains("third"));
     plain.says("/exit");
     assert!(plain.ends().success());
-    // For the session: the same action is not asked about again.
+    // Approved for the session: the same action needs no further approval.
     let mut terminal = open(&system, &["-c"]);
     terminal.sees("After third.");
     terminal.says("the fourth");
@@ -842,7 +842,7 @@ fn one_turn_in_a_pipe() {
         status == Some(2) && stderr.contains("a question is missing"),
         "{stderr}"
     );
-    // No greeting, and each its own session but for -c.
+    // No greeting, and a new session each time, except with -c.
     let sessions = system.ken(&["sessions", "--json"]).stdout;
     assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 6);
     piped(&system, &["-c", "--print", "again"], "");
@@ -850,7 +850,7 @@ fn one_turn_in_a_pipe() {
     assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 6);
 }
 
-/// The provider takes no key: nothing is gained by asking again.
+/// The provider refuses the key, so the request is not repeated.
 #[test]
 fn without_a_model_that_can_answer_the_reason_comes_at_once() {
     let wrong_key = refusal(401, Vec::new(), "invalid_api_key", "Incorrect API key");
@@ -865,7 +865,7 @@ fn without_a_model_that_can_answer_the_reason_comes_at_once() {
     let asked = Instant::now();
     let again = piped(&system, &["--print", "hello"], "");
     let chat = system.ken(&["chat", "hello"]);
-    // A request that may pass is repeated for a minute.
+    // A temporary error would be retried for a minute.
     assert!(asked.elapsed().as_secs() < 30, "after {:?}", asked.elapsed());
     for output in [again, chat] {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -909,7 +909,7 @@ fn lines_without_a_screen() {
     let written = terminal.written();
     assert!(!written.contains('\u{1b}'), "no sequence at all: {written:?}");
     assert_eq!(written.matches("session tui-").count(), 2);
-    // The same conversation goes on, without a greeting.
+    // The same conversation continues, without a greeting.
     let mut again = open(&system, &["--plain", "-c"]);
     again.waits_for("what was said", |screen| {
         screen.contains("> hello\nAn answer.") && screen.contains("> hold on")

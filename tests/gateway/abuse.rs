@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use ken_tests::{Client, System};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// The test holds more connections than a process may by default.
+/// Raises the limit of open files: the test holds more connections than a process may by default.
 fn allow_many_files() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most.min(16_384), most).unwrap();
 }
 
-/// Checks that a normal caller is served within this many seconds.
+/// Checks that a normal caller gets an answer within this many seconds.
 fn is_served(address: SocketAddr, seconds: u64) {
     let begun = Instant::now();
     Client::connect(address).get("/health").expect(200);
@@ -32,7 +32,7 @@ fn silent_connections_shut_nobody_out() {
         for count in 1..=1_100 {
             let mut connection = TcpStream::connect(address).unwrap();
             if count % 3 == 0 {
-                // A request that is never finished is silence, too.
+                // A request that is never finished counts as silence too.
                 _ = connection.write_all(b"GET /health HTTP/1.1\r\nHost: ");
             }
             silent.push(connection);

@@ -17,7 +17,7 @@ const GUARDED: [&str; 7] = [
     "/streams/x",
 ];
 
-/// Headers that make a request one from elsewhere, whatever its peer is.
+/// Headers that mark a request as coming from another machine, whatever its peer is.
 const FOREIGN: [(&str, &str); 19] = [
     ("Forwarded", "for=10.0.0.1"),
     ("Forwarded", ""),
@@ -62,7 +62,7 @@ fn get(system: &System, path: &str, headers: &[(&str, &str)]) -> Answer {
         .send()
 }
 
-/// Without a secret nobody from elsewhere comes in, so every refusal is a 503.
+/// Without a secret every request from another machine is refused with 503.
 #[test]
 fn who_is_local() {
     let system = System::start();
@@ -85,7 +85,7 @@ fn who_is_local() {
             "{path}: not the common envelope"
         );
     }
-    // The way of the messenger has a secret of its own.
+    // The routes of the messenger have their own secret.
     get(&system, "/channels/nothing", &[("X-Real-IP", "10.0.0.1")]).expect(404);
 }
 
@@ -104,7 +104,7 @@ fn the_secret() {
     let twice = [("X-Api-Secret", "s3cret"), ("X-Api-Secret", "s3cret")];
     get(&system, "/api/knowledge", &[foreign, twice[0], twice[1]]).expect(401);
     get(&system, "/api/knowledge", &[("X-Api-Secret", "wrong")]).expect(200);
-    // Before the body is read, and before what is wrong with it.
+    // Access is checked before the body is read and validated.
     let mut client = system.client();
     let request = client
         .request("POST", "/api/chat/events")
@@ -121,7 +121,7 @@ fn the_secret() {
     request.send().expect(401);
 }
 
-/// What the gateway has logged at its start.
+/// What the gateway logged when it started.
 fn log(system: &System) -> String {
     let output = system.ken(&["logs", "gateway"]);
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -148,7 +148,7 @@ fn loopback_can_be_distrusted() {
         assert_eq!(status, if trusts { 200 } else { 401 }, "{config}");
         get(&system, "/api/knowledge", &[secret]).expect(200);
         get(&system, "/health", &[]).expect(200);
-        // Who looks after the system can tell, in the log and by a program.
+        // The operator can see it in the log, and a program can query it.
         let warned = log(&system).contains("requests of this machine need none");
         assert_eq!(warned, trusts, "{config}: {}", log(&system));
         let stats = system.call("gateway", "service.stats", &[]);
@@ -228,7 +228,7 @@ fn rates() {
     let refused = ask("GET", "/agents/orchestrator/x").refused(429, "busy", "");
     assert_eq!(refused.header("retry-after"), Some("1200"));
     ask("GET", "/runs").refused(429, "busy", "");
-    // Prompts have a bucket of their own, wherever they go in.
+    // Prompts have their own bucket, whichever route they use.
     ask("POST", "/api/chat/events").expect(200);
     ask("POST", "/agents/orchestrator/x").expect(202);
     ask("POST", "/api/chat/events").refused(429, "busy", "");
@@ -268,7 +268,7 @@ fn secrets_that_others_can_read_are_refused() {
     );
 }
 
-/// A silent store is treated like one that is down.
+/// A store that does not answer is treated like one that is down.
 #[test]
 fn a_silent_store_is_a_503_and_for_changes_an_unknown_outcome() {
     let system = System::start();
@@ -299,7 +299,7 @@ fn a_silent_store_is_a_503_and_for_changes_an_unknown_outcome() {
     for (thread, status) in asked {
         let answer = thread.join().unwrap();
         assert_eq!(answer.status, status, "{}", answer.shown());
-        // The store may still make the change once it goes on.
+        // The store may still make the change once it continues.
         assert_eq!(
             answer.shown().contains("unknown"),
             status == 504,

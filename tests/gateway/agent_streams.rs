@@ -45,7 +45,7 @@ fn streams() {
     pages(&system);
 }
 
-/// Every 400, in the order of the contract, and before 404.
+/// Every 400, in the order that the contract gives, and before 404.
 fn wrong(system: &System) {
     for (query, at) in [
         ("offset=1&offset=x&tail=0&tail=1&live=x", "?offset"),
@@ -120,12 +120,12 @@ fn catch_up(system: &System) {
         );
         assert_eq!(answer.header("stream-up-to-date"), Some("true"));
     }
-    // Strictly after the third.
+    // Only what comes after the third.
     assert_eq!(
         read(system, &format!("offset={}", place(3))).at("/0"),
         whole.at("/3")
     );
-    // Beyond the end is the end.
+    // An offset beyond the end means the end.
     for query in [
         format!("offset={BEYOND}"),
         "offset=5_0".into(),
@@ -181,7 +181,7 @@ fn etags(system: &System) {
     }
     ask(X, "\"x\"").expect(200);
     ask(&format!("{X}?offset=0_3"), &whole).expect(200);
-    // Another stream of the same length has another one.
+    // Another stream of the same length has another ETag.
     system
         .post("/agents/orchestrator/y?wait=result", &json!({"message": "hello"}))
         .expect(200);
@@ -200,7 +200,7 @@ fn etags(system: &System) {
     assert_ne!(later.header("etag"), head.header("etag"));
 }
 
-/// What the interval is now (20 s each since 2024-10-09).
+/// The number of the current interval (20 s each, counted from 2024-10-09).
 fn interval() -> u64 {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -209,12 +209,12 @@ fn interval() -> u64 {
 }
 
 fn long_polls(system: &System) {
-    // Data at once.
+    // Data is returned at once.
     let there = read(system, "offset=-1&live=long-poll");
     assert_eq!((count(&there), next(&there)), (26, place(26).as_str()));
     let cursor: u64 = there.header("stream-cursor").unwrap().parse().unwrap();
     assert!(interval().abs_diff(cursor) <= 1, "{cursor}");
-    // One that is not smaller gets one beyond it.
+    // A cursor that is not smaller gets a larger one in return.
     for given in [cursor, cursor + 1_000] {
         let answer = read(system, &format!("offset=-1&live=long-poll&cursor={given}"));
         let beyond: u64 = answer.header("stream-cursor").unwrap().parse().unwrap();
@@ -222,7 +222,7 @@ fn long_polls(system: &System) {
     }
     let unknown = read(system, "offset=-1&live=long-poll&cursor=abc");
     assert!(interval().abs_diff(unknown.header("stream-cursor").unwrap().parse().unwrap()) <= 1);
-    // None: waits until something happens.
+    // Without data it waits until something happens.
     let address = system.address();
     let poll = |query: &'static str| {
         std::thread::spawn(move || Client::connect(address).checked().get(&format!("{X}?{query}")))
@@ -247,7 +247,7 @@ fn long_polls(system: &System) {
 
 /// Frames, byte for byte.
 fn frames(system: &System) {
-    // Few enough for one frame: an event stream sends a long log in more than one.
+    // Few enough events for one frame: an event stream splits a long log.
     let whole = read(system, "offset=-1&tail=5");
     let events = whole.body.clone();
     let events = String::from_utf8(events).unwrap();
@@ -293,14 +293,14 @@ fn frames(system: &System) {
         end
     );
     assert_eq!(control, expected);
-    // Alone when there is nothing to send.
+    // The control frame comes alone when there is nothing to send.
     let mut stream = system.attach(&format!("{X}?offset=now&live=sse"));
     let frame = stream.frame().unwrap();
     assert_eq!(
         (frame.kind(), &frame.data()["streamNextOffset"]),
         ("control", &json!(end))
     );
-    // Live: a control frame after every data frame, and what comes is what a later reader finds.
+    // Live, a control frame follows every data frame, and a later reader finds the same data.
     prompt(system, "think");
     let (mut seen, mut last) = (Vec::new(), "");
     while seen
@@ -322,7 +322,7 @@ fn frames(system: &System) {
         };
     }
     assert_eq!(json!(seen), read(system, &format!("offset={}", end)).json());
-    // A heartbeat is a comment, and the end of the gateway is a last control frame and a proper end.
+    // A heartbeat is a comment. When the gateway stops, it sends a last control frame and ends the response properly.
     system.signal("gateway", nix::sys::signal::Signal::SIGTERM);
     let frame = stream.frame().expect("a last frame");
     assert_eq!(frame.kind(), "control");
@@ -371,7 +371,7 @@ fn pages(system: &System) {
             break;
         }
     }
-    // Frame by frame it is the same, and only the last says that it is up to date.
+    // The frames contain the same events, and only the last one says that it is up to date.
     let mut stream = system.attach(&format!("{X}?offset=-1&live=sse"));
     let mut events = Vec::new();
     loop {
@@ -388,7 +388,7 @@ fn pages(system: &System) {
     assert_eq!(last.at("/0"), seen[seen.len().saturating_sub(250)]);
 }
 
-/// A long poll without data ends after 30 s; an event stream shows that it lives.
+/// A long poll without data ends after 30 s; an event stream sends heartbeats.
 #[test]
 fn silence() {
     let system = scripted();
@@ -424,7 +424,7 @@ fn silence() {
     );
 }
 
-/// When the places for long answers are taken, more are refused before anything is accepted.
+/// When the places for long answers are taken, further ones are refused before anything is accepted.
 #[test]
 fn places_for_long_answers() {
     let system = scripted_builder()
@@ -445,7 +445,7 @@ fn places_for_long_answers() {
     system.post(&waiting, &prompt).refused(429, "busy", "");
     let seen = system.get(&target).expect(200);
     assert_eq!(seen.body, b"[]", "nothing of this was accepted");
-    // What does not wait needs no place; and one that is given back can be taken.
+    // A request that does not wait needs no place, and a returned place can be used again.
     system
         .post(&format!("/agents/orchestrator/{session}"), &prompt)
         .expect(202);

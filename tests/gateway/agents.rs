@@ -1,4 +1,4 @@
-//! POST /agents/orchestrator/:id and abort; and what each kind of turn writes on its stream.
+//! POST /agents/orchestrator/:id and abort; and the events that each kind of turn writes to its stream.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -83,7 +83,7 @@ fn bodies(system: &System) {
     system
         .post(X, &large)
         .refused(413, "payload_too_large", "/images/0/data");
-    // Nothing of this was a prompt.
+    // None of these was accepted as a prompt.
     system.get(X).refused(404, "stream_not_found", "");
     system.post(&format!("{X}/abort"), &json!({})).expect(200);
     system.get("/agents/worker/x").refused(404, "agent_not_found", "");
@@ -107,9 +107,9 @@ fn admission(system: &System) {
     );
     assert_eq!(answer.header("location"), Some(url.as_str()));
     assert_eq!(answer.header("stream-next-offset"), Some("-1"));
-    // From admission on the stream is there.
+    // The stream exists from admission on.
     system.get("/agents/orchestrator/fresh").expect(200);
-    // With an earlier prompt still running, its events come first: select by submission.
+    // The events of an earlier prompt that is still running come first, so readers select by submission.
     let (address, target) = (system.address(), "/agents/orchestrator/fresh?wait=result");
     let second = std::thread::spawn(move || {
         Client::connect(address)
@@ -131,7 +131,7 @@ fn admission(system: &System) {
         .cloned()
         .collect();
     assert_eq!(kinds(&mine).last(), Some(&"submission_settled"));
-    // The sum over all turns of the prompt.
+    // The usage is the sum over all turns of the prompt.
     let answer = prompt(system, "sum", "tools").expect(200);
     let turns = events(system, "sum")
         .into_iter()
@@ -149,7 +149,7 @@ fn admission(system: &System) {
     assert_eq!(answer.at("/result/usage/totalTokens"), json!(sum));
 }
 
-/// To the id of a session it is a prompt of that session: its queue and transcript.
+/// With the id of a session, it is a prompt of that session, with its queue and transcript.
 fn of_a_session(system: &System) {
     let session = system.session();
     prompt(system, &session, "hello from outside").expect(200);
@@ -348,7 +348,7 @@ fn outcome(message: &str, events: &[Value]) {
     }
 }
 
-/// Attached right after the session was made, a reader sees the first delta of its first turn.
+/// A reader that attaches right after the session was created sees the first delta of its first turn.
 #[test]
 fn now_of_a_new_session_is_before_its_first_turn() {
     let system = scripted();
@@ -361,7 +361,7 @@ fn now_of_a_new_session_is_before_its_first_turn() {
         let first = seen.iter().find(|event| event["type"] == "text_delta").unwrap();
         assert_eq!(first["text"], "Hello");
     }
-    // Acceptance is not completion, and hanging up cancels nothing.
+    // An accepted prompt is not yet completed, and closing the connection does not cancel it.
     let session = system.session();
     let mut client = system.client();
     let body = tui(&[("text", json!("pause")), ("session", json!(session))]);

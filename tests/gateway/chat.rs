@@ -1,4 +1,4 @@
-//! POST /api/chat/events: prompts, policies, preferences, and the commands.
+//! POST /api/chat/events: prompts, policies, preferences and commands.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ fn say(system: &System, session: &str, text: &str, more: &[(&str, Value)]) -> An
     system.post(CHAT, &body)
 }
 
-/// As `say`, without waiting for the answer.
+/// Like `say`, but without waiting for the answer.
 fn begin(system: &System, session: &str, text: &str, more: &[(&str, Value)]) -> Answer {
     let mut body = tui(&[("session", json!(session)), ("text", json!(text))]);
     for (name, value) in more {
@@ -54,7 +54,7 @@ fn prompts() {
 }
 
 fn which_session(system: &System) {
-    // Of the terminal and of the web: a fresh one every time.
+    // Events from the terminal and the web: a new session each time.
     let fresh = |body: &Value| {
         let answer = system.post(CHAT, body).expect(200);
         assert_eq!(answer.at("/session/created"), true);
@@ -80,7 +80,7 @@ fn which_session(system: &System) {
             "{connector}: {web:?}"
         );
     }
-    // The form of ids: <origin>-<UTC time>-<8 hex>.
+    // Ids have the form <origin>-<UTC time>-<8 hex>.
     let parts: Vec<&str> = one.0.split('-').collect();
     assert_eq!(
         parts.iter().map(|part| part.len()).collect::<Vec<_>>(),
@@ -88,7 +88,7 @@ fn which_session(system: &System) {
         "{}",
         one.0
     );
-    // An id, or an exact name, of the same scope.
+    // An id or an exact name selects a session of the same scope.
     let again = say(system, &one.0, "hello", &[]).expect(200);
     assert_eq!(
         (again.text("/session/id"), again.at("/session/created")),
@@ -102,7 +102,7 @@ fn which_session(system: &System) {
         (one.0.clone(), "My  Name".into())
     );
     say(system, "my  name", "hello", &[]).expect(404);
-    // Refused ones are stored as events all the same.
+    // Refused ones are stored as events too.
     let event = |answer: Answer| answer.text("/eventId");
     let missing = event(say(system, "nowhere", "hello", &[]).refused(404, "not_found", ""));
     assert!(missing.starts_with("tui:"));
@@ -115,7 +115,7 @@ fn which_session(system: &System) {
     }
     say(system, &two.0, "/rename My  Name", &[]).expect(200);
     event(say(system, "My  Name", "hello", &[]).refused(409, "conflict", ""));
-    // Web callers may name their own.
+    // Web callers may choose the id.
     let web = |session: &str| system.post(CHAT, &json!({"text": "hello", "session": session}));
     for created in [true, false] {
         let mine = web("web-mine_1").expect(200);
@@ -176,7 +176,7 @@ fn answers(system: &System) {
     let usage = second.at("/contextUsage");
     assert_eq!(usage["available"], true);
     assert!(usage["usedTokens"].as_u64().unwrap() <= usage["capacityTokens"].as_u64().unwrap());
-    // The URL is built from a loopback host, and not from another one.
+    // The URL is built only from a Host that is loopback.
     let url = |host: &str| {
         let mut client = system.client();
         let request = client.request_to("POST", CHAT, host);
@@ -187,7 +187,7 @@ fn answers(system: &System) {
             .text("/streamUrl")
     };
     assert!(url("localhost:99").starts_with("http://localhost:99/agents/"));
-    // Text that is no command is a prompt.
+    // Text that is not a command is a prompt.
     for text in ["/1x", "/a/b", "//x", "/"] {
         assert_eq!(
             say(system, &session, text, &[])
@@ -256,7 +256,7 @@ fn failures(system: &System) {
         (json!("cancelled"), json!("part"))
     );
     assert_eq!(answer.at("/submissionId"), cancelled.at("/submissionId"));
-    // Nothing to stop.
+    // There is nothing to stop.
     let nothing = cancel(system, &session);
     assert_eq!(
         (nothing.at("/cancelled"), nothing.at("/submissionId")),
@@ -264,7 +264,7 @@ fn failures(system: &System) {
     );
 }
 
-/// A field that may be left out is not null.
+/// A field that may be left out must not be null.
 #[test]
 fn null_is_no_value() {
     let system = scripted();
@@ -317,7 +317,7 @@ fn null_is_no_value() {
             .post(target, &body)
             .refused(400, "invalid_request", &format!("/{field}"));
     }
-    // A blank body is an empty one.
+    // A body of blanks counts as empty.
     let mut client = system.client();
     let blank = client.request("POST", "/agents/orchestrator/null/abort");
     let blank = blank.header("Content-Type", "application/json").body(" \r\n");
@@ -380,7 +380,7 @@ fn policies(system: &System) {
     assert_eq!(status(&urgent.at("/submissionId")), "completed");
     assert_eq!(transcript["exchanges"][0]["status"], "cancelled");
     assert_eq!(transcript["exchanges"][0]["assistant"]["text"], "part");
-    // The urgent one ran before the one that waited.
+    // The urgent prompt ran before the waiting one.
     let events = system.get(&agent).json();
     let settled = events
         .as_array()
@@ -392,7 +392,7 @@ fn policies(system: &System) {
         order[1..],
         [urgent.at("/submissionId"), queued.at("/submissionId")]
     );
-    // `reject` on an idle one is a prompt.
+    // With `reject`, a prompt to an idle session is accepted.
     say(system, &session, "hello", &policy("reject")).expect(200);
 }
 
@@ -413,7 +413,7 @@ fn command(answer: &Answer) -> (Value, Value) {
     )
 }
 
-/// The answer to a command says where its session's stream is, and where it ended before the command.
+/// The answer to a command gives the stream of its session, and the offset at which it ended before the command.
 fn follows(system: &System, answer: &Answer, entries: usize) {
     let url = format!(
         "{}/agents/orchestrator/{}",
@@ -444,7 +444,7 @@ fn new_and_clear(system: &System) {
         follows(system, &answer, 0);
     }
     say(system, &old, &format!("/new {}", "x".repeat(121)), &[]).refused(400, "invalid", "/text");
-    // The old one stays; a command is in no transcript and on no stream.
+    // The old session is unchanged; commands are in no transcript and on no stream.
     assert_eq!(kinds(system, &old), [""; 0]);
     for text in ["/new", "/clear x"] {
         let web = system.post(CHAT, &json!({"text": text})).expect(200);
@@ -542,7 +542,7 @@ fn compact(system: &System) {
         kinds.contains(&"compaction_start".to_owned()) && kinds.contains(&"compaction".to_owned()),
         "{kinds:?}"
     );
-    // It is no exchange.
+    // It is not an exchange.
     let transcript = system.get(&format!(
         "/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"
     ));
@@ -585,7 +585,7 @@ fn a_prompt_waits_for_parts_that_are_down() {
         "a part that was stopped on purpose is not waited for"
     );
     let accepted = begin(&system, &session, "hello", &[]).expect(202);
-    // A caller that waits learns what for.
+    // A waiting caller is told the reason.
     let mut client = system.client();
     let request = client.request("POST", CHAT).header("Prefer", "wait=1");
     let waited = request.json(&tui(&[("text", json!("hello"))])).send().expect(202);
@@ -605,7 +605,7 @@ fn a_prompt_waits_for_parts_that_are_down() {
     assert_eq!(events[0]["submissionId"], json!(id));
 }
 
-/// Nobody holds the socket of a part that was stopped, so the gateway answers at once, and goes on.
+/// Nobody holds the socket of a stopped part, so the gateway answers at once and keeps running.
 #[test]
 fn a_stopped_store_is_said_at_once() {
     let system = scripted();
@@ -638,7 +638,7 @@ fn what_is_configured_decides_urls_and_patience() {
     );
 }
 
-/// A gateway that is told to stop answers those that wait with 202; the turn goes on.
+/// A gateway that is told to stop answers waiting callers with 202; the turn continues.
 #[test]
 fn waiting_callers_get_their_202_when_the_gateway_stops() {
     let system = scripted();

@@ -49,7 +49,7 @@ fn streams_of_other_programs() {
     an_end_ends_its_readers(&system);
 }
 
-/// The bodiless answers, byte by byte where it matters.
+/// Answers without a body, compared byte by byte where it matters.
 fn raw_bytes(system: &System) {
     let made = put(system, "/streams/raw", TEXT, b"one").expect(201);
     assert_eq!(
@@ -90,7 +90,7 @@ fn raw_bytes(system: &System) {
     assert_eq!(head.header("stream-next-offset"), Some(place(1).as_str()));
     let closed = post(system, "/streams/raw", &[("Stream-Closed", "true")], b"").expect(204);
     assert_eq!(closed.header("stream-closed"), Some("true"));
-    // A closed stream has nothing to wait for.
+    // On a closed stream there is nothing to wait for.
     let target = format!("/streams/raw?live=long-poll&offset={}", place(1));
     let end = system.get(&target).expect(204);
     assert_eq!(
@@ -99,7 +99,7 @@ fn raw_bytes(system: &System) {
     );
     assert_ne!(system.get("/streams/raw").header("etag"), Some(etag.as_str()));
 
-    // One of the same name, with as much in it, is another one.
+    // A new stream with the same name and length is a different stream.
     system.delete("/streams/raw").expect(204);
     system.delete("/streams/raw").refused(404, "stream_not_found", "");
     put(system, "/streams/raw", TEXT, b"two").expect(201);
@@ -122,7 +122,7 @@ fn raw_bytes(system: &System) {
     assert_eq!(head.header("stream-next-offset"), Some(place(0).as_str()));
 }
 
-/// Everything of an event stream as it is sent.
+/// The whole response of an event stream, as it is sent.
 fn sent(system: &System, target: &str) -> (Vec<(String, String)>, String) {
     let mut client = Client::connect(system.address());
     client.request("GET", target).start();
@@ -224,7 +224,7 @@ fn refusals(system: &System) {
         .refused(404, "route_not_found", "");
     let too_large = vec![b'x'; (1 << 20) + 1];
     post(system, "/streams/no", BYTES, &too_large).refused(413, "payload_too_large", "");
-    // Streams of agents are not among them.
+    // Streams of agents are not listed.
     system
         .get("/streams/agents/orchestrator/x")
         .refused(404, "stream_not_found", "");
@@ -275,7 +275,7 @@ fn producers(system: &System) {
     assert_eq!(system.get(target).body, b"0.0 0.1 0.2 1.0 end");
 }
 
-/// Pages of at most 1 MiB, however many entries that are; a tail.
+/// Pages of at most 1 MiB, whatever the number of entries; and `tail`.
 fn pages_and_places(system: &System) {
     let numbers: Vec<u32> = (0..2_500).collect();
     put(
@@ -304,7 +304,7 @@ fn pages_and_places(system: &System) {
         system.get(&follow_up).expect(200).json(),
         json!([2_497, 2_498, 2_499])
     );
-    // A long poll that is told of an append gets all of it, too.
+    // A long poll that is woken by an append gets all of it too.
     let address = system.address();
     let poll = format!("/streams/pages?offset={}&live=long-poll", place(2_500));
     let poll = std::thread::spawn(move || ken_tests::Client::connect(address).checked().get(&poll));
@@ -330,7 +330,7 @@ fn pages_and_places(system: &System) {
     assert!(system.get(&next).expect(200).body == large);
 }
 
-/// What a program has stored is served from the gateway's own origin, so a browser must not run it.
+/// Stored content is served from the gateway's own origin, so a browser must not execute it.
 fn types_that_run(system: &System) {
     for (name, content_type, runs) in [
         ("page", "text/html", true),
@@ -353,7 +353,7 @@ fn types_that_run(system: &System) {
     }
 }
 
-/// A stream that is deleted under its readers ends them, and one that comes after it is not shown to them.
+/// When a stream is deleted, its readers end, and do not see a later stream of the same name.
 fn an_end_ends_its_readers(system: &System) {
     put(system, "/streams/short", TEXT, b"first").expect(201);
     let mut stream = system.attach("/streams/short?offset=-1&live=sse");
@@ -365,7 +365,7 @@ fn an_end_ends_its_readers(system: &System) {
     assert_eq!(stream.frame(), None);
 }
 
-/// Any page may read the answers; whoever is not of this machine needs the secret all the same.
+/// Any web page may read the answers, but callers from other machines need the secret all the same.
 #[test]
 fn pages_of_other_origins() {
     let system = Builder::default().secrets("API_SECRET=s3cret\n").start();
@@ -426,7 +426,7 @@ fn pages_of_other_origins() {
     assert_eq!(other.header("access-control-allow-origin"), None);
 }
 
-/// Kills the store this many times, each time as soon as it was ready long enough that kend restarts it at once. Sets `over` at the
+/// Kills the store this many times, each time when it has been ready so long that kend restarts it at once. Sets `over` at the
 /// end.
 fn kill_store(system: &System, times: usize, over: &AtomicBool) {
     for _ in 0..times {
@@ -437,7 +437,7 @@ fn kill_store(system: &System, times: usize, over: &AtomicBool) {
     over.store(true, Ordering::Relaxed);
 }
 
-/// One try; none when there was no answer, or one that says to come back.
+/// One attempt; None without an answer, or if the answer says to try again later.
 fn try_post(
     client: &mut Option<Client>,
     system: &System,
@@ -456,7 +456,7 @@ fn try_post(
     (answer.status != 503).then_some(answer.status)
 }
 
-/// Sends numbered appends until it is over, each until it is answered; how many.
+/// Sends numbered appends until `over` is set, repeating each until it is answered. Returns their number.
 fn produce(system: &System, producer: &str, over: &AtomicBool) -> usize {
     let mut client = None;
     let numbers = (0..).take_while(|_| !over.load(Ordering::Relaxed));
@@ -480,7 +480,7 @@ fn produce(system: &System, producer: &str, over: &AtomicBool) -> usize {
     sent.count()
 }
 
-/// Sends numbered appends until it is over, each once; those that were answered.
+/// Sends numbered appends until `over` is set, each once. Returns those that were answered.
 fn append_once(system: &System, over: &AtomicBool) -> Vec<usize> {
     let mut client = None;
     let numbers = (0..).take_while(|_| !over.load(Ordering::Relaxed));

@@ -42,7 +42,7 @@ fn repeats() {
     after_kills(&system);
 }
 
-/// The same status and body again, on every POST.
+/// A repeat gets the same status and body, on every POST.
 fn the_first_answer(system: &System) {
     let session = system.session();
     let prompt = tui(&[("text", json!("hello")), ("session", json!(session))]);
@@ -89,7 +89,7 @@ fn the_first_answer(system: &System) {
         &json!({"message": "hello"}),
     );
     assert!(!replayed(&at_another_path.expect(202)));
-    // Another body is a conflict.
+    // The same key with another body is a conflict.
     send(system, CHAT, "second", &json!({"text": "other"})).refused(409, "conflict", "idempotency-key");
     send(
         system,
@@ -116,7 +116,7 @@ fn keys(system: &System) {
         .refused(400, "invalid", "idempotency-key");
 }
 
-/// Answers that accepted nothing: the key may be used for another try.
+/// Answers that accepted nothing are not kept: the key can be used again.
 fn not_kept(system: &System) {
     let session = system.session();
     for (key, body, status) in [
@@ -164,7 +164,7 @@ fn not_kept(system: &System) {
     assert!(replayed(&send(system, CHAT, "n409", &body).expect(200)));
 }
 
-/// A turn that was accepted and failed is not done again.
+/// A turn that was accepted and failed is not repeated.
 fn kept_failures(system: &System) {
     let session = system.session();
     let body = tui(&[("text", json!("refused")), ("session", json!(session))]);
@@ -178,7 +178,7 @@ fn kept_failures(system: &System) {
     assert!(replayed(&again) && again.body == first.body);
 }
 
-/// One that is still being worked on is joined.
+/// A repeat of a request that is still in progress waits for the same result.
 fn joined(system: &System) {
     let session = system.session();
     let body = tui(&[("text", json!("pause")), ("session", json!(session))]);
@@ -212,7 +212,7 @@ fn after_kills(system: &System) {
                 .is_ok_and(|answer| answer.status == 200 && answer.body == first.body && replayed(&answer))
         });
     }
-    // Killed in the middle of the work, which goes on; the repeat joins it.
+    // A part is killed in the middle of the work, which continues; the repeat joins it.
     for (number, part) in ["gateway", "store", "agent"].into_iter().enumerate() {
         let session = system.session();
         let body = tui(&[("text", json!("pause pause")), ("session", json!(session))]);
@@ -238,7 +238,7 @@ fn after_kills(system: &System) {
     }
 }
 
-/// A key belongs to its sender: the operator from elsewhere, or this machine.
+/// A key belongs to its sender: an authenticated caller from another machine, or this machine.
 #[test]
 fn a_key_has_an_owner() {
     let system = scripted_builder().secrets("API_SECRET=s3cret").start();

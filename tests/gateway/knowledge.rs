@@ -36,7 +36,7 @@ fn knowledge() {
     reindex(&system);
 }
 
-/// Five long entries fill a line of the wire; what was said and remembered before comes beside them.
+/// Five long entries fill a line of the wire protocol; past turns and memory come in addition.
 #[test]
 fn a_turn_starts_from_more_than_a_line_of_the_wire_holds() {
     let system = System::start();
@@ -54,7 +54,7 @@ fn a_turn_starts_from_more_than_a_line_of_the_wire_holds() {
     assert_eq!(answer["status"], "completed", "{answer}");
 }
 
-/// Twelve hosts with several facts each; the questions use other forms of the words than the entries.
+/// Twelve hosts with several facts each; the questions use other forms of the words than the entries do.
 #[test]
 fn a_question_is_answered_by_the_entry_that_holds_its_rarer_words() {
     let system = System::start();
@@ -74,7 +74,7 @@ fn a_question_is_answered_by_the_entry_that_holds_its_rarer_words() {
         let answer = system.say(&session, question).expect(200);
         answer.text("/result/text")
     };
-    // The second time the question itself is a past turn.
+    // The second time, the question itself is in a past turn.
     for _ in 0..2 {
         let text = ask("When is web23 backed up?");
         let first = text.lines().next().unwrap_or_default();
@@ -114,7 +114,7 @@ fn records(system: &System) {
         system.get(&format!("{KNOWLEDGE}/{id}")).expect(200).at("/record"),
         record
     );
-    // The same entry again is the same id, and `updatedAt` moves.
+    // Adding the same entry again returns the same id, and changes `updatedAt`.
     std::thread::sleep(std::time::Duration::from_millis(3));
     let again = teach(system, &entry);
     assert_eq!(
@@ -188,7 +188,7 @@ fn searches(system: &System) {
         "{scores:?}"
     );
     assert_eq!(list(system, "q=nothingofthekind").len(), 0);
-    // Operators of a query language are words like others.
+    // Operators of a query language are treated as ordinary words.
     for q in [
         "%22", "a+AND", "*", "NEAR(", "title:x", "-", "%27%27", "(", "a%00b",
     ] {
@@ -236,7 +236,7 @@ fn pages(system: &System) {
     assert_eq!(list(system, "").len(), 20);
 }
 
-/// Found only by turns whose trusted event has the same values.
+/// Entries with a scope are found only by turns whose trusted event has the same values.
 fn scopes(system: &System) {
     let content = "The gate code of the marina is 7351.";
     let (title, mine) = ("Gate code", json!("a"));
@@ -281,7 +281,7 @@ fn scopes(system: &System) {
         !names(&other, &of_actor) && !names(&other, &of_talk) && !other.contains("7351"),
         "{other}"
     );
-    // An instance without an actor finds what is global only.
+    // An instance without an actor finds only global entries.
     let prompt = json!({"message": "What is the gate code of the marina?"});
     let nobody = system
         .post("/agents/orchestrator/nobody?wait=result", &prompt)

@@ -1,4 +1,4 @@
-//! `/openapi.json` is correct: every answer of a running system is described in it.
+//! `/openapi.json` describes every answer of a running system.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const SCOPE: &str = "connector=tui&actorId=a&conversationId=c";
 
-/// Generators of clients read a union by its discriminator, and an object without a word about its fields as an empty one.
+/// Client generators read a union by its discriminator, and take an object without described fields for an empty one.
 #[test]
 fn generators_can_read_the_documents() {
     let gateway = Contract::get().document();
@@ -71,7 +71,7 @@ fn check_objects(value: &Value, at: &str) {
     }
 }
 
-/// Every operation: path, method, and what it says.
+/// Every operation: path, method and its description.
 fn operations() -> Vec<(String, String, Value)> {
     let rows = Contract::get().document()["paths"].as_object().unwrap();
     let of_row = |(path, item): (&String, &Value)| {
@@ -111,7 +111,7 @@ fn the_document_is_whole() {
     for kind in ["parameters", "responses", "schemas"] {
         for name in document["components"][kind].as_object().unwrap().keys() {
             let used = found.contains(&format!("#/components/{kind}/{name}"));
-            // Answers to what no operation is asked for.
+            // These answers belong to no operation.
             assert!(used || name == "MethodNotAllowed", "{kind}/{name} is not used");
         }
     }
@@ -140,7 +140,7 @@ fn the_document_is_whole() {
     }
 }
 
-/// What every operation answers beside its own: to a head that is wrong, an unknown caller, a slow or large body.
+/// Answers that every operation has besides its own: to a malformed head, an unknown caller, or a slow or large body.
 #[test]
 fn every_operation_has_the_answers_of_its_area() {
     for (path, method, operation) in operations() {
@@ -172,7 +172,7 @@ fn every_operation_has_the_answers_of_its_area() {
     }
 }
 
-/// The client of the tests holds each answer to the document, so here is only what to ask.
+/// The client of the tests checks each answer against the document, so this test only sends requests.
 #[test]
 fn every_route_answers_as_the_document_says() {
     let system = scripted();

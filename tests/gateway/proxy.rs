@@ -1,4 +1,4 @@
-//! The gateway behind a real reverse proxy, configured as ken-gateway(8) says.
+//! The gateway behind a real reverse proxy, configured as in ken-gateway(8).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
@@ -10,7 +10,7 @@ use ken_tests::{Answer, Builder, Client, Stream, System, root, until};
 
 const SECRET: &str = "a-long-random-text";
 
-/// nginx with one server block; ended with the value.
+/// nginx with one server block; it is stopped on drop.
 struct Nginx {
     process: Child,
     address: SocketAddr,
@@ -19,14 +19,14 @@ struct Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // The master takes its workers along when it is asked, not when it is killed.
+        // The master process stops its workers on SIGTERM, but not on SIGKILL.
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.process.id()).expect("a pid"));
         _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
         _ = self.process.wait();
     }
 }
 
-/// Debian keeps it where a user's PATH does not look.
+/// On Debian the program is in a folder that is not in the PATH of ordinary users.
 fn nginx() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -88,7 +88,7 @@ impl Nginx {
     }
 }
 
-/// The block of a manual page that follows a line.
+/// The literal block of a manual page that follows a line.
 fn block(page: &str, after: &str) -> String {
     let text = std::fs::read_to_string(root().join("man").join(page)).expect("a page");
     let (_, rest) = text.split_once(&format!("\n{after}\n.Bd ")).expect("the line");
@@ -96,7 +96,7 @@ fn block(page: &str, after: &str) -> String {
     rest.split_once("\n.Ed").expect("its end").0.to_owned()
 }
 
-/// Outside callers get 401, the right secret gets in.
+/// Callers from outside get 401; with the right secret they are served.
 fn is_guarded(nginx: &Nginx) {
     for headers in [
         &[][..],
@@ -141,7 +141,7 @@ fn nginx_as_the_page_says() {
     );
     let nginx = Nginx::start(&program, &server);
     is_guarded(&nginx);
-    // Events come as they happen: nothing is held back.
+    // Events are forwarded as they happen, without buffering.
     let secret = [("X-Api-Secret", SECRET)];
     let mut live = Stream::open_with(nginx.address, "/api/events?offset=now", &secret);
     assert_eq!(live.frame().expect("a first frame").kind(), "control");
@@ -156,7 +156,7 @@ fn nginx_as_the_page_says() {
     live.until_event("knowledge.added");
 }
 
-/// The plainest block there is: a loopback Host and no forwarding header.
+/// The simplest possible block: a loopback Host and no forwarding header.
 #[test]
 fn the_plainest_proxy_does_not_open_the_gateway() {
     let Some(program) = nginx() else { return };

@@ -6,7 +6,7 @@
 use ken_tests::{Client, System, scripted, tui};
 use serde_json::{Value, json};
 
-/// A JSON text nested so deep.
+/// A JSON text with this depth of nesting.
 fn nested(depth: usize) -> String {
     "[".repeat(depth) + &"]".repeat(depth)
 }
@@ -60,7 +60,7 @@ fn bodies(system: &System) {
         let answer = client.request("POST", "/api/chat/events").body(body).send();
         answer.refused(400, "invalid", "");
     }
-    // Where no body is needed, none and {} are the same.
+    // Where no body is needed, no body and {} are equivalent.
     for body in ["", "{}"] {
         client
             .request("POST", "/api/knowledge/reindex")
@@ -73,7 +73,7 @@ fn bodies(system: &System) {
         .body("")
         .send()
         .refused(400, "invalid", "/text");
-    // In chunks, and with a question before.
+    // In chunks, and with `Expect: 100-continue`.
     let head = format!("POST /api/knowledge HTTP/1.1\r\nHost: {}\r\n", system.address());
     let chunks = "Transfer-Encoding: chunked\r\n\r\na\r\n{\"title\":\"\r\n19\r\nchunks\",\"content\":\"text\"}\r\n0\r\n\r\n";
     client.write((head.clone() + chunks).as_bytes());
@@ -85,7 +85,7 @@ fn bodies(system: &System) {
 }
 
 fn sizes(system: &System) {
-    // Decided from the length: no byte of the body is sent.
+    // The length alone decides: no byte of the body is sent.
     for (target, length) in [
         ("/api/chat/events", (1 << 20) + 1),
         ("/api/knowledge", (1 << 20) + 1),
@@ -188,7 +188,7 @@ fn paths(system: &System) {
         answer.refused(405, "invalid", "").header("allow"),
         Some("GET, HEAD, POST")
     );
-    // Decoded once, and a literal wins over a name.
+    // A path is decoded once, and a literal segment has priority over a parameter.
     system.client().request("GET", "/%68ealth").send().expect(200);
     let instance = "/agents/orchestrator/a%2Fb%2520%E2%82%AC";
     let url = client
@@ -225,7 +225,7 @@ fn queries(system: &System) {
         system.get(target).refused(400, "invalid", at);
     }
     system.get("/api/knowledge?other=1&other=2&limit=001").expect(200);
-    // What is wrong with a request is said before whether the thing is there.
+    // An invalid request is reported before a missing object.
     let nobody = "/api/chat/sessions/tui-nobody";
     system
         .get(&format!(
@@ -310,7 +310,7 @@ fn headers(system: &System) {
 fn connections(system: &System) {
     let mut client = system.client();
     let host = system.address();
-    // Pipelined, answered in order, and closed when asked to.
+    // Pipelined requests are answered in order, and the connection is closed on request.
     let one = |id: u8, more: &str| {
         format!("GET /health HTTP/1.1\r\nHost: {host}\r\nX-Request-Id: {id}\r\n{more}\r\n")
     };
@@ -340,7 +340,7 @@ fn connections(system: &System) {
     client.answer().expect(200);
 }
 
-/// `nc -N` and many scripts end their half after the request, and wait.
+/// `nc -N` and many scripts close their half of the connection after the request, and wait.
 #[test]
 fn half_closed_clients_are_answered_200_times_of_200() {
     let system = scripted();

@@ -22,7 +22,7 @@ fn with_runner() -> System {
         .start()
 }
 
-/// Starts a run; its id.
+/// Starts a run. Returns its id.
 fn start(system: &System, payload: &Value) -> String {
     let answer = system.post(STEPS, payload).expect(202);
     answer.text("/runId")
@@ -72,7 +72,7 @@ fn ended(system: &System, run: &str) -> (Value, Vec<Value>) {
     (record, events)
 }
 
-/// How often each step of a run was made.
+/// The steps of a run in the order in which they were executed, repeats included.
 fn made(file: &Path, run: &str) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let own = text.lines().filter_map(|line| line.strip_prefix(run));
@@ -108,7 +108,7 @@ fn without_the_part_that_runs_them() {
         .refused(400, "invalid_request", "?offset");
 }
 
-/// The shipped workflows say what they take, and what is wrong is named before anything is begun.
+/// The shipped workflows describe their input, and a wrong input is reported before anything is started.
 #[test]
 fn inputs_of_shipped_workflows() {
     let system = System::start();
@@ -143,7 +143,7 @@ fn runs() {
     full(&system);
 }
 
-/// Nothing of these is accepted.
+/// None of these is accepted.
 fn refused(system: &System) {
     system
         .post("/workflows/none", &json!({}))
@@ -169,7 +169,7 @@ fn refused(system: &System) {
     untyped
         .send()
         .refused(415, "unsupported_media_type", "content-type");
-    // The name is looked at before the body.
+    // The name is checked before the body.
     client
         .request("POST", "/workflows/none")
         .body("{")
@@ -225,7 +225,7 @@ fn waited_for(system: &System) {
     read(system, &run);
 }
 
-/// A run's stream is read as any other.
+/// The stream of a run is read like any other.
 fn read(system: &System, run: &str) {
     let target = format!("/runs/{run}");
     let head = system.client().request("HEAD", &target).send().expect(200);
@@ -246,7 +246,7 @@ fn read(system: &System, run: &str) {
     let control = live.until_control(&mut seen);
     assert_eq!((seen.len(), &control["streamClosed"]), (8, &json!(true)));
     assert!(live.frame().is_none(), "a closed stream ends with its last entry");
-    // The key decides, whatever else is asked for.
+    // The key decides, whatever the query says.
     for query in [
         "meta",
         "meta=0",
@@ -270,7 +270,7 @@ fn not_waited_for(system: &System) {
         (answer.header("location"), answer.header("stream-next-offset")),
         (Some(url.as_str()), Some("-1"))
     );
-    // Its stream is there from its admission on, and a reader sees it to its end.
+    // The stream of a run exists from admission on, and a reader sees it to its end.
     let mut live = system.attach(&format!("/runs/{run}?offset=-1&live=sse"));
     let mut seen = Vec::new();
     while live.until_control(&mut seen)["streamClosed"] != true {}
@@ -324,7 +324,7 @@ fn repeated(system: &System) {
         (second.json(), second.header("location").map(str::to_owned))
     );
     assert!(first.header("location").is_some());
-    // What was not accepted may be tried again under its key.
+    // A request that was not accepted can be sent again with the same key.
     post("again", STEPS, &json!({})).expect(400);
     post("again", STEPS, &payload).expect(202);
 }
@@ -412,7 +412,7 @@ fn listed(system: &System) {
     }
 }
 
-/// 32 at a time, the others in the order in which they came.
+/// 32 runs at a time; the others start in the order in which they were accepted.
 fn in_turn(system: &System) {
     let file = file(system, "in-turn");
     let payload = json!({"steps": 1, "ms": 60_000, "file": file});
@@ -432,7 +432,7 @@ fn in_turn(system: &System) {
         let answer = system.post(&format!("/runs/{run}/abort"), &json!({})).expect(200);
         assert_eq!(answer.json(), json!({"aborted": true}));
     };
-    // One that waits is ended at once; the place of one that ran goes to the next.
+    // A waiting run is ended at once; the place of a running one goes to the next.
     abort(&long[32]);
     assert_eq!(record(system, &long[32])["status"], "errored");
     abort(&long[0]);
@@ -446,7 +446,7 @@ fn in_turn(system: &System) {
     }
 }
 
-/// A thousand wait, and the next one is told to come back.
+/// A thousand runs can wait; the next one is refused with a time after which to try again.
 fn full(system: &System) {
     let payload = json!({"steps": 1, "ms": 60_000});
     for _ in 0..RUNS + WAITING_RUNS {
@@ -490,7 +490,7 @@ fn a_run_outlives_whoever_is_killed() {
         let run = start(&system, &payload);
         until("it is on its way", || made(&file, &run).len() >= 3);
         system.kill(part);
-        // A call may meet the death of its connection; the next one waits for the restart.
+        // A call may fail with its connection; the next one waits for the restart.
         until("the system answers again", || {
             let mut client = system.client();
             client
@@ -508,7 +508,7 @@ fn a_run_outlives_whoever_is_killed() {
                 "{part}: step {step} was made {count} times"
             );
         }
-        // Only the step that was open is made again, and only by another holder.
+        // Only the interrupted step is executed again, and only by another holder.
         let resumed = kinds(&events)
             .iter()
             .filter(|kind| **kind == "run_resume")
@@ -540,7 +540,7 @@ fn a_step_that_must_not_be_repeated_ends_its_run_and_a_run_that_nobody_can_take_
     );
     assert_eq!(made(&file, &risky), ["s1", "s2"]);
 
-    // Without its part it is in the queue, not with a holder that is not there.
+    // While its part is down, the run stays in the queue, without a holder.
     let run = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
     let queued = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
     until("they run", || {
@@ -579,7 +579,7 @@ fn record_of(system: &System, run: &str) -> String {
     record(system, run)["status"].as_str().unwrap().to_owned()
 }
 
-/// A workflow of the user's own.
+/// A workflow that the user has added.
 fn workflow(system: &System, name: &str, steps: &Value) {
     let folder = system.home().join("workflows");
     std::fs::create_dir_all(&folder).unwrap();
@@ -588,7 +588,7 @@ fn workflow(system: &System, name: &str, steps: &Value) {
     std::fs::write(folder.join(format!("{name}.json")), text.to_string()).unwrap();
 }
 
-/// The steps that were recorded as done, in order.
+/// The steps that are recorded as completed, in order.
 fn recorded(events: &[Value]) -> Vec<&str> {
     let done = events
         .iter()
@@ -635,7 +635,7 @@ fn the_engine_does_them() {
     asks_a_model(&system);
 }
 
-/// A run whose holder is killed has the result of one that is left alone, and no step was recorded twice.
+/// A run whose holder is killed has the same result as one without kills, and no step is recorded twice.
 fn goes_on(system: &System) {
     workflow(
         system,
@@ -694,7 +694,7 @@ fn asks_a_model(system: &System) {
     );
     assert_eq!(ended(system, &run).0["error"]["name"], "Aborted");
 
-    // Nobody knows what the model has said: it is not asked again.
+    // What the model answered is unknown, so it is not called again.
     let run = system.post("/workflows/asks", &held).expect(202).text("/runId");
     asking(&run);
     system.kill("cognitive");

@@ -60,10 +60,10 @@ fn created(system: &System) {
         answer.json(),
         json!({"session": {"id": id, "surface": "tui", "created": true}})
     );
-    // Without a prompt it is in no list, and is resumed by its id.
+    // A session without a prompt is not listed, but can be resumed by its id.
     assert!(!ids(&list(system, "limit=100")).contains(&id.as_str()));
     resume(system, &id, &tui(&[])).expect(200);
-    // Its stream is there, and empty.
+    // Its stream exists, and is empty.
     let stream = system.get(&format!("/agents/orchestrator/{id}")).expect(200);
     assert_eq!(
         (stream.body.as_slice(), stream.header("stream-next-offset")),
@@ -104,7 +104,7 @@ fn listed(system: &System) {
         (&json!("web"), &json!("list"), &json!("l"))
     );
     assert!(all[0].get("displayName").is_none() && all[0].get("threadId").is_none());
-    // Search: each word in the name, the title or the id.
+    // A search finds sessions that have each word in the name, the title or the id.
     assert_eq!(
         ids(&list(system, &format!("{scope}&q=THERE%20hel"))),
         [first.as_str()]
@@ -114,7 +114,7 @@ fn listed(system: &System) {
         [second.as_str()]
     );
     assert_eq!(list(system, &format!("{scope}&q=there%20words")).len(), 0);
-    // Of every scope, and of part of one.
+    // Sessions of every scope, and of a partial scope.
     assert!(list(system, "limit=100").len() >= 2);
     system
         .get(&format!("{SESSIONS}?actorId=list&conversationId=l"))
@@ -124,7 +124,7 @@ fn listed(system: &System) {
     pages(system, scope, &say);
 }
 
-/// A cursor names a position: what is new neither repeats nor hides others.
+/// A cursor is a position: new sessions neither repeat nor hide others.
 fn pages(system: &System, scope: &str, say: &dyn Fn(&str) -> String) {
     let mut expected: BTreeSet<String> = (0..5).map(|_| say("hello")).collect();
     expected.extend(ids(&list(system, scope)).iter().map(ToString::to_string));
@@ -152,7 +152,7 @@ fn pages(system: &System, scope: &str, say: &dyn Fn(&str) -> String) {
     }
     assert_eq!(seen.iter().cloned().collect::<BTreeSet<_>>(), expected);
     assert_eq!(seen.len(), expected.len(), "a session came twice");
-    // Of another list.
+    // A cursor of another list.
     system
         .get(&format!("{SESSIONS}?{SCOPE}{after}"))
         .refused(400, "invalid", "?after");
@@ -176,7 +176,7 @@ fn resumed(system: &System) {
             (id.clone(), "Night shift".into())
         );
     }
-    // Nothing owned matches: a fresh one, with a new id.
+    // No session of the caller matches, so a new one is created, with a new id.
     for selector in [
         "night%20shift",
         "Night",
@@ -191,10 +191,10 @@ fn resumed(system: &System) {
     resume(system, &id, &tui(&[("actorId", json!("other"))])).refused(403, "forbidden", "");
     resume(system, "Night%20shift", &tui(&[("actorId", json!("other"))])).expect(201);
     resume(system, &id, &tui(&[("connector", json!("web-api"))])).refused(400, "invalid", "/connector");
-    // Names need not be unique, but then they select nothing.
+    // Names need not be unique, but an ambiguous name selects nothing.
     rename(system, &system.session(), "Night shift");
     resume(system, "Night%20shift", &tui(&[])).refused(409, "conflict", "");
-    // An id comes before a name.
+    // An id has priority over a name.
     let other = system.session();
     rename(system, &other, &id);
     assert_eq!(resume(system, &id, &tui(&[])).expect(200).text("/session/id"), id);
@@ -226,7 +226,7 @@ fn scopes(system: &System) {
         _ = paths(&id, scope).map(|answer| answer.refused(403, "forbidden", ""));
     }
     _ = paths("tui-nobody", SCOPE).map(|answer| answer.refused(404, "not_found", ""));
-    // Transcript, cancel and delete take ids only.
+    // Transcript, cancel and delete accept only ids.
     rename(system, &id, "Only-a-name");
     _ = paths("Only-a-name", SCOPE).map(|answer| answer.expect(404));
     let threaded = tui(&[("threadId", json!("t"))]);
@@ -255,18 +255,18 @@ fn archived(system: &System) {
         .get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}"))
         .expect(200);
     assert_eq!(transcript.at("/exchanges").as_array().unwrap().len(), 1);
-    // Resuming or prompting by id brings it back.
+    // Resuming or prompting it by id restores it.
     resume(system, &id, &tui(&[])).expect(200);
     assert!(ids(&list(system, &format!("{SCOPE}&limit=100"))).contains(&id.as_str()));
     archive(system, &id, SCOPE).expect(200);
     system.say(&id, "hello").expect(200);
     assert!(ids(&list(system, &format!("{SCOPE}&limit=100"))).contains(&id.as_str()));
-    // The operator may leave the identity out, but not half of it.
+    // The operator may leave out the whole identity, but not part of it.
     archive(system, &id, "connector=tui").refused(400, "invalid", "?actorId");
     archive(system, &id, "").expect(200);
     archive(system, "tui-nobody", "").refused(404, "not_found", "");
     resume(system, &id, &tui(&[])).expect(200);
-    // Not while a turn runs or waits.
+    // It cannot be archived while a turn runs or waits.
     hold(system, &id);
     archive(system, &id, SCOPE).refused(409, "conflict", "");
     system
@@ -274,7 +274,7 @@ fn archived(system: &System) {
         .expect(200);
 }
 
-/// A turn that lasts; its submission.
+/// Starts a turn that does not end by itself. Returns its submission.
 fn hold(system: &System, id: &str) -> String {
     let mut client = system.client();
     let request = client
@@ -301,7 +301,7 @@ fn cancelled(system: &System) {
     let mut stream = system.attach(&format!("/agents/orchestrator/{id}?offset=-1&live=sse"));
     stream.until_event("text_delta");
     assert_eq!(cancel(Some("3d2f6a0e-8a55-4d2b-9c55-6f0f6d1f8e11")), nothing);
-    // The running one only, within 2 s; the next begins.
+    // Only the running turn is cancelled, within 2 s, and the next one begins.
     let begun = Instant::now();
     assert_eq!(cancel(None), (json!(true), json!(running)));
     let events = stream.until_event("submission_settled");
@@ -325,7 +325,7 @@ fn cancelled(system: &System) {
     assert_eq!(cancel(Some(&waiting)), nothing);
 }
 
-/// It changes on prompt, command, rename and resume, never on reading.
+/// `updatedAt` changes on prompt, command, rename and resume, never on reading.
 fn updated_at(system: &System) {
     let id = system.session();
     system.say(&id, "hello").expect(200);

@@ -5,7 +5,7 @@
 use ken_tests::{System, kinds, scripted};
 use serde_json::{Value, json};
 
-/// All that is kept, by long polls that have something to say.
+/// All stored events, read by long polls that return at once.
 fn kept(system: &System) -> Vec<Value> {
     let (mut events, mut offset) = (Vec::new(), "-1".to_owned());
     loop {
@@ -74,7 +74,7 @@ fn what_changes_is_told_as_it_happens() {
     );
 
     modes(&system, told.len());
-    // A reader that was cut goes on where it was.
+    // A reader that was disconnected continues where it was.
     drop(live);
     system.kill("store");
     system.down();
@@ -85,7 +85,7 @@ fn what_changes_is_told_as_it_happens() {
     assert_eq!(seen.len(), 1);
 }
 
-/// As a browser's EventSource does: it asks for the same address again, and says what it has seen last.
+/// Like the EventSource of a browser: it requests the same address again, with the last id that it has seen.
 #[test]
 fn the_last_event_id_resumes() {
     let system = System::start();
@@ -107,7 +107,7 @@ fn the_last_event_id_resumes() {
         whole.extend(frame.data().as_array().unwrap().iter().cloned());
         let control = live.until_control(&mut whole);
         assert_eq!(control["streamNextOffset"], json!(id));
-        // The offset of the address is where it once began; it does not matter any more.
+        // The offset in the address is where it first began, and is ignored now.
         let mut again = system.attach_after(&target, &id);
         let first = again.frame().unwrap();
         assert_eq!((first.kind(), first.id()), ("control", None));
@@ -115,7 +115,7 @@ fn the_last_event_id_resumes() {
         let mut rest = Vec::new();
         system.attach_after(&target, &second).until_control(&mut rest);
         assert_eq!(rest, whole[2..]);
-        // What is no offset of this server is ignored.
+        // An id that is not an offset of this server is ignored.
         let mut all = Vec::new();
         system.attach_after(&target, "17").until_control(&mut all);
         assert_eq!(all, whole);

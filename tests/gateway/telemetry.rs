@@ -1,4 +1,4 @@
-//! Telemetry: a summary of the steps of every submission and run, without their texts; usage; and what became of a message.
+//! Telemetry: a summary of the steps of every submission and run, without their texts; usage; and the outcome of a message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -10,7 +10,7 @@ use ken_tests::{Builder, System, tui, until};
 use serde_json::{Value, json};
 
 const SECRET: &str = "canary-7d1f";
-/// The fields of an event's summary that the contract has.
+/// The fields of the summary of an event, as in the contract.
 const FIELDS: [&str; 16] = [
     "type",
     "timestamp",
@@ -102,7 +102,7 @@ fn a_delegated_turn_is_summed_up_and_nothing_that_was_said_is_in_it() {
     assert!(
         summary["durationMs"].is_u64() && summary["startedAt"].is_string() && summary["endedAt"].is_string()
     );
-    // As many events as the stream has for this submission.
+    // The number of events equals that of the stream for this submission.
     let target = format!(
         "/agents/orchestrator/{}?offset=-1",
         summary["sessionId"].as_str().unwrap()
@@ -122,7 +122,7 @@ fn a_delegated_turn_is_summed_up_and_nothing_that_was_said_is_in_it() {
     }
     assert!(!summary.to_string().contains(SECRET), "{summary:#}");
     assert!(!format!("{:?}", runs(&system, "")).contains(SECRET));
-    // It is stored: a store that was killed has the same.
+    // It is stored: after a kill the store has the same.
     system.kill("store");
     let again = system
         .get(&format!("/api/telemetry/runs/{id}"))

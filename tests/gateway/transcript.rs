@@ -46,7 +46,7 @@ fn exchange(system: &System) {
     let one = &exchanges(&page)[0];
     let id = answer.text("/submissionId");
     assert_eq!((&one["id"], &one["submissionId"]), (&json!(id), &json!(id)));
-    // A tool that fails in a turn that goes on does not fail it.
+    // A failed tool does not fail its turn.
     assert_eq!(one["status"], "completed");
     assert_eq!(one["prompt"]["id"], answer.at("/event/id"));
     assert_eq!(one["prompt"]["receivedAt"], answer.at("/event/receivedAt"));
@@ -74,7 +74,7 @@ fn exchange(system: &System) {
         assert_eq!((&tool["name"], &tool["status"]), (&json!(name), &json!("failed")));
         assert!(tool["error"].is_string() && tool["completedAt"].is_string());
     }
-    // Neither arguments nor raw results.
+    // Neither arguments nor raw results are included.
     assert!(!page.to_string().contains("secret"), "{page:#}");
     let thinking = system.say(&session, "think").expect(200).text("/submissionId");
     let failed = system.say(&session, "refused").expect(500).text("/submissionId");
@@ -116,7 +116,7 @@ fn pages(system: &System) {
         (&newest["page"]["limit"], &newest["page"]["hasOlder"]),
         (&json!(3), &json!(true))
     );
-    // What comes meanwhile moves nothing.
+    // New exchanges do not move the pages.
     system.say(&session, "hello meanwhile").expect(200);
     let before = |page: &Value| format!("&limit=3&before={}", page["page"]["before"].as_str().unwrap());
     let older = page(system, &session, &before(&newest));
@@ -124,7 +124,7 @@ fn pages(system: &System) {
     let oldest = page(system, &session, &before(&older));
     assert_eq!(texts(&oldest), said[..1]);
     assert_eq!(oldest["page"], json!({"limit": 3, "hasOlder": false}));
-    // A cursor of another session, and one that nobody issued.
+    // A cursor of another session, and one that was never issued.
     let other = system.session();
     for (session, cursor) in [
         (&other, before(&newest)),
@@ -140,7 +140,7 @@ fn pages(system: &System) {
     }
 }
 
-/// A page of a turn in flight shows what is settled of it, and sends the reader to the beginning of the turn.
+/// A page with a running turn shows its settled part, and its offset is the beginning of the turn.
 fn a_turn_in_flight(system: &System) {
     let session = system.session();
     system.say(&session, "hello").expect(200);
@@ -156,7 +156,7 @@ fn a_turn_in_flight(system: &System) {
         request.json(&body).send().expect(202).text("/submissionId")
     };
     let running = begin("ponder");
-    // One that waits behind it has said nothing yet, and moves nothing.
+    // A waiting prompt has no events yet, and changes nothing.
     begin("hold too");
     until("the turn says something", || {
         events()
@@ -176,10 +176,10 @@ fn a_turn_in_flight(system: &System) {
         page(system, &session, "&limit=1")["stream"]["nextOffset"],
         next.as_str()
     );
-    // A reading after it is the same, byte for byte, until something happens.
+    // The page is the same, byte for byte, until something happens.
     let target = format!("/api/chat/sessions/{session}/transcript?{SCOPE}");
     assert_eq!(system.get(&target).body, system.get(&target).body);
-    // Attached there, a reader sees the whole turn.
+    // A reader that attaches there sees the whole turn.
     let mut reader = system.attach(&format!("{stream}?offset={next}&live=sse"));
     system.post(&format!("{stream}/abort"), &json!({})).expect(200);
     let turn = reader.until_event("submission_settled");
@@ -213,7 +213,7 @@ fn hidden(system: &System) {
         system.say(&session, text).expect(200);
     }
     assert_eq!(exchanges(&page(system, &session, "")).len(), 1);
-    // Nor does it name the session; the first visible prompt does.
+    // It does not set the title of the session either; the first visible prompt does.
     system.say(&session, "hello visible").expect(200);
     let sessions = system
         .get(&format!("/api/chat/sessions?{SCOPE}&limit=1"))

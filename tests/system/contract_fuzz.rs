@@ -47,13 +47,13 @@ struct Fuzzer {
     operations: Vec<Operation>,
     chance: Chance,
     seed: u64,
-    /// A body that makes sense for a path, at times.
+    /// Sometimes, a meaningful body for a path.
     sensible: fn(&mut Chance, &str) -> Option<Value>,
-    /// Ids, names and places that answers had: what they name exists.
+    /// Ids, names and offsets from answers, which refer to existing things.
     known: Vec<String>,
-    /// The request under way.
+    /// The request in progress.
     last: String,
-    /// How many answers had which status.
+    /// The number of answers by status.
     seen: BTreeMap<u16, usize>,
 }
 
@@ -84,7 +84,7 @@ impl Fuzzer {
         let mut client = connect();
         for _ in 0..number("KEN_FUZZ_REQUESTS", 1_000) {
             let answer = self.ask(&mut client, headers);
-            // The one failure with this status that is not the server's: of a run that was waited for.
+            // Only one failure with this status is not the server's: that of a run that the request waited for.
             let is_of_the_run = || answer.at("/error/type") == "operation_failed";
             assert!(answer.status != 500 || is_of_the_run(), "{}", answer.shown());
             *self.seen.entry(answer.status).or_default() += 1;
@@ -95,12 +95,15 @@ impl Fuzzer {
         }
     }
 
-    /// Both sides of the door were seen, and nobody died of it.
+    /// Checks that requests were both accepted and refused, and that no part was restarted.
     fn report(&self, system: &System) {
         eprintln!("{:?}", self.seen);
         let welcome: usize = self.seen.range(..400).map(|(_, count)| count).sum();
         let refused: usize = self.seen.range(400..).map(|(_, count)| count).sum();
-        assert!(welcome.min(refused) > 100, "it only knocks at the door");
+        assert!(
+            welcome.min(refused) > 100,
+            "too few requests were accepted, or too few refused"
+        );
         let status = system.call("kend", "parts.status", &[]);
         for part in status["parts"].as_array().unwrap() {
             assert_eq!(part["deaths"], json!([]), "{part}");
@@ -132,7 +135,7 @@ impl Fuzzer {
 
     fn target(&mut self, index: usize) -> String {
         let mut path = self.operations[index].path.clone();
-        // A stream has no end to wait for, so what streams unasked is asked for what it has.
+        // A stream does not end, so a route that streams by default is asked only for existing data.
         let streams = path == "/api/events";
         while let (Some(from), Some(to)) = (path.find('{'), path.find('}')) {
             let value = self.text(&json!({}));
@@ -162,7 +165,7 @@ impl Fuzzer {
         let mut given = Vec::new();
         for (name, schema) in self.parameters(index, "header") {
             if self.chance.percent(30) {
-                // A header holds no line end, or the request would be another.
+                // A line end in a header would change the request.
                 let value = self
                     .scalar(&schema)
                     .replace(|c: char| c.is_control() || !c.is_ascii(), "");
@@ -185,7 +188,7 @@ impl Fuzzer {
             .collect()
     }
 
-    /// The type and the bytes of a body: nearly always JSON, mostly right.
+    /// The type and the bytes of a body: nearly always JSON, mostly valid.
     fn body(&mut self, index: usize) -> Option<(&'static str, Vec<u8>)> {
         let operation = &self.operations[index];
         let (path, schema) = (operation.path.clone(), operation.body.clone());
@@ -217,7 +220,7 @@ impl Fuzzer {
         Some((kind, bytes))
     }
 
-    /// Something else in one place of a value.
+    /// Replaces one place in a value.
     fn spoil(&mut self, value: &mut Value) {
         match value {
             Value::Object(fields) if !fields.is_empty() && self.chance.percent(80) => {
@@ -252,7 +255,7 @@ impl Fuzzer {
         }
     }
 
-    /// A value that a schema allows, patterns aside.
+    /// A value that a schema allows; patterns are ignored.
     fn value(&mut self, schema: &Value, depth: usize) -> Value {
         let schema = &self.contract.resolve(schema).clone();
         for kind in ["oneOf", "anyOf"] {
@@ -322,7 +325,7 @@ impl Fuzzer {
         }
     }
 
-    /// A value as a parameter has it.
+    /// A value in the form of a parameter.
     fn scalar(&mut self, schema: &Value) -> String {
         if self.chance.percent(15) {
             return self.chance.of(&ODD).to_owned();
@@ -342,12 +345,12 @@ impl Fuzzer {
             .iter()
             .filter_map(|name| answer.header(name));
         self.known.extend(headers.map(str::to_owned));
-        // The newest are likeliest to be there still.
+        // The newest are most likely to exist still.
         self.known.drain(..self.known.len().saturating_sub(64));
     }
 }
 
-/// Short texts under names that mean something to another request.
+/// Collects short texts from fields whose values other requests can use.
 fn gather(value: &Value, known: &mut Vec<String>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| gather(item, known)),
@@ -388,7 +391,7 @@ fn operations(contract: &Contract) -> Vec<Operation> {
     operations
 }
 
-/// Every byte that is not plain, percent-encoded.
+/// Percent-encodes every byte that is not unreserved.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
     text.bytes().fold(String::new(), |text, byte| match plain(byte) {

@@ -63,7 +63,7 @@ impl Talker {
             .json(body);
         match request.try_send() {
             Ok(answer) if answer.status < 300 => true,
-            // A part was down: nothing was accepted, or the repeat will find what was.
+            // A part was down: nothing was accepted, or the repeat will get the stored answer.
             Ok(answer) => {
                 assert!([499, 500, 503, 504].contains(&answer.status), "{answer:?}");
                 assert_ne!(answer.status, 500, "{answer:?}");
@@ -101,7 +101,7 @@ impl Talkers {
         }
     }
 
-    /// Session and number of messages of each talker, and how many connects were refused.
+    /// The session and number of messages of each talker, and the number of refused connections.
     fn finish(self) -> (Vec<(String, usize)>, usize) {
         self.over.store(true, Ordering::Relaxed);
         let said = self
@@ -238,7 +238,7 @@ fn kend_is_killed_and_power_is_cut_under_load() {
     }
 }
 
-/// A part that hangs is replaced, and callers that waited for it are answered.
+/// A part that hangs is restarted, and callers that waited for it are answered.
 #[test]
 fn a_part_that_stands_still_is_replaced() {
     let system = Builder::default()
@@ -249,12 +249,12 @@ fn a_part_that_stands_still_is_replaced() {
     system.signal("model", Signal::SIGSTOP);
     system.say(&session, "Are you there?").expect(200);
     assert_ne!(system.pid("model"), still);
-    // That one was killed is no news of the others' end.
+    // The kill of one part is not reported as a failure of the others.
     let down = system.ken(&["down"]);
     assert_eq!(String::from_utf8_lossy(&down.stderr), "");
 }
 
-/// kend alone is killed: every part has to go within a second, by itself.
+/// Kills only kend: every part has to exit by itself within a second.
 fn kill_kend(system: &mut System) {
     let pids: Vec<i32> = ["store", "agent", "gateway", "model"]
         .iter()
@@ -317,7 +317,7 @@ fn say(session: &str, text: &str) -> Value {
     json!({"connector": "tui", "actorId": "a", "conversationId": "c", "session": session, "text": text})
 }
 
-/// The holder is stopped past its lease; when it comes back it must not write.
+/// The holder is stopped until its lease has expired; when it continues, it must not write.
 #[test]
 fn a_prompt_waits_for_a_stopped_agent_and_is_answered_once() {
     let system = System::start();

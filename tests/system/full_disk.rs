@@ -53,7 +53,7 @@ fn a_full_disk_is_told_and_survived() {
     assert_eq!(ready.at("/waiting"), json!(["store"]));
     assert!(ready.text("/error").contains("disk"));
     system.get("/api/knowledge?limit=1").expect(200);
-    // A caller that waits for a turn is told at once that it will not end soon, long before the minute is over.
+    // A caller that waits for a turn gets its answer at once, long before the minute is over.
     let begun = std::time::Instant::now();
     let told = waiting.join().unwrap().expect(202);
     assert_eq!(

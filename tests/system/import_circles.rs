@@ -116,7 +116,7 @@ fn imports(source: &Path) -> Imports {
         let named = paths(&code, "crate::").into_iter();
         let named = named.chain(paths(&code, "super::").into_iter().map(up));
         let mut files_named: BTreeSet<Module> = named.map(|path| file_of(&path, &files)).collect();
-        // A module and those below it may know each other.
+        // A module and its children may import each other.
         files_named.retain(|other| !own.starts_with(other) && !other.starts_with(own));
         files_named
     };
@@ -126,7 +126,7 @@ fn imports(source: &Path) -> Imports {
         .collect()
 }
 
-/// The file that holds what a path names: the longest part of the path that is a module.
+/// The file of an import path: the longest prefix of the path that is a module.
 fn file_of(path: &[String], files: &BTreeMap<Module, String>) -> Module {
     let mut module = path.to_vec();
     while !module.is_empty() && !files.contains_key(&module) {
@@ -135,7 +135,7 @@ fn file_of(path: &[String], files: &BTreeMap<Module, String>) -> Module {
     module
 }
 
-/// All files that can be come to from one.
+/// All files that one imports, directly or through others.
 fn reached(imports: &Imports, from: &Module) -> BTreeSet<Module> {
     let mut seen = BTreeSet::new();
     let mut next = vec![from];
@@ -160,7 +160,7 @@ fn circles(imports: &Imports) -> BTreeSet<Vec<Module>> {
     in_one.map(group).collect()
 }
 
-/// Crates that are not in order yet. Nobody is to add one.
+/// Crates that still have circles. Do not add one.
 const KNOWN: &[&str] = &["bin/ken-esl", "bin/ken-sandbox"];
 
 #[test]

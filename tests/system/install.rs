@@ -22,7 +22,7 @@ fn make(target: &str, folder: &Path) {
     assert!(output.status.success(), "{said}");
 }
 
-/// Those that are built: a test run may leave out the one that takes long.
+/// The programs that are built: a test run may leave out the one that takes long to compile.
 fn programs(built: &Path) -> Vec<String> {
     let folders = std::fs::read_dir(root().join("bin")).unwrap();
     let names = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -17,7 +17,7 @@ use ken_tests::{Builder, System, binary, root, until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-/// Each slot with its value. The messenger's are those that the stand-in for the platform asks for.
+/// Each slot with its value. Those of the messenger are the ones that the stand-in for the platform requires.
 const SLOTS: [(&str, &str); 9] = [
     ("OPENAI_API_KEY", "planted-openai-1f0c"),
     ("ANTHROPIC_API_KEY", "planted-anthropic-2e1d"),
@@ -30,7 +30,7 @@ const SLOTS: [(&str, &str); 9] = [
     ("OTEL_EXPORTER_OTLP_HEADERS", COLLECTOR_HEADERS),
 ];
 
-/// What a collector of traces is sent with each request.
+/// The headers that a collector of traces gets with each request.
 const COLLECTOR_HEADERS: &str = "x-key=planted-collector-7d6c";
 const COLLECTOR_KEY: &str = "planted-collector-7d6c";
 
@@ -41,7 +41,7 @@ fn value(slot: &str) -> &'static str {
     SLOTS.iter().find(|(name, _)| *name == slot).unwrap().1
 }
 
-/// A provider that tells the key back with its refusal, as some do.
+/// A provider that repeats the key in its error, as some do.
 fn refused(slot: &str) -> Reply {
     refusal(
         401,
@@ -92,7 +92,7 @@ fn a_planted_secret_appears_nowhere() {
     let watch = Watch::start();
     let mut shown = Vec::new();
 
-    // Research, whose two search services refuse the key and tell it back.
+    // Research, with two search services that refuse the key and repeat it.
     shown.push(system.ask(
         "POST",
         "/workflows/research?wait=result",
@@ -124,7 +124,7 @@ fn a_planted_secret_appears_nowhere() {
         shown.push(answer.shown());
     }
     until("the answer is in the chat", || platform.texts(7).len() == 1);
-    // Then the platform is away, and the next answer cannot be sent.
+    // Then the platform is unreachable, and the next answer cannot be sent.
     drop(platform);
     model.push(Reply::Stream(openai(&["And again."], &[])));
     let mut next = update.clone();
@@ -217,7 +217,7 @@ fn a_planted_secret_appears_nowhere() {
         shown.push(system.asker_with(key).get("/metrics").shown());
     }
 
-    // Every command that looks at the system.
+    // Every command that inspects the system.
     for command in [
         &["status"][..],
         &["status", "--json"],
@@ -247,7 +247,7 @@ fn a_planted_secret_appears_nowhere() {
         "{asked:?}"
     );
 
-    // A part that is ended by a fault leaves no core file, and comes back.
+    // A part that is ended by a fault leaves no core file, and is restarted.
     let limits = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     for part in [
         "model",
@@ -284,7 +284,7 @@ fn a_planted_secret_appears_nowhere() {
     assert_eq!(text(&cores), "");
 }
 
-/// Who asks, as the terminal client does.
+/// The identity fields, as the terminal client sends them.
 fn who(fields: &[(&str, Value)]) -> Value {
     let mut body = ken_tests::tui(fields);
     (body["actorId"], body["conversationId"]) = (json!("local-tui"), json!("local-tui"));
@@ -296,7 +296,7 @@ trait Ask {
 }
 
 impl Ask for System {
-    /// With the gateway's secret; the whole answer.
+    /// Sends a request with the gateway's secret. Returns the whole answer.
     fn ask(&self, method: &str, target: &str, body: &Value) -> String {
         let mut client = self.client();
         let request = client
@@ -319,7 +319,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Files below a folder that hold some bytes, by their names from there.
+/// Files below a folder that contain some bytes, by relative path.
 fn files_with(bytes: &str, folder: &Path) -> Vec<String> {
     let found = Command::new("grep")
         .args(["-rlaF", bytes, "."])
@@ -333,7 +333,7 @@ fn files_with(bytes: &str, folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Looks again and again at the arguments and the environment of every process, also of those that live for a moment.
+/// Inspects the arguments and the environment of every process in a loop, to see short-lived processes too.
 struct Watch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Vec<String>>,

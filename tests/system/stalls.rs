@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 const IDENTITY: &str = "connector=tui&actorId=a&conversationId=c";
 const PARTS: [&str; 5] = ["store", "gateway", "agent", "model", "cognitive"];
 
-/// What a client knows of one request after its answer.
+/// What a client knows about a request after its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Accepted,
@@ -30,7 +30,7 @@ enum Verdict {
     Unknown,
 }
 
-/// What a client asks for, again and again, each time with a label of its own.
+/// The request that a client repeats, each time with another label.
 #[derive(Debug, Clone)]
 enum Work {
     Chat { session: String },
@@ -49,7 +49,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Every label that was asked for, with what the client knows of it.
+    /// Every label that was sent, with what the client knows about it.
     fn run(&self) -> Vec<(String, Verdict)> {
         let mut asked = Vec::new();
         while !self.over.load(Ordering::Relaxed) {
@@ -80,7 +80,7 @@ impl Asker {
         };
         client.set_patience(Duration::from_secs(60));
         let text = number.to_string();
-        // Callers of both kinds: those who wait for long, and those who are told early that the outcome is unknown.
+        // Callers of both kinds: those that wait for long, and those that are told early that the outcome is unknown.
         let wait = if number.is_multiple_of(2) {
             "wait=2"
         } else {
@@ -128,10 +128,10 @@ fn verdict(label: &str, answer: &Answer) -> Verdict {
     }
 }
 
-/// What became of each request of a client, by its label.
+/// The outcome of each request of a client, by label.
 type Verdicts = Vec<(String, Verdict)>;
 
-/// Clients of every kind at work on one system.
+/// Clients of every kind, working on one system.
 struct Load {
     askers: Vec<(Asker, JoinHandle<Verdicts>)>,
     over: Arc<AtomicBool>,
@@ -175,7 +175,7 @@ impl Load {
         Load { askers, over }
     }
 
-    /// Ends the load and holds what is in the store against what the clients were told.
+    /// Ends the load, and compares the contents of the store with what the clients were told.
     fn check(self, system: &System) -> Tally {
         self.over.store(true, Ordering::Relaxed);
         let asked: Vec<_> = self
@@ -199,7 +199,7 @@ impl Load {
     }
 }
 
-/// How often each label is there.
+/// The number of occurrences of each label.
 type Done = HashMap<String, usize>;
 
 fn count(labels: impl IntoIterator<Item = String>) -> Done {
@@ -274,7 +274,7 @@ struct Tally {
     unknown: usize,
     lost: Vec<String>,
     doubled: Vec<String>,
-    /// 503, and yet there.
+    /// Answered with 503, although the request was done.
     refused_and_done: Vec<String>,
 }
 
@@ -342,7 +342,7 @@ fn parts_stand_still_under_load() {
     for number in 0..long.unwrap_or(3) {
         let which = usize::try_from(number % 3).unwrap();
         let seconds = match long {
-            // More than the ten seconds that a change may wait for its begin.
+            // More than the ten seconds that a change may wait before it begins.
             None => [12, 3, 6][which],
             Some(_) => 5 + number * 11 % 36,
         };
@@ -414,7 +414,7 @@ fn a_slow_disk_under_load() {
             .json(&tui(&[("session", json!(session)), ("text", json!(text))]))
             .send()
     };
-    // The first sync is that of the message itself. Its caller does not wait for as long.
+    // The first sync is that of the message itself. Its caller waits for a shorter time.
     std::fs::write(&slow, "").unwrap();
     let told = say("wait=5", None, "slow").expect(504);
     assert_eq!(
@@ -422,7 +422,7 @@ fn a_slow_disk_under_load() {
         (json!("deadline"), json!("unknown"))
     );
     assert!(told.text("/eventId").starts_with("tui:"));
-    // One who waits is answered.
+    // A caller that waits for the result is answered.
     std::fs::write(&slow, "").unwrap();
     say("wait=60", None, "waited").expect(200);
     assert_eq!(

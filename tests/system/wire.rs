@@ -1,4 +1,4 @@
-//! Every daemon under the conformance suite of the wire, and under a foreign user.
+//! Every daemon with the conformance suite of the wire protocol, and with calls of another user.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,7 +12,7 @@ use ken_tests::{Builder, System, binary};
 use ken_wire::conformance::{Subject, check};
 use serde_json::{Value, json};
 
-/// Operations that keep a part waiting, for cancel and deadline.
+/// Operations that make a part wait, to test cancel and deadline.
 fn slow(part: &str) -> Option<(&'static str, Value)> {
     match part {
         "store" => Some((
@@ -44,7 +44,7 @@ fn every_daemon_conforms() {
         "cognitive",
         "kend",
     ] {
-        // A call of kend that follows a log has no deadline by its own contract, so only its other checks count.
+        // A call of kend that follows a log has no deadline by its contract, so the deadline is not tested.
         let slow = slow(part).filter(|_| part != "kend");
         let failed = check(&Subject {
             socket: system.socket(part),
@@ -54,7 +54,7 @@ fn every_daemon_conforms() {
     }
 }
 
-/// What the README promises: `printf … | nc -NU` prints the answer, although nc shuts its write half before the answer arrives.
+/// What ken-wire(5) shows: `printf … | nc -NU` prints the answer, although nc shuts its write half before the answer arrives.
 #[test]
 fn nc_is_answered() {
     let nc = ["/bin/nc", "/usr/bin/nc"]
@@ -122,7 +122,7 @@ fn a_call_ends_when_the_part_is_killed() {
     );
 }
 
-/// A directory that has been opened by mistake must not open the parts.
+/// The parts stay closed to other users, even if the mode of a directory was loosened by mistake.
 #[test]
 fn a_foreign_user_is_refused_even_where_the_modes_let_him_in() {
     if !nix::unistd::geteuid().is_root() {
@@ -166,7 +166,7 @@ fn a_foreign_user_is_refused_even_where_the_modes_let_him_in() {
     }
 }
 
-/// The part of ken-wire(5), as printed, in the place of ken-model.
+/// The example part of ken-wire(5), as printed, in place of ken-model.
 #[test]
 fn the_part_of_the_page_answers_a_prompt() {
     if std::process::Command::new("python3")
@@ -201,7 +201,7 @@ fn the_part_of_the_page_answers_a_prompt() {
     );
 }
 
-/// The message that ken-stream(5) shows is one that a model call takes.
+/// A model call accepts the message that ken-stream(5) shows.
 #[test]
 fn the_message_of_the_page_is_accepted() {
     let page = std::fs::read_to_string(ken_tests::root().join("man/man5/ken-stream.5")).unwrap();

@@ -1,5 +1,5 @@
-//! A fuzzer for the tools' `--lines`: whatever a line holds, it is answered with one line of JSON, soon, and the tool lives
-//! on. It runs for as long as it is told to, so it is not part of `make test`:
+//! A fuzzer for the tools' `--lines`: every line, whatever it contains, is answered soon with one line of JSON, and the tool keeps
+//! running. It runs for a set time, so it is not part of `make test`:
 //!
 //! `KEN_FUZZ_SECONDS=600 cargo test -p ken-tests --test lines_fuzz -- --ignored` (a minute for each tool without the variable).
 //! `KEN_FUZZ_SEED` repeats a run.
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ken_tests::{Chance, binary, number, root};
 
-/// No answer may take longer, whatever else the machine does.
+/// The longest time for an answer, on a busy machine too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -110,7 +110,7 @@ fn listen(stdout: ChildStdout) -> Receiver<String> {
     answers
 }
 
-/// A seed, changed a few times; as long as a line may be.
+/// A seed with a few changes, at most as long as a line may be.
 fn mutant(chance: &mut Chance, seeds: &[&str]) -> Vec<u8> {
     let mut line = chance.of(seeds).as_bytes().to_vec();
     for _ in 0..chance.below(6) {
@@ -146,7 +146,7 @@ fn change(chance: &mut Chance, line: &mut Vec<u8>, seeds: &[&str]) {
         }
         4 => line.truncate(at),
         5 => {
-            // Half of them from the blocks of letters and marks, where the exceptions live.
+            // Half of the characters are from the blocks of letters and marks, which have most special cases.
             let end = chance.of(&[0x3000, char::MAX as usize + 1]);
             let any = char::from_u32(chance.below(end) as u32).unwrap_or(char::REPLACEMENT_CHARACTER);
             line.splice(at..at, any.to_string().into_bytes());

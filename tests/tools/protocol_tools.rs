@@ -1,5 +1,5 @@
-//! What every protocol tool promises alike, whatever it computes: how it refuses what it cannot read, and how it ends when
-//! nobody takes its answer.
+//! What all protocol tools have in common: how they refuse input that they cannot read, and how they end when nobody reads the
+//! answer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -45,7 +45,7 @@ const TOOLS: [Tool; 4] = [
 
 const LIMIT: usize = 8 * 1024 * 1024;
 
-/// Whoever has no rights at all: `nobody`.
+/// The user id of `nobody`, who has no rights.
 const NOBODY: u32 = 65_534;
 
 impl Tool {
@@ -66,7 +66,7 @@ impl Tool {
     }
 }
 
-/// Nothing on standard output, one line of the error contract on standard error, status 2; gives the error.
+/// Checks for empty standard output, one line of error on standard error, and status 2. Returns the error.
 #[track_caller]
 fn refused(tool: &Tool, output: &Output) -> Value {
     let stderr = String::from_utf8(output.stderr.clone()).unwrap();
@@ -118,7 +118,7 @@ fn what_cannot_be_read_is_refused() {
             let error = refused(tool, &tool.run(&[], &input));
             assert_eq!(error["code"], code, "{}: {shown}", tool.name);
         }
-        // What other tools need may stand beside, 128 deep, and the input may be just as large as the limit.
+        // Unknown fields for other tools are accepted, nested 128 deep, and so is input of exactly the largest size.
         let mut full = tool.input.replacen(
             '{',
             &format!("{{\"more\":{}{},", "[".repeat(127), "]".repeat(127)),
@@ -162,7 +162,7 @@ fn files_that_cannot_be_read_are_named() {
     }
 }
 
-/// Root may read everything, so that the tool runs as somebody else.
+/// Root may read everything, so the tool runs as another user.
 #[test]
 fn a_file_without_permission_is_forbidden() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn a_file_without_permission_is_forbidden() {
     }
 }
 
-/// The checkout may lie where only its owner may look.
+/// Copies a program to where every user can run it: the checkout may be readable only by its owner.
 fn open_to_all(program: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join(program.file_name().unwrap());
     fs::copy(program, &copy).unwrap();
@@ -219,7 +219,7 @@ fn an_answer_that_does_not_arrive_is_reported() {
         }
         assert_eq!(tool.shell("\"$0\" >/dev/null").status.code(), Some(0));
         assert_eq!(tool.shell("\"$0\" <&- >/dev/null").status.code(), Some(2));
-        // With nowhere to say it, the status still does.
+        // If the error cannot be written, the status still shows it.
         assert_eq!(
             tool.shell("echo '{\"text\"' | \"$0\" 2>&-").status.code(),
             Some(2)
@@ -256,7 +256,7 @@ fn a_reader_that_leaves_ends_a_tool_quietly() {
     }
 }
 
-/// A terminal is not waited for: the usage, in plain text, and status 2. And flags mean there what they mean in a script.
+/// On a terminal a tool without input prints its usage as text, with status 2. Flags mean the same as in a script.
 #[test]
 fn on_a_terminal_a_tool_asks_for_its_input() {
     for tool in &TOOLS {
@@ -277,7 +277,7 @@ fn on_a_terminal_a_tool_asks_for_its_input() {
     }
 }
 
-/// Through `script`, which gives the tool a terminal on all three streams.
+/// Runs the tool with `script`, which connects all three standard streams to a terminal.
 fn on_terminal(tool: &Tool, args: &[&str]) -> (String, i32) {
     let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
     let words: Vec<String> = std::iter::once(binary(tool.name).to_str().unwrap())
@@ -328,7 +328,7 @@ fn lines_answers_what_the_tool_answers_and_lives_through_what_it_refuses() {
     }
 }
 
-/// `ken-rep | ken-vvp | ken-laws`, as a shell has it.
+/// `ken-rep | ken-vvp | ken-laws`, in a shell.
 #[test]
 fn the_tools_form_a_pipe() {
     let folder = binary("ken-rep").parent().unwrap().to_owned();

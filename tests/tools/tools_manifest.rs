@@ -1,4 +1,4 @@
-//! `share/tools_manifest.json` against the programs: every entry is run, through its launcher, and gives what it promises.
+//! `share/tools_manifest.json` compared with the programs: every entry is run through its launcher, and does what it declares.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ fn manifest() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Every entry whose program this checkout has, by name.
+/// Every entry whose program is built, by name.
 fn entries() -> Vec<(String, Value)> {
     let manifest = manifest();
     let groups = [
@@ -45,7 +45,7 @@ fn text<'v>(entry: &'v Value, field: &str) -> &'v str {
         .unwrap_or_else(|| panic!("{field} of {entry}"))
 }
 
-/// What comes before the flags, for an entry whose program has commands; and the flags of an example.
+/// The arguments before the flags, for a program with commands; and the flags of an example.
 fn arguments(entry: &Value) -> Vec<&str> {
     let arguments = entry["arguments"].as_array();
     arguments
@@ -55,7 +55,7 @@ fn arguments(entry: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The program of an entry with its command, as `--help` knows it.
+/// The program of an entry with its command, as in `--help`.
 fn command(entry: &Value) -> String {
     let command = arguments(entry).into_iter().take(1);
     let words: Vec<&str> = [text(entry, "program")].into_iter().chain(command).collect();
@@ -156,7 +156,7 @@ fn every_entry_names_the_flags_of_its_program() {
 fn every_required_field_is_required() {
     for (name, entry) in entries() {
         let required = entry["input"]["required"].as_array().unwrap();
-        // A tool of plain text takes an object without its field for something else; one of JSON refuses it.
+        // A tool that also accepts plain text may accept an object without its field; one that accepts only JSON refuses it.
         if !required.is_empty() && text(&entry["input"], "stdin").starts_with("one JSON object") {
             let output = run(
                 &mut Command::new(binary(text(&entry, "program"))),
@@ -167,7 +167,7 @@ fn every_required_field_is_required() {
     }
 }
 
-/// What the launchers share; it is none itself.
+/// The module that the launchers share; it is not a launcher.
 const SHARED: &str = "ken_program.py";
 
 #[test]
@@ -205,7 +205,7 @@ fn a_launcher_passes_on_flags_and_status_and_says_what_is_missing() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    // Elsewhere, and with nothing of ken on PATH, it cannot find its program.
+    // In another folder, and without ken on PATH, it cannot find its program.
     let elsewhere = tempfile::tempdir().unwrap();
     let copy = elsewhere.path().join("launcher.py");
     std::fs::copy(launcher(entry), &copy).unwrap();

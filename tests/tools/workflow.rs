@@ -1,4 +1,4 @@
-//! Workflows over the real tools: what one request gets is its own, the command and the engine say the same, and nothing is
+//! Workflows with the real tools: requests do not get each other's results, the command and the engine agree, and no process is
 //! left behind.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -125,7 +125,7 @@ fn a_request_that_contradicts_itself_marks_no_other() {
     });
 }
 
-/// The processes that this one has started of a program.
+/// The child processes of this one that run a program.
 fn children(program: &str) -> Vec<Pid> {
     let own = std::process::id().to_string();
     let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -179,7 +179,7 @@ fn killed_tools_cost_at_most_the_requests_that_they_worked_for() {
             failed += client.await.unwrap();
         }
         killer.abort();
-        // Each line is asked twice, so both its processes would have to be hit.
+        // Each line is tried twice, so it fails only if both processes are killed.
         assert!(failed < 20, "{failed} of 320 failed");
         let crashed: u64 = engine.state().iter().map(|tool| tool.crashed).sum();
         assert!(crashed > 0, "nothing was killed");
@@ -188,7 +188,7 @@ fn killed_tools_cost_at_most_the_requests_that_they_worked_for() {
     });
 }
 
-/// `ken-workflow` with these words and this input.
+/// Runs `ken-workflow` with these arguments and this input.
 fn command(words: &[&str], input: &str) -> Output {
     in_folder(&binary("ken-workflow"), words, input)
 }
@@ -333,7 +333,7 @@ fn exit_status_and_errors() {
     );
 }
 
-/// An input that a shipped workflow cannot use is refused before its first step, and the field is named.
+/// A shipped workflow refuses wrong input before its first step, and the error names the field.
 #[test]
 fn shipped_workflows_check_their_input() {
     let data = |value: &Value| Data::from_value(value).unwrap();
@@ -378,7 +378,7 @@ fn shipped_workflows_check_their_input() {
         error.message,
         "needs one of the fields user_input, text, prompt, message, rules"
     );
-    // A field that a workflow does not know is for whoever else reads the data.
+    // Fields that a workflow does not know are accepted, for other readers of the data.
     let with_others = json!({"text": "x", "user_id": 7});
     for workflow in [
         "StandardReasoningWorkflow",
@@ -400,7 +400,7 @@ fn shipped_workflows_check_their_input() {
     });
 }
 
-/// A folder with the command, and with tools of one's own beside it.
+/// A folder with the command, and with a test's own tool beside it.
 fn beside(tool: &str, script: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir_in(binary("ken-workflow").parent().unwrap()).unwrap();
     let program = folder.path().join("ken-workflow");
@@ -460,7 +460,7 @@ fn a_tool_that_sleeps_costs_its_time_and_no_more() {
     until("the sleep is gone", || !is_running("1000.0432"));
 }
 
-/// What the writing team says, each by a word of its instructions.
+/// The scripted answers of the writing team, each selected by a word of its instructions.
 fn scripts() -> [Value; 6] {
     [
         json!({"when": "ideas:", "events": [{"text": "A draft."}]}),

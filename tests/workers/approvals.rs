@@ -1,4 +1,4 @@
-//! Approvals: what needs one runs once or never, whoever decides, however late, and whatever is killed meanwhile.
+//! Approvals: a call that needs one runs once or never, whoever decides, however late, and whatever is killed meanwhile.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const PENDING: &str = "/api/approvals/pending";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Tries until it holds.
+/// Waits until the condition holds.
 #[track_caller]
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
@@ -41,7 +41,7 @@ fn scratch(system: &System) -> PathBuf {
     system.home().join("scratch")
 }
 
-/// A tool that writes its arguments into a file, a line a run, and takes a moment.
+/// A tool that appends its arguments to a file, one line per run, and takes a moment.
 fn add_gated(system: &System, fields: Value) {
     std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
     std::fs::create_dir_all(scratch(system)).unwrap();
@@ -61,7 +61,7 @@ fn add_gated(system: &System, fields: Value) {
             .as_array()
             .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
     });
-    // Agents learn of it with the turn after half a second.
+    // Agents read the list of tools again after half a second.
     std::thread::sleep(Duration::from_millis(600));
 }
 
@@ -78,7 +78,7 @@ fn runs(system: &System, word: &str) -> usize {
     runs.lines().filter(|line| *line == argument).count()
 }
 
-/// A request that is repeated until somebody answers: parts are being killed.
+/// Repeats a request until it is answered, because parts are being killed.
 fn patiently(system: &System, mut send: impl FnMut(&mut Client) -> std::io::Result<Answer>) -> Answer {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -102,7 +102,7 @@ fn post(system: &System, target: &str, key: &str, body: &Value) -> Answer {
     })
 }
 
-/// Prompts an instance of the word's name.
+/// Sends the word as a prompt to the instance of that name.
 fn prompt(system: &System, word: &str) {
     let target = format!("/agents/orchestrator/{word}");
     post(system, &target, word, &json!({"message": format!("Do {word}")})).expect(202);
@@ -144,7 +144,7 @@ fn record(system: &System, id: &str) -> Value {
     get(system, &format!("/api/approvals/{id}")).expect(200).json()
 }
 
-/// The events of an instance's turns, once the last is settled.
+/// The events of the turns of an instance, once this many turns are settled.
 fn settled(system: &System, instance: &str, turns: usize) -> Vec<Value> {
     let mut events = Vec::new();
     let end = Instant::now() + PATIENCE;
@@ -164,7 +164,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
     kinds.filter(|kind| told.contains(kind)).collect()
 }
 
-/// What the model was told by its tool.
+/// The tool result that the model got.
 fn told(events: &[Value]) -> String {
     let tool = events
         .iter()
@@ -188,7 +188,7 @@ fn a_call_waits_for_its_approval_and_runs_once() {
         (&request["connector"], &request["actorId"]),
         (&json!("api"), &json!("api"))
     );
-    // It waits, and nothing has run.
+    // The request waits, and nothing has run.
     let submission = request["request"]["metadata"]["submissionId"].as_str().unwrap();
     let argument = format!("submission_id={submission}");
     until("the submission waits", || {
@@ -214,12 +214,12 @@ fn a_call_waits_for_its_approval_and_runs_once() {
         (&json!("approved"), &json!("ada"))
     );
     assert!(record["usedAt"].is_string(), "{record}");
-    // It is decided: the same key repeats the answer, another decision is refused.
+    // Once decided, the same key gets the same answer, and another decision is refused.
     decide(&system, &id(&request), true).expect(200);
     let late = decide(&system, &id(&request), false).expect(409);
     assert!(late.text("/error").contains("approved"), "{late:?}");
     get(&system, "/api/approvals/apr_none").expect(404);
-    // The next one is denied.
+    // The next request is denied.
     prompt(&system, "beta");
     let request = pending(&system, "beta");
     let body = json!({"decidedBy": "ada", "approved": false, "reason": "Not today."});
@@ -332,7 +332,7 @@ fn a_grant_for_the_session_is_for_the_same_call_in_the_same_session() {
     let target = format!("/api/approvals/{}/decision", id(&pending(&system, "one")));
     system.post(&target, &body).expect(200);
     settled(&system, "one", 1);
-    // Again without a question; with another argument, or in another session, with one.
+    // The same call runs without a request; another argument or another session needs a new one.
     say("one", "same", 2);
     let events = settled(&system, "one", 2);
     assert_eq!(
@@ -349,7 +349,7 @@ fn a_grant_for_the_session_is_for_the_same_call_in_the_same_session() {
     assert_eq!((runs(&system, "same"), runs(&system, "other")), (2, 0));
 }
 
-/// The model asks for the same again after it was denied, and is denied at once.
+/// When the model repeats a denied call, it is denied at once.
 #[test]
 fn what_was_denied_stays_denied_for_the_turn() {
     let call = json!({"tool": {"name": "gated", "arguments": {"word": "again"}}});
@@ -396,7 +396,7 @@ fn an_abort_takes_the_request_with_it() {
     assert_eq!(runs(&system, "halt"), 0);
 }
 
-/// A preview covers a file: when that changes between decision and call, the grant is for nothing.
+/// The preview depends on a file: if the file changes between decision and call, the grant is not valid.
 #[test]
 fn a_call_that_would_do_something_else_by_now_does_not_run() {
     let system = Builder::default().script(&words(&["stale", "fresh"])).start();
@@ -427,7 +427,7 @@ fn a_call_that_would_do_something_else_by_now_does_not_run() {
     assert_eq!((runs(&system, "stale"), runs(&system, "fresh")), (0, 1));
 }
 
-/// A call that was cut after it had taken its grant is not made again, whatever its preview says by then.
+/// A call that was interrupted after it had used its grant is not repeated, whatever its preview says by then.
 #[test]
 fn a_call_that_was_cut_is_not_made_again_as_a_free_one() {
     let system = Builder::default().script(&words(&["cut"])).start();
@@ -449,7 +449,7 @@ fn a_call_that_was_cut_is_not_made_again_as_a_free_one() {
     assert_eq!(runs(&system, "cut"), 1);
 }
 
-/// A tool whose preview waits until `go` is there, and says that it asks.
+/// A tool whose preview waits until the file `go` exists, and then requires an approval.
 fn add_patient(system: &System) -> PathBuf {
     let go = scratch(system).join("go");
     let preview = format!(
@@ -463,7 +463,7 @@ fn add_patient(system: &System) -> PathBuf {
     go
 }
 
-/// Prompts, and waits until the call has begun, whose preview then waits.
+/// Sends a prompt and waits until its call has begun; the preview of the call then waits.
 fn begin(system: &System, word: &str) {
     prompt(system, word);
     until("the call has begun", || {
@@ -483,7 +483,7 @@ fn ran_once_with_an_approval(system: &System, word: &str) {
     assert_eq!(runs(system, word), 1);
 }
 
-/// A call whose preview was cut has not run: it is asked about after all, and runs once.
+/// A call whose preview was interrupted has not run: it still needs its approval, and runs once.
 #[test]
 fn a_call_that_was_cut_before_its_request_is_asked_about() {
     let system = Builder::default().script(&words(&["early"])).start();
@@ -497,7 +497,7 @@ fn a_call_that_was_cut_before_its_request_is_asked_about() {
     ran_once_with_an_approval(&system, "early");
 }
 
-/// The request was stored, and the agent killed before it could tell: the stream shows it all the same.
+/// If the agent is killed after the request was stored and before its event, the stream shows the request all the same.
 #[test]
 fn a_request_that_was_decided_before_it_was_told_is_told() {
     let system = Builder::default().script(&words(&["untold"])).start();
@@ -515,7 +515,7 @@ fn a_request_that_was_decided_before_it_was_told_is_told() {
     ran_once_with_an_approval(&system, "untold");
 }
 
-/// What the rules of the operator, and not the tool, want to be asked about; and what a worker calls.
+/// Approvals that the operator's rules require, not the tool; and calls of a worker.
 #[test]
 fn rules_ask_and_workers_wait() {
     let worker = |word: &str| json!({"tool": {"name": "task", "arguments": {"agent": "coding-worker", "prompt": format!("work on {word}")}}});
@@ -543,7 +543,7 @@ fn rules_ask_and_workers_wait() {
         let request = pending(&system, word);
         assert_eq!(request["request"]["requestedBy"], by, "{request}");
         assert_eq!(runs(&system, word), 0);
-        // Also when the agent is another process by then.
+        // The same holds after a restart of the agent.
         system.kill("agent");
         decide(&system, &id(&request), true).expect(200);
         settled(&system, word, 1);
@@ -551,7 +551,7 @@ fn rules_ask_and_workers_wait() {
     }
 }
 
-/// The tool learns which turn and which session it works for.
+/// The tool gets the ids of its turn and session.
 #[test]
 fn a_tool_knows_its_run_and_its_session() {
     let system = Builder::default().script(&words(&["known"])).start();
@@ -573,7 +573,7 @@ fn a_tool_knows_its_run_and_its_session() {
     );
 }
 
-/// With this setting a turn that a schedule has started waits as any other.
+/// With `unattended = "ask"`, a turn that a schedule has started waits like any other.
 #[test]
 fn unattended_turns_can_be_made_to_wait() {
     let system = started(
@@ -588,7 +588,7 @@ fn unattended_turns_can_be_made_to_wait() {
     assert_eq!(runs(&system, "late"), 1);
 }
 
-/// `ken approve --session`: the same call of the same session is not asked about again, another one is.
+/// `ken approve --session`: the same call in the same session needs no further approval; another call does.
 #[test]
 fn a_session_is_approved_at_the_shell() {
     let same = json!({"tool": {"name": "gated", "arguments": {"word": "same"}}});
@@ -616,7 +616,7 @@ fn a_session_is_approved_at_the_shell() {
     assert_eq!((runs(&system, "same"), runs(&system, "other")), (2, 0));
 }
 
-/// The gate is in ken-tools: whoever calls it directly needs the grant of exactly this call.
+/// ken-tools itself checks approvals: a direct caller also needs the grant for exactly this call.
 #[test]
 fn nobody_gets_round_the_gate() {
     let system = started(&words(&["gate"]), "", json!({}));
@@ -647,7 +647,7 @@ fn nobody_gets_round_the_gate() {
         call
     };
     assert!(call(in_turn(json!({}))).contains("pending"));
-    // Approved, and already held for another call: other arguments, another session. The turn goes on with its own meanwhile.
+    // Approved, and tried for other calls: other arguments, another session. Meanwhile the turn uses the grant itself.
     decide(&system, &grant, true).expect(200);
     assert!(call(in_turn(json!({"arguments": {"word": "other"}}))).contains("another call"));
     assert!(call(in_turn(json!({"session": "elsewhere"}))).contains("another call"));
@@ -656,7 +656,7 @@ fn nobody_gets_round_the_gate() {
     assert_eq!((runs(&system, "gate"), runs(&system, "other")), (1, 0));
 }
 
-/// Whatever a model says or calls, and whatever a tool tries from its sandbox, the request stays pending.
+/// Whatever a model writes or calls, and whatever a tool tries from its sandbox, the request stays pending.
 #[test]
 fn no_model_and_no_tool_decides() {
     let lines = [
@@ -706,7 +706,7 @@ fn no_model_and_no_tool_decides() {
     assert!(!scratch(&system).join("runs").exists());
 }
 
-/// A tool with network access reaches no address of this machine, so it decides nothing either.
+/// A tool with network access cannot reach any address of this machine, so it cannot decide either.
 #[test]
 fn no_tool_decides_over_the_network() {
     let system = started(&words(&["far"]), "", json!({}));
@@ -751,7 +751,7 @@ fn no_tool_decides_over_the_network() {
     };
     assert_eq!(call("networked", json!({"network": true})), "tried");
     assert_eq!(record(&system, &request)["status"], "pending");
-    // So it is the sandbox that refuses: a description that names the gateway reaches it.
+    // A tool whose description names the gateway reaches it, so it is the sandbox that refuses the others.
     let named = call("trusted", json!({"reach": [format!("127.0.0.1:{port}")]}));
     assert!(named.starts_with("HTTP/1.1 200"), "{named}");
     assert_eq!(record(&system, &request)["status"], "approved");
@@ -868,13 +868,13 @@ fn a_power_cut_leaves_the_request_as_it_was() {
     );
 }
 
-/// How many kills at each point: a few, or `KEN_KILLS`.
+/// The number of kills at each point: a few, or `KEN_KILLS`.
 fn kills() -> usize {
     let given = std::env::var("KEN_KILLS").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(4)
 }
 
-/// Whether kend starts the part again at once when it is killed now: one that dies in its first second waits.
+/// Whether kend would restart the part at once if it were killed now: after a death in its first second, kend waits.
 fn has_run(system: &System, part: &str) -> bool {
     let output = system.ken(&["status", "--json"]).stdout;
     let mut lines = output.split(|byte| *byte == b'\n');
@@ -884,7 +884,7 @@ fn has_run(system: &System, part: &str) -> bool {
     })
 }
 
-/// Kills at one point of many turns, each with a part of its own; what has run once has run, and what has not never will.
+/// Kills one of the parts at the same point of many turns, and checks that each call runs once or never.
 fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
     let names: Vec<String> = (0..kills()).map(|number| format!("{point}-{number}.")).collect();
     let system = started(&script(&names), "", json!({}));
@@ -914,7 +914,7 @@ fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
         );
     }
     let done = names.iter().filter(|name| runs(&system, name) == 1).count();
-    // Only a grant that was taken right before the kill may be lost.
+    // Only a grant that was used right before the kill may be lost.
     assert!(
         done * 10 >= names.len() * 9 || point == "decided",
         "{done} of {}",
@@ -939,7 +939,7 @@ fn kills_while_the_request_is_told_change_nothing() {
         "notified",
         &["approver", "gateway", "agent", "store"],
         |system, name, part| {
-            // At the moment when the list is answered to whoever waits for it.
+            // The kill comes when a waiting caller gets the list.
             let list = get(system, "/api/approvals/pending?wait_ms=10000")
                 .expect(200)
                 .json();

@@ -98,7 +98,7 @@ fn prompt(system: &System) -> JoinHandle<Answer> {
     })
 }
 
-/// Decides on every request until the turn has ended; the requests, in order.
+/// Decides every request until the turn has ended. Returns the requests, in order.
 fn decide(system: &System, turn: &JoinHandle<Answer>, approves: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut seen: Vec<Value> = Vec::new();
     until("the turn has ended", || {
@@ -151,7 +151,7 @@ fn a_task_is_planned_edited_tested_fixed_and_committed() {
             "git.commit"
         ]
     );
-    // Each side effect was asked for with exactly what it would do.
+    // Each request shows exactly what the call would do.
     let diff = |at: usize| {
         requests[at]["metadata"]["diff"]
             .as_str()
@@ -180,7 +180,7 @@ fn a_task_is_planned_edited_tested_fixed_and_committed() {
         requests[4]["metadata"]["action"]["tree"].as_str().unwrap()
     );
     assert_eq!(git(&system, &["status", "--porcelain"]), "");
-    // What the turn changed can be seen and undone under its submission.
+    // The changes of the turn can be listed and undone by its submission.
     let run = run_of(&system);
     let shown = system.command(&["diff", &run]).output().unwrap();
     assert!(
@@ -212,7 +212,7 @@ fn what_is_denied_does_not_happen_and_a_rule_frees_what_it_names() {
     );
 }
 
-/// One question for the plan, none for its edits, one for an edit that is not in it; a plan that was denied frees nothing.
+/// One request for the plan, none for its edits, one for an edit outside the plan; a denied plan allows nothing.
 #[test]
 fn an_approved_plan_frees_its_edits_and_a_denied_one_nothing() {
     let edit = json!({"path": "repos/site/sum.sh", "old": "$1 - $2", "new": "$1 + $2"});
@@ -247,7 +247,7 @@ fn an_approved_plan_frees_its_edits_and_a_denied_one_nothing() {
     ] {
         let system = with_script("", &script);
         let turn = prompt(&system);
-        // Nothing but the plan is ever approved.
+        // Only the plan is approved.
         let requests = decide(&system, &turn, |request| {
             approved && request["actionType"] == "plan.approve"
         });

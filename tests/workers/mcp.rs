@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const DOUBLE: &str = include_str!("../doubles/mcp.py");
 const CANARY: &str = "mcp-canary-41";
 
-/// A system with the double, not yet configured.
+/// A system with the test double of a server, not yet configured.
 fn start(script: &[Value]) -> System {
     let system = Builder::default()
         .config("[part.tools]\nsecrets = [\"MCP_TOKEN\", \"HTTP_TOKEN\"]\n")
@@ -30,7 +30,7 @@ fn scratch(system: &System) -> PathBuf {
     system.home().join("scratch")
 }
 
-/// The entry of the double; what only ken knows is laid over what makes tests short.
+/// The `mcp.json` entry of the double. `ken` overrides fields of its extension `ken`, whose defaults keep tests short.
 fn entry(system: &System, ken: &Value) -> Value {
     let (home, scratch) = (system.home(), scratch(system));
     let mut own = json!({"agents": ["orchestrator"], "approval": "none", "timeout_ms": 2000,
@@ -42,7 +42,7 @@ fn entry(system: &System, ken: &Value) -> Value {
         "autoApprove": ["*"], "ken": own})
 }
 
-/// Writes `mcp.json` in one step.
+/// Writes `mcp.json` atomically.
 fn configure(system: &System, servers: &Value) {
     let file = system.home().join("mcp.json");
     let beside = file.with_extension("new");
@@ -79,7 +79,7 @@ fn names(system: &System) -> Vec<String> {
     names.filter(|name| name.starts_with("mcp__")).collect()
 }
 
-/// What keeps tools from being offered.
+/// The reasons why tools are not offered.
 fn problems(system: &System) -> String {
     listed(system)["problems"].to_string()
 }
@@ -101,7 +101,7 @@ fn until_ready(system: &System) {
     });
 }
 
-/// A crowded machine may take long to start a server.
+/// Waits for the condition; a busy machine may take long to start a server.
 #[track_caller]
 fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
@@ -111,7 +111,7 @@ fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Calls a tool as an operator; an error of the part as the reply.
+/// Calls a tool as the operator. An error of ken-tools is returned as the reply.
 fn call(system: &System, tool: &str, arguments: &Value) -> Value {
     call_of(system, "double", tool, arguments)
 }
@@ -140,7 +140,7 @@ fn said(called: &Value) -> &str {
         .unwrap_or_else(|| panic!("{called}"))
 }
 
-/// How often a tool of the double was called.
+/// The number of calls of a tool of the double.
 fn calls(system: &System, tool: &str) -> usize {
     let calls = std::fs::read_to_string(scratch(system).join("calls")).unwrap_or_default();
     calls.lines().filter(|line| *line == tool).count()
@@ -166,7 +166,7 @@ fn script(calls: &[(&str, Value)]) -> Vec<Value> {
 fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let system = start(&script(&[("echo", json!({"text": "hello"}))]));
     configure(&system, &json!({ "double": entry(&system, &json!({})) }));
-    // Nobody has looked at it: it runs, and nothing of it is offered.
+    // Not accepted yet: the server runs, but none of its tools is offered.
     patiently("it is named as new", || {
         problems(&system).contains("nobody has accepted the 17 tools")
     });
@@ -182,7 +182,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
         shown.contains("double: new, 17 tools\n") && shown.contains("  echo: Says it again.\n"),
         "{shown}"
     );
-    // A list that nobody was shown is not accepted.
+    // A digest that was never shown is not accepted.
     let other = system.ken(&["tools", "accept", "double", &"0".repeat(64)]);
     assert_eq!(other.status.code(), Some(2));
     accept(&system, "double");
@@ -199,7 +199,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let tool = events.iter().find(|event| event["type"] == "tool").unwrap();
     let text = tool["result"]["content"][0]["text"].as_str().unwrap();
     assert_eq!(tool["isError"], false);
-    // The text of the server is marked as that of somebody else.
+    // The text of the server stands between marks, as foreign data.
     let mark = text.split("--- begin ").nth(1).unwrap().lines().next().unwrap();
     assert!(
         text.contains("which others have written")
@@ -227,7 +227,7 @@ fn results_and_secrets_and_what_it_may_touch() {
         failed["is_error"] == true && said(&failed).contains("it did not work"),
         "{failed}"
     );
-    // A secret comes by name, and is seen by nobody else.
+    // A secret is referred to by name, and no other server sees it.
     for (name, value) in [
         ("TOKEN", CANARY),
         ("PLAIN", "plain"),
@@ -243,10 +243,10 @@ fn results_and_secrets_and_what_it_may_touch() {
     }
     let log = std::fs::read_to_string(system.home().join("state/log/tools.log")).unwrap();
     assert!(!log.contains(CANARY), "{log}");
-    // The sandbox: no other file, no other folder.
+    // In the sandbox it can access no other file or folder.
     let reach = call(&system, "reach", &json!({}));
     assert!(said(&reach).contains("refused: "), "{reach}");
-    // A result of three megabytes is cut, and says so.
+    // A result of three megabytes is cut, and marked as cut.
     let huge = call(&system, "huge", &json!({}));
     assert!(
         said(&huge).len() < 40_000
@@ -283,16 +283,16 @@ fn what_a_bad_server_does_ends_with_its_own_call() {
             until_ready(&system);
         }
     }
-    // One that does not even answer a ping is ended, and started again.
+    // A server that does not answer a ping is ended and started again.
     patiently("it is ended", || {
         let log = std::fs::read_to_string(system.home().join("state/log/tools.log")).unwrap();
         log.contains("it does not answer any more")
     });
     until_ready(&system);
-    // With ken-tools the pause before the next start is a short one again.
+    // A restart of ken-tools resets the pause before the next start.
     system.kill("tools");
     until_ready(&system);
-    // A call that may be made again is: once, on the server that was started again.
+    // An idempotent call is repeated once, on the restarted server.
     patiently("it is called again", || {
         _ = std::fs::remove_file(scratch(&system).join("calls"));
         let called = call(&system, "die_once", &json!({}));
@@ -322,7 +322,7 @@ fn a_server_that_changes_its_tools_is_not_used_until_it_is_accepted_again() {
         shown.contains("double: changed (echo is described otherwise)") && shown.contains("Mallory"),
         "{shown}"
     );
-    // Back to what was accepted, it is used again, also after a restart of the part.
+    // When it offers again what was accepted, it is used again, also after a restart of ken-tools.
     std::fs::remove_file(scratch(&system).join("poison")).unwrap();
     system.kill("tools");
     until_ready(&system);
@@ -362,7 +362,7 @@ fn entries_that_cannot_be_used_are_named_and_one_that_does_not_start_too() {
         String::from_utf8_lossy(&status.stderr).contains("NO_SUCH_KEY is not set"),
         "{status:?}"
     );
-    // Without the file there are none.
+    // Without the file there are no servers.
     std::fs::remove_file(system.home().join("mcp.json")).unwrap();
     patiently("nothing is wrong", || problems(&system) == "null");
 }
@@ -370,7 +370,7 @@ fn entries_that_cannot_be_used_are_named_and_one_that_does_not_start_too() {
 #[test]
 fn tools_that_are_left_out_are_named_once() {
     let system = start(&[]);
-    // 128 tools each: one has the offered name of another, and there is no room for all of the second server.
+    // 128 tools each: one name is taken already, and there is no room for all tools of the second server.
     let more: Vec<String> = (0..110).map(|number| format!("more{number:03}")).collect();
     let more = format!("with_dots_and-more\n{}", more.join("\n"));
     std::fs::write(scratch(&system).join("more"), more).unwrap();
@@ -403,7 +403,7 @@ fn tools_that_are_left_out_are_named_once() {
     }
 }
 
-/// Only what needs a secret is kept from running by a file that cannot be used.
+/// If `secrets.env` cannot be used, only the servers that need a secret do not run.
 #[test]
 fn secrets_are_read_for_a_placeholder_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -447,7 +447,7 @@ fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
             .find(|tool| tool["name"] == name)
             .map(|tool| tool["approval"].clone())
     };
-    // What it says of itself counts only because the entry says so.
+    // The annotations of the server count only because its entry says so.
     patiently("the entry is read", || {
         approval("mcp__double__add") == Some(json!("ask"))
     });
@@ -482,7 +482,7 @@ fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
     assert_eq!(calls(&system, "add"), 1);
 }
 
-/// The first text of this name, anywhere.
+/// The first string field with this name, at any depth.
 fn find(value: &Value, name: &str) -> Option<String> {
     match value {
         Value::Object(fields) => fields
@@ -494,7 +494,7 @@ fn find(value: &Value, name: &str) -> Option<String> {
     }
 }
 
-/// The double as a server of streamable HTTP; it ends with the test.
+/// The double as a streamable HTTP server; it is ended on drop.
 struct Http(Child);
 
 impl Drop for Http {

@@ -15,7 +15,7 @@ const PAGE: &str = "<html><head><title>Ferries of the coast</title></head><body>
     <p>The ferry to Norderney leaves Norddeich at nine in the morning, every day of the year.</p>\
     <p>Bicycles are carried for six euros.</p></body></html>";
 
-/// ken-web with this web as its search and its pages.
+/// ken-web with this double as its search service and its web.
 fn ken_web(web: &Pages, command: &str) -> Command {
     let mut program = Command::new(binary("ken-web"));
     program
@@ -35,7 +35,7 @@ fn answer(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// The error on standard error; nothing is on standard output.
+/// The error on standard error. Checks that standard output is empty.
 fn error(output: &Output) -> Value {
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
     serde_json::from_slice::<Value>(&output.stderr).expect("JSON")["error"].clone()
@@ -107,7 +107,7 @@ fn a_question_becomes_sources_within_the_budget() {
         context.contains("[web-1] Ferries of the coast") && !context.contains("sour dough"),
         "{context}"
     );
-    // A basic one reads two pages, whatever is found.
+    // With depth `basic`, two pages are read, whatever is found.
     for number in 0..6 {
         web.put(&format!("/ferry{number}"), Served::page("Ferry", PAGE));
     }
@@ -196,7 +196,7 @@ fn each_search_service_is_asked_its_own_way_and_the_next_one_when_one_fails() {
         (&none["code"], &none["message"]),
         (&json!("unavailable"), &json!("no search provider is configured"))
     );
-    // The key is sent where it belongs, and printed nowhere.
+    // The key is sent only to its service, and printed nowhere.
     assert!(!found.to_string().contains("ollama-key") && !wrong.to_string().contains("wrong\""));
 }
 
@@ -217,7 +217,7 @@ fn nothing_private_is_reached() {
         web.put("/redirect", Served::redirect(target));
         let said = failure(&web, "/redirect");
         assert!(said.contains("not a public address"), "{target}: {said}");
-        // Neither does a robots.txt lead there.
+        // A redirected robots.txt does not lead there either.
         web.put("/page", Served::hidden("<p>a page</p>"))
             .put("/robots.txt", Served::redirect(target));
         let said = failure(&web, "/page");
@@ -240,7 +240,7 @@ fn nothing_private_is_reached() {
         assert_eq!(error(&fetch(&web, wrong))["at"], "/url", "{wrong}");
     }
     assert_eq!(other.asked().len(), 0);
-    // The search service that the operator names is reached for searches, and for nothing else.
+    // The operator's search service is reached for searches only.
     let mut command = ken_web(&web, "research");
     command.env("KEN_WEB_ALLOW", "");
     web.put("/ferry", Served::page("Ferries", PAGE));
@@ -253,7 +253,7 @@ fn nothing_private_is_reached() {
         "{found:#}"
     );
     assert_eq!(web.count("/ferry"), 0);
-    // A proxy, which would look names up by itself, is not asked.
+    // A proxy is not used, because it would look up names itself.
     let mut command = ken_web(&web, "fetch");
     command
         .env("HTTP_PROXY", other.url())
@@ -406,7 +406,7 @@ fn what_was_fetched_lately_is_not_fetched_again() {
     );
     assert_eq!(first["sources"], second["sources"]);
     assert_eq!((web.count("/search"), web.count("/ferry")), (1, 1));
-    // A page is not answered from the cache when it may no longer be reached.
+    // A page whose address is no longer allowed is not served from the cache.
     assert_eq!(research("10.9.9.9")["sources"][0]["fetched"], Value::Null);
     assert!(state.path().join("web/cache").is_dir());
 }
@@ -445,7 +445,7 @@ fn bad_input_names_the_field() {
     assert_eq!(error(&output)["at"], "KEN_WEB_ALLOW");
 }
 
-/// A system whose research reaches this web.
+/// A system whose research uses this double of the web.
 fn system(web: &Pages) -> Builder {
     Builder::default()
         .env("KEN_SEARCH_URL", &web.url())
@@ -496,7 +496,7 @@ fn a_run_answers_from_the_pages_and_holds_the_answer_against_them() {
         (&json!("m"), &json!(18)),
         "{result}"
     );
-    // What it rests on stays in the store, under its digest.
+    // The text of each source is kept in the store, under its digest.
     let digest = format!("digest={}", source["digest"].as_str().unwrap());
     assert!(
         system.call("store", "blobs.get", &[&digest])["length"]
@@ -504,7 +504,7 @@ fn a_run_answers_from_the_pages_and_holds_the_answer_against_them() {
             .unwrap()
             > 60
     );
-    // The model is offered no tool; the page stands between random marks; the revision names the sentence.
+    // The model gets no tools; the page stands between random marks; the request for a revision quotes the sentence.
     let requests = provider.asked();
     assert_eq!(requests.len(), 2);
     let told = requests[0].body["messages"][0]["content"].as_str().unwrap();
@@ -517,7 +517,7 @@ fn a_run_answers_from_the_pages_and_holds_the_answer_against_them() {
         last.contains("It was built in Helsinki in 1974.") && !last.contains("leaves Norddeich"),
         "{last}"
     );
-    // The record and the stream tell the same.
+    // The record and the stream agree.
     let run = answer.text("/runId");
     let record = system.get(&format!("/runs/{run}?meta")).expect(200).json();
     assert_eq!(
@@ -584,7 +584,7 @@ fn what_cannot_be_reached_is_named_and_what_is_wrong_is_refused() {
     system
         .post(RUN, &json!({"text": "x", "depth": "abyss"}))
         .refused(400, "invalid_request", "/depth");
-    // A session's knowledge is searched on its behalf alone.
+    // The knowledge of a session is searched only for that session.
     let session = system.session();
     let other = json!({"text": "ferry", "session": session, "actorId": "somebody-else"});
     let failed = system.post(RUN, &other).expect(500);

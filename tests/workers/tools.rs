@@ -1,4 +1,4 @@
-//! Tools in a turn: called by a scripted model, run by the real ken-tools in the real sandbox, once, whoever is killed.
+//! Tools in a turn: called by a scripted model, run by the real ken-tools in the real sandbox, once, whichever part is killed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use ken_tests::{Answer, Builder, Client, System, until};
 use serde_json::{Value, json};
 
-/// A model that calls the tool whose name the prompt holds, and then says so.
+/// A model that calls the tool that the prompt names, and then says so.
 fn script(calls: &[(&str, Value)]) -> Vec<Value> {
     let lines = calls.iter().flat_map(|(name, arguments)| {
         let call = json!({"tool": {"name": name, "arguments": arguments}});
@@ -20,7 +20,7 @@ fn script(calls: &[(&str, Value)]) -> Vec<Value> {
     lines.collect()
 }
 
-/// A tool that is a shell script, as a user drops it into `tools.d`. It may write into the folder `scratch`.
+/// Adds a shell script as a tool to `tools.d`. It may write into the folder `scratch`.
 fn add_tool(system: &System, name: &str, script: &str, idempotent: bool) {
     let folder = system.home().join("tools.d");
     std::fs::create_dir_all(&folder).unwrap();
@@ -35,7 +35,7 @@ fn scratch(system: &System) -> PathBuf {
     system.home().join("scratch")
 }
 
-/// Says what it did in a file, then takes its time. `$PWD` is no place to write to: the folder is named.
+/// A script that appends to a file and then takes a while. It names the folder, because `$PWD` is not writable.
 fn slow(system: &System) -> String {
     format!(
         "echo ran >> '{}/runs'; sleep 3; echo finished",
@@ -75,7 +75,7 @@ fn said(result: &Value) -> &str {
     result["result"]["content"][0]["text"].as_str().expect("a text")
 }
 
-/// Agents learn of a new tool with the turn after half a second.
+/// Agents read the list of tools again after half a second.
 fn until_listed(system: &System, name: &str) {
     until("the tool is listed", || {
         let listed = system.call("tools", "tools.list", &[]);
@@ -104,7 +104,7 @@ fn a_shipped_tool_answers_in_a_turn() {
         "{tools:?}"
     );
     assert!(said(&tools[0]).contains("Rex is an animal"), "{tools:?}");
-    // Arguments that the schema refuses are told to the model, and the turn goes on.
+    // If the schema refuses the arguments, the model is told, and the turn continues.
     prompt(&system, "verify_rules").join().unwrap().expect(200);
     let tools = results(&system, "verify_rules");
     assert!(
