@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ken_tests::provider::{Asked, Provider, Reply, openai, refusal};
+use ken_tests::provider::{Asked, Piece, Provider, Reply, openai, refusal};
 use ken_tests::{Builder, System, until};
 use serde_json::{Value, json};
 
@@ -494,4 +494,22 @@ fn a_provider_that_refuses_everything_is_told_and_no_entry_is_given_up() {
         &["model=\"openai/text-embedding-3-small\""],
     );
     assert_eq!(work["unembedded"].as_array().map(Vec::len), Some(1), "{work}");
+}
+
+#[test]
+fn a_provider_of_vectors_that_hangs_holds_up_one_search_and_not_the_next_ones() {
+    let provider = Provider::answering(|asked| match asked.path.as_str() {
+        "/v1/embeddings" => Reply::Stream(vec![Piece::Silence]),
+        _ => reply(asked),
+    });
+    let system = with_vectors(&provider);
+    let session = system.session();
+    // Each turn searches twice: at its start, and with the tool that the model calls.
+    for _ in 0..2 {
+        let answer = system.say(&session, "Where is my automobile?").expect(200);
+        assert_eq!(answer.text("/result/text"), "Looked.");
+    }
+    let asked = provider.asked();
+    let embedded = asked.iter().filter(|asked| asked.path == "/v1/embeddings");
+    assert_eq!(embedded.count(), 1);
 }
