@@ -1,5 +1,5 @@
-//! `kill -9` of the agent, the model and the tools at every event of a turn with tools, with a scripted provider: there is one settled
-//! answer, and no finished call is repeated. Kills at a few events by default; `KEN_KILLS=120` kills that many times.
+//! `kill -9` of the agent, the model, the tools and the store at every event of a turn with tools, with a scripted provider: there
+//! is one settled answer, and no finished call is repeated. Kills at a few events by default; `KEN_KILLS=120` kills that many times.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 /// The number of events of the turn without a kill.
 const EVENTS: u64 = 30;
+const PARTS: [&str; 4] = ["agent", "tools", "model", "store"];
 
 /// Two parallel calls, then one, then the answer; each piece of a stream is sent alone. An answer that was cut is continued where it
 /// ends, as the request demands.
@@ -179,7 +180,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
 
 #[test]
 fn one_answer_and_no_finished_call_again_whoever_is_killed_at_whichever_event() {
-    let kills = number("KEN_KILLS", 6);
+    let kills = number("KEN_KILLS", 8);
     let provider = Provider::answering(reply);
     let system = Builder::default()
         .env("KEN_MODEL", "openai/m")
@@ -187,11 +188,11 @@ fn one_answer_and_no_finished_call_again_whoever_is_killed_at_whichever_event() 
         .start();
     add_tool(&system);
     for round in 0..kills {
-        let part = ["agent", "tools", "model"][usize::try_from(round % 3).unwrap()];
+        let part = PARTS[usize::try_from(round % 4).unwrap()];
         // The long form goes through every event for every part; the short one takes a few of them.
         let nth = match kills {
             0..=30 => (round * 7 + 5) % EVENTS,
-            _ => (round / 3) % EVENTS,
+            _ => (round / 4) % EVENTS,
         };
         check(&system, &provider, part, nth, round);
     }
