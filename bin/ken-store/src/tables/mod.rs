@@ -91,12 +91,12 @@ pub trait Scopes {
     fn scope_key(&self, scope: &Scope) -> Result<Option<i64>, Error>;
     fn insert_scope(&self, scope: &Scope) -> Result<i64, Error>;
     fn scope(&self, key: i64) -> Result<Option<Scope>, Error>;
-    /// The conversations of an actor in which nobody else has written: `first`, if it is one of them, then the newest.
+    /// The current conversation of an actor and the newest others, as far as nobody else has written in them.
     fn conversations_alone(
         &self,
         connector: &str,
         actor: &str,
-        first: &str,
+        current: &str,
         most: usize,
     ) -> Result<Vec<String>, Error>;
 }

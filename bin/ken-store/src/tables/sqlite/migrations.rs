@@ -43,7 +43,7 @@ CREATE TRIGGER outputs_of_summary AFTER DELETE ON telemetry BEGIN
   DELETE FROM outputs WHERE submission = old.submission;
 END;
 CREATE INDEX scopes_by_conversation ON scopes (connector, conversation, actor);
-CREATE INDEX scopes_by_actor ON scopes (connector, actor, conversation);
+CREATE INDEX scopes_by_actor ON scopes (connector, actor);
 ";
 
 /// What `realm` holds is the word of a scope. FTS5 renames no column, but its name stands in the text of the schema alone, so

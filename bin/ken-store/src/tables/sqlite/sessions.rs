@@ -44,14 +44,17 @@ impl Scopes for Database {
         &self,
         connector: &str,
         actor: &str,
-        first: &str,
+        current: &str,
         most: usize,
     ) -> Result<Vec<String>, Error> {
-        let sql = "SELECT conversation FROM scopes AS s WHERE connector = ?1 AND actor = ?2
-                     AND NOT EXISTS (SELECT 1 FROM scopes AS o WHERE o.connector = s.connector
-                                       AND o.conversation = s.conversation AND o.actor <> s.actor)
-                   GROUP BY conversation ORDER BY conversation = ?3 DESC, max(scope) DESC LIMIT ?4";
-        let values = params![connector, actor, first, rows(most)];
+        // The limit stands inside: an actor may have very many.
+        let sql = "SELECT conversation FROM (
+                     SELECT conversation FROM (
+                       SELECT conversation FROM scopes WHERE connector = ?1 AND actor = ?2 ORDER BY scope DESC LIMIT ?4)
+                     UNION SELECT conversation FROM scopes WHERE connector = ?1 AND conversation = ?3 AND actor = ?2
+                   ) AS s WHERE NOT EXISTS (
+                     SELECT 1 FROM scopes AS o WHERE o.connector = ?1 AND o.conversation = s.conversation AND o.actor <> ?2)";
+        let values = params![connector, actor, current, rows(most)];
         all(self, sql, values, |row| row.get(0))
     }
 }
