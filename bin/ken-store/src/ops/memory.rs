@@ -11,8 +11,8 @@ use crate::tables::{Index, SubmissionRow, Tables};
 
 /// How many exchanges that hold some of the words are looked at, when few hold them all.
 const LOOKED_AT: u32 = 24;
-/// The most conversations of an actor that are searched; further ones are the oldest.
-const CONVERSATIONS: usize = 100;
+/// The most conversations of an actor that are searched; further ones are the oldest. Each costs a search some 0.1 ms.
+const CONVERSATIONS: usize = 50;
 /// The connector whose conversations are chats of a messaging platform.
 const MESSENGER: &str = "messenger";
 

@@ -526,9 +526,9 @@ async fn a_chat_of_a_platform_is_a_group_before_anybody_else_has_written() {
 }
 
 #[tokio::test]
-async fn the_newest_hundred_conversations_are_searched_and_always_the_own_one() {
+async fn the_newest_fifty_conversations_are_searched_and_always_the_own_one() {
     let kit = Kit::new();
-    for number in 0..110 {
+    for number in 0..60 {
         let conversation = format!("c{number:03}");
         exchange(
             &kit,
@@ -539,14 +539,14 @@ async fn the_newest_hundred_conversations_are_searched_and_always_the_own_one() 
         )
         .await;
     }
-    let found = recalled(&kit, "web-api", "a", "c109").await;
+    let found = recalled(&kit, "web-api", "a", "c059").await;
     assert_eq!(found.len(), 50);
     let search = |conversation: &str| Search {
         scope: Some(talker("web-api", "a", conversation)),
         limit: 5,
         ..search("c000", None)
     };
-    let old = kit.read::<MemorySearch>(search("c109")).await.unwrap().found;
+    let old = kit.read::<MemorySearch>(search("c059")).await.unwrap().found;
     assert!(old.is_empty());
     let own = kit.read::<MemorySearch>(search("c000")).await.unwrap().found;
     assert_eq!(own[0].entry.prompt, "harbour c000");
