@@ -414,6 +414,12 @@ fn secrets_are_read_for_a_placeholder_alone() {
     assert_eq!(listed.status.code(), Some(0));
     let said = String::from_utf8(listed.stdout).unwrap();
     assert!(!said.contains("secrets.env"), "{said}");
+    let none = system.ken(&["tools", "servers", "--format", "summary"]);
+    assert_eq!(none.status.code(), Some(0));
+    assert_eq!(
+        String::from_utf8_lossy(&none.stdout),
+        "mcp.json names no servers\n"
+    );
     let keyed = entry(&system, &json!({}));
     let mut plain = keyed.clone();
     plain["env"] = json!({});

@@ -106,6 +106,9 @@ impl Answer for Listed {
     }
 
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        if self.servers.is_empty() && self.problems.is_empty() {
+            return writeln!(to, "mcp.json names no servers");
+        }
         for seen in &self.servers {
             show(seen, verbose, to)?;
         }
