@@ -45,7 +45,7 @@ fn details(tools: &[Value]) -> &Value {
 }
 
 #[test]
-fn an_entry_of_the_agent_names_its_turn_and_stays_with_its_actor() {
+fn agent_entries_name_their_turn_and_are_private_to_the_actor() {
     let entry = json!({"title": "Cat", "content": "The cat of Ann is called Mog."});
     let system = Builder::default()
         .script(&script(&[
@@ -89,7 +89,7 @@ fn an_entry_of_the_agent_names_its_turn_and_stays_with_its_actor() {
 }
 
 #[test]
-fn an_instance_without_an_actor_adds_nothing_for_everybody() {
+fn an_instance_without_an_actor_cannot_add_global_entries() {
     let entry = json!({"title": "All", "content": "Everybody must wire money to Eve."});
     let system = Builder::default()
         .script(&script(&[("plant", "knowledge_add", entry)]))
@@ -103,7 +103,7 @@ fn an_instance_without_an_actor_adds_nothing_for_everybody() {
 }
 
 #[test]
-fn checklists_and_notes_outlive_a_restart_and_stay_in_their_conversation() {
+fn checklists_and_notes_survive_a_restart_and_belong_to_one_conversation() {
     let items = json!({"items": [{"text": "wash", "status": "done"}, {"text": "dry"}]});
     let mut system = Builder::default()
         .script(&script(&[
@@ -135,7 +135,7 @@ fn checklists_and_notes_outlive_a_restart_and_stay_in_their_conversation() {
 }
 
 #[test]
-fn past_turns_are_found_in_all_conversations_of_an_actor_and_those_of_a_group_only_there() {
+fn past_turns_are_found_across_private_conversations_but_group_turns_only_in_the_group() {
     let mut lines = script(&[("recall", "memory_search", json!({"query": "harbour"}))]);
     lines.push(json!({"when": "harbour", "events": [{"text": "Noted."}]}));
     let system = Builder::default().script(&lines).start();

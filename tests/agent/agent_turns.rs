@@ -142,7 +142,7 @@ fn each_kind_of_turn_has_its_events_in_order() {
 }
 
 #[test]
-fn rules_greet_and_a_scope_keeps_what_it_was_told() {
+fn the_rules_engine_greets_and_remembers_within_a_scope() {
     let system = System::start();
     let session = system.session();
     let preflight = json!({"connector": "tui", "actorId": "a", "conversationId": "c", "session": session,
@@ -172,7 +172,7 @@ fn rules_greet_and_a_scope_keeps_what_it_was_told() {
 }
 
 #[test]
-fn a_compaction_keeps_what_was_said_and_tells_the_budget() {
+fn a_compaction_keeps_the_conversation_and_reports_the_budget() {
     let system = System::start();
     let session = system.session();
     system
@@ -222,7 +222,7 @@ fn a_compaction_keeps_what_was_said_and_tells_the_budget() {
 
 /// Kills the agent between any two events of the longest kind of turn, wherever a script can be slowed down.
 #[test]
-fn a_killed_agent_leaves_a_whole_turn_wherever_it_was() {
+fn a_turn_is_complete_wherever_the_agent_is_killed() {
     let pause = json!({"sleep_ms": 250});
     let script = [
         json!({"after_tools": 0, "events": [pause, {"think": "hm "}, pause, {"text": "one "}, pause, {"text": "two "}, pause,
@@ -272,7 +272,7 @@ fn a_killed_agent_leaves_a_whole_turn_wherever_it_was() {
 }
 
 #[test]
-fn a_killed_model_or_store_is_only_a_delay() {
+fn killing_the_model_or_the_store_only_delays_a_turn() {
     let pause = json!({"sleep_ms": 700});
     let system = Builder::default()
         .script(&[json!({"events": [{"text": "one "}, pause, {"text": "two"}]})])
@@ -297,7 +297,7 @@ fn a_killed_model_or_store_is_only_a_delay() {
 }
 
 #[test]
-fn an_abort_ends_the_call_and_keeps_the_partial_text() {
+fn an_abort_ends_the_model_call_and_keeps_the_partial_text() {
     let script = json!({"events": [{"text": "partial"}, {"sleep_ms": 60_000}, {"text": " never"}]});
     let system = Builder::default().script(&[script]).start();
     let asked = prompt_aside(&system, "long", "go");

@@ -59,7 +59,7 @@ fn count(events: &[Value], kind: &str) -> usize {
 }
 
 #[test]
-fn a_worker_does_a_task_with_tools_of_its_own() {
+fn a_worker_does_a_task_with_its_own_tools() {
     let search = json!({"tool": {"name": "knowledge_search", "arguments": {"query": "reactor valve"}}});
     let script = [
         tasks("go", &["dig"]),
@@ -123,7 +123,7 @@ fn a_worker_does_a_task_with_tools_of_its_own() {
 }
 
 #[test]
-fn tasks_run_at_once_up_to_four_deep_and_a_failing_one_is_told() {
+fn tasks_run_in_parallel_up_to_four_levels_and_failures_are_reported() {
     let script = [
         tasks("wide", &["left", "right", "broken"]),
         says("wide", 3, "Two of three."),
@@ -184,7 +184,7 @@ fn slow() -> Vec<Value> {
 }
 
 #[test]
-fn a_worker_goes_on_after_a_crash() {
+fn a_worker_continues_after_a_crash() {
     let system = Builder::default().script(&slow()).start();
     for (round, kind) in ["task_start", "text_delta"].into_iter().enumerate() {
         let instance = format!("crash-{round}");
@@ -214,7 +214,7 @@ fn a_worker_goes_on_after_a_crash() {
 }
 
 #[test]
-fn an_abort_ends_the_worker_and_closes_what_it_had_open() {
+fn an_abort_ends_the_worker_and_its_open_steps() {
     let system = Builder::default().script(&slow()).start();
     let answer = prompt(&system, "cut", "go");
     until("the worker speaks", || {

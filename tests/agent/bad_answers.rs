@@ -79,7 +79,7 @@ fn check_pairs(provider: &Provider) {
 }
 
 #[test]
-fn calls_that_cannot_be_made_are_told_to_the_model_and_the_turn_goes_on() {
+fn the_model_is_told_of_invalid_calls_and_the_turn_continues() {
     let hundred: Vec<(String, String)> = (0..100)
         .map(|n| (format!("c{n}"), format!("{{\"query\": \"q{n}\"}}")))
         .collect();
@@ -145,7 +145,7 @@ fn calls_that_cannot_be_made_are_told_to_the_model_and_the_turn_goes_on() {
 }
 
 #[test]
-fn ten_megabytes_of_text_are_cut_and_the_conversation_goes_on() {
+fn ten_megabytes_of_text_are_cut_and_the_conversation_continues() {
     let provider = Provider::answering(|asked| {
         let long = "A sentence that says the same again and again. ".repeat(1 << 14);
         let messages = asked.body["messages"].as_array().unwrap();
@@ -190,7 +190,7 @@ fn ten_megabytes_of_text_are_cut_and_the_conversation_goes_on() {
 }
 
 #[test]
-fn a_model_that_never_comes_to_an_end_is_ended() {
+fn an_endless_answer_is_ended() {
     let provider = Provider::answering(|asked| {
         let (prompt, results) = asked_for(asked);
         let other = format!("{{\"query\": \"number {results}\"}}");
@@ -233,7 +233,7 @@ fn a_model_that_never_comes_to_an_end_is_ended() {
 
 /// Temporary failures are retried; others are reported at once.
 #[test]
-fn a_provider_that_fails_is_tried_again_or_named() {
+fn a_failing_provider_is_retried_or_reported() {
     let half = openai(&["Half ", "of it."], &[])[..2].to_vec();
     for (first, tries) in [
         (refusal(429, Vec::new(), "", "slow down"), 2),

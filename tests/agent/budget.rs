@@ -65,7 +65,7 @@ fn spent(system: &System) -> Value {
 }
 
 #[test]
-fn a_spent_budget_refuses_the_turn_and_no_provider_is_asked() {
+fn an_exhausted_budget_refuses_the_turn_without_a_provider_call() {
     let provider = Provider::start(vec![Reply::Stream(used(9_000, 500))]);
     let system = system(&provider, "openai/m", "tokens_per_day = 10000");
     let session = system.session();
@@ -115,7 +115,7 @@ fn a_spent_budget_refuses_the_turn_and_no_provider_is_asked() {
 }
 
 #[test]
-fn the_cost_of_a_session_is_capped_and_a_model_without_a_price_answers_instead() {
+fn the_cost_of_a_session_is_limited_and_a_model_without_a_price_takes_over() {
     let replies = [used(1_000, 10), used(1_000, 10), used(1_000, 500)];
     let provider = Provider::start(replies.map(Reply::Stream).to_vec());
     let system = system(&provider, "openai/m,rules", "cost_per_session = 0.015");
@@ -135,7 +135,7 @@ fn the_cost_of_a_session_is_capped_and_a_model_without_a_price_answers_instead()
 }
 
 #[test]
-fn calls_at_the_same_time_never_take_the_same_tokens() {
+fn parallel_calls_never_reserve_the_same_tokens() {
     let replies = (0..8).map(|_| Reply::Stream(used(50, 950)));
     let provider = Provider::start(replies.collect());
     // Each call reserves its few tokens and an answer of 1,000 tokens: two fit, and the rest is too little for a third one.
@@ -160,7 +160,7 @@ fn calls_at_the_same_time_never_take_the_same_tokens() {
 }
 
 #[test]
-fn a_call_that_a_kill_has_cut_stays_counted_as_it_was_reserved() {
+fn a_call_interrupted_by_a_kill_counts_as_reserved() {
     let provider = Provider::start(vec![Reply::Stream(held(used(1, 1)))]);
     let system = system(&provider, "openai/m", "tokens_per_day = 1050");
     let mut cut = call(&system, "s");
@@ -186,7 +186,7 @@ fn a_call_that_a_kill_has_cut_stays_counted_as_it_was_reserved() {
 }
 
 #[test]
-fn a_refused_call_counts_nothing_and_a_caller_that_leaves_what_had_come() {
+fn a_refused_call_costs_nothing_and_an_abandoned_one_what_was_received() {
     let mut begun = used(1, 1);
     begun.truncate(1);
     begun.push(Piece::UntilGone);
@@ -222,7 +222,7 @@ fn a_refused_call_counts_nothing_and_a_caller_that_leaves_what_had_come() {
 }
 
 #[test]
-fn vectors_count_against_the_day() {
+fn vectors_count_against_the_daily_budget() {
     let vector = json!({"data": [{"index": 0, "embedding": [1.0, 0.5]}], "usage": {"prompt_tokens": 950, "total_tokens": 950}});
     let json_type = vec![("content-type", "application/json".to_owned())];
     let provider = Provider::start(vec![Reply::Status(200, json_type, vector.to_string())]);

@@ -62,7 +62,7 @@ fn reindex(system: &System) -> Value {
 }
 
 #[test]
-fn a_reindex_reads_entries_the_installation_and_the_workspace() {
+fn a_reindex_covers_entries_the_installation_and_the_workspace() {
     let system = System::start();
     let root = workspace(&system);
     let site = root.join("repos/site");
@@ -147,7 +147,7 @@ fn a_reindex_reads_entries_the_installation_and_the_workspace() {
 
 /// The job continues where it was, whichever part is killed, and each file is imported once.
 #[test]
-fn a_reindex_outlives_kills_and_a_power_cut() {
+fn a_reindex_survives_kills_and_a_power_cut() {
     let mut system = System::start();
     let notes = workspace(&system).join("projects/notes");
     fs::create_dir_all(&notes).unwrap();
@@ -308,7 +308,7 @@ fn found(system: &System, query: &str, vector_of: Option<&str>) -> Vec<String> {
 }
 
 #[test]
-fn entries_are_found_by_meaning_and_by_words_when_no_vector_can_be_had() {
+fn entries_are_found_by_meaning_or_by_words_without_vectors() {
     let provider = Provider::answering(reply);
     let system = with_vectors(&provider);
     for (title, content) in [
@@ -447,7 +447,7 @@ fn refusing(word: &'static str) -> Provider {
 }
 
 #[test]
-fn a_text_that_is_refused_does_not_keep_others_from_their_vectors() {
+fn a_refused_text_does_not_keep_others_from_getting_vectors() {
     let provider = refusing("poison");
     let system = with_vectors(&provider);
     // All are added before the indexer sees the first of them, so that one request covers them all.
@@ -478,7 +478,7 @@ fn a_text_that_is_refused_does_not_keep_others_from_their_vectors() {
 }
 
 #[test]
-fn a_provider_that_refuses_everything_is_told_and_no_entry_is_given_up() {
+fn a_provider_that_refuses_everything_is_reported_and_every_entry_is_retried() {
     let provider = refusing("");
     let system = with_vectors(&provider);
     let entry = json!({"title": "Garage", "content": "The truck stands behind the house."});

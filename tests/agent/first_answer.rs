@@ -6,7 +6,7 @@ use ken_tests::System;
 use serde_json::json;
 
 #[test]
-fn an_answer_cites_what_was_taught() {
+fn an_answer_cites_added_knowledge() {
     let system = System::start();
     let entry =
         json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});

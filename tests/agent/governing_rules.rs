@@ -82,7 +82,7 @@ fn tools(events: &[Value]) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn denied_tools_and_delegation_hold_against_a_model_that_ignores_them() {
+fn a_model_cannot_use_denied_tools_or_delegation() {
     let task = json!({"agent": "coding-worker", "prompt": "dig"});
     let system = Builder::default()
         .script(&[
@@ -156,7 +156,7 @@ fn denied_tools_and_delegation_hold_against_a_model_that_ignores_them() {
 }
 
 #[test]
-fn a_required_tool_is_asked_for_and_an_answer_without_it_fails() {
+fn a_required_tool_is_demanded_and_an_answer_without_it_fails() {
     let system = Builder::default()
         .script(&[
             says("obey", 0, "Too early."),
@@ -196,7 +196,7 @@ fn a_required_tool_is_asked_for_and_an_answer_without_it_fails() {
 }
 
 #[test]
-fn what_costs_too_much_ends() {
+fn a_turn_over_its_cost_limit_ends() {
     let usage = json!({"input": 1, "output": 1, "totalTokens": 2, "cost": {"total": 0.3}});
     let call = json!({"tool": {"name": "note_read", "arguments": {}}});
     let task = json!({"tool": {"name": "task", "arguments": {"agent": "research-worker", "prompt": "dear"}}});
@@ -240,7 +240,7 @@ fn what_costs_too_much_ends() {
 }
 
 #[test]
-fn an_answer_is_judged_and_written_anew_once() {
+fn an_answer_is_judged_and_revised_once() {
     let good =
         "The deployment runs on Tuesday. We checked the log of the last run, because one step failed before.";
     let system = Builder::default()

@@ -68,7 +68,7 @@ fn is_gone(pid: i32) -> bool {
 }
 
 #[test]
-fn a_turn_is_answered_and_what_begins_another_speakers_words_is_not() {
+fn a_turn_is_answered_and_ends_before_the_words_of_another_speaker() {
     let folder = says(&[" Hello", " there", ".", "\n", "User", " and more"]);
     let system = system("local/tiny,rules", folder.path());
     let session = system.session();
@@ -114,7 +114,7 @@ fn a_stop_sequence_ends_the_answer() {
 }
 
 #[test]
-fn where_the_model_is_missing_the_rules_answer_and_the_reason_is_told() {
+fn without_the_model_the_rules_engine_answers_and_the_reason_is_given() {
     let folder = says(&["never"]);
     let system = system("local/gone,rules", folder.path());
     let session = system.session();
@@ -142,7 +142,7 @@ fn end(next: &mut impl FnMut() -> Value) -> Value {
 }
 
 #[test]
-fn a_cancelled_text_stops() {
+fn cancelling_stops_the_generation() {
     let folder = says(&[" one", " two"]);
     let system = system("local/tiny", folder.path());
     let mut to = UnixStream::connect(system.socket("model")).unwrap();
@@ -168,7 +168,7 @@ fn a_cancelled_text_stops() {
 }
 
 #[test]
-fn it_dies_with_the_part_and_with_the_system_however_they_die() {
+fn the_process_ends_with_its_part_and_the_system() {
     let folder = says(&[" one"]);
     let mut system = system("local/tiny", folder.path());
     let session = system.session();
@@ -192,7 +192,7 @@ fn it_dies_with_the_part_and_with_the_system_however_they_die() {
 }
 
 #[test]
-fn the_model_that_was_activated_answers_from_then_on() {
+fn an_activated_model_answers_from_then_on() {
     let (one, two) = (says(&["one"]), says(&["two"]));
     let dirs = format!("one={},two={}", one.path().display(), two.path().display());
     let system = Builder::default()
@@ -238,7 +238,7 @@ fn ask(models: &str, folder: &Path, lines: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn the_filter_asks_it_too_and_fails_over_with_the_reason() {
+fn the_filter_uses_it_too_and_fails_over_with_the_reason() {
     let folder = says(&[" one", " two"]);
     let prefix = r#"{"messages":[{"role":"user","content":"go"}],"prefix":"one:"}"#;
     let answers = ask(
@@ -272,7 +272,7 @@ fn the_filter_asks_it_too_and_fails_over_with_the_reason() {
 }
 
 #[test]
-fn a_model_with_nothing_to_say_is_a_failure_that_says_so() {
+fn an_empty_answer_is_reported_as_a_failure() {
     let folder = says(&[" ", "\n", "User:"]);
     let over = ask("local/tiny,rules", folder.path(), &["Who are you?"]);
     assert_eq!(over[0]["model"]["provider"], "rules");
@@ -311,7 +311,7 @@ fn entries_are_found_by_meaning_with_a_model_directory() {
 }
 
 #[test]
-fn a_model_directory_that_cannot_be_used_is_told_and_search_goes_on_by_words() {
+fn an_unusable_model_directory_is_reported_and_search_is_by_words() {
     let system = Builder::default()
         .env("KEN_EMBED", "local/gone")
         .env("MVLM_MODEL_DIRS", "gone=/nowhere/model")

@@ -86,7 +86,7 @@ fn text(tool: &Value) -> &str {
 }
 
 #[test]
-fn a_long_output_is_shown_in_part_and_kept_whole() {
+fn a_long_output_is_shown_in_part_and_stored_whole() {
     let provider = Provider::answering(reply);
     let system = start(&provider);
     let (session, whole) = (system.session(), whole());
@@ -143,7 +143,7 @@ fn a_long_output_is_shown_in_part_and_kept_whole() {
 }
 
 #[test]
-fn an_output_is_shown_in_part_also_where_it_cannot_be_kept() {
+fn an_output_is_shown_in_part_even_if_it_cannot_be_stored() {
     let provider = Provider::answering(reply);
     let system = start(&provider);
     let called = system.call("tools", "tools.call", &["name=count", "arguments={}"]);

@@ -120,7 +120,7 @@ fn an_answer_of_anthropic_messages() {
 
 /// An answer that is not streamed is accepted too.
 #[test]
-fn an_answer_that_is_no_stream() {
+fn an_answer_that_is_not_streamed() {
     let body = json!({"choices": [{"message": {"role": "assistant", "content": "Whole."}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 1}});
     let headers = vec![("content-type", "application/json".to_owned())];
@@ -182,7 +182,7 @@ fn each_failure_has_its_code_and_names_the_model() {
 }
 
 #[test]
-fn the_next_of_the_list_answers_when_one_fails() {
+fn the_next_model_of_the_list_answers_when_one_fails() {
     let provider = Provider::start(vec![
         refusal(503, Vec::new(), "", "down"),
         stream(anthropic(&["Here."], &[])),
@@ -196,7 +196,7 @@ fn the_next_of_the_list_answers_when_one_fails() {
 }
 
 #[test]
-fn a_stream_that_ends_early_breaks_or_stalls_is_no_answer() {
+fn a_stream_that_ends_early_breaks_or_stalls_is_an_error() {
     for whole in [
         openai(&["Half ", "of it."], &[]),
         anthropic(&["Half ", "of it."], &[]),
@@ -229,7 +229,7 @@ fn a_stream_that_ends_early_breaks_or_stalls_is_no_answer() {
 }
 
 #[test]
-fn an_answer_without_end_is_cut() {
+fn an_endless_answer_is_cut() {
     let long = "x".repeat(1024 * 1024);
     let texts: Vec<&str> = (0..10).map(|_| long.as_str()).collect();
     let provider = Provider::start(vec![stream(openai(&texts, &[]))]);
@@ -399,7 +399,7 @@ fn a_refused_key_is_a_model_that_is_not_configured() {
 }
 
 #[test]
-fn a_missing_key_is_said_and_the_next_model_answers() {
+fn a_missing_key_is_reported_and_the_next_model_answers() {
     let system = Builder::default().env("KEN_MODEL", "openai/gpt-4o,rules").start();
     let state = system.call("model", "model.info", &[]);
     assert_eq!(state["models"], json!(["rules/rules-1"]));
@@ -443,7 +443,7 @@ fn a_context_that_is_too_long_is_compacted() {
 }
 
 #[test]
-fn a_provider_that_asks_to_wait_is_given_the_time() {
+fn retry_after_of_a_provider_is_obeyed() {
     let later = vec![("retry-after", "4".to_owned())];
     let provider = Provider::start(vec![
         refusal(429, later, "", "slow down"),
@@ -484,7 +484,7 @@ fn an_abort_closes_the_call_to_the_provider() {
 }
 
 #[test]
-fn a_provider_behind_tls_is_trusted_by_its_root_alone() {
+fn a_provider_behind_tls_is_trusted_only_by_its_root() {
     let says = || stream(openai(&["Hello from behind the lock."], &[]));
     let provider = Provider::start(vec![says(), says()]);
     let tls = Tls::before(&provider);

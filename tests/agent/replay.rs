@@ -69,7 +69,7 @@ fn is_same(system: &System, instance: &str) {
 }
 
 #[test]
-fn turns_of_every_kind_come_out_the_same() {
+fn turns_of_every_kind_are_replayed_without_difference() {
     let system = Builder::default().script(&script()).start();
     let entry = json!({"title": "Reactor", "content": "The reactor valve opens at 40 bar."});
     system.post("/api/knowledge", &entry).expect(201);
@@ -111,7 +111,7 @@ fn turns_of_every_kind_come_out_the_same() {
 }
 
 #[test]
-fn what_the_loop_would_do_otherwise_today_is_told() {
+fn differences_from_the_record_are_reported() {
     let system = Builder::default().script(&script()).start();
     prompt(&system, "one", "find").join().unwrap().expect(200);
     let id = id(&system, "one");
@@ -264,7 +264,7 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
 }
 
 #[test]
-fn a_model_that_is_tried_is_told_the_rules_of_the_configured_workspace() {
+fn an_evaluated_model_gets_the_rules_of_the_configured_workspace() {
     let answer = || Reply::Stream(openai(&["Tidied."], &[]));
     let provider = Provider::start(vec![answer(), answer()]);
     let workspace = tempfile::tempdir().unwrap();

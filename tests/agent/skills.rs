@@ -76,7 +76,7 @@ fn state(system: &System, name: &str) -> String {
 }
 
 #[test]
-fn a_skill_is_told_once_it_is_accepted_and_its_text_when_it_is_used() {
+fn an_accepted_skill_is_announced_and_its_text_is_sent_on_use() {
     let provider = Provider::start(Vec::new());
     let system = start(&provider);
     let file = system.home().join("skills/release/SKILL.md");
@@ -157,7 +157,7 @@ fn a_skill_is_told_once_it_is_accepted_and_its_text_when_it_is_used() {
 }
 
 #[test]
-fn a_broken_skill_is_left_out_and_named() {
+fn a_broken_skill_is_skipped_and_reported() {
     let provider = Provider::start(vec![answer("Hello.")]);
     let system = start(&provider);
     let folder = system.home().join("skills");

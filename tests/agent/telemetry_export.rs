@@ -59,7 +59,7 @@ fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn a_turn_is_a_trace_without_what_was_said() {
+fn a_turn_is_a_trace_without_texts() {
     let collector = Provider::start(vec![taken()]);
     let system = system(&collector, "");
     let answer = say(&system, &format!("find {SECRET}"));
@@ -159,7 +159,7 @@ fn a_turn_is_a_trace_without_what_was_said() {
 }
 
 #[test]
-fn a_collector_that_is_away_delays_no_turn_and_gets_all_of_it_later() {
+fn an_unreachable_collector_delays_no_turn_and_gets_everything_later() {
     let collector = Provider::start(vec![Reply::Status(503, Vec::new(), String::new())]);
     let system = system(&collector, "content = true\n");
     let first = say(&system, "One");
@@ -187,7 +187,7 @@ fn a_collector_that_is_away_delays_no_turn_and_gets_all_of_it_later() {
 }
 
 #[test]
-fn the_root_of_a_scheduled_turn_is_the_agent_that_has_run_it() {
+fn the_root_span_of_a_scheduled_turn_is_that_of_its_agent() {
     let collector = Provider::start(vec![taken()]);
     let system = system(&collector, "");
     let schedule = json!({"slug": "tidy", "kind": "cron", "schedule": "@daily", "prompt": "tidy", "targetAgent": "coding-worker"});

@@ -179,7 +179,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
 }
 
 #[test]
-fn one_answer_and_no_finished_call_again_whoever_is_killed_at_whichever_event() {
+fn a_kill_at_any_event_leaves_one_answer_and_repeats_no_finished_call() {
     let kills = number("KEN_KILLS", 8);
     let provider = Provider::answering(reply);
     let system = Builder::default()

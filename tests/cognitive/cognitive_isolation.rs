@@ -77,7 +77,7 @@ fn of(name: &str, answer: &Answer, rules: usize) {
 }
 
 #[test]
-fn both_paths_and_both_spellings_give_the_same() {
+fn both_paths_and_both_spellings_give_the_same_result() {
     let system = cognitive().start();
     let body = chain("chain-1", 3);
     let mut old = json!({"protocol_names": ["ESL", "REP", "VVP"], "coordination_mode": "sequential"});
@@ -156,7 +156,7 @@ fn workflows_are_found_by_name() {
 }
 
 #[test]
-fn what_is_wrong_with_a_request_is_said_and_changes_nothing() {
+fn a_wrong_request_is_explained_and_changes_nothing() {
     let system = cognitive().start();
     let mut asker = system.asker();
     for (body, status, at) in [
@@ -233,7 +233,7 @@ fn what_is_wrong_with_a_request_is_said_and_changes_nothing() {
 }
 
 #[test]
-fn a_session_is_its_owners() {
+fn a_session_belongs_to_its_owner() {
     let system = cognitive().start();
     for (key, user) in [("annas-key-1", "anna"), ("berts-key-1", "bert")] {
         let body = json!({"api_key": key, "user_id": user});
@@ -288,7 +288,7 @@ fn ordinary_sentences_are_never_refused() {
 
 /// Sixteen clients, each with its own chain.
 #[test]
-fn every_answer_holds_its_own_chain_only() {
+fn every_answer_contains_only_its_own_chain() {
     let system = cognitive().start();
     let answered = Arc::new(AtomicU64::new(0));
     let count = answered.clone();
@@ -311,7 +311,7 @@ fn every_answer_holds_its_own_chain_only() {
 /// An incoherent workflow affects only its own result, even when others run at the same time; if coherence is required, it is
 /// tried again and then aborted.
 #[test]
-fn incoherence_is_of_one_request() {
+fn incoherence_affects_only_its_own_request() {
     let system = cognitive().env("GOV_REQUIRE_COHERENCE", "true").start();
     let torn = json!({"protocol_names": ["REP", "VVP"],
         "data": {"facts": ["a"], "rules": [[["a"], "the door is open"], [["a"], "the door is not open"]]}});
@@ -362,7 +362,7 @@ const SLEEPS: &str = "#!/bin/sh\nwhile read -r line; do sleep 600.0417; echo '{}
 
 /// A tool that sleeps is killed with everything that it has started; the request is answered, and the next one is not delayed.
 #[test]
-fn a_step_over_its_time_leaves_no_process() {
+fn a_step_over_its_time_limit_leaves_no_process() {
     let (_folder, config) = server_with(&[("ken-rep", SLEEPS)]);
     let system = cognitive()
         .config(&config)
@@ -392,7 +392,7 @@ fn commands() -> Vec<String> {
 }
 
 #[test]
-fn a_tool_that_crashes_is_named_with_its_last_words() {
+fn a_crashed_tool_is_named_with_its_last_line() {
     let (_folder, config) = server_with(&[
         (
             "ken-rep",
@@ -426,7 +426,7 @@ fn a_tool_that_crashes_is_named_with_its_last_words() {
 /// SIGKILL of the server and of its tools: requests in progress fail with an error, all others are answered, and the audit log
 /// is complete.
 #[test]
-fn kills_cost_what_is_in_flight_and_nothing_else() {
+fn kills_affect_only_requests_in_progress() {
     let system = cognitive().start();
     let (answered, failed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (good, bad) = (answered.clone(), failed.clone());
@@ -489,7 +489,7 @@ fn kills_cost_what_is_in_flight_and_nothing_else() {
 
 /// The tools of a client that disconnects are ended.
 #[test]
-fn a_client_that_leaves_takes_its_tools_along() {
+fn the_tools_of_a_disconnected_client_are_ended() {
     let (_folder, config) = server_with(&[("ken-rep", SLEEPS)]);
     let system = cognitive().config(&config).start();
     {
@@ -513,7 +513,7 @@ fn a_client_that_leaves_takes_its_tools_along() {
 
 /// The choice of a model is checked, survives restarts, and applies to ken-textgen too.
 #[test]
-fn models_are_checked_before_they_count() {
+fn models_are_checked_before_they_are_activated() {
     let missing = tempfile::tempdir().unwrap();
     let dirs = format!("small={0}/small,large={0}/large", missing.path().display());
     let checks = "#!/bin/sh\ncase \"$*\" in\n*--check*large*) exit 0;;\n*) exec KEN_TEXTGEN \"$@\";;\nesac\n";

@@ -50,7 +50,7 @@ fn events(system: &System) -> Vec<String> {
 }
 
 #[test]
-fn every_route_is_described_and_answers_another_method_with_405() {
+fn every_route_is_documented_and_answers_other_methods_with_405() {
     let system = cognitive().start();
     let document = with(&system, &[], "/openapi.json").expect(200).json();
     assert_eq!(&document, Contract::cognitive().document());
@@ -127,7 +127,7 @@ fn a_key_is_needed_in_either_form() {
 }
 
 #[test]
-fn wrong_keys_count_against_their_address_and_the_right_one_is_not_refused_for_them() {
+fn wrong_keys_are_limited_by_address_and_the_right_key_still_works() {
     let system = cognitive().start();
     for _ in 0..20 {
         with(&system, &[("X-API-Key", "wrong")], "/v1/templates").expect(401);
@@ -149,7 +149,7 @@ fn wrong_keys_count_against_their_address_and_the_right_one_is_not_refused_for_t
 }
 
 #[test]
-fn without_a_configured_key_nothing_is_open() {
+fn without_a_configured_key_no_route_is_open() {
     let system = System::start();
     with(&system, &[], "/health").expect(200);
     refused(
@@ -168,7 +168,7 @@ fn without_a_configured_key_nothing_is_open() {
 }
 
 #[test]
-fn keys_have_roles_and_outlive_a_crash() {
+fn keys_have_roles_and_survive_a_crash() {
     let system = cognitive().start();
     let add = |body: Value| system.asker().post("/admin/api-keys", &body);
     add(json!({"api_key": "annas-key-1", "role": "user", "user_id": "anna"})).expect(201);
@@ -324,7 +324,7 @@ fn the_quota_of_a_key_is_exact_over_all_routes() {
 
 /// Keys of one role have separate quotas too.
 #[test]
-fn each_key_has_a_quota_of_its_own() {
+fn each_key_has_its_own_quota() {
     let system = cognitive().env("API_KEY_QUOTA_PER_MINUTE", "3").start();
     for key in ["annas-key-1", "berts-key-1"] {
         let body = json!({"api_key": key, "role": "user"});
@@ -341,7 +341,7 @@ fn each_key_has_a_quota_of_its_own() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_read_ends_the_start() {
+fn an_invalid_setting_prevents_the_start() {
     for (name, value) in [
         ("RATE_LIMIT_EXECUTE", "20/fortnight"),
         ("PROTOCOL_TIMEOUT_MS", "soon"),
@@ -420,7 +420,7 @@ fn bodies_are_refused_before_they_are_read() {
 
 /// A body has ten seconds, however steadily its bytes arrive.
 #[test]
-fn a_slow_client_is_cut() {
+fn a_slow_client_is_disconnected() {
     let system = cognitive().start();
     let mut slow = Client::connect(system.cognitive()).held_to(Contract::cognitive());
     let head =
@@ -491,7 +491,7 @@ fn the_audit_is_a_chain_that_the_front_command_verifies() {
 
 /// Actions that cannot be recorded are refused.
 #[test]
-fn without_an_audit_acts_are_refused() {
+fn without_an_audit_log_actions_are_refused() {
     let mut system = cognitive().start();
     system.down();
     let path = audit_file(&system);
@@ -524,7 +524,7 @@ fn without_an_audit_acts_are_refused() {
 }
 
 #[test]
-fn metrics_in_both_forms_and_who_may_see_them() {
+fn metrics_in_both_forms_and_their_access() {
     let system = cognitive()
         .env("METRICS_PUBLIC", "true")
         .env("RATE_LIMIT_METRICS", "4/hour")
@@ -569,7 +569,7 @@ fn metrics_in_both_forms_and_who_may_see_them() {
 
 /// The dashboard uses only metrics that exist.
 #[test]
-fn the_dashboard_shows_what_is_counted() {
+fn the_dashboard_uses_existing_metrics() {
     let dashboard: Value =
         serde_json::from_str(include_str!("../../share/dashboards/ken-cognitive.json")).unwrap();
     let system = cognitive().start();
@@ -598,7 +598,7 @@ fn the_dashboard_shows_what_is_counted() {
 
 /// kend holds the socket, so callers wait while the server restarts.
 #[test]
-fn a_restart_refuses_nobody_and_a_stop_finishes_what_was_begun() {
+fn a_restart_refuses_no_request_and_a_stop_finishes_those_in_progress() {
     let system = cognitive().start();
     for _ in 0..3 {
         system.kill("cognitive");

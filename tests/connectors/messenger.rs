@@ -86,7 +86,7 @@ fn sent(system: &System) -> Value {
 }
 
 #[test]
-fn a_message_is_answered_in_its_chat_and_an_update_is_taken_once() {
+fn a_message_is_answered_in_its_chat_and_an_update_is_accepted_once() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     let first = update(1, 7, "hello");
@@ -123,7 +123,7 @@ fn a_message_is_answered_in_its_chat_and_an_update_is_taken_once() {
 }
 
 #[test]
-fn who_knocks_is_looked_at_in_order() {
+fn webhook_requests_are_checked_in_order() {
     let platform = BotApi::start();
     let system = builder(&platform).start();
     let ask = |method: &str, headers: &[(&str, &str)], body: &str| {
@@ -187,7 +187,7 @@ fn without_a_token_the_connector_is_off_and_its_routes_work() {
 }
 
 #[test]
-fn a_token_without_a_secret_stops_the_start_with_both_names() {
+fn a_token_without_a_secret_prevents_the_start_and_names_both() {
     let system = Builder::default()
         .config("[part.messenger]\nenabled = false\n")
         .secrets(&format!("MESSENGER_BOT_TOKEN={TOKEN}\n"))
@@ -268,7 +268,7 @@ fn answers_are_formatted_cut_and_kept_in_order() {
 }
 
 #[test]
-fn what_the_platform_does_not_take_is_counted() {
+fn messages_that_the_platform_refuses_are_counted() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     let troubles = [
@@ -369,7 +369,7 @@ fn the_policy_decides_and_every_rejection_is_counted() {
 }
 
 #[test]
-fn codes_admit_who_asks() {
+fn pairing_codes_admit_users() {
     let platform = BotApi::start();
     let system = scripted(&platform).env("MESSENGER_PAIRING_CODES", "true").start();
     for id in 1..=5 {
@@ -411,7 +411,7 @@ fn codes_admit_who_asks() {
 }
 
 #[test]
-fn ken_is_seen_typing_while_a_turn_runs() {
+fn the_chat_shows_typing_while_a_turn_runs() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     accepted(&system, &update(1, 7, "slow"));
@@ -424,7 +424,7 @@ fn ken_is_seen_typing_while_a_turn_runs() {
 }
 
 #[test]
-fn updates_are_asked_for() {
+fn updates_can_be_polled() {
     let platform = BotApi::start();
     let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
     platform.push(update(1, 7, "hello"));
@@ -442,7 +442,7 @@ fn updates_are_asked_for() {
 }
 
 #[test]
-fn the_front_command_looks_after_the_connector() {
+fn ken_messenger_administers_the_connector() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     let said = |arguments: &[&str]| {
@@ -559,7 +559,7 @@ fn emoji_and_right_to_left_text_are_cut_between_characters() {
 
 /// `ken why` explains the outcome of every update that the platform has sent.
 #[test]
-fn why_nothing_happened_can_be_asked() {
+fn ken_why_explains_every_update() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     accepted(&system, &update(1, 6, "let me in"));
@@ -596,7 +596,7 @@ fn why_nothing_happened_can_be_asked() {
 /// One SIGKILL a second to the connector while others use the gateway: nobody else notices. `KEN_CRASH_SECONDS=60` is the long
 /// form, and then the slowest hundredth is compared too.
 #[test]
-fn a_connector_that_keeps_crashing_disturbs_nobody() {
+fn a_crashing_connector_does_not_affect_other_clients() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     let seconds = number("KEN_CRASH_SECONDS", 3);
@@ -663,7 +663,7 @@ fn load(system: &System, seconds: u64, mut meanwhile: impl FnMut()) -> Vec<Durat
 /// SIGKILL at five exact steps: before an update is stored, after it is stored and before it is acknowledged, before a
 /// message is marked, after that and before a byte of it has left, and after the platform has taken it. `KEN_KILLS` is how often each.
 #[test]
-fn no_update_is_lost_and_no_answer_doubled_whenever_the_connector_is_killed() {
+fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     let tap = WireTap::put_in(&system.socket("store"));

@@ -116,7 +116,7 @@ impl Drop for Second {
 }
 
 #[test]
-fn a_schedule_is_made_shown_changed_paused_and_deleted() {
+fn a_schedule_is_created_shown_changed_paused_and_deleted() {
     let system = scripted();
     let body = json!({"slug": "morning", "kind": "cron", "schedule": "0 9 * * 1-5", "tz": "europe/zurich",
         "prompt": "Summarise the night.", "payload": {"a": 1}});
@@ -294,7 +294,7 @@ fn a_refused_schedule_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_slot_is_an_event_in_a_session_of_its_own() {
+fn a_slot_is_an_event_in_its_own_session() {
     let system = scripted();
     let made = add(&system, &secondly("tick", json!({})));
     until("two slots have run", || {
@@ -342,7 +342,7 @@ fn a_slot_is_an_event_in_a_session_of_its_own() {
 }
 
 #[test]
-fn a_run_by_hand_is_waited_for() {
+fn a_caller_can_wait_for_a_manual_run() {
     let system = scripted();
     let daily = |slug: &str, prompt: &str| json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt});
     let made = add(&system, &daily("good", "Hello."));
@@ -401,7 +401,7 @@ fn a_run_by_hand_is_waited_for() {
 }
 
 #[test]
-fn a_slot_is_skipped_or_waits_while_a_run_goes_on() {
+fn a_slot_is_skipped_or_queued_while_a_run_is_in_progress() {
     let system = scripted();
     let skipping = add(&system, &secondly("skipping", json!({"prompt": "hold"})));
     add(
@@ -447,7 +447,7 @@ fn a_slot_is_skipped_or_waits_while_a_run_goes_on() {
 }
 
 #[test]
-fn a_run_that_takes_too_long_ends_with_what_it_has_said() {
+fn a_run_over_its_time_limit_ends_with_its_partial_text() {
     let system = scripted();
     let body =
         json!({"slug": "slow", "kind": "cron", "schedule": "@daily", "prompt": "hold", "timeoutMs": 1_000});
@@ -465,7 +465,7 @@ fn a_run_that_takes_too_long_ends_with_what_it_has_said() {
 }
 
 #[test]
-fn at_most_eight_runs_are_worked_on() {
+fn at_most_eight_runs_are_in_progress() {
     let system = scripted();
     for number in 0..10 {
         add(
@@ -494,7 +494,7 @@ fn at_most_eight_runs_are_worked_on() {
 }
 
 #[test]
-fn results_are_delivered_to_a_session_and_failures_too() {
+fn results_and_failures_are_delivered_to_a_session() {
     let system = scripted();
     let session = system.session();
     system.say(&session, "Good morning.").expect(200);
@@ -550,7 +550,7 @@ fn results_are_delivered_to_a_session_and_failures_too() {
 
 /// The message is in the outbox of the connector, and stays there because the connector is off.
 #[test]
-fn results_are_handed_to_the_messenger() {
+fn results_are_put_into_the_outbox_of_the_messenger() {
     let system = scripted();
     let to = json!({"connector": "messenger", "chatId": "77"});
     let body =
@@ -575,7 +575,7 @@ fn results_are_handed_to_the_messenger() {
 }
 
 #[test]
-fn an_instant_fires_once_and_its_schedule_goes() {
+fn a_schedule_for_an_instant_fires_once_and_is_removed() {
     let system = scripted();
     let soon = ken_types::Timestamp::now().plus_millis(700).to_string();
     let made = add(
@@ -604,7 +604,7 @@ fn an_instant_fires_once_and_its_schedule_goes() {
 }
 
 #[test]
-fn a_schedule_that_keeps_failing_is_paused_only_when_asked() {
+fn a_failing_schedule_is_paused_only_if_configured() {
     let system = scripted();
     add(&system, &secondly("patient", json!({"prompt": "refused"})));
     add(
@@ -720,7 +720,7 @@ fn check_to_the_end(system: &System, schedules: &[Value]) {
 
 /// `KEN_KILLS=200` kills that many times.
 #[test]
-fn whoever_is_killed_every_slot_has_one_record() {
+fn whichever_part_is_killed_every_slot_has_one_record() {
     let system = scripted();
     let schedules: Vec<Value> = (0..3)
         .map(|number| {
@@ -835,7 +835,7 @@ fn the_clock_is_set_by_an_hour_both_ways() {
 /// As many schedules as there may be: one more is refused, and ken-scheduler sleeps. Its private memory is held to what a build
 /// without optimisation takes; `make bench` says what it takes as it is shipped.
 #[test]
-fn ten_thousand_schedules_are_all_there_may_be_and_cost_nothing_while_none_fires() {
+fn ten_thousand_schedules_are_the_limit_and_cost_nothing_while_idle() {
     const MANY: usize = 10_000;
     let system = System::start();
     let one = |slug: &str| json!({"slug": slug, "kind": "cron", "schedule": "0 0 1 1 *", "prompt": "p"});
@@ -941,7 +941,7 @@ fn a_schedule_for_the_coding_worker_is_run_by_it() {
 }
 
 #[test]
-fn a_failure_that_passes_is_tried_again_later() {
+fn a_temporary_failure_is_retried_later() {
     let busy = refusal(
         429,
         vec![("Retry-After", "120".to_owned())],
@@ -961,7 +961,7 @@ fn a_failure_that_passes_is_tried_again_later() {
 
 /// A chat cannot use the connector name of scheduled turns.
 #[test]
-fn the_connector_of_schedules_is_not_for_chats() {
+fn chats_cannot_use_the_connector_name_of_schedules() {
     let system = scripted();
     let mut body = tui(&[("text", json!("Hello."))]);
     body["connector"] = json!("schedule");
@@ -971,7 +971,7 @@ fn the_connector_of_schedules_is_not_for_chats() {
 
 /// The schedules that a turn sees and creates belong to its conversation.
 #[test]
-fn an_agent_makes_schedules_of_its_own() {
+fn an_agent_creates_schedules() {
     let call = |when: &str, name: &str, arguments: Value| json!({"when": when, "after_tools": 0, "events": [{"tool": {"name": name, "arguments": arguments}}]});
     let new = json!({"slug": "mine", "kind": "cron", "schedule": "@daily", "prompt": "Report."});
     let mut wrong = new.clone();

@@ -577,7 +577,7 @@ fn examples_of_the_readme() {
 
 /// Every name in the lists above still occurs on a page.
 #[test]
-fn the_lists_name_what_is_there() {
+fn every_name_in_the_lists_is_on_a_page() {
     let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).collect();
     let text: String = all.iter().map(|block| block.text.as_str()).collect();
     let parts = NOT_RUN

@@ -54,7 +54,7 @@ fn every_example_prints_what_the_page_shows() {
 }
 
 #[test]
-fn the_flags_of_page_and_program_are_the_same() {
+fn page_and_program_have_the_same_flags() {
     for (tool, page) in pages() {
         assert_eq!(
             page.flags(),
@@ -98,7 +98,7 @@ fn files() -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn every_page_refers_to_pages_that_are_there() {
+fn every_reference_is_to_an_existing_page() {
     let man = root().join("man");
     for file in files() {
         for line in std::fs::read_to_string(&file).unwrap().lines() {
@@ -119,7 +119,7 @@ fn every_page_refers_to_pages_that_are_there() {
 
 /// mandoc and groff, where they are installed, find no errors in any page.
 #[test]
-fn every_page_is_sound_mdoc() {
+fn every_page_is_valid_mdoc() {
     let said = |program: &str, arguments: &[&str], page: &std::path::Path| {
         let output = std::process::Command::new(program)
             .args(arguments)

@@ -160,7 +160,7 @@ fn runs_are_listed_shown_and_cancelled() {
 }
 
 #[test]
-fn a_gateway_that_listens_everywhere_is_used_with_the_secret_of_the_system() {
+fn a_gateway_on_all_addresses_is_used_with_the_secret_of_the_system() {
     let system = Builder::default()
         .config("[gateway]\nlisten = \"0.0.0.0\"\n")
         .secrets("API_SECRET=\"a secret\"\n")
@@ -203,7 +203,7 @@ fn recorder(requests: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
 }
 
 #[test]
-fn the_secret_for_another_machine_comes_from_a_file_or_the_environment_only() {
+fn the_secret_for_another_machine_comes_only_from_a_file_or_the_environment() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("secrets.env"), "API_SECRET=of this system\n").unwrap();
     std::fs::write(home.path().join("secret"), "from a file\n").unwrap();
@@ -240,7 +240,7 @@ fn the_secret_for_another_machine_comes_from_a_file_or_the_environment_only() {
 }
 
 #[test]
-fn configuration_in_force_says_where_it_comes_from_and_hides_secrets() {
+fn config_show_names_the_origin_of_settings_and_hides_secrets() {
     let home = tempfile::tempdir().unwrap();
     let config = home.path().join("ken.toml");
     std::fs::write(&config, "[chat]\nwait_ms = 5\n").unwrap();
@@ -315,7 +315,7 @@ fn help_completions_and_a_mistyped_command() {
 }
 
 #[test]
-fn a_turn_goes_on_over_a_gateway_that_is_killed() {
+fn a_turn_continues_when_the_gateway_is_killed() {
     let system = Builder::default()
         .script(&[json!({"events": [{"text": "one "}, {"sleep_ms": 1500}, {"text": "two "}, {"sleep_ms": 1500}, {"text": "three"}]})])
         .start();

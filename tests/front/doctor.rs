@@ -98,7 +98,7 @@ impl Home {
 }
 
 #[test]
-fn a_sound_home_has_no_findings() {
+fn a_correct_home_has_no_findings() {
     let home = Home::new("");
     assert_eq!(home.doctor(), (vec![], 0));
     let output = home.command(&["doctor"]).output().unwrap();
@@ -107,7 +107,7 @@ fn a_sound_home_has_no_findings() {
 }
 
 #[test]
-fn configuration() {
+fn faults_of_the_configuration() {
     for (config, why) in [
         ("[gateway]\nport = \n", "ken.toml:2"),
         ("[gateway]\nprot = 1\n", "unknown key"),
@@ -120,7 +120,7 @@ fn configuration() {
 }
 
 #[test]
-fn secrets_and_their_mode() {
+fn faults_of_secrets_and_their_mode() {
     let home = Home::new("");
     home.write("secrets.env", "OPENAI_API_KEY=canary-4711\nEMPTY=\n");
     let finding = home.finding("secret-empty");
@@ -154,7 +154,7 @@ fn secrets_and_their_mode() {
 }
 
 #[test]
-fn folders() {
+fn faults_of_folders() {
     let home = Home::new("");
     std::fs::create_dir(home.path("state")).unwrap();
     home.mode("state", 0o777);
@@ -170,7 +170,7 @@ fn folders() {
 }
 
 #[test]
-fn who_is_let_in() {
+fn faults_of_access() {
     let open = Home::with_whole("[gateway]\nport = 0\nlisten = \"0.0.0.0\"\n[cognitive]\nport = 0\n");
     open.finding("open-without-secret");
     open.write("secrets.env", "API_SECRET=x\n");
@@ -192,7 +192,7 @@ fn who_is_let_in() {
 }
 
 #[test]
-fn addresses() {
+fn faults_of_addresses() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let home = Home::with_whole(&format!("[gateway]\nport = {port}\n[cognitive]\nport = 0\n"));
@@ -205,7 +205,7 @@ fn addresses() {
 }
 
 #[test]
-fn programs() {
+fn faults_of_programs() {
     let mut home = Home::new("");
     let programs = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(binary("ken").parent().unwrap()).unwrap() {
@@ -230,7 +230,7 @@ fn programs() {
 }
 
 #[test]
-fn what_runs() {
+fn faults_of_running_parts() {
     let system = System::start();
     let ids = || {
         let output = system.ken(&["doctor", "--json"]);
@@ -262,7 +262,7 @@ fn what_runs() {
 }
 
 #[test]
-fn data() {
+fn faults_of_the_data() {
     // After `down`, another program may use the default ports.
     let ports = "[gateway]\nport = 0\n[cognitive]\nport = 0\n";
     let mut system = cognitive().config(ports).start();
@@ -301,7 +301,7 @@ fn sparse(path: &Path, bytes: u64) {
 }
 
 #[test]
-fn what_grows_and_what_is_small() {
+fn large_logs_missing_keys_and_low_limits() {
     let home = Home::new("[model]\nuse = \"openai/m,rules\"\n");
     sparse(&home.path("state/log/agent.log"), 1_100 << 20);
     let (found, status) = home.doctor();
@@ -325,7 +325,7 @@ fn what_grows_and_what_is_small() {
 }
 
 #[test]
-fn what_the_store_found_of_its_files() {
+fn faults_that_the_store_has_found_in_its_files() {
     let mut system = System::start();
     system.ken(&["chat", "hello"]);
     system.ken(&["kill", "store"]);

@@ -101,7 +101,7 @@ fn templates_fragments_and_attachments_become_the_message() {
 }
 
 #[test]
-fn an_answer_fits_its_schema_or_is_not_printed() {
+fn an_answer_is_printed_only_if_it_fits_its_schema() {
     let fenced = "```json\n{\"name\": \"Ada\", \"age\": 36}\n```";
     let replies = [fenced, "{\"name\": 7}", "{\"name\": \"Bo\"}", "no", "still no"];
     let provider = Provider::start(replies.iter().map(|reply| says(&[*reply])).collect());
@@ -127,7 +127,7 @@ fn an_answer_fits_its_schema_or_is_not_printed() {
 }
 
 #[test]
-fn one_model_answers_and_programs_read_the_answer() {
+fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
     let provider = Provider::start(vec![says(&["I am ", "m."])]);
     let system = system(&provider);
     let output = system.ken(&["chat", "--json", "-m", "openai/m", "Who are you?"]);

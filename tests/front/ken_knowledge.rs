@@ -54,7 +54,7 @@ fn imported(system: &System) -> Vec<(String, String, String, u64)> {
 }
 
 #[test]
-fn a_folder_is_imported_and_only_what_has_changed_is_again() {
+fn a_folder_is_imported_and_later_only_its_changes() {
     let system = System::start();
     let notes = tempfile::tempdir().unwrap();
     let at = |name: &str| notes.path().join(name);
@@ -140,7 +140,7 @@ fn a_folder_is_imported_and_only_what_has_changed_is_again() {
 }
 
 #[test]
-fn what_is_no_text_of_the_folder_is_refused_and_named() {
+fn files_that_are_not_text_are_refused_and_named() {
     let system = System::start();
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("secret.md"), "The canary is yellow.").unwrap();
@@ -195,7 +195,7 @@ fn what_is_no_text_of_the_folder_is_refused_and_named() {
 
 /// If the program is killed between two batches, the next import continues, and no entry exists twice.
 #[test]
-fn an_import_that_was_killed_is_made_whole_by_the_next() {
+fn a_killed_import_is_completed_by_the_next_one() {
     let mut system = System::start();
     let notes = tempfile::tempdir().unwrap();
     for number in 0..300 {
@@ -240,7 +240,7 @@ fn an_import_that_was_killed_is_made_whole_by_the_next() {
 }
 
 #[test]
-fn an_entry_names_the_turns_that_used_it_and_the_turn_that_wrote_it() {
+fn an_entry_names_its_turn_and_the_turns_that_used_it() {
     let entry = json!({"title": "Cat", "content": "The cat of Ann is called Mog."});
     let look = json!({"tool": {"name": "knowledge_search", "arguments": {"query": "heron"}}});
     let system = Builder::default()

@@ -188,7 +188,7 @@ fn quiet(system: &System) {
 }
 
 #[test]
-fn a_log_comes_through_whole_while_gateway_and_store_are_killed() {
+fn a_log_is_complete_although_gateway_and_store_are_killed() {
     const LINES: usize = 3_000;
     let system = System::start();
     done(&system, &["create", "--json", "storm"], "");
@@ -223,7 +223,7 @@ fn a_log_comes_through_whole_while_gateway_and_store_are_killed() {
 }
 
 #[test]
-fn what_changes_in_the_system() {
+fn ken_events_shows_changes_in_the_system() {
     let system = System::start();
     let events = |arguments: &[&str]| said(&system.ken(&[&["events"], arguments].concat()));
     assert_eq!(

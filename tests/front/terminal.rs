@@ -151,7 +151,7 @@ fn session(system: &System) -> String {
 }
 
 #[test]
-fn chat_says_what_is_down_and_ends_in_time() {
+fn chat_names_the_part_that_is_down_and_ends_in_time() {
     let system = System::start();
     // Nothing can come, which is reported at once.
     system.ken(&["stop", "gateway", "--wait", "stopped"]);
@@ -188,7 +188,7 @@ fn chat_says_what_is_down_and_ends_in_time() {
 
 /// Colours are used only on a terminal that can show them, and not if NO_COLOR is set.
 #[test]
-fn states_are_coloured_on_a_terminal_only() {
+fn states_are_coloured_only_on_a_terminal() {
     let system = System::start();
     system.ken(&["stop", "cognitive"]);
     let coloured = |variables: &[(&str, &str)]| {

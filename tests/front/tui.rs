@@ -108,7 +108,7 @@ fn long_session(system: &System, exchanges: usize) -> String {
 }
 
 #[test]
-fn a_fresh_session_is_greeted_and_two_launches_have_two() {
+fn each_launch_has_a_new_session_with_a_greeting() {
     let system = scripted(&[]);
     let mut first = greeted(&system);
     let screen = first.sees("connected");
@@ -154,7 +154,7 @@ fn a_fresh_session_is_greeted_and_two_launches_have_two() {
 }
 
 #[test]
-fn what_is_written_while_a_turn_runs_is_queued_and_a_turn_is_cancelled_first() {
+fn prompts_during_a_turn_are_queued_and_cancel_applies_to_the_turn_first() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     terminal.says("hold on");
@@ -208,7 +208,7 @@ fn what_is_written_while_a_turn_runs_is_queued_and_a_turn_is_cancelled_first() {
 }
 
 #[test]
-fn sessions_are_resumed_by_id_and_name_and_refused_with_a_sentence() {
+fn sessions_are_resumed_by_id_or_name_and_errors_are_sentences() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     terminal.says("first words");
@@ -260,7 +260,7 @@ fn sessions_are_resumed_by_id_and_name_and_refused_with_a_sentence() {
 }
 
 #[test]
-fn the_picker_goes_to_another_session() {
+fn the_picker_switches_to_another_session() {
     let system = scripted(&[]);
     let old = long_session(&system, 2);
     let mut terminal = greeted(&system);
@@ -285,7 +285,7 @@ fn the_picker_goes_to_another_session() {
 
 /// The gateway is killed repeatedly while text streams and the terminal changes its size: every line is shown once.
 #[test]
-fn nothing_is_lost_while_the_gateway_dies_and_the_terminal_changes() {
+fn nothing_is_lost_while_the_gateway_is_killed_and_the_terminal_resized() {
     let system = scripted(&[lines_of_text()]);
     let mut terminal = greeted(&system);
     terminal.says("count");
@@ -339,7 +339,7 @@ fn nothing_is_lost_while_the_gateway_dies_and_the_terminal_changes() {
 }
 
 #[test]
-fn a_turn_in_flight_goes_on_on_the_screen_of_who_resumes() {
+fn a_running_turn_continues_in_a_client_that_resumes_its_session() {
     let system = scripted(&[lines_of_text()]);
     let mut first = greeted(&system);
     first.says("count");
@@ -360,7 +360,7 @@ fn a_turn_in_flight_goes_on_on_the_screen_of_who_resumes() {
 }
 
 #[test]
-fn older_exchanges_come_while_scrolling_and_the_search_finds_them() {
+fn older_exchanges_are_loaded_while_scrolling_and_found_by_search() {
     let system = scripted(&[]);
     let session = long_session(&system, 70);
     let mut terminal = open(&system, &["--session", &session]);
@@ -420,7 +420,7 @@ fn the_editor_has_lines_and_a_paste_never_sends() {
 }
 
 #[test]
-fn keys_of_every_form_of_terminal_and_back_and_forth() {
+fn keys_of_every_kind_of_terminal_and_undo_and_redo() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     // Shift+Enter as the kitty keyboard protocol and as xterm's modifyOtherKeys send it.
@@ -442,7 +442,7 @@ fn keys_of_every_form_of_terminal_and_back_and_forth() {
 
 /// A key and a new size arrive together while the client is stopped: each key is handled without waiting for the next one.
 #[test]
-fn no_key_is_lost_while_the_terminal_changes_its_size() {
+fn no_key_is_lost_while_the_terminal_is_resized() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     let client = Pid::from_raw(terminal.pid());
@@ -462,7 +462,7 @@ fn no_key_is_lost_while_the_terminal_changes_its_size() {
 }
 
 #[test]
-fn a_person_who_looks_elsewhere_is_told() {
+fn a_notification_is_sent_when_the_terminal_is_not_in_view() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
@@ -550,7 +550,7 @@ fn a_draft_is_written_in_the_editor_of_the_environment() {
 }
 
 #[test]
-fn answers_are_copied_from_their_source_and_colours_can_be_left_out() {
+fn answers_are_copied_as_markdown_and_colours_can_be_disabled() {
     let answer = json!({"when": "code", "events": [{"text": "Do **this**:\n\n```sh\nls -l\n```\n"}]});
     let system = scripted(&[answer]);
     let mut command = client(&system, &[]);
@@ -576,7 +576,7 @@ fn answers_are_copied_from_their_source_and_colours_can_be_left_out() {
 
 /// Code is coloured by a separate process that ends by itself, so the client stays small.
 #[test]
-fn code_gets_its_colours_from_a_process_that_ends() {
+fn code_is_coloured_by_a_process_that_ends() {
     let code = "Like this:\n\n```rust\nfn main() {\n    let x = \"1\"; // one\n}\n```\n";
     let pieces = (0..100).map(|number| format!("```rust\nlet n{number} = 1;\n```\n\n"));
     let many: String = pieces.collect();
@@ -721,7 +721,7 @@ fn add_gated_tool(system: &System) {
 }
 
 #[test]
-fn what_waits_for_approval_is_decided_in_the_dialog_alone() {
+fn approvals_are_decided_only_in_the_dialog() {
     let call = |word: &str| {
         [
             json!({"when": word, "after_tools": 1, "events": [{"text": format!("After {word}.")}]}),
@@ -852,7 +852,7 @@ fn one_turn_in_a_pipe() {
 
 /// The provider refuses the key, so the request is not repeated.
 #[test]
-fn without_a_model_that_can_answer_the_reason_comes_at_once() {
+fn without_a_usable_model_the_reason_is_reported_at_once() {
     let wrong_key = refusal(401, Vec::new(), "invalid_api_key", "Incorrect API key");
     let provider = Provider::start(vec![wrong_key]);
     let system = Builder::default()
@@ -883,7 +883,7 @@ fn without_a_model_that_can_answer_the_reason_comes_at_once() {
 }
 
 #[test]
-fn what_is_waited_for_is_said_on_a_terminal() {
+fn a_terminal_shows_what_the_client_waits_for() {
     let system = scripted(&[]);
     assert!(system.ken(&["stop", "store"]).status.success());
     let mut terminal = open(&system, &["--print", "hello"]);

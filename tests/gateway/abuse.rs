@@ -24,7 +24,7 @@ fn is_served(address: SocketAddr, seconds: u64) {
 }
 
 #[test]
-fn silent_connections_shut_nobody_out() {
+fn silent_connections_do_not_block_others() {
     allow_many_files();
     let system = System::start();
     for address in [system.address(), system.cognitive()] {
@@ -45,7 +45,7 @@ fn silent_connections_shut_nobody_out() {
 }
 
 #[test]
-fn unfinished_large_bodies_cost_little() {
+fn unfinished_large_bodies_use_little_memory() {
     allow_many_files();
     let system = System::start();
     let address = system.address();

@@ -64,7 +64,7 @@ fn get(system: &System, path: &str, headers: &[(&str, &str)]) -> Answer {
 
 /// Without a secret every request from another machine is refused with 503.
 #[test]
-fn who_is_local() {
+fn requests_that_count_as_local() {
     let system = System::start();
     for header in LOCAL {
         get(&system, "/api/chat/sessions", &[header]).expect(200);
@@ -163,7 +163,7 @@ fn loopback_can_be_distrusted() {
 }
 
 #[test]
-fn an_address_that_others_can_reach_needs_a_secret() {
+fn an_address_that_other_machines_can_reach_needs_a_secret() {
     let home = tempfile::tempdir().unwrap();
     let config = "[gateway]\nlisten = \"0.0.0.0\"\nport = 0\n";
     std::fs::write(home.path().join("ken.toml"), config).unwrap();
@@ -184,7 +184,7 @@ fn an_address_that_others_can_reach_needs_a_secret() {
 }
 
 #[test]
-fn wrong_secrets_are_counted_and_the_right_one_is_not_refused_for_them() {
+fn wrong_secrets_are_limited_and_the_right_one_still_works() {
     let system = Builder::default().secrets("API_SECRET=s3cret").start();
     let ask = |secret| {
         get(
@@ -202,7 +202,7 @@ fn wrong_secrets_are_counted_and_the_right_one_is_not_refused_for_them() {
 }
 
 #[test]
-fn rates() {
+fn rate_limits() {
     let system = scripted_builder()
         .secrets("API_SECRET=s3cret")
         .env("RATE_LIMIT_CHAT", "2/minute")
@@ -270,7 +270,7 @@ fn secrets_that_others_can_read_are_refused() {
 
 /// A store that does not answer is treated like one that is down.
 #[test]
-fn a_silent_store_is_a_503_and_for_changes_an_unknown_outcome() {
+fn a_silent_store_means_503_and_for_changes_an_unknown_outcome() {
     let system = System::start();
     let stop = nix::sys::signal::Signal::SIGSTOP;
     let session = system.session();

@@ -350,7 +350,7 @@ fn outcome(message: &str, events: &[Value]) {
 
 /// A reader that attaches right after the session was created sees the first delta of its first turn.
 #[test]
-fn now_of_a_new_session_is_before_its_first_turn() {
+fn in_a_new_session_offset_now_is_before_the_first_turn() {
     let system = scripted();
     for _ in 0..20 {
         let session = system.session();

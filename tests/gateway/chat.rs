@@ -266,7 +266,7 @@ fn failures(system: &System) {
 
 /// A field that may be left out must not be null.
 #[test]
-fn null_is_no_value() {
+fn null_is_refused() {
     let system = scripted();
     let session = system.session();
     for field in [
@@ -607,7 +607,7 @@ fn a_prompt_waits_for_parts_that_are_down() {
 
 /// Nobody holds the socket of a stopped part, so the gateway answers at once and keeps running.
 #[test]
-fn a_stopped_store_is_said_at_once() {
+fn a_stopped_store_is_reported_at_once() {
     let system = scripted();
     let session = system.session();
     let gateway = system.pid("gateway");
@@ -627,7 +627,7 @@ fn a_stopped_store_is_said_at_once() {
 }
 
 #[test]
-fn what_is_configured_decides_urls_and_patience() {
+fn settings_determine_urls_and_waiting_times() {
     let config = "[gateway]\npublic_url = \"https://ken.example/base/\"\ntrust_loopback = \"yes\"\n[chat]\nwait_ms = 0\n";
     let system = scripted_builder().config(config).start();
     let answer = system.post(CHAT, &json!({"text": "hello"})).expect(202);
@@ -640,7 +640,7 @@ fn what_is_configured_decides_urls_and_patience() {
 
 /// A gateway that is told to stop answers waiting callers with 202; the turn continues.
 #[test]
-fn waiting_callers_get_their_202_when_the_gateway_stops() {
+fn waiting_callers_get_202_when_the_gateway_stops() {
     let system = scripted();
     let session = system.session();
     let ask = |target: String, body: Value| {

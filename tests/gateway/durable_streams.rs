@@ -495,7 +495,7 @@ fn append_once(system: &System, over: &AtomicBool) -> Vec<usize> {
 /// `kill -9` between append and answer: the repeat of the same triple writes nothing twice, and appends without one are
 /// not written twice by the gateway's own repeat.
 #[test]
-fn nothing_is_lost_or_written_twice_over_kills() {
+fn kills_lose_nothing_and_write_nothing_twice() {
     let system = System::start();
     put(&system, "/streams/crash", TEXT, b"").expect(201);
     let over = AtomicBool::new(false);
@@ -544,7 +544,7 @@ fn nothing_is_lost_or_written_twice_over_kills() {
 
 /// After a power cut, ended streams stay ended, entries that a fork needs are kept, and entries that nobody needs are deleted.
 #[test]
-fn forks_and_ends_over_a_restart() {
+fn forks_and_ended_streams_survive_a_restart() {
     let mut system = System::start();
     put(&system, "/streams/source", TEXT, b"abc").expect(201);
     let fork = |from, offset, beyond| {

@@ -240,7 +240,7 @@ fn after_kills(system: &System) {
 
 /// A key belongs to its sender: an authenticated caller from another machine, or this machine.
 #[test]
-fn a_key_has_an_owner() {
+fn a_key_belongs_to_its_sender() {
     let system = scripted_builder().secrets("API_SECRET=s3cret").start();
     let ask = |secret: Option<&str>| {
         let mut client = system.client();

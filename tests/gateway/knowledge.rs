@@ -38,7 +38,7 @@ fn knowledge() {
 
 /// Five long entries fill a line of the wire protocol; past turns and memory come in addition.
 #[test]
-fn a_turn_starts_from_more_than_a_line_of_the_wire_holds() {
+fn a_turn_can_start_with_more_than_one_line_of_the_wire() {
     let system = System::start();
     for number in 0..5 {
         let content = "\"x".repeat(510 * 512);
@@ -56,7 +56,7 @@ fn a_turn_starts_from_more_than_a_line_of_the_wire_holds() {
 
 /// Twelve hosts with several facts each; the questions use other forms of the words than the entries do.
 #[test]
-fn a_question_is_answered_by_the_entry_that_holds_its_rarer_words() {
+fn a_question_is_answered_by_the_entry_with_its_rarer_words() {
     let system = System::start();
     for number in 20..32 {
         let team = 1 + number % 3;

@@ -97,7 +97,7 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_document_is_whole() {
+fn the_document_is_complete() {
     let document = Contract::get().document();
     assert_eq!(document["openapi"], "3.1.0");
     let mut found = BTreeSet::new();
@@ -142,7 +142,7 @@ fn the_document_is_whole() {
 
 /// Answers that every operation has besides its own: to a malformed head, an unknown caller, or a slow or large body.
 #[test]
-fn every_operation_has_the_answers_of_its_area() {
+fn every_operation_has_the_common_answers_of_its_area() {
     for (path, method, operation) in operations() {
         let answers = operation["responses"].as_object().unwrap();
         let guarded = ["/api/", "/agents/", "/workflows/", "/runs", "/streams"]

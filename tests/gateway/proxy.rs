@@ -119,7 +119,7 @@ fn with_secret(config: &str) -> System {
 }
 
 #[test]
-fn nginx_as_the_page_says() {
+fn nginx_as_configured_on_the_page() {
     let Some(program) = nginx() else { return };
     let config = block(
         "man8/ken-gateway.8",
@@ -158,7 +158,7 @@ fn nginx_as_the_page_says() {
 
 /// The simplest possible block: a loopback Host and no forwarding header.
 #[test]
-fn the_plainest_proxy_does_not_open_the_gateway() {
+fn the_simplest_proxy_does_not_open_the_gateway() {
     let Some(program) = nginx() else { return };
     let plain = |system: &System, more: &str| {
         format!(

@@ -84,7 +84,7 @@ fn file(system: &System, name: &str) -> PathBuf {
 }
 
 #[test]
-fn without_the_part_that_runs_them() {
+fn without_the_part_that_executes_runs() {
     let system = Builder::default()
         .config("[part.cognitive]\nenabled = false\ncommand = [\"/bin/true\"]\n")
         .start();
@@ -457,7 +457,7 @@ fn full(system: &System) {
 }
 
 #[test]
-fn whoever_sees_the_stream_closed_sees_the_final_record() {
+fn a_closed_stream_implies_the_final_record() {
     const POLLS: usize = 2_000;
     let system = with_runner();
     let mut client = system.client();
@@ -482,7 +482,7 @@ fn whoever_sees_the_stream_closed_sees_the_final_record() {
 }
 
 #[test]
-fn a_run_outlives_whoever_is_killed() {
+fn a_run_survives_the_kill_of_any_part() {
     let system = with_runner();
     for part in ["cognitive", "store", "gateway", "cognitive"] {
         let file = file(&system, "killed");
@@ -527,7 +527,7 @@ fn a_run_outlives_whoever_is_killed() {
 }
 
 #[test]
-fn a_step_that_must_not_be_repeated_ends_its_run_and_a_run_that_nobody_can_take_waits() {
+fn an_unrepeatable_step_ends_its_run_and_a_run_without_a_holder_waits() {
     let system = with_runner();
     let file = file(&system, "risky");
     let risky = start(&system, &json!({"steps": 3, "ms": 300, "risky": 2, "file": file}));
@@ -598,7 +598,7 @@ fn recorded(events: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn the_engine_does_them() {
+fn runs_with_the_real_engine() {
     let system = scripted();
     let data = json!({"user_input": "I am glad that it works.", "facts": ["a"], "rules": [[["a"], "b"]]});
     let shipped = "/workflows/StandardReasoningWorkflow";

@@ -21,7 +21,7 @@ fn kept(system: &System) -> Vec<Value> {
 }
 
 #[test]
-fn what_changes_is_told_as_it_happens() {
+fn changes_are_reported_as_they_happen() {
     let mut system = scripted();
     let mut live = system.attach("/api/events");
     let mut seen = Vec::new();

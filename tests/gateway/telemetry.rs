@@ -45,7 +45,7 @@ fn say(system: &System, text: &str) -> Value {
 }
 
 #[test]
-fn a_delegated_turn_is_summed_up_and_nothing_that_was_said_is_in_it() {
+fn the_summary_of_a_delegated_turn_contains_no_texts() {
     let web = Pages::start();
     web.put(
         "/ferry",
@@ -197,7 +197,7 @@ fn summaries_are_listed_by_page_kind_and_connector() {
 }
 
 #[test]
-fn a_turn_that_still_runs_and_a_run_have_summaries_too() {
+fn running_turns_and_runs_have_summaries_too() {
     let system = Builder::default()
         .script(&[
             json!({"when": "slow", "events": [{"sleep_ms": 60000}]}),
@@ -279,7 +279,7 @@ fn usage_is_added_up_by_day_model_and_session() {
 }
 
 #[test]
-fn why_tells_what_became_of_any_message() {
+fn why_explains_the_outcome_of_any_message() {
     let system = Builder::default()
         .script(&[
             json!({"when": "break", "events": [{"error": {"class": "internal", "message": "the engine broke"}}]}),

@@ -11,7 +11,7 @@ use ken_tests::{Answer, Chance, Client, Contract, KEY, System, chain, cognitive,
 use serde_json::{Map, Value, json};
 
 #[test]
-fn the_gateway_answers_whatever_it_is_asked() {
+fn the_gateway_answers_every_request() {
     let system = scripted();
     let mut fuzzer = Fuzzer::new(Contract::get(), |chance, _| match chance.below(3) {
         0 => Some(json!({"message": chance.of(&TEXTS)})),
@@ -23,7 +23,7 @@ fn the_gateway_answers_whatever_it_is_asked() {
 }
 
 #[test]
-fn the_cognitive_server_answers_whatever_it_is_asked() {
+fn the_cognitive_server_answers_every_request() {
     let system = cognitive().start();
     let mut fuzzer = Fuzzer::new(Contract::cognitive(), |chance, path| {
         (path.ends_with("/execute") && chance.percent(50)).then(|| chain("fuzz", 1 + chance.below(4)))

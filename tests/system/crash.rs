@@ -240,7 +240,7 @@ fn kend_is_killed_and_power_is_cut_under_load() {
 
 /// A part that hangs is restarted, and callers that waited for it are answered.
 #[test]
-fn a_part_that_stands_still_is_replaced() {
+fn a_part_that_hangs_is_restarted() {
     let system = Builder::default()
         .config("[part.model]\nwatchdog_ms = 1000\n")
         .start();
@@ -277,7 +277,7 @@ fn kill_kend(system: &mut System) {
 }
 
 #[test]
-fn a_turn_goes_on_where_a_killed_agent_left_it() {
+fn a_turn_continues_where_a_killed_agent_left_it() {
     let script = json!({"events": [{"text": "first "}, {"sleep_ms": 1_500}, {"text": "second"}]});
     let system = Builder::default().script(&[script]).start();
     let session = system.session();
@@ -332,7 +332,7 @@ fn a_prompt_waits_for_a_stopped_agent_and_is_answered_once() {
 }
 
 #[test]
-fn everything_is_there_after_the_power_was_cut() {
+fn everything_survives_a_power_cut() {
     let mut system = System::start();
     let entry = json!({"title": "Door code", "content": "The door code of the lab is 4711."});
     let id = system
@@ -356,7 +356,7 @@ fn everything_is_there_after_the_power_was_cut() {
 }
 
 #[test]
-fn two_homes_live_side_by_side() {
+fn two_homes_run_side_by_side() {
     let (one, two) = (System::start(), System::start());
     let session = one.session();
     one.say(&session, "only here").expect(200);
@@ -370,7 +370,7 @@ fn two_homes_live_side_by_side() {
 }
 
 #[test]
-fn a_configuration_that_comes_or_goes_and_says_nothing_restarts_no_part() {
+fn adding_or_removing_an_empty_configuration_restarts_no_part() {
     let system = System::start();
     let file = system.home().join("ken.toml");
     let reload = || String::from_utf8(system.ken(&["reload"]).stdout).unwrap();

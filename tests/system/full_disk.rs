@@ -19,7 +19,7 @@ fn limit(system: &System, bytes: &str) {
 }
 
 #[test]
-fn a_full_disk_is_told_and_survived() {
+fn a_full_disk_is_reported_and_survived() {
     let system = scripted();
     system.get("/ready").expect(200);
     let session = system.session();

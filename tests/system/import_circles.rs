@@ -187,7 +187,7 @@ fn no_files_import_each_other() {
 }
 
 #[test]
-fn a_circle_is_found_and_a_parent_is_none() {
+fn circles_are_found_and_parents_are_not_circles() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);

@@ -42,7 +42,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_installed_works_and_is_removed_again() {
+fn the_installed_files_work_and_are_removed_again() {
     let folder = tempfile::tempdir().unwrap();
     make("install", folder.path());
     let usr = folder.path().join("usr");

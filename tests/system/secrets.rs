@@ -52,7 +52,7 @@ fn refused(slot: &str) -> Reply {
 }
 
 #[test]
-fn every_slot_of_the_configuration_is_planted() {
+fn every_secret_of_the_configuration_is_planted() {
     let config = std::fs::read_to_string(root().join("etc/ken.toml")).unwrap();
     let lists = config.lines().filter_map(|line| line.strip_prefix("secrets = ["));
     let named: BTreeSet<&str> = lists

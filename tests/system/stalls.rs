@@ -331,7 +331,7 @@ fn builder() -> Builder {
 
 /// `KEN_STALLS=30` makes it the long test of `make torture`.
 #[test]
-fn parts_stand_still_under_load() {
+fn parts_hang_under_load() {
     let long = std::env::var("KEN_STALLS")
         .ok()
         .and_then(|count| count.parse::<u64>().ok());

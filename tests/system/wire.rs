@@ -30,7 +30,7 @@ fn slow(part: &str) -> Option<(&'static str, Value)> {
 }
 
 #[test]
-fn every_daemon_conforms() {
+fn every_daemon_passes_the_conformance_suite() {
     let waits = json!({"events": [{"sleep_ms": 8_000}, {"text": "late"}]});
     let system = Builder::default().script(&[waits]).start();
     for part in [
@@ -56,7 +56,7 @@ fn every_daemon_conforms() {
 
 /// What ken-wire(5) shows: `printf … | nc -NU` prints the answer, although nc shuts its write half before the answer arrives.
 #[test]
-fn nc_is_answered() {
+fn nc_gets_an_answer() {
     let nc = ["/bin/nc", "/usr/bin/nc"]
         .iter()
         .find(|nc| Path::new(nc).exists());
@@ -124,7 +124,7 @@ fn a_call_ends_when_the_part_is_killed() {
 
 /// The parts stay closed to other users, even if the mode of a directory was loosened by mistake.
 #[test]
-fn a_foreign_user_is_refused_even_where_the_modes_let_him_in() {
+fn another_user_is_refused_whatever_the_file_modes() {
     if !nix::unistd::geteuid().is_root() {
         return; // only root can become somebody else
     }
@@ -168,7 +168,7 @@ fn a_foreign_user_is_refused_even_where_the_modes_let_him_in() {
 
 /// The example part of ken-wire(5), as printed, in place of ken-model.
 #[test]
-fn the_part_of_the_page_answers_a_prompt() {
+fn the_example_part_of_the_page_answers_a_prompt() {
     if std::process::Command::new("python3")
         .arg("--version")
         .output()
@@ -203,7 +203,7 @@ fn the_part_of_the_page_answers_a_prompt() {
 
 /// A model call accepts the message that ken-stream(5) shows.
 #[test]
-fn the_message_of_the_page_is_accepted() {
+fn the_example_message_of_the_page_is_accepted() {
     let page = std::fs::read_to_string(ken_tests::root().join("man/man5/ken-stream.5")).unwrap();
     let block = page
         .split(".Ss Messages")

@@ -18,25 +18,25 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 #[ignore = "runs for minutes"]
-fn rep_answers_whatever_it_is_given() {
+fn rep_answers_every_line() {
     fuzz("ken-rep", &DOCUMENTS);
 }
 
 #[test]
 #[ignore = "runs for minutes"]
-fn vvp_answers_whatever_it_is_given() {
+fn vvp_answers_every_line() {
     fuzz("ken-vvp", &DOCUMENTS);
 }
 
 #[test]
 #[ignore = "runs for minutes"]
-fn esl_answers_whatever_it_is_given() {
+fn esl_answers_every_line() {
     fuzz("ken-esl", &TEXTS);
 }
 
 #[test]
 #[ignore = "runs for minutes"]
-fn laws_answers_whatever_it_is_given() {
+fn laws_answers_every_line() {
     fuzz("ken-laws", &TEXTS);
 }
 

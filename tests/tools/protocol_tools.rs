@@ -89,7 +89,7 @@ fn refused(tool: &Tool, output: &Output) -> Value {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused() {
+fn unreadable_input_is_refused() {
     let deep =
         |depth: usize| format!("{{\"x\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1)).into_bytes();
     for tool in &TOOLS {
@@ -140,7 +140,7 @@ fn what_cannot_be_read_is_refused() {
 }
 
 #[test]
-fn files_that_cannot_be_read_are_named() {
+fn unreadable_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     for tool in &TOOLS {
@@ -195,7 +195,7 @@ fn open_to_all(program: &Path, folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn an_answer_that_does_not_arrive_is_reported() {
+fn an_answer_that_cannot_be_written_is_reported() {
     for tool in &TOOLS {
         for flag in ["", "--lines", "--format summary", "--help"] {
             let closed = tool.shell(&format!("\"$0\" {flag} >&-"));
@@ -228,7 +228,7 @@ fn an_answer_that_does_not_arrive_is_reported() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_a_tool_quietly() {
+fn a_tool_ends_quietly_when_its_reader_leaves() {
     for tool in &TOOLS {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut child = tool
@@ -296,7 +296,7 @@ fn on_terminal(tool: &Tool, args: &[&str]) -> (String, i32) {
 }
 
 #[test]
-fn lines_answers_what_the_tool_answers_and_lives_through_what_it_refuses() {
+fn lines_gives_the_same_answers_and_continues_after_errors() {
     for tool in &TOOLS {
         let alone = tool.run(&["--format", "compact"], tool.input.as_bytes()).stdout;
         let alone = String::from_utf8(alone).unwrap();

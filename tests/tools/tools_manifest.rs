@@ -72,7 +72,7 @@ fn run(command: &mut Command, input: &Value) -> Output {
 }
 
 #[test]
-fn every_entry_says_all_that_an_entry_says() {
+fn every_entry_has_all_fields() {
     let manifest = manifest();
     assert!(manifest["version"].is_string());
     for (name, entry) in entries() {
@@ -92,7 +92,7 @@ fn every_entry_says_all_that_an_entry_says() {
 }
 
 #[test]
-fn every_entry_runs_and_answers_what_it_promises() {
+fn every_entry_runs_and_answers_as_declared() {
     let model = models::Folder::random();
     let models = format!("random={}", model.path().display());
     for (name, entry) in entries() {
@@ -196,7 +196,7 @@ fn every_launcher_is_executable_marked_and_belongs_to_an_entry() {
 }
 
 #[test]
-fn a_launcher_passes_on_flags_and_status_and_says_what_is_missing() {
+fn a_launcher_passes_on_flags_and_status_and_names_a_missing_program() {
     let entry = &manifest()["protocol_tools"]["VVP"];
     let folder = binary("ken-vvp").parent().unwrap().to_owned();
     let output = Command::new(launcher(entry))

@@ -68,7 +68,7 @@ fn chain(owner: &str, rules: usize) -> Value {
 }
 
 #[test]
-fn sixteen_clients_with_a_chain_each_get_their_own() {
+fn sixteen_clients_each_get_their_own_chain() {
     on_runtime(async {
         let engine = Arc::new(engine());
         let workflow = shipped("full_governance");
@@ -98,7 +98,7 @@ fn sixteen_clients_with_a_chain_each_get_their_own() {
 }
 
 #[test]
-fn a_request_that_contradicts_itself_marks_no_other() {
+fn a_contradiction_affects_only_its_own_request() {
     on_runtime(async {
         let engine = Arc::new(engine());
         let workflow = shipped("StandardReasoningWorkflow");
@@ -142,7 +142,7 @@ fn children(program: &str) -> Vec<Pid> {
 }
 
 #[test]
-fn killed_tools_cost_at_most_the_requests_that_they_worked_for() {
+fn killed_tools_fail_at_most_the_requests_in_progress() {
     on_runtime(async {
         let engine = Arc::new(engine());
         let workflow = shipped("full_reasoning");
@@ -198,7 +198,7 @@ fn in_folder(program: &Path, words: &[&str], input: &str) -> Output {
 }
 
 #[test]
-fn the_command_and_the_engine_say_the_same_every_time() {
+fn the_command_and_the_engine_always_agree() {
     let data = chain("somebody", 10);
     for name in [
         "StandardReasoningWorkflow",
@@ -218,7 +218,7 @@ fn the_command_and_the_engine_say_the_same_every_time() {
 }
 
 #[test]
-fn a_result_is_what_the_tool_writes() {
+fn a_result_is_the_output_of_the_tool() {
     let outcome = command(
         &["run", "StandardReasoningWorkflow", "--format", "compact"],
         &chain("x", 2).to_string(),
@@ -419,7 +419,7 @@ fn is_running(word: &str) -> bool {
 }
 
 #[test]
-fn the_tools_end_with_a_command_that_is_killed() {
+fn tools_end_when_the_command_is_killed() {
     let (folder, program) = beside("ken-esl", "#!/bin/sh\nexec sleep 1000.0431\n");
     let file = folder.path().join("w.json");
     fs::write(&file, r#"{"name":"w","steps":[{"step":"ESL"}]}"#).unwrap();
@@ -437,7 +437,7 @@ fn the_tools_end_with_a_command_that_is_killed() {
 }
 
 #[test]
-fn a_tool_that_sleeps_costs_its_time_and_no_more() {
+fn a_sleeping_tool_delays_only_its_own_step() {
     let (folder, program) = beside("ken-rep", "#!/bin/sh\nread -r line\nsleep 1000.0432\n");
     let file = folder.path().join("w.json");
     fs::write(&file, r#"{"name":"w","steps":[{"step":"REP"}]}"#).unwrap();
@@ -473,7 +473,7 @@ fn scripts() -> [Value; 6] {
 }
 
 #[test]
-fn a_model_answers_as_a_tool_and_as_a_part_alike() {
+fn a_model_gives_the_same_answer_as_a_tool_and_as_a_part() {
     let system = ken_tests::Builder::default().script(&scripts()).start();
     let tool = |words: &[&str]| {
         let mut command = Command::new(binary("ken-workflow"));

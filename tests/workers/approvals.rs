@@ -236,7 +236,7 @@ fn a_call_waits_for_its_approval_and_runs_once() {
 }
 
 #[test]
-fn wrong_requests_are_refused_with_the_place() {
+fn wrong_requests_are_refused_with_the_field() {
     let system = System::start();
     for (target, at) in [
         ("/api/approvals/pending?wait_ms=60001", "?wait_ms"),
@@ -304,7 +304,7 @@ fn of_two_deciders_one_wins() {
 }
 
 #[test]
-fn nobody_decides_in_time() {
+fn a_request_that_nobody_decides_expires() {
     let config = "[approvals]\nexpiry_ms = 1000\n";
     let system = started(&words(&["late"]), config, json!({}));
     prompt(&system, "late");
@@ -318,7 +318,7 @@ fn nobody_decides_in_time() {
 }
 
 #[test]
-fn a_grant_for_the_session_is_for_the_same_call_in_the_same_session() {
+fn a_grant_for_the_session_covers_only_the_same_call_in_that_session() {
     let mut lines = words(&["other"]);
     lines.extend(words(&["same"]));
     let system = started(&lines, "", json!({}));
@@ -351,7 +351,7 @@ fn a_grant_for_the_session_is_for_the_same_call_in_the_same_session() {
 
 /// When the model repeats a denied call, it is denied at once.
 #[test]
-fn what_was_denied_stays_denied_for_the_turn() {
+fn a_denied_call_stays_denied_for_the_turn() {
     let call = json!({"tool": {"name": "gated", "arguments": {"word": "again"}}});
     let lines = [
         json!({"when": "again", "after_tools": 0, "events": [call]}),
@@ -377,7 +377,7 @@ fn what_was_denied_stays_denied_for_the_turn() {
 }
 
 #[test]
-fn an_abort_takes_the_request_with_it() {
+fn an_abort_ends_the_request() {
     let system = started(&words(&["halt"]), "", json!({}));
     prompt(&system, "halt");
     let request = pending(&system, "halt");
@@ -398,7 +398,7 @@ fn an_abort_takes_the_request_with_it() {
 
 /// The preview depends on a file: if the file changes between decision and call, the grant is not valid.
 #[test]
-fn a_call_that_would_do_something_else_by_now_does_not_run() {
+fn a_call_whose_effect_has_changed_does_not_run() {
     let system = Builder::default().script(&words(&["stale", "fresh"])).start();
     let file = scratch(&system).join("file");
     std::fs::create_dir_all(scratch(&system)).unwrap();
@@ -429,7 +429,7 @@ fn a_call_that_would_do_something_else_by_now_does_not_run() {
 
 /// A call that was interrupted after it had used its grant is not repeated, whatever its preview says by then.
 #[test]
-fn a_call_that_was_cut_is_not_made_again_as_a_free_one() {
+fn an_interrupted_call_is_not_repeated_without_approval() {
     let system = Builder::default().script(&words(&["cut"])).start();
     let preview = format!(
         r#"cat >/dev/null; need=ask; test -e '{}' && need=none; printf '{{"approval":"%s","fingerprint":"%064d"}}' $need 0"#,
@@ -485,7 +485,7 @@ fn ran_once_with_an_approval(system: &System, word: &str) {
 
 /// A call whose preview was interrupted has not run: it still needs its approval, and runs once.
 #[test]
-fn a_call_that_was_cut_before_its_request_is_asked_about() {
+fn a_call_interrupted_before_its_request_still_needs_approval() {
     let system = Builder::default().script(&words(&["early"])).start();
     let go = add_patient(&system);
     begin(&system, "early");
@@ -499,7 +499,7 @@ fn a_call_that_was_cut_before_its_request_is_asked_about() {
 
 /// If the agent is killed after the request was stored and before its event, the stream shows the request all the same.
 #[test]
-fn a_request_that_was_decided_before_it_was_told_is_told() {
+fn a_request_decided_before_its_event_still_gets_its_event() {
     let system = Builder::default().script(&words(&["untold"])).start();
     let go = add_patient(&system);
     begin(&system, "untold");
@@ -517,7 +517,7 @@ fn a_request_that_was_decided_before_it_was_told_is_told() {
 
 /// Approvals that the operator's rules require, not the tool; and calls of a worker.
 #[test]
-fn rules_ask_and_workers_wait() {
+fn rules_require_approvals_and_workers_wait() {
     let worker = |word: &str| json!({"tool": {"name": "task", "arguments": {"agent": "coding-worker", "prompt": format!("work on {word}")}}});
     let lines = [
         json!({"when": "Do ruled", "after_tools": 0, "events": [{"tool": {"name": "gated", "arguments": {"word": "ruled"}}}]}),
@@ -553,7 +553,7 @@ fn rules_ask_and_workers_wait() {
 
 /// The tool gets the ids of its turn and session.
 #[test]
-fn a_tool_knows_its_run_and_its_session() {
+fn a_tool_gets_the_ids_of_its_run_and_session() {
     let system = Builder::default().script(&words(&["known"])).start();
     let file = scratch(&system).join("known");
     let command = format!(
@@ -618,7 +618,7 @@ fn a_session_is_approved_at_the_shell() {
 
 /// ken-tools itself checks approvals: a direct caller also needs the grant for exactly this call.
 #[test]
-fn nobody_gets_round_the_gate() {
+fn no_caller_can_bypass_the_approval() {
     let system = started(&words(&["gate"]), "", json!({}));
     let call = |fields: Value| {
         let mut call = json!({"name": "gated", "arguments": {"word": "gate"}, "agent": "orchestrator"});
@@ -760,7 +760,7 @@ fn no_tool_decides_over_the_network() {
 }
 
 #[test]
-fn a_scheduled_turn_asks_nobody() {
+fn a_scheduled_turn_requests_no_approval() {
     let system = started(&words(&["night"]), "", json!({}));
     let target = "/agents/orchestrator/schedule:01:02";
     post(&system, target, "night", &json!({"message": "night"})).expect(202);
@@ -771,7 +771,7 @@ fn a_scheduled_turn_asks_nobody() {
 }
 
 #[test]
-fn lists_are_waited_for() {
+fn callers_can_wait_for_changes_of_the_list() {
     let system = started(&words(&["wait"]), "", json!({}));
     let poll = |etag: Option<String>| {
         let address = system.address();
@@ -852,7 +852,7 @@ fn a_person_decides_at_the_shell() {
 }
 
 #[test]
-fn a_power_cut_leaves_the_request_as_it_was() {
+fn a_request_survives_a_power_cut() {
     let mut system = started(&words(&["dark"]), "", json!({}));
     prompt(&system, "dark");
     let request = pending(&system, "dark");
@@ -934,7 +934,7 @@ fn kills_while_a_request_waits_change_nothing() {
 }
 
 #[test]
-fn kills_while_the_request_is_told_change_nothing() {
+fn kills_while_the_request_is_announced_change_nothing() {
     kill_at(
         "notified",
         &["approver", "gateway", "agent", "store"],

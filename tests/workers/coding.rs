@@ -196,7 +196,7 @@ fn a_task_is_planned_edited_tested_fixed_and_committed() {
 }
 
 #[test]
-fn what_is_denied_does_not_happen_and_a_rule_frees_what_it_names() {
+fn denied_changes_do_not_happen_and_a_rule_allows_what_it_names() {
     let rules = "[workspace]\nrules = [{ path = \"repos/site\", policy = \"auto-edit\", commands = [[\"sh\", \"./test.sh\"]] }]\n";
     let system = started(rules);
     let turn = prompt(&system);
@@ -214,7 +214,7 @@ fn what_is_denied_does_not_happen_and_a_rule_frees_what_it_names() {
 
 /// One request for the plan, none for its edits, one for an edit outside the plan; a denied plan allows nothing.
 #[test]
-fn an_approved_plan_frees_its_edits_and_a_denied_one_nothing() {
+fn an_approved_plan_allows_its_edits_and_a_denied_one_nothing() {
     let edit = json!({"path": "repos/site/sum.sh", "old": "$1 - $2", "new": "$1 + $2"});
     let note = json!({"path": "repos/site/NOTE", "content": "Adds.\n"});
     let script = [

@@ -211,7 +211,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
 }
 
 #[test]
-fn results_and_secrets_and_what_it_may_touch() {
+fn results_secrets_and_file_access_of_a_server() {
     let system = ready(&[], &json!({}));
     let sum = call(&system, "add", &json!({"a": 2, "b": 3}));
     assert_eq!(sum["result"]["details"], json!({"sum": 5}), "{sum}");
@@ -259,7 +259,7 @@ fn results_and_secrets_and_what_it_may_touch() {
 }
 
 #[test]
-fn what_a_bad_server_does_ends_with_its_own_call() {
+fn a_bad_server_affects_only_its_own_calls() {
     let system = ready(&[], &json!({"idempotent": ["die_once"]}));
     for (tool, why) in [
         (
@@ -303,7 +303,7 @@ fn what_a_bad_server_does_ends_with_its_own_call() {
 }
 
 #[test]
-fn a_server_that_changes_its_tools_is_not_used_until_it_is_accepted_again() {
+fn a_server_with_changed_tools_is_not_used_until_accepted_again() {
     let system = ready(&[], &json!({}));
     call(&system, "change", &json!({}));
     patiently("the change is seen", || names(&system).is_empty());
@@ -333,7 +333,7 @@ fn a_server_that_changes_its_tools_is_not_used_until_it_is_accepted_again() {
 }
 
 #[test]
-fn entries_that_cannot_be_used_are_named_and_one_that_does_not_start_too() {
+fn unusable_entries_and_servers_that_do_not_start_are_named() {
     let system = start(&[]);
     let mut lost = entry(&system, &json!({}));
     lost["args"] = json!(["-c", "import sys; sys.exit('no such module')"]);
@@ -405,7 +405,7 @@ fn tools_that_are_left_out_are_named_once() {
 
 /// If `secrets.env` cannot be used, only the servers that need a secret do not run.
 #[test]
-fn secrets_are_read_for_a_placeholder_alone() {
+fn secrets_are_read_only_for_placeholders() {
     use std::os::unix::fs::PermissionsExt;
     let system = start(&[]);
     let secrets = system.home().join("secrets.env");
@@ -511,7 +511,7 @@ impl Drop for Http {
 }
 
 #[test]
-fn a_server_of_streamable_http_is_reached_through_the_sandbox() {
+fn a_streamable_http_server_is_reached_through_the_sandbox() {
     let system = start(&[]);
     let mut command = Command::new("python3");
     command

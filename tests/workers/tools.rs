@@ -114,7 +114,7 @@ fn a_shipped_tool_answers_in_a_turn() {
 }
 
 #[test]
-fn a_tool_that_is_dropped_in_works_without_a_restart() {
+fn an_added_tool_works_without_a_restart() {
     let system = Builder::default()
         .script(&script(&[("fresh", json!({}))]))
         .start();
@@ -131,7 +131,7 @@ fn a_tool_that_is_dropped_in_works_without_a_restart() {
 }
 
 #[test]
-fn a_tool_runs_once_whoever_is_killed() {
+fn a_tool_runs_once_whichever_part_is_killed() {
     for (part, idempotent, wanted) in [("tools", false, 1), ("agent", false, 1), ("agent", true, 2)] {
         let system = Builder::default().script(&script(&[("slow", json!({}))])).start();
         add_tool(&system, "slow", &slow(&system), idempotent);
