@@ -239,7 +239,7 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> 
         match (&old, &change.after) {
             (Some(_), Some(_)) => tree.exchange(place, &staged)?,
             (Some(_), None) => tree.set_aside(place, &staged)?,
-            (None, Some(_)) => tree.put(place, &staged, true)?,
+            (None, Some(_)) => tree.put(place, &staged)?,
             (None, None) => {}
         }
         if let Some(old) = old {
@@ -284,21 +284,28 @@ pub(crate) fn roll_back(tree: &Tree, journal: &Journal, record: &Record) -> bool
 /// Restores one file, unless it was not replaced yet or somebody else has changed it since.
 fn restore(tree: &Tree, journal: &Journal, entry: &Entry, staged: &str) -> Result<(), Error> {
     let path = &entry.path;
-    match tree.read_aside(path, staged, MAX_FILE)? {
-        // The old file, on its way to the journal.
-        Some(old) if entry.before.as_ref() == Some(&old.version) => {
-            journal.adopt(tree, path, staged, &old)?;
+    let now = tree.read(path, Links::Refuse, MAX_FILE);
+    // The old file lies beside it until it is in the journal. Anything else there was not written to its end, or not put in place.
+    let aside = tree.read_aside(path, staged, MAX_FILE)?;
+    let is_old = aside.is_some_and(|aside| Some(&aside.version) == entry.before.as_ref());
+    let is_as_planned = |now: &Option<Node>| version(now) == entry.after.as_ref();
+    if !now.as_ref().is_ok_and(is_as_planned) {
+        if now.is_ok() || !is_old {
+            tree.discard(path, staged);
         }
-        _ => tree.discard(path, staged),
-    }
-    let now = tree.read(path, Links::Refuse, MAX_FILE)?;
-    if version(&now) == entry.before.as_ref() || version(&now) != entry.after.as_ref() {
-        return Ok(());
+        return now.map(drop);
     }
     let Some(before) = &entry.before else {
         return tree.remove(path);
     };
-    let bytes = journal.content(&before.digest)?;
-    tree.stage(path, staged, before, &bytes, false)?;
-    tree.put(path, staged, entry.after.is_none())
+    if !is_old && let Ok(bytes) = journal.content(&before.digest) {
+        tree.discard(path, staged);
+        tree.stage(path, staged, before, &bytes, true)?;
+    }
+    match entry.after {
+        Some(_) => tree.exchange(path, staged)?,
+        None => tree.put(path, staged)?,
+    }
+    tree.discard(path, staged);
+    Ok(())
 }

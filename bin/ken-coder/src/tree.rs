@@ -161,15 +161,10 @@ impl Tree {
         written.map_err(|error| Error::unavailable(format!("{place} cannot be written: {error}")))
     }
 
-    /// Renames a staged file to its final name. A file that should be new never replaces another.
-    pub(crate) fn put(&self, place: &Place, staged: &str, is_new: bool) -> Result<(), Error> {
+    /// Renames a staged file to its final name. It never replaces another file.
+    pub(crate) fn put(&self, place: &Place, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.around(place)?;
-        let flags = if is_new {
-            RenameFlags::NOREPLACE
-        } else {
-            RenameFlags::empty()
-        };
-        renameat_with(&folder, staged, &folder, name, flags).map_err(|errno| match errno {
+        renameat_with(&folder, staged, &folder, name, RenameFlags::NOREPLACE).map_err(|errno| match errno {
             Errno::EXIST => Error::conflict(format!("{place} has been created meanwhile")),
             errno => refused(place, errno),
         })
@@ -195,7 +190,7 @@ impl Tree {
         renameat_with(&folder, staged, CWD, to, RenameFlags::NOREPLACE).map_err(|errno| refused(place, errno))
     }
 
-    /// Reads a file with a temporary name.
+    /// Reads a file with a temporary name beside `place`.
     pub(crate) fn read_aside(&self, place: &Place, staged: &str, most: u64) -> Result<Option<Node>, Error> {
         let folder = place.split().map(|(folder, _)| folder).unwrap_or_default();
         self.read(&folder.join(staged), Links::Refuse, most)

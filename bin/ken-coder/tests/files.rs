@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::Home;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 #[test]
 fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
@@ -396,6 +397,36 @@ fn several_edits_are_one_change() {
 }
 
 /// Every change is cut off somewhere; the next one finds all of it or nothing.
+/// The states between the two steps in which a file is replaced, and one of a recovery that was itself interrupted.
+#[test]
+fn an_interrupted_change_is_rolled_back_from_every_state() {
+    for state in ["in the journal", "beside it", "a part of a copy"] {
+        let home = Home::new();
+        home.put("repos/site/a", "one\n");
+        let call = json!({"path": "repos/site/a", "content": "two\n"});
+        let run = home.done("write", &call)["run"].as_str().unwrap().to_owned();
+        let folder = home.state().join("journal").join(run);
+        let record = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap();
+        let name = record.file_name().into_string().unwrap();
+        std::fs::rename(record.path(), home.state().join("pending").join(&name)).unwrap();
+        let digest = |text: &str| ken_types::hex::encode(&Sha256::digest(text));
+        let place = digest("repos/site/a");
+        let beside = format!(".ken-{}-{}", name.trim_end_matches(".json"), &place[..12]);
+        let beside = home.path("repos/site").join(beside);
+        let old = digest("one\n");
+        let object = home.state().join("objects").join(&old[..2]).join(&old);
+        match state {
+            "beside it" => std::fs::rename(&object, &beside).unwrap(),
+            "a part of a copy" => std::fs::write(&beside, "on").unwrap(),
+            _ => {}
+        }
+        home.done("write", &json!({"path": "repos/site/b", "content": "x"}));
+        assert_eq!(home.text("repos/site/a"), "one\n", "{state}");
+        assert!(!beside.exists(), "{state}");
+        assert_eq!(home.files().len(), 2, "{state}");
+    }
+}
+
 #[test]
 fn a_killed_change_happened_or_did_not() {
     let kills: u32 = std::env::var("KEN_KILLS")
