@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_key_stands() {
+    fn places_of_a_key() {
         for lines in [
             &[("authorization", "Bearer k")][..],
             &[("authorization", "bearer  k ")],

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_written_is_there_and_a_failure_passes() {
+    async fn records_are_stored_and_a_failure_is_temporary() {
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("audit");
         std::fs::write(&dir, "in the way").unwrap();

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_field() {
         for (text, code, at) in [
             ("", 422, "/workflow"),
             ("{", 400, ""),

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_read_is_refused() {
+    fn files_that_others_can_read_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.json");
         write(&path, "[]").unwrap();

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_outlive_the_server_and_only_their_digests_are_kept() {
+    fn keys_survive_a_restart_and_only_digests_are_stored() {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::open(dir.path(), Some("the admin key")).unwrap();
         assert_eq!(keys.find(b"the admin key").unwrap().role, Role::Admin);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_there_once() {
+    fn a_key_is_stored_once() {
         let dir = tempfile::tempdir().unwrap();
         let keys = Keys::open(dir.path(), Some("the admin key")).unwrap();
         let entry = keys.prepare("k", Role::User, None).unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_configured_key_one_is_made_once() {
+    fn without_a_configured_key_one_is_created_once() {
         let dir = tempfile::tempdir().unwrap();
         let find = || {
             let keys = Keys::open(dir.path(), None).unwrap();

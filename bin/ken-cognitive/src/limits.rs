@@ -156,7 +156,7 @@ mod tests {
     const BERT: Payer = Payer::Key([2; 32]);
 
     #[test]
-    fn a_group_and_the_quota_are_counted_together_or_not_at_all() {
+    fn a_request_counts_for_group_and_quota_or_for_neither() {
         let limits = limits(&[
             ("API_KEY_QUOTA_PER_MINUTE", "3"),
             ("RATE_LIMIT_EXECUTE", "2/second"),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_nothing_is_counted_or_said() {
+    fn without_limits_nothing_is_counted_or_reported() {
         let limits = limits(&[("RATE_LIMIT_EXECUTE", "0")]);
         for _ in 0..1_000 {
             assert!(limits.take(Group::Execute, ANNA).unwrap().headers().is_empty());
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_of_a_key() {
+    fn a_quota_belongs_to_a_key() {
         let limits = limits(&[("API_KEY_QUOTA_PER_MINUTE", "1")]);
         let nobody = Payer::Address(IpAddr::from([127, 0, 0, 1]));
         for _ in 0..3 {

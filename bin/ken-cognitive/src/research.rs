@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_in_brackets_are_blanked_where_they_stand() {
+    fn ids_in_brackets_are_replaced_by_blanks_in_place() {
         let text = "Nine [web-1][kb-2]. [Sic] é [web-3";
         let blank = " ".repeat("[web-1][kb-2]".len());
         assert_eq!(without_ids(text), format!("Nine {blank}. [Sic] é [web-3"));

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_its_owners() {
+    fn a_session_belongs_to_its_owner() {
         let sessions = Sessions::default();
         sessions.claim("s", "anna").unwrap();
         sessions.record("s", "anna", Bytes::from_static(b"1"));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_the_oldest_goes() {
+    fn the_number_of_sessions_is_bounded_and_the_oldest_is_removed() {
         let sessions = Sessions::default();
         let anna = owner("anna", Role::User);
         for n in 0..60u8 {

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_counts_nothing_and_a_refused_request_neither() {
+    fn checks_and_refused_requests_are_not_counted() {
         let (window, hand) = window("1/minute");
         assert_eq!(window.look(1).remaining, 1);
         assert_eq!(window.take(1).retry_after_ms, None);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_bounded() {
+    fn the_number_of_counters_is_bounded() {
         let (window, _) = window("1/minute");
         for caller in 0..10_000 {
             assert_eq!(window.take(caller).retry_after_ms, None);

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_go_there_and_back() {
+    fn codes_are_encoded_and_decoded() {
         let words = WORD_CLASSES.iter().map(|class| class.1);
         let emotions = (0..EMOTIONS.len()).map(Class::Emotion);
         for class in words

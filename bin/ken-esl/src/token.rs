@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn words_marks_and_faces_are_told_apart() {
+    fn words_marks_and_emoticons_are_distinguished() {
         assert_eq!(forms("I don\u{2019}t know!!!!!"), ["i", "don't", "know", "!!!"]);
         assert_eq!(forms("Sooooo GOOD :-) <3"), ["soo", "good", ":)", "<3"]);
         assert_eq!(
@@ -388,7 +388,7 @@ mod tests {
 
     /// U+02BC once began an empty word, so that the loop never ended.
     #[test]
-    fn every_character_is_passed_wherever_it_stands() {
+    fn every_character_is_covered_at_any_position() {
         let around = [
             ("", ""),
             ("a", ""),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn capitals_and_stretching_are_seen() {
+    fn capitals_and_lengthened_words_are_detected() {
         let tokens: Vec<Token> = Tokens::new("I AM HaPPy soooo").collect();
         let caps: Vec<bool> = tokens.iter().map(|token| token.is_caps).collect();
         assert_eq!(caps, [false, true, false, false]);

@@ -288,7 +288,7 @@ proptest! {
 }
 
 #[test]
-fn one_line_says_what_the_tool_says_of_the_text_alone() {
+fn a_line_gets_the_same_answer_as_the_text_alone() {
     let texts = [
         "I love this!",
         "so what?",

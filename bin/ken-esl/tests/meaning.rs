@@ -31,7 +31,7 @@ fn check(cases: &[Case]) {
 }
 
 #[test]
-fn negation_turns_or_mutes_a_feeling() {
+fn negation_reverses_or_weakens_an_emotion() {
     check(&[
         (
             "I'm not angry, just disappointed",
@@ -158,7 +158,7 @@ fn a_negation_may_strengthen() {
 }
 
 #[test]
-fn what_is_rare_or_past_is_denied() {
+fn rare_or_past_emotions_count_as_denied() {
     check(&[
         ("I rarely feel happy", &["sadness"], "negative"),
         ("I used to be happy", &["sadness"], "negative"),
@@ -198,7 +198,7 @@ fn an_affix_denies_its_stem() {
 }
 
 #[test]
-fn a_wish_of_harm_is_anger() {
+fn a_wish_for_harm_is_anger() {
     check(&[
         ("I hope you die", &["anger"], "negative"),
         ("I hope you rot in hell", &["anger"], "negative"),
@@ -290,7 +290,7 @@ fn despair_is_sadness() {
 }
 
 #[test]
-fn what_is_no_feeling_is_neutral() {
+fn text_without_emotion_is_neutral() {
     check(&[
         ("The great wall", &["neutral"], "neutral"),
         ("The great wall was long.", &["neutral"], "neutral"),
@@ -326,7 +326,7 @@ fn what_is_no_feeling_is_neutral() {
 /// An emotion that is named is the state, before the label that training texts have for it; and where there is a valence
 /// and an emotion of it, the state is not neutral.
 #[test]
-fn the_state_is_what_the_words_say() {
+fn the_state_follows_the_words() {
     check(&[
         ("I hope it rains tomorrow.", &["hope"], "positive"),
         ("I envy your patience.", &["envy"], "positive|negative"),
@@ -363,7 +363,7 @@ fn the_valence_is_that_of_the_state() {
 }
 
 #[test]
-fn emoji_and_emoticons_speak() {
+fn emoji_and_emoticons_count() {
     check(&[
         ("\u{1F389}\u{1F389}\u{1F389}", &["joy", "excitement"], "positive"),
         ("\u{1F62D}", &["sadness"], "negative"),
@@ -375,7 +375,7 @@ fn emoji_and_emoticons_speak() {
 }
 
 #[test]
-fn irony_turns_praise() {
+fn irony_reverses_praise() {
     check(&[
         (
             "oh great, another meeting",
@@ -446,7 +446,7 @@ fn emphasis_is_intensity() {
 }
 
 #[test]
-fn what_is_not_english_is_not_trusted() {
+fn other_languages_have_low_confidence() {
     for (text, language) in [
         ("Ich bin heute sehr glücklich", "de"),
         ("Das ist ein schöner Tag und ich freue mich", "de"),
@@ -481,7 +481,7 @@ fn a_typographic_apostrophe_is_an_apostrophe() {
 }
 
 #[test]
-fn the_context_is_told() {
+fn the_context_is_reported() {
     let answer = feel("Why didn't you call me yesterday?");
     let context = &answer["contextual_factors"];
     assert_eq!(context["is_question"], true);
@@ -492,7 +492,7 @@ fn the_context_is_told() {
 }
 
 #[test]
-fn evidence_is_where_it_says() {
+fn evidence_has_correct_positions() {
     let text = "Well \u{1F600}, I absolutely LOVE it";
     let answer = feel(text);
     let first = &answer["detected_emotions"][0];

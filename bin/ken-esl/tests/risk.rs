@@ -44,7 +44,7 @@ const SETS: [(&str, &str, &str, usize, usize); 3] = [
 
 /// Recall comes first. `--nocapture` prints the figures and what was missed.
 #[test]
-fn danger_is_seen_and_most_figures_of_speech_are_not_taken_for_it() {
+fn danger_is_detected_and_most_figures_of_speech_are_not() {
     for (name, danger, harmless, fewest, most) in SETS {
         let (danger, harmless) = (answers(danger), answers(harmless));
         assert!(danger.len() >= 100 && harmless.len() >= 100);
@@ -69,7 +69,7 @@ fn danger_is_seen_and_most_figures_of_speech_are_not_taken_for_it() {
 }
 
 #[test]
-fn a_text_of_danger_is_never_positive_or_neutral_and_names_its_words() {
+fn a_dangerous_text_is_never_positive_or_neutral_and_its_words_are_named() {
     let all = SETS.iter().flat_map(|(_, danger, ..)| answers(danger));
     for (text, answer) in all.filter(|(_, answer)| is_risk(answer)) {
         assert_eq!(answer["valence"], "negative", "{text}: {answer}");

@@ -92,7 +92,7 @@ fn equal_data_gives_equal_bytes() {
 
 /// Each comment is judged by a model that was trained without it, with and without the rules and by the baselines.
 #[test]
-fn folds_are_judged_by_models_that_have_not_seen_them() {
+fn folds_are_evaluated_by_models_trained_without_them() {
     let folder = tempfile::tempdir().unwrap();
     sample(folder.path());
     let folder = folder.path().to_str().unwrap();

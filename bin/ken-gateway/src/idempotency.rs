@@ -208,14 +208,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seeds_are_read_as_they_are_written() {
+    fn seeds_are_read_back_as_written() {
         let bytes: [u8; 16] = random().unwrap();
         assert_eq!(seed(&hex::encode(&bytes)).unwrap(), bytes);
         assert!(seed("x").is_err());
     }
 
     #[test]
-    fn keys_belong_to_a_caller_and_not_to_an_address_family() {
+    fn a_caller_has_the_same_keys_on_ipv4_and_ipv6() {
         let owner = |caller, peer: &str| owner(caller, peer.parse().unwrap());
         let loopback = ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"];
         let mut local = loopback.map(|peer| owner(Caller::Local, peer)).to_vec();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_digest_cannot_run_into_each_other() {
+    fn parts_of_a_digest_are_separated() {
         assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));
     }
 }

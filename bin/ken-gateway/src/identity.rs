@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn missing_or_wrong_fields_are_named() {
         assert!(
             scope("connector=tui&actorId=a&conversationId=c")
                 .unwrap()

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn its_limits_are_those_that_are_kept() {
+    fn its_limits_are_the_enforced_ones() {
         let document = document();
         for (pointer, limit) in [
             ("/schemas/Message/properties/text/maxLength", PROMPT_BYTES),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn each_number_has_a_name_of_its_own() {
+    fn each_number_has_its_own_name() {
         for (text, expected) in [
             ("the rate is 1.1 at 10 C", &["rate", "c"][..]),
             ("in 2001 sales were 5", &["year", "sales"]),

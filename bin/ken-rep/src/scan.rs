@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_left_to_the_tree() {
+    fn everything_else_is_left_to_the_tree() {
         for text in [
             "",
             "[]",

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_two_points_and_constants_are_no_trend() {
+    fn noise_two_points_and_constants_are_not_a_trend() {
         assert!(find(&["a 1", "a 9", "a 2", "a 8", "a 1"]).is_empty());
         assert!(find(&["a 1", "a 2"]).is_empty());
         assert!(find(&["a 1", "a 1", "a 1"]).is_empty());

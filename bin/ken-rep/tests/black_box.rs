@@ -284,7 +284,7 @@ fn trends(observations: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_trend_is_of_one_thing_with_another() {
+fn a_trend_relates_two_things() {
     for (observations, expected) in [
         (
             [
@@ -321,7 +321,7 @@ fn a_trend_is_of_one_thing_with_another() {
 }
 
 #[test]
-fn a_denial_is_of_its_clause_and_can_be_in_common() {
+fn a_denial_applies_to_its_clause_and_can_be_shared() {
     let found = |observations: &[&str]| {
         let found = answer(&json!({"reasoning_type": "inductive", "observations": observations}));
         let terms = found["generalisations"].as_array().unwrap().iter();
@@ -345,7 +345,7 @@ fn a_denial_is_of_its_clause_and_can_be_in_common() {
 }
 
 #[test]
-fn different_things_in_a_row_are_no_trend() {
+fn different_things_in_a_row_are_not_a_trend() {
     assert_eq!(trends(&["Ann is 30", "Bob is 40", "Cy is 50"]), [""; 0]);
     assert_eq!(
         trends(&["Ann has 3 apples", "Bob has 4 apples", "Cy has 5 apples"]),
@@ -392,7 +392,7 @@ fn abduction_finds_minimal_sets_by_coverage_then_cost() {
 }
 
 #[test]
-fn a_set_of_which_a_part_explains_more_is_not_minimal() {
+fn a_set_with_a_better_subset_is_not_minimal() {
     let ranked = |hypotheses: Value| {
         answer(
             &json!({"reasoning_type": "abductive", "observations": ["a", "b", "z"],
@@ -413,7 +413,7 @@ fn a_set_of_which_a_part_explains_more_is_not_minimal() {
 }
 
 #[test]
-fn abduction_looks_for_hypotheses_and_leaves_out_what_contradicts() {
+fn abduction_finds_hypotheses_and_skips_contradicting_ones() {
     let rules = json!([
         [["?x is outside", "it rains"], "?x is wet"],
         [["it rains"], "the sky is grey"]
@@ -430,7 +430,7 @@ fn abduction_looks_for_hypotheses_and_leaves_out_what_contradicts() {
 }
 
 #[test]
-fn abduction_tells_what_contradicts_and_what_follows_anyway() {
+fn abduction_reports_contradictions_and_what_follows_anyway() {
     let found = answer(&json!({"reasoning_type": "abductive", "observations": ["o"],
         "facts": ["o", "a", "not a"], "hypotheses": ["h"], "rules": [[["h"], "o"]]}));
     let validation = &found["validation"];
@@ -495,7 +495,7 @@ fn analogy(source: Value, target: Value) -> Value {
 }
 
 #[test]
-fn an_analogy_carries_nothing_over_that_the_target_denies() {
+fn an_analogy_transfers_nothing_that_the_target_denies() {
     let found = analogy(
         json!({"name": "a", "relations": [["r", "a", "b"], ["s", "a", "b"], ["not t", "a", "b"]]}),
         json!({"name": "p", "relations": [["r", "p", "q"], ["s", "p", "q"], ["t", "p", "q"]]}),
@@ -627,7 +627,7 @@ fn what_comes_before_both_is_a_common_cause() {
 }
 
 #[test]
-fn flags_work_in_a_script_as_on_a_terminal() {
+fn flags_mean_the_same_in_a_script_and_on_a_terminal() {
     let expected = run(
         &["--json", r#"{"facts":["a","b"],"rules":[[["a","b"],"c"]]}"#],
         b"",
@@ -659,7 +659,7 @@ fn flags_work_in_a_script_as_on_a_terminal() {
 }
 
 #[test]
-fn a_lone_hyphen_among_the_facts_asks_for_the_input() {
+fn a_single_hyphen_among_the_facts_means_standard_input() {
     let document = r#"{"facts":["x"],"rules":[[["a"],"b"]]}"#;
     let expected = run(&["-", "--facts", "a"], document.as_bytes());
     assert!(expected.0.contains("b because a"));
@@ -806,7 +806,7 @@ fn depth_and_size_are_limited() {
 }
 
 #[test]
-fn growth_without_end_ends_with_an_error() {
+fn unbounded_growth_ends_with_an_error() {
     for rules in [
         json!([[["p ?x"], "p s ?x"]]),
         json!([[["p ?x"], "p ?x ?x"]]),
@@ -819,7 +819,7 @@ fn growth_without_end_ends_with_an_error() {
 
 /// Each premise of a rule that contradicts the facts is refuted by all the others: as many premises as the square of them.
 #[test]
-fn proofs_beyond_all_measure_are_refused() {
+fn enormous_proofs_are_refused() {
     let contradicted = |count: usize| {
         let premises: Vec<String> = (0..count).map(|number| format!("a{number}")).collect();
         let facts = [premises.clone(), vec!["not z".to_owned()]].concat();
@@ -851,7 +851,7 @@ fn a_contradiction_in_a_long_chain_is_not_quadratic() {
 
 /// Small inputs that took gigabytes or minutes.
 #[test]
-fn what_grows_with_the_square_is_bounded() {
+fn quadratic_results_are_bounded() {
     let words: String = (0..2_000).map(|n| format!("word{}x ", n)).collect();
     let alike = json!({"reasoning_type": "inductive", "observations": vec![words.replace(|c: char| c.is_ascii_digit(), "ab"); 50]});
     let many: Vec<String> = (0..60).map(|n| format!("{words} {n}")).collect();
@@ -894,7 +894,7 @@ fn lines_answers_each_document_and_equal_input_gives_equal_bytes() {
 }
 
 #[test]
-fn the_order_of_the_fields_is_the_contracts() {
+fn the_fields_are_in_the_order_of_the_contract() {
     let (stdout, ..) = run(
         &[
             "--facts",

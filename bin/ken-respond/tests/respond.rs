@@ -126,7 +126,7 @@ fn a_draft_is_revised_until_it_passes() {
 }
 
 #[test]
-fn the_fields_stand_in_the_order_of_the_contract() {
+fn the_fields_are_in_the_order_of_the_contract() {
     let output = improving(SOUND, "").run(&["--format", "compact", "-t", "Does it hold?"], "");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("{\"response\":\"The test took"), "{text}");
@@ -140,7 +140,7 @@ fn the_fields_stand_in_the_order_of_the_contract() {
 }
 
 #[test]
-fn what_never_passes_is_written_and_ends_with_status_1() {
+fn a_response_that_never_passes_is_written_with_status_1() {
     let same = Draft::script(&format!("echo '{BAD}'")).run(&["-t", "Is it safe?"], "");
     let same = answer(&same, 1);
     assert_eq!(
@@ -250,7 +250,7 @@ fn a_draft_that_fails_is_an_error_that_names_it() {
 
 /// Nothing is left of a draft that takes too long, nor of what it started.
 #[test]
-fn a_slow_draft_is_killed_with_all_that_it_started() {
+fn a_slow_draft_is_killed_with_its_children() {
     let draft = Draft::script("echo $$ >$1/one; sleep 600 & echo $! >$1/two; wait");
     let begun = Instant::now();
     let error = error(&draft.run(&["-t", "a", "--timeout-ms", "300"], ""));
@@ -279,7 +279,7 @@ fn ends(process: &Path) {
 }
 
 #[test]
-fn no_shell_reads_the_words_of_the_command() {
+fn the_command_is_run_without_a_shell() {
     let words = [
         "echo",
         "-n",

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_the_architectures_value() {
+    fn missing_fields_have_the_values_of_the_architecture() {
         let config = config("{}").unwrap();
         assert_eq!(config.inner(), 32);
         assert_eq!(config.attention_scale(3), 0.5);

@@ -1,6 +1,6 @@
-//! Vectors of texts by an encoder of the kind of BERT (Devlin et al. 2019), as sentence-transformers publishes them: word,
-//! position and type embeddings, blocks of attention and feed-forward with layer norm after each, and one vector for the text
-//! out of those of its tokens.
+//! Embeds texts with an encoder like BERT (Devlin et al. 2019), in the format of sentence-transformers: word, position and type
+//! embeddings, blocks of attention and feed-forward layers with layer norm after each, and pooling of the token vectors into one
+//! vector.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use crate::config::{read_file, read_json};
 use crate::load::check_folder;
 use crate::weights::Weights;
 
-/// A token, and those at both ends of a text.
+/// The least number of tokens of a text: one, and the special tokens at both ends.
 const LEAST: usize = 3;
 
-/// The vector of a text, of length 1, and the tokens that it was made of.
+/// The vector of a text, normalised to length 1, and the number of its tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedded {
     pub vector: Vec<f32>,
@@ -29,14 +29,14 @@ pub struct Embedder {
     tokenizer: Tokenizer,
     heads: usize,
     words: Tensor,
-    /// Of each position, with that of the only type of token that there is here.
+    /// The position embeddings, each with the embedding of the only token type added.
     positions: Tensor,
     norm: Norm,
     blocks: Vec<Block>,
     pooling: Pooling,
 }
 
-/// The shape of the model. Names are those of `config.json`.
+/// The shape of the model. Field names are those of `config.json`.
 #[derive(Deserialize)]
 struct Config {
     model_type: String,
@@ -57,17 +57,17 @@ fn absolute() -> String {
     "absolute".to_owned()
 }
 
-/// How the vectors of the tokens become one; `1_Pooling/config.json`.
+/// How the token vectors are combined; `1_Pooling/config.json`.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 struct Pooling {
-    /// That of the first token counts; else their mean.
+    /// Whether the vector of the first token is used; otherwise the mean of all.
     #[serde(default)]
     pooling_mode_cls_token: bool,
     #[serde(default)]
     pooling_mode_max_tokens: bool,
 }
 
-/// `sentence_bert_config.json`: the tokens that the model was made for.
+/// `sentence_bert_config.json`: the longest text that the model was trained for, in tokens.
 #[derive(Default, Deserialize)]
 struct Usual {
     max_seq_length: Option<usize>,
@@ -109,7 +109,7 @@ impl Embedder {
         let pooling: Pooling = optional(&folder.join("1_Pooling/config.json"))?;
         if pooling.pooling_mode_max_tokens {
             let message = format!(
-                "{}: only the mean and the first token are known",
+                "{}: only pooling by the mean or by the first token is supported",
                 folder.display()
             );
             return Err(Error::invalid("/pooling_mode_max_tokens", message));
@@ -143,17 +143,18 @@ impl Embedder {
         })
     }
 
-    /// The vector of a text. What is beyond the longest text of the model does not count.
+    /// The vector of a text. Tokens beyond the longest text of the model are ignored.
     pub fn embed(&self, text: &str) -> Result<Embedded, Error> {
         let encoding = self.tokenizer.encode(text, true);
         let encoding = encoding.map_err(|error| Error::internal(format!("the tokenizer failed: {error}")))?;
         let tokens = encoding.get_ids();
         let vector = self.compute(tokens).map_err(computing)?;
         if vector.iter().any(|value| !value.is_finite()) {
-            return Err(
-                Error::invalid("", "the model gives values that are not finite numbers")
-                    .hint("the weights are damaged; fetch them again"),
-            );
+            return Err(Error::invalid(
+                "",
+                "the model's output contains values that are not finite numbers",
+            )
+            .hint("the weights are damaged; fetch them again"));
         }
         Ok(Embedded {
             vector,
@@ -180,7 +181,7 @@ impl Embedder {
 
 impl Config {
     fn fault(&self) -> Option<(&'static str, String)> {
-        // Above this, products of two sizes could overflow.
+        // Above this, the product of two sizes could overflow.
         const LARGEST: usize = 1 << 24;
         let sizes = [
             ("hidden_size", self.hidden_size),
@@ -223,7 +224,7 @@ impl Config {
     }
 }
 
-/// A file of JSON that need not be there.
+/// Reads an optional JSON file; without it, the default is returned.
 fn optional<T: serde::de::DeserializeOwned + Default>(path: &Path) -> Result<T, Error> {
     match path.exists() {
         true => read_json(path),
@@ -231,7 +232,7 @@ fn optional<T: serde::de::DeserializeOwned + Default>(path: &Path) -> Result<T, 
     }
 }
 
-/// The tokenizer of the directory, for one text at a time of at most so many tokens.
+/// The tokenizer of the directory, for single texts of at most this many tokens.
 fn tokenizer(folder: &Path, config: &Config, most: usize) -> Result<Tokenizer, Error> {
     let path = folder.join("tokenizer.json");
     let wrong = |fault: String| Error::new(Code::Invalid, format!("{}: {fault}", path.display()));
@@ -338,7 +339,7 @@ impl Norm {
 }
 
 impl Block {
-    /// One row for each token.
+    /// Takes and returns one row for each token.
     fn apply(&self, x: &Tensor, heads: usize) -> candle_core::Result<Tensor> {
         let (tokens, width) = x.dims2()?;
         let size = width / heads;
@@ -356,7 +357,7 @@ impl Block {
     }
 }
 
-/// Over the last dimension.
+/// Softmax over the last dimension.
 fn softmax(scores: &Tensor) -> candle_core::Result<Tensor> {
     let weights = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
     weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_is_what_was_asked_or_what_fits() {
+    fn the_limit_is_the_requested_length_or_what_fits() {
         assert_eq!(limit(3, 1024, &parameters(None, false)), Ok(128));
         assert_eq!(limit(1000, 1024, &parameters(None, false)), Ok(25));
         assert_eq!(limit(1024, 1024, &parameters(None, false)), Ok(1));

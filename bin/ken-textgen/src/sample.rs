@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sequence_of_n_tokens_comes_twice() {
+    fn no_sequence_of_n_tokens_occurs_twice() {
         let barred = |history: &[u32], length| {
             let mut logits = vec![0.0; 5];
             forbid_repeats(&mut logits, history, length);
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_choose_nothing_are_named() {
+    fn invalid_values_are_named() {
         let name = |field: &str| format!("--{}", field.replace('_', "-"));
         for (bad, at) in [
             (

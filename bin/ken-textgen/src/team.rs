@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_team_that_slept_wakes_and_a_smaller_one_still_does_all() {
+    fn a_sleeping_team_wakes_and_a_smaller_team_does_all_tasks() {
         let team = Team::new(3);
         let sum = AtomicUsize::new(0);
         for size in [3, 2, 1, 3] {

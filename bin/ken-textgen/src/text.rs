@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_come_out_whole_however_the_bytes_come_in() {
+    fn characters_are_whole_however_the_bytes_arrive() {
         let all = "a é 漢字 👩‍👩‍👧 e\u{301}";
         assert_eq!(stream(all.as_bytes(), &[]).concat(), all);
         assert!(
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_utf8_is_replaced_once_it_is_sure() {
+    fn invalid_utf8_is_replaced_once_it_is_certain() {
         assert_eq!(stream(b"a\xffb", &[]), ["a", "\u{fffd}", "b"]);
         assert_eq!(stream(b"a\xe2\x82", &[]), ["a", "\u{fffd}"]);
         assert_eq!(stream(b"\xe2\x82a", &[]), ["\u{fffd}a"]);

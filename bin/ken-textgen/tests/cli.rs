@@ -76,7 +76,7 @@ fn the_text_is_written_and_nothing_else() {
 }
 
 #[test]
-fn json_tells_ids_counts_and_why_it_ended() {
+fn json_has_ids_counts_and_the_reason_of_the_end() {
     let folder = says(&[" one", " two"]);
     let answer = json(folder.path(), &["--greedy", "-p", "a"]);
     assert_eq!(answer["text"], "one two");
@@ -107,7 +107,7 @@ fn json_tells_ids_counts_and_why_it_ended() {
 }
 
 #[test]
-fn the_prompt_comes_from_a_flag_a_file_or_standard_input_and_gives_the_same() {
+fn a_prompt_from_a_flag_a_file_or_standard_input_gives_the_same_text() {
     let folder = says(&["b", "c"]);
     let file = folder.file("prompt.txt");
     std::fs::write(&file, "a\n").unwrap();
@@ -168,7 +168,7 @@ fn a_stream_breaks_between_characters_only_and_adds_up() {
 }
 
 #[test]
-fn what_is_no_utf8_becomes_the_replacement_character() {
+fn invalid_utf8_becomes_the_replacement_character() {
     let folder = Folder::script(&[b"a", b"b\xe2", b"\x82", b"c"]);
     assert_eq!(stdout(folder.path(), &["--greedy", "-p", "a"]), "b\u{fffd}c\n");
     assert_eq!(
@@ -183,7 +183,7 @@ fn what_is_no_utf8_becomes_the_replacement_character() {
 }
 
 #[test]
-fn each_token_is_there_before_the_next_is_asked_for() {
+fn each_token_is_written_before_the_next_is_computed() {
     let folder = Folder::random();
     let mut child = command(folder.path())
         .args([
@@ -252,7 +252,7 @@ fn a_seed_gives_the_same_text_again_and_others_give_others() {
 }
 
 #[test]
-fn no_pair_of_tokens_comes_twice_when_that_is_asked() {
+fn no_pair_of_tokens_occurs_twice_if_requested() {
     let folder = Folder::random();
     let answer = json(
         folder.path(),
@@ -276,7 +276,7 @@ fn no_pair_of_tokens_comes_twice_when_that_is_asked() {
 }
 
 #[test]
-fn int8_works_from_a_file_that_is_made_once() {
+fn int8_uses_a_file_that_is_created_once() {
     let folder = says(&[" one", " two"]);
     for _ in 0..2 {
         assert_eq!(
@@ -288,7 +288,7 @@ fn int8_works_from_a_file_that_is_made_once() {
 }
 
 #[test]
-fn a_weight_that_is_no_number_is_named_with_int8_too() {
+fn a_nan_weight_is_named_with_int8_too() {
     let mut folder = Folder::random();
     folder
         .tensors
@@ -381,7 +381,7 @@ fn lines_are_answered_in_order_by_line_and_id() {
 }
 
 #[test]
-fn a_co_process_answers_before_its_input_ends_and_streams_where_asked() {
+fn a_co_process_answers_before_its_input_ends_and_streams_on_request() {
     let folder = says(&["b", "c", "d"]);
     let mut child = command(folder.path())
         .args(["--lines", "--greedy"])
@@ -411,7 +411,7 @@ fn a_co_process_answers_before_its_input_ends_and_streams_where_asked() {
 }
 
 #[test]
-fn a_batch_says_what_each_prompt_alone_says() {
+fn a_batch_gives_the_same_texts_as_single_prompts() {
     let folder = Folder::random();
     let prompts = ["abc", "the", "q", "a b c d e", "zzzz"];
     let flags = ["--seed", "3", "--max-new-tokens", "10", "--top-k", "0"];
@@ -455,7 +455,7 @@ fn an_alias_names_a_model_and_the_first_is_the_default() {
 }
 
 #[test]
-fn eos_may_be_a_list_and_the_generations_own_goes_first() {
+fn eos_may_be_a_list_and_generation_config_has_priority() {
     let mut folder = says(&["b", "c", "d"]);
     folder.config["eos_token_id"] = json!([2, 4]);
     folder.write();
@@ -556,7 +556,7 @@ fn cut(folder: &Folder, keep: usize) {
 }
 
 #[test]
-fn weights_that_are_no_numbers_are_an_error_and_not_a_text() {
+fn nan_weights_are_an_error() {
     for flags in [&["--greedy"][..], &["--stream"], &["--int8"]] {
         let mut folder = Folder::random();
         folder
@@ -642,7 +642,7 @@ fn an_end_token_in_the_prompt_is_one_token() {
 }
 
 #[test]
-fn a_check_tells_what_the_model_is_and_writes_nothing() {
+fn a_check_describes_the_model_and_writes_nothing() {
     let folder = Folder::random();
     let before = std::fs::read_dir(folder.path()).unwrap().count();
     let checked: Value = serde_json::from_str(&stdout(folder.path(), &["--check", "--int8"])).unwrap();
@@ -655,7 +655,7 @@ fn a_check_tells_what_the_model_is_and_writes_nothing() {
 }
 
 #[test]
-fn a_check_finds_what_a_start_would_find() {
+fn a_check_finds_the_same_faults_as_a_start() {
     for (damage, part) in [
         (
             &(|folder: &mut Folder| folder.config["n_layer"] = json!(3)) as &dyn Fn(&mut Folder),

@@ -52,7 +52,7 @@ fn assert_near(found: &[f64], wanted: &[f64]) {
 }
 
 #[test]
-fn vectors_are_those_of_a_plain_computation() {
+fn vectors_equal_those_of_a_plain_computation() {
     for first_token in [false, true] {
         let bert = Bert::new(first_token);
         let texts = ["Car", "the car and the doctors", "harbour bread physician", ""];
@@ -101,7 +101,7 @@ fn a_text_that_is_too_long_is_cut() {
 }
 
 #[test]
-fn what_is_no_such_model_is_one_error_that_names_it() {
+fn an_unsupported_model_is_one_error_that_names_it() {
     for (field, value, told) in [
         ("model_type", json!("gpt2"), "only \\\"bert\\\" is known"),
         ("hidden_act", json!("relu"), "only \\\"gelu\\\" is known"),
@@ -125,5 +125,8 @@ fn what_is_no_such_model_is_one_error_that_names_it() {
     let bert = Bert::new(false);
     bert.put("1_Pooling/config.json", &json!({"pooling_mode_max_tokens": true}));
     let output = run(&bert, &["--prompt", "car"], "");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("only the mean and the first token are known"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr)
+            .contains("only pooling by the mean or by the first token is supported")
+    );
 }

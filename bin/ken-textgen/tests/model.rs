@@ -54,7 +54,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn logits_are_those_of_a_plain_computation() {
+fn logits_equal_those_of_a_plain_computation() {
     let folder = Folder::random();
     let expected = naive(&folder, &TOKENS);
     for isa in Isa::available() {
@@ -92,7 +92,7 @@ fn candles_own_operations_agree() {
 }
 
 #[test]
-fn a_prompt_at_once_or_token_by_token_on_any_path_and_threads_gives_the_same_bits() {
+fn prompt_batches_instruction_sets_and_threads_do_not_change_a_bit() {
     let folder = Folder::random();
     for int8 in [false, true] {
         let first = build(&folder, &Engine::new(1, Isa::Scalar), int8).unwrap();
@@ -115,7 +115,7 @@ fn a_prompt_at_once_or_token_by_token_on_any_path_and_threads_gives_the_same_bit
 }
 
 #[test]
-fn a_text_does_not_depend_on_its_company() {
+fn a_text_does_not_depend_on_its_batch() {
     let folder = Folder::random();
     for int8 in [false, true] {
         let model = build(&folder, &Engine::new(2, Isa::detect()), int8).unwrap();
@@ -142,7 +142,7 @@ fn a_text_does_not_depend_on_its_company() {
 }
 
 #[test]
-fn int8_is_near_f32() {
+fn int8_is_close_to_f32() {
     let folder = Folder::random();
     let engine = Engine::new(1, Isa::detect());
     let (floats, bytes) = (
@@ -197,7 +197,7 @@ fn the_int8_file_is_written_once_and_again_when_the_weights_change() {
 }
 
 #[test]
-fn names_without_the_prefix_and_a_head_of_its_own_are_read() {
+fn names_without_the_prefix_and_a_separate_head_are_read() {
     let mut folder = Folder::random();
     let tied = feed(&model(&folder, 1, Isa::detect()), &TOKENS, 100);
     let tensors = std::mem::take(&mut folder.tensors);
@@ -217,7 +217,7 @@ fn names_without_the_prefix_and_a_head_of_its_own_are_read() {
 }
 
 #[test]
-fn weights_that_are_no_numbers_are_named_by_tensor() {
+fn nan_weights_are_named_by_tensor() {
     for (name, value) in [
         ("h.1.mlp.c_fc.bias", f32::NAN),
         ("wte.weight", f32::INFINITY),

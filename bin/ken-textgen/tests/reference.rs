@@ -41,7 +41,7 @@ fn cases(folder: &std::path::Path) -> Vec<Value> {
 }
 
 #[test]
-fn greedy_texts_are_the_references() {
+fn greedy_texts_equal_the_reference() {
     let Some(folder) = folder() else { return };
     let mut compared = 0;
     for case in cases(&folder) {
@@ -92,7 +92,7 @@ fn greedy_texts_are_the_references() {
 }
 
 #[test]
-fn logits_are_within_a_thousandth_of_the_references() {
+fn logits_are_within_a_thousandth_of_the_reference() {
     let Some(folder) = folder() else { return };
     let config = Config::read(&folder.join("config.json")).unwrap();
     let weights = Weights::open(&folder.join("model.safetensors")).unwrap();

@@ -52,7 +52,7 @@ fn issues(answer: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_sound_rule_set_is_a_success() {
+fn a_correct_rule_set_is_a_success() {
     let answer = validate(&json!({"rules": [[["a"], "b"], [["b"], "c"]], "facts": ["a"], "goals": ["c"]}));
     assert_eq!(answer["validation_status"], "success");
     assert_eq!(
@@ -166,7 +166,7 @@ fn facts_may_contradict_each_other_and_conclusions() {
 }
 
 #[test]
-fn strict_takes_warnings_for_errors() {
+fn strict_treats_warnings_as_errors() {
     let document = r#"{"rules":[[["a"],"p"],[["b"],"not p"]]}"#;
     assert_eq!(run(&["--json", document], b"").2, 0);
     let (stdout, _, status) = run(&["--json", document, "--strict"], b"");
@@ -248,7 +248,7 @@ fn unproved(answer: &Value) -> Vec<String> {
 }
 
 #[test]
-fn what_contradicts_itself_by_way_of_other_rules_is_found() {
+fn contradictions_through_other_rules_are_found() {
     for (rules, at) in [
         (json!([[["p"], "q"], [["q"], "not p"]]), "/rules/1"),
         (json!([[["p"], "a"], [["p", "not a"], "b"]]), "/rules/0"),
@@ -292,7 +292,7 @@ fn a_rule_applies_when_its_premises_are_facts_whatever_it_concludes() {
 }
 
 #[test]
-fn a_goal_must_be_what_some_conclusion_may_be_about() {
+fn a_goal_must_match_some_conclusion() {
     let rules = json!([[["?x is a"], "?x is b"], [["?x is c"], "not ?x is d"]]);
     let goals = json!(["tom is b", "tom is c", "tom isn't d", "tom is d"]);
     let answer = validate(&json!({ "rules": rules, "goals": goals }));
@@ -368,7 +368,7 @@ fn bad_input_is_an_error_that_says_where() {
 }
 
 #[test]
-fn lines_goes_on_after_an_error() {
+fn lines_continues_after_an_error() {
     let (stdout, _, status) = run(&["--lines"], b"{\"rules\":[]}\nnonsense\n{\"rules\":[5]}\n");
     let lines: Vec<Value> = stdout
         .lines()

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sign_of_a_foreign_sender_counts() {
+    fn each_sign_of_a_remote_sender_counts() {
         let check = |version, target: &str, headers: &[(&'static str, &str)]| {
             let mut map = HeaderMap::new();
             for (name, value) in headers {

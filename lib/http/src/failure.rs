@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_defect_tells_the_line_of_the_log_and_nothing_else() {
+    fn a_defect_names_only_its_log_line() {
         let defect = Failure::from(Error::internal("inside out").at("/x").hint("look inside"));
         for envelope in [plain as Envelope, typed] {
             let text = String::from_utf8(defect.body(envelope, "01K2")).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_outcome_is_told_in_both_envelopes() {
+    fn an_unknown_outcome_is_reported_in_both_envelopes() {
         let failure = Failure::from(Error::deadline("too late").outcome_unknown());
         let body = |envelope: Envelope| serde_json::from_slice::<Value>(&envelope(&failure)).unwrap();
         assert_eq!(body(plain)["outcome"], "unknown");

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_no_file_is_named_by() {
+    fn paths_that_are_not_file_names() {
         for path in [
             "",
             "x",

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_at_the_limit_is_taken_and_one_more_is_not() {
+    fn a_head_of_exactly_the_limit_is_accepted() {
         let limits = Limits::default();
         let head = |size: usize| {
             let start = "GET / HTTP/1.1\r\nhost: a\r\nx: ";

@@ -31,7 +31,7 @@ fn local_callers_need_no_secret_and_a_wrong_one_does_not_hurt() {
 }
 
 #[test]
-fn each_sign_of_elsewhere_needs_the_secret() {
+fn each_sign_of_a_remote_sender_requires_the_secret() {
     let running = start_with(
         |_| {},
         |server| server.wrong_secrets(Limiter::new(Rate::per_minute(1_000))),
@@ -129,7 +129,7 @@ fn clock() -> (Clock, Arc<Mutex<Duration>>) {
 }
 
 #[test]
-fn wrong_secrets_run_out_and_right_ones_never() {
+fn wrong_secrets_are_limited_and_right_ones_are_not() {
     let (clock, hand) = clock();
     let limiter = Limiter::with_clock(Rate::per_minute(20), clock);
     let running = start_with(|_| {}, |server| server.wrong_secrets(limiter));
@@ -153,7 +153,7 @@ fn wrong_secrets_run_out_and_right_ones_never() {
 }
 
 #[test]
-fn a_limited_route_says_where_it_stands() {
+fn a_limited_route_reports_its_limit() {
     let running = start();
     let ask = || {
         get(
@@ -204,7 +204,7 @@ fn a_limited_route_says_where_it_stands() {
 }
 
 #[test]
-fn local_callers_are_limited_if_asked_for() {
+fn local_callers_are_limited_if_configured() {
     let running = start_with(|_| {}, |server| server.limit_loopback(true));
     for _ in 0..3 {
         assert_eq!(get(&running, "/api/few", LOCAL).status, 200);

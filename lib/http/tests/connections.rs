@@ -25,7 +25,7 @@ fn a_client_that_shuts_its_write_half_is_answered_200_times_of_200() {
 }
 
 #[test]
-fn also_while_the_function_waits() {
+fn a_half_closed_client_is_answered_while_the_function_waits() {
     let running = start();
     let mut clients: Vec<_> = (0..200).map(|_| running.connect()).collect();
     for client in &mut clients {
@@ -511,7 +511,7 @@ fn long_responses_over_the_limit_are_429() {
 }
 
 #[test]
-fn a_drain_answers_who_waits_ends_streams_and_takes_nothing_new() {
+fn a_drain_answers_waiting_callers_ends_streams_and_accepts_nothing_new() {
     let mut running = start();
     let mut waiting = running.connect();
     waiting.send("GET /api/wait HTTP/1.1\r\nHost: localhost\r\n\r\n");

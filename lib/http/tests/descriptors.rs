@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 #[test]
-fn a_listener_without_descriptors_goes_on_when_there_are_some() {
+fn a_listener_without_descriptors_continues_when_some_are_free() {
     let running = common::start();
     assert_eq!(running.get("/health").status, 200);
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();

@@ -114,7 +114,7 @@ fn other_methods_are_405_with_allow() {
 }
 
 #[test]
-fn segments_are_decoded_once_and_literals_win() {
+fn segments_are_decoded_once_and_literals_have_priority() {
     let running = start();
     assert_eq!(running.get("/api/items/a%2Fb%2541").json()["path"], "a/b%41");
     assert_eq!(running.get("/api/items/special").json(), json!({"ok": true}));
@@ -185,7 +185,7 @@ fn json_is_read_strictly() {
 }
 
 #[test]
-fn where_no_fields_are_needed_none_and_empty_are_the_same() {
+fn no_body_and_an_empty_object_are_equivalent() {
     let running = start();
     for body in ["", "{}", " { } "] {
         assert_eq!(running.post("/api/pause", body).status, 200, "{body:?}");
@@ -252,7 +252,7 @@ fn malformed_json_has_its_own_type_in_the_typed_envelope() {
 }
 
 #[test]
-fn a_defect_tells_its_log_line_and_nothing_else() {
+fn a_defect_names_only_its_log_line() {
     let running = start();
     let answer = running.ask(&request("GET /api/defect", "X-Request-Id: line-7\r\n"));
     answer.error(500, "internal");

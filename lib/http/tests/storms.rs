@@ -38,7 +38,7 @@ fn three_thousand_resets() {
 }
 
 #[test]
-fn a_client_that_pipelines_and_never_reads_costs_little() {
+fn a_client_that_pipelines_and_never_reads_uses_little_memory() {
     let _alone = ALONE.lock();
     let running = start();
     for path in ["/health", "/nothing", "/none"] {
@@ -69,7 +69,7 @@ fn a_client_that_pipelines_and_never_reads_costs_little() {
 }
 
 #[test]
-fn silent_connections_shut_nobody_out() {
+fn silent_connections_do_not_block_others() {
     let _alone = ALONE.lock();
     let running = start();
     let mut silent = Vec::new();
@@ -89,7 +89,7 @@ fn silent_connections_shut_nobody_out() {
 }
 
 #[test]
-fn unfinished_large_bodies_cost_little() {
+fn unfinished_large_bodies_use_little_memory() {
     let _alone = ALONE.lock();
     let running = start();
     let before = resident_kib();

@@ -33,7 +33,7 @@ fn each_frame_is_one_chunk_and_the_end_closes() {
 }
 
 #[test]
-fn frames_leave_while_the_producer_goes_on() {
+fn frames_are_sent_while_the_producer_continues() {
     let running = start();
     let mut client = running.connect();
     client.send("GET /api/events?count=1&size=4&open HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -43,7 +43,7 @@ fn frames_leave_while_the_producer_goes_on() {
 }
 
 #[test]
-fn a_stream_goes_on_for_a_client_that_shut_its_write_half() {
+fn a_stream_continues_for_a_client_that_shut_its_write_half() {
     let running = start();
     let mut client = running.connect();
     client.send("GET /api/events?count=200&size=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -129,7 +129,7 @@ fn a_shared_frame_is_a_chunk_between_others_and_bare_in_http_1_0() {
 }
 
 #[test]
-fn what_a_socket_did_not_take_of_a_shared_frame_comes_before_all_else() {
+fn the_rest_of_a_shared_frame_is_sent_before_anything_else() {
     let running = start();
     let frame = SharedFrame::of(&[&[b'x'; 100_000]]);
     let mut client = running.connect();
@@ -154,7 +154,7 @@ fn what_a_socket_did_not_take_of_a_shared_frame_comes_before_all_else() {
 }
 
 #[test]
-fn a_reader_that_leaves_a_part_of_a_shared_frame_for_too_long_is_closed() {
+fn a_reader_that_does_not_finish_a_shared_frame_in_time_is_closed() {
     let running = start_limited(|limits| limits.stalled_reader = Duration::from_millis(300));
     let frame = SharedFrame::of(&[&[b'x'; 100_000]]);
     let mut client = running.connect();

@@ -137,7 +137,7 @@ fn the_work_is_in_proportion_to_what_can_apply() {
 }
 
 #[test]
-fn growth_without_end_is_refused() {
+fn unbounded_growth_is_refused() {
     let mut theory = Theory::new();
     let given = [theory.statement("p a").unwrap()];
     theory.add_rule(["p ?x"].into_iter(), "p s ?x").unwrap();
@@ -416,7 +416,7 @@ proptest! {
 }
 
 #[test]
-fn the_contradiction_to_repair_is_told_from_what_follows_from_it() {
+fn the_contradiction_to_repair_is_distinguished_from_its_consequences() {
     let facts: Vec<String> = vec!["a".into()];
     let rules: Vec<Rule> = vec![(vec!["a".into()], "b".into()), (vec!["a".into()], "not b".into())];
     let mut theory = Theory::new();

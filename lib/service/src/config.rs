@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absent_is_the_default_and_a_mistake_is_named_with_its_line() {
+    fn without_a_file_the_defaults_apply_and_errors_name_the_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ken.toml");
         assert_eq!(load(&path).unwrap(), Config::default());

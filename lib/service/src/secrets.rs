@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_may_hold_anything_but_nul() {
+    fn a_value_may_contain_anything_except_nul() {
         let found = parse("A=1\0B=x=y\nz\0C=\0");
         let value = |name: &str| found.get(name).map(String::as_str);
         assert_eq!(

@@ -52,7 +52,7 @@ fn socket(home: &Path) -> PathBuf {
 }
 
 #[test]
-fn it_conforms_and_ends_on_term_with_0() {
+fn it_passes_the_conformance_suite_and_ends_on_term_with_0() {
     let dir = tempfile::tempdir().unwrap();
     let child = start(probe(dir.path()), dir.path());
     let slow = Some(("probe.sleep", serde_json::json!({})));
@@ -69,7 +69,7 @@ fn it_conforms_and_ends_on_term_with_0() {
 }
 
 #[test]
-fn a_second_one_on_the_same_home_is_refused_and_the_first_lives_on() {
+fn a_second_one_in_the_same_home_is_refused_and_the_first_continues() {
     let dir = tempfile::tempdir().unwrap();
     let first = start(probe(dir.path()), dir.path());
     let (code, stderr) = end(probe(dir.path()).spawn().unwrap(), None);
@@ -82,7 +82,7 @@ fn a_second_one_on_the_same_home_is_refused_and_the_first_lives_on() {
 }
 
 #[test]
-fn it_leaves_when_kend_is_gone() {
+fn it_exits_when_kend_has_ended() {
     let dir = tempfile::tempdir().unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
     nix::fcntl::fcntl(&theirs, nix::fcntl::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
@@ -105,7 +105,7 @@ fn a_bad_configuration_ends_it_with_one_line() {
 }
 
 #[test]
-fn help_and_mistakes() {
+fn help_and_wrong_arguments() {
     let dir = tempfile::tempdir().unwrap();
     let help = probe(dir.path()).arg("--help").output().unwrap();
     assert!(help.status.success() && help.stdout.starts_with(b"Answers what every part answers"));

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn contractions_come_apart() {
+    fn contractions_are_split() {
         for (word, expected) in [
             ("isn't", "is not"),
             ("don’t", "do not"),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_contraction_stays_whole() {
+    fn other_words_stay_whole() {
         for word in [
             "server's",
             "not",

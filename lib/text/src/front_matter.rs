@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn errors_name_the_line() {
         for (file, line) in [
             ("---\na: x\n", 1),
             ("---\na: x\nwords\n---\n", 3),

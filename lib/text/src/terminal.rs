@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_acts_on_is_shown_instead() {
+    fn control_characters_are_shown_visibly() {
         let plain = "a\tb\nüé漢🦀 \u{5d0}\u{200f}\u{a0}";
         assert!(matches!(for_terminal(plain), Cow::Borrowed(text) if text == plain));
         assert_eq!(for_terminal("\x1b]52;c;eA==\x07\r"), "␛]52;c;eA==␇␍");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_show_what_the_whole_shows() {
+    fn pieces_are_shown_like_the_whole_text() {
         let whole = "aü漢🦀\u{9b}31m \x1b[31m z".as_bytes();
         for size in 1..whole.len() {
             let mut pieces = TerminalBytes::default();

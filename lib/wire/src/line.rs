@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_then_end_and_a_begun_line_is_dropped() {
+    async fn lines_then_the_end_and_an_unfinished_line_is_dropped() {
         let mut lines = reader(b"one\n\ntwo\nthr");
         assert_eq!(lines.next().await.unwrap(), Line::Text(b"one"));
         assert_eq!(lines.next().await.unwrap(), Line::Text(b""));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_may_have_the_limit_and_no_more() {
+    async fn a_line_may_have_exactly_the_limit() {
         assert_eq!(
             reader(b"123456789012345\n").next().await.unwrap(),
             Line::Text(b"123456789012345")
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_line_is_cut_and_a_slow_start_is_not() {
+    async fn a_slow_line_times_out_and_a_slow_start_does_not() {
         let (mut to, from) = tokio::io::duplex(64);
         let mut lines = LineReader::new(from);
         assert!(

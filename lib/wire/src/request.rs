@@ -177,7 +177,7 @@ mod tests {
     use ken_types::Code;
 
     #[test]
-    fn what_is_no_request_is_refused_with_its_id_as_far_as_there_is_one() {
+    fn invalid_requests_are_refused_with_their_id_if_any() {
         for (line, id) in [
             ("", None),
             ("{}", None),

@@ -198,7 +198,7 @@ async fn items_come_in_order_and_wait_for_a_slow_caller() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_at_the_other_side() {
+async fn a_dropped_call_is_cancelled_in_the_part() {
     let running = start();
     let pool = Pool::new(&running.socket);
     let call = tokio::time::timeout(
@@ -214,7 +214,7 @@ async fn a_dropped_call_is_cancelled_at_the_other_side() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_takes_its_calls_along_and_is_told() {
+async fn calls_of_a_lost_connection_fail_and_its_end_is_reported() {
     let running = start();
     let connection = Connection::open(&running.socket, Instant::now() + SECOND)
         .await
@@ -302,7 +302,7 @@ async fn open_calls_do_not_outlive_their_client() {
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_reads_holds_up_no_other_call() {
+async fn a_stream_that_nobody_reads_delays_no_other_call() {
     let running = start();
     let pool = Pool::new(&running.socket);
     pool.call::<ServicePing>(&Nothing {}, SECOND).await.unwrap();
@@ -320,7 +320,7 @@ async fn a_stream_that_nobody_reads_holds_up_no_other_call() {
 }
 
 #[tokio::test]
-async fn a_reply_to_a_request_that_was_never_made_ends_the_connection() {
+async fn a_reply_to_an_unknown_request_ends_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("liar.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -352,7 +352,7 @@ async fn a_reply_to_a_request_that_was_never_made_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn stopping_answers_what_is_open_and_nothing_new() {
+async fn a_stopping_part_answers_open_calls_and_accepts_no_new_ones() {
     let running = start();
     let pool = Pool::new(&running.socket);
     let call = |ms: u64| {
@@ -369,7 +369,7 @@ async fn stopping_answers_what_is_open_and_nothing_new() {
 
 /// Where the callee knows that a change was not begun, so does the caller.
 #[tokio::test]
-async fn a_deadline_tells_whether_the_change_had_begun() {
+async fn a_deadline_reports_whether_the_change_had_begun() {
     let running = start();
     let pool = Pool::new(&running.socket);
     let call = async |n| pool.call::<Change>(&Number { n }, SECOND / 10).await.unwrap_err();
@@ -429,7 +429,7 @@ async fn a_part_that_does_not_read_leaves_the_outcome_unknown_once_it_was_sent()
 
 /// A change is asked for again until it is known what became of it.
 #[tokio::test]
-async fn a_change_whose_connection_is_lost_is_asked_for_again() {
+async fn a_change_is_repeated_if_its_connection_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("probe.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -490,7 +490,7 @@ async fn a_change_whose_connection_is_lost_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_part_that_dies_is_asked_once_more() {
+async fn a_call_is_repeated_once_if_the_part_dies() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("probe.sock");
     let std_listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -512,7 +512,7 @@ async fn a_part_that_dies_is_asked_once_more() {
 }
 
 #[tokio::test]
-async fn what_lasts_is_asked_once_in_the_life_of_a_part() {
+async fn constant_answers_are_requested_once_per_process_of_a_part() {
     let running = start();
     let times = CachedReply::<Times>::new(Pool::new(&running.socket));
     assert_eq!(times.get(SECOND).await.unwrap(), 1);
@@ -527,7 +527,7 @@ async fn what_lasts_is_asked_once_in_the_life_of_a_part() {
 }
 
 #[tokio::test]
-async fn a_part_that_is_not_there_is_named() {
+async fn a_missing_part_is_named() {
     let pool = Pool::new("/nonexistent/store.sock");
     let error = pool.call::<ServicePing>(&Nothing {}, SECOND).await.unwrap_err();
     assert_eq!(error.code, Code::Unavailable);

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursors_only_go_forward() {
+    fn cursors_only_increase() {
         let now = next_cursor(None).unwrap();
         assert_eq!(next_cursor(Some(now - 1)).unwrap(), now);
         for _ in 0..100 {

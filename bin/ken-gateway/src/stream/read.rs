@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_that_a_browser_would_run() {
+    fn types_that_a_browser_would_execute() {
         for runs in [
             "text/html; charset=utf-8",
             "TEXT/HTML",

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_event_wins_over_the_offset_if_it_is_one_of_ours() {
+    fn a_valid_last_event_id_overrides_the_offset() {
         let reading = reading("offset=0_7&live=sse").unwrap();
         for (last_event, offset) in [
             (Some("0000000000000000_0000000000000009"), 9),

@@ -100,7 +100,7 @@ fn overall_is_the_weighted_mean() {
 }
 
 #[test]
-fn every_way_in_gives_the_same_answer() {
+fn every_form_of_input_gives_the_same_answer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("text.txt");
     fs::write(&path, SOUND).unwrap();
@@ -146,7 +146,7 @@ fn a_summary_reads_in_its_order_and_verbose_adds_the_evidence() {
 }
 
 #[test]
-fn lines_answers_each_line_and_goes_on_after_an_error() {
+fn lines_answers_each_line_and_continues_after_an_error() {
     let input = format!("{SOUND}\n\n{{\"text\": 5}}\n{{\"text\":\"Trust me.\"}}\n{BAD}\n");
     let outcome = run_with(&["--lines"], input.as_bytes());
     let answers: Vec<Value> = outcome
@@ -364,7 +364,7 @@ fn length_alone_is_neither_good_nor_bad() {
 }
 
 #[test]
-fn repetition_costs() {
+fn repetition_lowers_the_score() {
     let (once, thrice) = (judge(SOUND), judge(&format!("{SOUND} {SOUND} {SOUND}")));
     assert!(score(&thrice, 4) <= score(&once, 4) - 30.0, "{thrice}");
 }
@@ -403,7 +403,7 @@ fn what_contradicts_and_what_does_not() {
 }
 
 #[test]
-fn calibrated_uncertainty_with_numbers_costs_nothing() {
+fn calibrated_uncertainty_with_numbers_has_no_penalty() {
     let answer = judge(
         "About 80 % of the parts, give or take 5 %, probably last ten years. We estimate the error at 3 %.",
     );
@@ -523,7 +523,7 @@ fn a_unit_or_a_short_word_before_a_point_ends_the_sentence() {
 }
 
 #[test]
-fn a_hundred_percent_is_no_figure() {
+fn a_hundred_percent_is_not_a_figure() {
     for (text, kind) in [
         ("The product is 100 % safe.", "denied_limits"),
         ("The product is 100% safe.", "denied_limits"),
@@ -542,7 +542,7 @@ fn a_hundred_percent_is_no_figure() {
 }
 
 #[test]
-fn a_fence_that_nothing_closes_skips_its_own_line_alone() {
+fn an_unclosed_fence_skips_only_its_own_line() {
     let trusts = |text: &str| defects(&judge(text)).contains(&"trust_appeal".to_owned());
     assert!(trusts("The build runs.\n```\nTrust me on this."));
     assert!(trusts(
@@ -596,7 +596,7 @@ fn a_sign_is_part_of_the_value_and_a_slash_or_a_scale_of_the_unit() {
 }
 
 #[test]
-fn clean_text_raises_no_alarm() {
+fn correct_text_has_no_findings() {
     for text in [
         "Some members are in favour. Some members are not in favour.",
         "Many members are in favour. Many members are not in favour.",
@@ -623,7 +623,7 @@ fn clean_text_raises_no_alarm() {
 
 /// What stands next to the clean texts above.
 #[test]
-fn a_defect_beside_what_is_excused_is_found() {
+fn a_defect_beside_an_excused_one_is_found() {
     for (text, kind) in [
         (
             "All members are in favour. All members are not in favour.",
@@ -658,7 +658,7 @@ fn a_defect_beside_what_is_excused_is_found() {
 }
 
 #[test]
-fn what_contradicts_in_a_row_for_ever_or_by_its_opposite() {
+fn contradictions_in_lists_by_always_or_by_an_opposite() {
     for text in [
         "It is open. It is not open.",
         "She is not ill. She is ill.",
@@ -705,7 +705,7 @@ fn a_firm_is_founded_once() {
 }
 
 #[test]
-fn a_bare_number_is_no_strength() {
+fn a_bare_number_does_not_raise_the_score() {
     for text in [
         "It always works 1.",
         "Page 5: it works.",

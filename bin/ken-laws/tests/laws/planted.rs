@@ -4,7 +4,7 @@ use crate::program::CoProcess;
 use crate::set::{Figures, Plant, SETS, Set, score};
 
 #[test]
-fn planted_defects_are_found_and_clean_text_is_left_alone() {
+fn planted_defects_are_found_and_correct_text_has_no_findings() {
     let mut program = CoProcess::start(&[]);
     let figures = SETS.map(|(_, text)| Figures::of(text, &mut |text| program.ask(text)));
     for ((name, _), figures) in SETS.iter().zip(&figures) {

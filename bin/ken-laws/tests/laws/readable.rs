@@ -57,7 +57,7 @@ fn a_text_of_unknown_words_is_not_judged() {
 
 /// A citation says where to look; nobody has looked.
 #[test]
-fn a_text_that_rests_on_citations_alone_does_not_pass_without_them() {
+fn a_text_based_on_citations_does_not_pass_without_them() {
     let texts = [
         "Honey never spoils in a closed jar, according to Weber 2016. We confirmed it.",
         "Tea shortens colds, as shown by Keller 2021. This was reviewed.",
@@ -112,7 +112,7 @@ fn short_plain_texts_are_judged() {
 
 /// Verbs that no list has, in plain sentences.
 #[test]
-fn a_sentence_with_an_unlisted_verb_is_no_fragment() {
+fn a_sentence_with_an_unlisted_verb_is_not_a_fragment() {
     for text in [
         "The queue drains within a minute.",
         "The proxy strips two headers.",

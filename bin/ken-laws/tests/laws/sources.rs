@@ -59,7 +59,7 @@ fn each_sentence_has_its_score_and_best_passage() {
 }
 
 #[test]
-fn what_sources_lack_or_contradict_is_evidence_under_law_3() {
+fn statements_that_sources_lack_or_contradict_are_evidence_under_law_3() {
     let sources = json!([LOG]);
     let found = |text: &str| {
         let answer = ask(&json!({"text": text, "sources": sources}));

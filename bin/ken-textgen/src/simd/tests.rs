@@ -162,7 +162,7 @@ fn byte_products_are_exact_where_pairs_would_saturate() {
 }
 
 #[test]
-fn byte_dots_are_near_the_product_of_what_was_rounded() {
+fn byte_dots_are_close_to_the_product_of_the_rounded_values() {
     let (inputs, rows) = (150usize, 9);
     let groups = inputs.div_ceil(GROUP);
     let x = numbers(7, inputs);
@@ -183,7 +183,7 @@ fn byte_dots_are_near_the_product_of_what_was_rounded() {
 }
 
 #[test]
-fn what_is_no_number_stays_in_the_scale_of_its_group() {
+fn nan_stays_in_the_scale_of_its_group() {
     let mut group = [0.5; GROUP];
     assert_eq!(quantise_group(&[0.0; GROUP]), ([0; GROUP], 0.0));
     assert_eq!(quantise_group(&group), ([127; GROUP], 0.5 / 127.0));
@@ -226,7 +226,7 @@ fn groups_are_rounded_alike_on_all_paths() {
 }
 
 #[test]
-fn what_is_not_finite_is_seen_and_the_largest_are_found() {
+fn nonfinite_values_are_detected_and_the_largest_are_found() {
     for isa in Isa::available() {
         for length in [1, 16, 63, 64, 65, 1000] {
             let mut x = numbers(3, length);
@@ -339,7 +339,7 @@ fn attention_is_the_softmax_weighted_sum() {
 }
 
 #[test]
-fn attention_does_not_lose_what_is_no_number() {
+fn attention_propagates_nan() {
     let (query, values) = (vec![f32::from_bits(0x7fc0_0001); 16], vec![1.0; 16]);
     let head = Head {
         query: &query,
