@@ -19,9 +19,9 @@ use ken_tests::binary;
 use serde_json::Value;
 
 fn main() {
-    title("ken-esl: messages of danger to the writer");
-    risk();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    title("ken-esl: messages of danger to the writer");
+    risk(&data);
     if !data.join("goemotions/dev.tsv").exists() {
         row(
             "ken-esl: scores and speed",
@@ -77,31 +77,43 @@ fn crossed(data: &Path) {
     }
 }
 
-/// Recall and precision on the test sets; the phrases were written with knowledge of the first set.
-fn risk() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/ken-esl/tests/risk");
-    for (name, suffix) in [
-        ("tuned", ""),
-        ("second, seen once", "_second"),
-        ("unseen", "_unseen"),
-    ] {
-        let [danger, harmless] = ["danger", "harmless"].map(|kind| {
-            let text = fs::read_to_string(folder.join(format!("{kind}{suffix}.txt"))).unwrap();
-            let texts: Vec<String> = text.lines().map(str::to_owned).collect();
-            let is_risk = |answer: &&Value| answer["contextual_factors"]["risk"] == "self_harm";
-            (answers(&texts).iter().filter(is_risk).count(), texts.len())
-        });
-        let recall = danger.0 as f64 / danger.1 as f64;
-        let precision = danger.0 as f64 / (danger.0 + harmless.0).max(1) as f64;
-        let note = format!(
-            "{} of {} seen, {} of {} harmless taken for it",
-            danger.0, danger.1, harmless.0, harmless.1
-        );
+/// Recall and false alarms on the messages of an author who is not in the training data, and of each author of the training data when that
+/// author is left out.
+fn risk(data: &Path) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/ken-esl");
+    let [danger, harmless] = ["danger", "harmless"].map(|kind| {
+        let text = fs::read_to_string(folder.join(format!("tests/risk/held_{kind}.txt"))).unwrap();
+        let texts: Vec<String> = text.lines().map(str::to_owned).collect();
+        let is_risk = |answer: &&Value| answer["contextual_factors"]["risk"] == "self_harm";
+        (answers(&texts).iter().filter(is_risk).count(), texts.len())
+    });
+    let figures = |seen: (usize, usize), alarms: (usize, usize)| {
+        let share = |(taken, texts): (usize, usize)| taken as f64 / texts.max(1) as f64;
+        format!("recall {:.3}, false alarms {:.3}", share(seen), share(alarms))
+    };
+    let note = "200 and 250 messages of another author; lists of phrases .110, .056";
+    row("held out", &figures(danger, harmless), note);
+    if !data.join("goemotions/dev.tsv").exists() {
+        return;
+    }
+    let mut command = Command::new(binary("ken-esl"));
+    command.args(["train", "--format", "compact", "--data"]).arg(data);
+    command.arg("--risk").arg(folder.join("train/risk.tsv"));
+    let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    for author in report["left_out"].as_array().unwrap() {
+        let count = |of: &str| {
+            let [taken, texts] = ["taken", "texts"].map(|part| author[of][part].as_u64().unwrap() as usize);
+            (taken, texts)
+        };
+        let (taken, texts) = count("comments");
         row(
-            name,
-            &format!("recall {recall:.2}, precision {precision:.2}"),
-            &note,
+            &format!("left out: {}", author["author"].as_str().unwrap()),
+            &figures(count("danger"), count("harmless")),
+            &format!("comments {:.3}", taken as f64 / texts.max(1) as f64),
         );
+        let name = format!("  in letters of {}", author["author"].as_str().unwrap());
+        let letters = figures(count("danger_in_letters"), count("harmless_letters"));
+        row(&name, &letters, "one message among 14 comments");
     }
 }
 

@@ -105,8 +105,10 @@ impl Reading {
             return;
         }
         let is_grave = |feeling: &Feeling| feeling.valence() == Valence::Negative;
-        self.feelings.sort_by_key(|feeling| !is_grave(feeling));
-        if !self.feelings.first().is_some_and(is_grave) {
+        if let Some(at) = self.feelings.iter().position(is_grave) {
+            let gravest = self.feelings.remove(at);
+            self.feelings.insert(0, gravest);
+        } else {
             self.feelings.insert(
                 0,
                 Feeling {

@@ -1,230 +1,335 @@
-//! Words that suggest that the writer is in danger. Missing a person in danger is worse than misjudging a joke, so phrases that only
-//! sometimes mean danger count unless the text names something trivial.
+//! Detects messages whose writer may be in danger, with a logistic regression over words, pairs of words and runs of letters.
+//! Missing a person in danger is worse than misjudging a joke, so the threshold is low.
 
-use std::collections::{HashMap, HashSet};
-use std::ops::Range;
-use std::sync::LazyLock;
+use std::cmp::Reverse;
 
+use crate::math::mix;
 use crate::reading::Span;
 
-const PHRASES: &str = include_str!("../../../share/esl/risk.txt");
-
-/// Phrases by their first words, the words that show that a phrase is a figure of speech, and groups of other words.
-struct Phrases {
-    by_first: HashMap<&'static str, Vec<Phrase>>,
-    figure: HashSet<&'static str>,
-    /// The groups that each word is in.
-    groups: HashMap<&'static str, Groups>,
+/// The trained model. The file `share/esl/risk.bin` has a magic number, the bias and the unit of the weights as f32, and for each
+/// feature its hash as u32 and its weight as i8, sorted by hash; all numbers are little-endian.
+pub(crate) struct Model<'a> {
+    bias: f32,
+    unit: f32,
+    entries: &'a [Entry],
+    /// The index of the first entry of each bucket. A bucket is the top bits of a hash.
+    starts: [u32; BUCKETS + 1],
 }
 
-/// A set of groups of words, one bit each.
-type Groups = u8;
-const SELF: Groups = 1;
-const OTHER: Groups = 1 << 1;
-const THING: Groups = 1 << 2;
-const DEATH: Groups = 1 << 3;
-const WISH: Groups = 1 << 4;
-const LIFE: Groups = 1 << 5;
-const AGAINST: Groups = 1 << 6;
-const PLACE: Groups = 1 << 7;
+type Entry = [u8; 5];
 
-fn group(name: &str) -> Groups {
-    match name {
-        "self" => SELF,
-        "other" => OTHER,
-        "thing" => THING,
-        "death" => DEATH,
-        "wish" => WISH,
-        "life" => LIFE,
-        "against" => AGAINST,
-        "place" => PLACE,
-        _ => 0,
-    }
-}
+pub(crate) const MAGIC: [u8; 8] = *b"ken-esr1";
+const HEAD: usize = MAGIC.len() + 8;
+/// With a few entries per bucket, a feature is found without a search over the whole model.
+const BUCKETS: usize = 4096;
 
-struct Phrase {
-    is_loose: bool,
-    /// The elements after the first word, each as a list of alternatives.
-    rest: Vec<Vec<&'static str>>,
-}
+static SHIPPED: Model = Model::read(include_bytes!("../../../share/esl/risk.bin"));
 
-/// Maximum number of words that `*` stands for.
-const GAP: usize = 3;
+/// The minimum score of a text of danger. At 0 the model is equally sure of both classes; below, recall is preferred to precision.
+const THRESHOLD: f32 = -0.5;
 
-static KNOWN: LazyLock<Phrases> = LazyLock::new(|| {
-    let mut known = Phrases {
-        by_first: HashMap::new(),
-        figure: HashSet::new(),
-        groups: HashMap::new(),
-    };
-    for (kind, words) in PHRASES.lines().filter_map(|line| line.split_once(' ')) {
-        match kind {
-            "plain" | "loose" => {
-                let mut elements = words
-                    .split(' ')
-                    .map(|element| element.split('/').collect::<Vec<_>>());
-                for first in elements.next().unwrap_or_default() {
-                    let rest = words
-                        .split(' ')
-                        .skip(1)
-                        .map(|element| element.split('/').collect());
-                    known.by_first.entry(first).or_default().push(Phrase {
-                        is_loose: kind == "loose",
-                        rest: rest.collect(),
-                    });
-                }
-            }
-            "figure" => known.figure.extend(words.split(' ')),
-            "group" => {
-                let (name, members) = words.split_once(' ').unwrap_or((words, ""));
-                for word in members.split(' ') {
-                    *known.groups.entry(word).or_default() |= group(name);
-                }
-            }
-            _ => {} // a comment
-        }
-    }
-    known
-});
+/// How much each doubling of the number of windows adds to the threshold: of many windows, one exceeds it by chance.
+const RAISE: f32 = 0.25;
 
-/// The places of the phrases, in the order of the text; empty if nothing suggests danger.
+/// A text with this many features has about ten words. Each halving of the number lowers the score by [`LOWER`]: the fewer words there
+/// are, the more each of them decides, and "I couldn't be happier" has the words of despair.
+const ENOUGH: usize = 48;
+const LOWER: f32 = 0.6;
+
+/// The numbers of words that are judged together. A text of the first size is judged as a whole, as the training texts are. A longer
+/// one is judged in windows of the first size and then of the second, so that one sentence of a long letter is not drowned. Each
+/// window begins half a window after the one before.
+const WINDOWS: [usize; 2] = [40, 10];
+
+/// The number of features with the largest weights from which the words are chosen that are shown.
+const STRONGEST: usize = 8;
+/// The largest number of places that are shown.
+const PLACES: usize = 3;
+
+/// The places of the words that weigh most, in the order of the text; empty if nothing suggests danger.
 pub(crate) fn find(text: &str) -> Vec<Span> {
-    let words = words(text);
-    let is_figure = words.iter().any(|(word, _)| KNOWN.figure.contains(word.as_str()));
-    let groups = words
-        .iter()
-        .map(|(word, _)| KNOWN.groups.get(word.as_str()).copied().unwrap_or(0));
-    let groups: Vec<Groups> = groups.collect();
-    let mut found: Vec<Span> = Vec::new();
-    for (at, (word, _)) in words.iter().enumerate() {
-        let phrases = KNOWN
-            .by_first
-            .get(word.as_str())
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let said = phrases.iter().filter(|phrase| !(phrase.is_loose && is_figure));
-        let phrase = said
-            .filter_map(|phrase| end_of(&words, at + 1, &phrase.rest))
-            .max();
-        let phrase = phrase.map(|end| at..end);
-        if let Some(place) = phrase.or_else(|| thought(&words, &groups, at).filter(|_| !is_figure))
-            && let Some(whole) = span_of(&words, &place)
-            && found.last().is_none_or(|before| before.end <= whole.start)
-        {
-            found.push(whole);
+    SHIPPED.find(text)
+}
+
+impl<'a> Model<'a> {
+    pub(crate) const fn read(file: &'a [u8]) -> Model<'a> {
+        let (head, entries) = file.split_at(HEAD);
+        let (entries, _) = entries.as_chunks();
+        let mut starts = [entries.len() as u32; BUCKETS + 1];
+        let mut at = entries.len();
+        while at > 0 {
+            at -= 1;
+            starts[bucket(hash_of(&entries[at]))] = at as u32;
+        }
+        // An empty bucket starts where the next one starts.
+        let mut bucket = BUCKETS;
+        while bucket > 0 {
+            bucket -= 1;
+            if starts[bucket] > starts[bucket + 1] {
+                starts[bucket] = starts[bucket + 1];
+            }
+        }
+        Model {
+            bias: float(head, MAGIC.len()),
+            unit: float(head, MAGIC.len() + 4),
+            entries,
+            starts,
         }
     }
-    found
-}
 
-/// The span from the first to the last word of a place.
-fn span_of(words: &[(String, Span)], place: &Range<usize>) -> Option<Span> {
-    let words = words.get(place.clone())?;
-    let ((_, first), (_, last)) = (words.first()?, words.last()?);
-    Some(Span {
-        start: first.start,
-        end: last.end,
-    })
-}
-
-/// Maximum distance in words between a word of death or life and its wish or negation.
-const NEAR: usize = 7;
-
-/// The words with which the writer wishes for death or is tired of life, at a word of death or life.
-fn thought(words: &[(String, Span)], groups: &[Groups], at: usize) -> Option<Range<usize>> {
-    let first = at.saturating_sub(NEAR);
-    let is = |place: usize, group: Groups| groups.get(place).is_some_and(|groups| groups & group != 0);
-    // "my life" is about the writer, "my phone is dead" is not.
-    let says = |back: usize, word: &str| {
-        at.checked_sub(back)
-            .and_then(|at| words.get(at))
-            .is_some_and(|(other, _)| other == word)
-    };
-    let is_mine = says(1, "my") || says(1, "own") && says(2, "my");
-    let is_own = |others: Groups| {
-        let person = (first..at).rfind(|place| is(*place, SELF | others));
-        is_mine || person.is_some_and(|place| is(place, SELF))
-    };
-    if is(at, DEATH) && is_own(OTHER | THING) {
-        let wish = (first..at + NEAR).find(|place| is(*place, WISH))?;
-        return Some(wish.min(at)..wish.max(at) + 1);
+    pub(crate) fn features(&self) -> usize {
+        self.entries.len()
     }
-    if is(at, LIFE) && !is(at + 1, PLACE) && is_own(OTHER) {
-        let against = (first..at).rfind(|place| is(*place, AGAINST))?;
-        return Some(against..at + 1);
-    }
-    None
-}
 
-/// The index after the phrase whose remaining elements `rest` occur at `at`, if they do.
-fn end_of(words: &[(String, Span)], at: usize, rest: &[Vec<&str>]) -> Option<usize> {
-    let Some((element, behind)) = rest.split_first() else {
-        return Some(at);
-    };
-    if element.as_slice() == ["*"] {
-        return (0..=GAP)
-            .find_map(|skipped| end_of(words, at + skipped, behind).filter(|end| *end <= words.len()));
-    }
-    let (word, _) = words.get(at)?;
-    element
-        .contains(&word.as_str())
-        .then(|| end_of(words, at + 1, behind))
-        .flatten()
-}
-
-/// The words in lower case with their places, contractions written out: "don't" is "do not", "cant" is "can not".
-fn words(text: &str) -> Vec<(String, Span)> {
-    let mut words = Vec::new();
-    let mut start = None;
-    for (at, char) in text.char_indices().chain([(text.len(), ' ')]) {
-        let inside = char.is_alphanumeric() || matches!(char, '\'' | '’');
-        match (inside, start) {
-            (true, None) => start = Some(at),
-            (false, Some(first)) => {
-                push(
-                    text.get(first..at).unwrap_or_default(),
-                    Span {
-                        start: first,
-                        end: at,
-                    },
-                    &mut words,
-                );
-                start = None;
+    /// The places of the words that weigh most in the worst window; empty if no window reaches the threshold.
+    pub(crate) fn find(&self, text: &str) -> Vec<Span> {
+        let mut worst = Worst {
+            score: f32::MIN,
+            features: Vec::new(),
+            windows: 0,
+        };
+        for size in WINDOWS {
+            self.scan(text, size, &mut worst);
+            if worst.windows == 1 {
+                break;
             }
-            _ => {}
+        }
+        if worst.score >= THRESHOLD + RAISE * worst.windows.ilog2() as f32 {
+            strongest(worst.features)
+        } else {
+            Vec::new()
         }
     }
-    words
+
+    /// Judges all windows of a size.
+    fn scan(&self, text: &str, size: usize, worst: &mut Worst) {
+        let mut window: Vec<Feature> = Vec::new();
+        let mut end = size;
+        each_feature(text, |hash, word, span| {
+            if word >= end {
+                self.judge(&window, worst);
+                end += size / 2;
+                window.retain(|feature| feature.word + size >= end);
+            }
+            let known = self.weight(hash);
+            window.extend(known.map(|weight| Feature {
+                hash,
+                weight,
+                word,
+                span,
+            }));
+        });
+        self.judge(&window, worst);
+    }
+
+    /// Scores a window, in which each feature counts once.
+    fn judge(&self, window: &[Feature], worst: &mut Worst) {
+        let mut features = window.to_vec();
+        features.sort_unstable_by_key(|feature| (feature.hash, feature.word));
+        features.dedup_by_key(|feature| feature.hash);
+        let sum: i32 = features.iter().map(|feature| i32::from(feature.weight)).sum();
+        let count = features.len().max(1);
+        let halvings = (ENOUGH / count).max(1).ilog2();
+        let score = self.bias + sum as f32 * self.unit / (count as f32).sqrt() - LOWER * halvings as f32;
+        worst.windows += 1;
+        if score > worst.score {
+            (worst.score, worst.features) = (score, features);
+        }
+    }
+
+    /// The weight of a feature, in units.
+    fn weight(&self, hash: u32) -> Option<i8> {
+        let bucket = bucket(hash);
+        let entries = self
+            .entries
+            .get(self.starts[bucket] as usize..self.starts[bucket + 1] as usize);
+        let entry = entries?.iter().find(|entry| hash_of(entry) == hash)?;
+        Some(entry[4] as i8)
+    }
 }
 
-fn push(word: &str, span: Span, to: &mut Vec<(String, Span)>) {
-    let lower = word.to_lowercase().replace('’', "'");
-    let bare = lower.replace('\'', "");
-    let parts = match bare.as_str() {
-        "cant" | "cannot" => "can not",
-        "wont" => "will not",
-        "im" => "i am",
-        "id" => "i would",
-        "ill" if lower.contains('\'') => "i will",
-        "ive" => "i have",
-        "theyd" => "they would",
-        "itd" => "it would",
-        "shouldve" => "should have",
-        other => match other.strip_suffix("nt") {
-            Some(verb @ ("do" | "does" | "did" | "is" | "was" | "were" | "would" | "could" | "should")) => {
-                to.push((verb.to_owned(), span));
-                "not"
+const fn bucket(hash: u32) -> usize {
+    (hash >> 20) as usize
+}
+
+const fn hash_of(entry: &Entry) -> u32 {
+    u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]])
+}
+
+const fn float(bytes: &[u8], at: usize) -> f32 {
+    match bytes.split_at(at).1.first_chunk() {
+        Some(bytes) => f32::from_le_bytes(*bytes),
+        None => 0.0,
+    }
+}
+
+/// The window with the highest score so far, and the number of windows.
+struct Worst {
+    score: f32,
+    features: Vec<Feature>,
+    windows: u32,
+}
+
+/// A feature of a text that the model knows.
+#[derive(Clone, Copy)]
+struct Feature {
+    hash: u32,
+    weight: i8,
+    /// The number of its word in the text.
+    word: usize,
+    span: Span,
+}
+
+/// The places of the features with the largest weights, in the order of the text. Features that overlap become one place, and as
+/// many features are taken as make at most [`PLACES`] places.
+fn strongest(mut features: Vec<Feature>) -> Vec<Span> {
+    features.retain(|feature| feature.weight > 0);
+    features.sort_by_key(|feature| (Reverse(feature.weight), feature.word));
+    let merged = |count: usize| {
+        let mut spans: Vec<Span> = features.iter().take(count).map(|feature| feature.span).collect();
+        spans.sort_by_key(|span| span.start);
+        spans.dedup_by(|later, before| {
+            let overlaps = later.start < before.end;
+            if overlaps {
+                before.end = before.end.max(later.end);
             }
-            _ => other
-                .strip_suffix('s')
-                .filter(|_| lower.ends_with("'s"))
-                .unwrap_or(other),
-        },
+            overlaps
+        });
+        spans
     };
-    to.extend(
+    let mut places = (0..=STRONGEST).rev().map(merged);
+    places.find(|places| places.len() <= PLACES).unwrap_or_default()
+}
+
+/// Kinds of features; each has its own key space.
+#[derive(Clone, Copy)]
+enum Kind {
+    Word = 1,
+    Pair,
+    Letters,
+}
+
+/// The edges of a text, as neighbours of its first and last word, and those of a word.
+const EDGE: u64 = 0xED6E;
+
+/// The number of letters of a run.
+const LETTERS: usize = 4;
+/// What is longer, in bytes, is no word.
+const MAX_WORD: usize = 64;
+/// Words that are farther apart, in bytes, are not neighbours.
+const MAX_GAP: usize = 32;
+
+/// Calls `feature` with the hash, the number of the word and the place of every feature of a text: the words, the pairs of
+/// neighbours, and the runs of four letters within words and their edges.
+pub(crate) fn each_feature(text: &str, mut feature: impl FnMut(u32, usize, Span)) {
+    let mut before: Option<(u64, Span)> = None;
+    let mut number = 0;
+    each_word(text, |word, span| {
+        let key = key(word);
+        let before_it = before.filter(|(_, place)| span.start <= place.end + MAX_GAP);
+        feature(hashed(Kind::Word, key), number, span);
+        let (left, start) = before_it.map_or((EDGE, span.start), |(key, span)| (key, span.start));
+        let end = span.end;
+        feature(hashed(Kind::Pair, mix(left, key)), number, Span { start, end });
+        each_run(word, |run| feature(hashed(Kind::Letters, run), number, span));
+        before = Some((key, span));
+        number += 1;
+    });
+    if let Some((key, span)) = before {
+        feature(hashed(Kind::Pair, mix(key, EDGE)), number - 1, span);
+    }
+}
+
+fn hashed(kind: Kind, key: u64) -> u32 {
+    (mix(key, kind as u64) >> 32) as u32
+}
+
+fn key(word: &str) -> u64 {
+    word.bytes().fold(0, |key, byte| mix(key, u64::from(byte)))
+}
+
+/// Calls `run` for every run of letters of a word with its edges.
+fn each_run(word: &str, mut run: impl FnMut(u64)) {
+    let letters = word.chars().map(u64::from);
+    let mut last = [0; LETTERS];
+    for (at, letter) in [EDGE].into_iter().chain(letters).chain([EDGE]).enumerate() {
+        last.rotate_left(1);
+        last[LETTERS - 1] = letter;
+        if at + 1 >= LETTERS {
+            run(last.into_iter().fold(0, mix));
+        }
+    }
+}
+
+/// Calls `put` for every word in lower case, with its place. Contractions are written out: "don't" is "do not", "cant" is "can
+/// not".
+fn each_word(text: &str, mut put: impl FnMut(&str, Span)) {
+    let (mut lower, mut bare) = (String::new(), String::new());
+    let mut at = 0;
+    while let Some(span) = next_word(text, at) {
+        at = span.end;
+        if span.end - span.start > MAX_WORD {
+            continue;
+        }
+        let chars = text.get(span.start..span.end).unwrap_or_default().chars();
+        let plain = chars.map(|char| if char == '’' { '\'' } else { char });
+        lower.clear();
+        lower.extend(plain.flat_map(char::to_lowercase));
+        bare.clear();
+        bare.extend(lower.chars().filter(|char| *char != '\''));
+        let parts = written_out(&lower, &bare);
         parts
-            .split(' ')
+            .into_iter()
             .filter(|part| !part.is_empty())
-            .map(|part| (part.to_owned(), span)),
-    );
+            .for_each(|part| put(part, span));
+    }
+}
+
+fn next_word(text: &str, from: usize) -> Option<Span> {
+    let is_inside = |char: char| char.is_alphanumeric() || matches!(char, '\'' | '’');
+    let start = from + text.get(from..)?.find(is_inside)?;
+    let length = text.get(start..)?.find(|char| !is_inside(char));
+    let end = length.map_or(text.len(), |length| start + length);
+    Some(Span { start, end })
+}
+
+/// The parts of a word in lower case, which is also given without apostrophes; the second part may be empty.
+fn written_out<'a>(lower: &str, bare: &'a str) -> [&'a str; 2] {
+    match bare {
+        "cant" | "cannot" => ["can", "not"],
+        "wont" => ["will", "not"],
+        "im" => ["i", "am"],
+        "id" => ["i", "would"],
+        "ill" if lower.contains('\'') => ["i", "will"],
+        "ive" => ["i", "have"],
+        "theyd" => ["they", "would"],
+        "itd" => ["it", "would"],
+        "shouldve" => ["should", "have"],
+        _ if bare.bytes().all(|byte| byte.is_ascii_digit()) => [if bare.is_empty() { "" } else { "0" }, ""],
+        _ => match bare.strip_suffix("nt") {
+            Some(
+                verb @ ("do" | "does" | "did" | "is" | "was" | "were" | "would" | "could" | "should" | "have"
+                | "has" | "had"),
+            ) => [verb, "not"],
+            _ if lower.ends_with("'s") => [bare.strip_suffix('s').unwrap_or(bare), ""],
+            _ => [bare, ""],
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_feature_of_the_shipped_file_is_found() {
+        let file = include_bytes!("../../../share/esl/risk.bin");
+        assert!(file.starts_with(&MAGIC) && file.len() < 200_000);
+        assert!(SHIPPED.entries.is_sorted_by_key(hash_of) && SHIPPED.features() > 10_000);
+        for entry in SHIPPED.entries {
+            assert_eq!(SHIPPED.weight(hash_of(entry)), Some(entry[4] as i8));
+        }
+        let unknown = (0..1000).filter(|hash| SHIPPED.weight(*hash).is_some());
+        assert_eq!(unknown.count(), 0);
+    }
 }

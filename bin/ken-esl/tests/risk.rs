@@ -6,72 +6,60 @@ mod esl;
 use esl::{feel, feel_lines};
 use serde_json::{Value, json};
 
-const DANGER: &str = include_str!("risk/danger.txt");
-const HARMLESS: &str = include_str!("risk/harmless.txt");
+/// Messages of an author who has seen neither the model nor the messages that it learnt from. Nothing is tuned on them.
+const DANGER: &str = include_str!("risk/held_danger.txt");
+const HARMLESS: &str = include_str!("risk/held_harmless.txt");
+/// The messages that the model learnt from: author, class and text.
+const LEARNT: &str = include_str!("../train/risk.tsv");
 
-fn answers(texts: &str) -> Vec<(String, Value)> {
+/// The fewest messages of danger that are seen, and the most harmless ones that are taken for danger, in percent.
+const FEWEST: usize = 88;
+const MOST: usize = 14;
+
+fn answers<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<(&'a str, Value)> {
+    let texts: Vec<&str> = texts.collect();
     let lines: Vec<String> = texts
-        .lines()
+        .iter()
         .map(|text| json!({ "user_input": text }).to_string())
         .collect();
-    texts.lines().map(str::to_owned).zip(feel_lines(&lines)).collect()
+    texts.into_iter().zip(feel_lines(&lines)).collect()
 }
 
 fn is_risk(answer: &Value) -> bool {
     answer["contextual_factors"]["risk"] == "self_harm"
 }
 
-/// The sets by name, with the fewest that must be seen and the most false alarms, in percent. The phrases were made with `tuned`
-/// in sight; `second` was seen before the groups of words were made; `unseen` was only measured. One author wrote all of it, and
-/// had read the phrases.
-const SETS: [(&str, &str, &str, usize, usize); 3] = [
-    ("tuned", DANGER, HARMLESS, 85, 30),
-    (
-        "second",
-        include_str!("risk/danger_second.txt"),
-        include_str!("risk/harmless_second.txt"),
-        35,
-        30,
-    ),
-    (
-        "unseen",
-        include_str!("risk/danger_unseen.txt"),
-        include_str!("risk/harmless_unseen.txt"),
-        35,
-        30,
-    ),
-];
-
 /// Recall comes first. `--nocapture` prints the figures and what was missed.
 #[test]
 fn danger_is_detected_and_most_figures_of_speech_are_not() {
-    for (name, danger, harmless, fewest, most) in SETS {
-        let (danger, harmless) = (answers(danger), answers(harmless));
-        assert!(danger.len() >= 100 && harmless.len() >= 100);
-        let of = |answers: &[(String, Value)], risk: bool| -> Vec<String> {
-            let found = answers.iter().filter(|(_, answer)| is_risk(answer) == risk);
-            found.map(|(text, _)| text.clone()).collect()
-        };
-        let (missed, alarms) = (of(&danger, false), of(&harmless, true));
-        let seen = danger.len() - missed.len();
-        println!(
-            "{name}: {seen} of {} seen, {} of {} harmless ones taken for danger: recall {:.2}, precision {:.2}",
-            danger.len(),
-            alarms.len(),
-            harmless.len(),
-            seen as f64 / danger.len() as f64,
-            seen as f64 / (seen + alarms.len()) as f64
-        );
-        println!("missed: {missed:#?}\nalarms: {alarms:#?}");
-        assert!(seen * 100 >= danger.len() * fewest, "{name}: {missed:#?}");
-        assert!(alarms.len() * 100 <= harmless.len() * most, "{name}: {alarms:#?}");
-    }
+    let (danger, harmless) = (answers(DANGER.lines()), answers(HARMLESS.lines()));
+    assert!(danger.len() >= 200 && harmless.len() >= 200);
+    let of = |answers: &[(&str, Value)], risk: bool| -> Vec<String> {
+        let found = answers.iter().filter(|(_, answer)| is_risk(answer) == risk);
+        found.map(|(text, _)| (*text).to_owned()).collect()
+    };
+    let (missed, alarms) = (of(&danger, false), of(&harmless, true));
+    let seen = danger.len() - missed.len();
+    println!(
+        "{seen} of {} seen, {} of {} harmless ones taken for danger: recall {:.3}, precision {:.3}",
+        danger.len(),
+        alarms.len(),
+        harmless.len(),
+        seen as f64 / danger.len() as f64,
+        seen as f64 / (seen + alarms.len()) as f64
+    );
+    println!("missed: {missed:#?}\nalarms: {alarms:#?}");
+    assert!(seen * 100 >= danger.len() * FEWEST, "{missed:#?}");
+    assert!(alarms.len() * 100 <= harmless.len() * MOST, "{alarms:#?}");
 }
 
 #[test]
 fn a_dangerous_text_is_never_positive_or_neutral_and_its_words_are_named() {
-    let all = SETS.iter().flat_map(|(_, danger, ..)| answers(danger));
-    for (text, answer) in all.filter(|(_, answer)| is_risk(answer)) {
+    let learnt = LEARNT.lines().filter_map(|line| line.split('\t').nth(2));
+    let all = answers(DANGER.lines().chain(HARMLESS.lines()).chain(learnt));
+    let risks: Vec<_> = all.iter().filter(|(_, answer)| is_risk(answer)).collect();
+    assert!(risks.len() > 1500, "{}", risks.len());
+    for (text, answer) in risks {
         assert_eq!(answer["valence"], "negative", "{text}: {answer}");
         assert!(
             answer["valence_score"].as_f64().unwrap() < 0.0,
@@ -84,19 +72,55 @@ fn a_dangerous_text_is_never_positive_or_neutral_and_its_words_are_named() {
             "{text}"
         );
         let words = answer["contextual_factors"]["risk_words"].as_array().unwrap();
-        assert!(!words.is_empty(), "{text}");
+        assert!((1..=3).contains(&words.len()), "{text}: {words:?}");
+        // The words are parts of the text, in its order.
+        let lower = text.to_lowercase();
+        let mut rest = lower.as_str();
         for word in words {
-            assert!(
-                text.to_lowercase().contains(word.as_str().unwrap()),
-                "{text}: {word}"
-            );
+            let (_, behind) = rest.split_once(word.as_str().unwrap()).unwrap();
+            rest = behind;
         }
     }
+}
+
+#[test]
+fn danger_outweighs_the_rest_of_the_text() {
     let answer = feel("Honestly I am so happy and calm now, everyone would be better off without me!");
-    assert_eq!(
-        answer["contextual_factors"]["risk_words"],
-        json!(["better off without me"])
-    );
     assert_eq!(answer["valence"], "negative", "{answer}");
-    assert_eq!(feel("The tests pass.")["contextual_factors"].get("risk"), None);
+    let words = answer["contextual_factors"]["risk_words"].to_string();
+    assert!(words.contains("without me"), "{words}");
+    for text in ["The tests pass.", "", "Thank you so much, this works!", "yes"] {
+        let text = json!({ "user_input": format!("{text} ") }).to_string();
+        let outcome = esl::run(&["--format", "compact"], text.as_bytes());
+        assert!(!outcome.stdout.contains("self_harm"), "{}", outcome.stdout);
+    }
+}
+
+/// The sentence has neighbours on both sides that say nothing of the kind.
+#[test]
+fn one_sentence_in_a_long_letter_is_detected() {
+    let before = "The weather was fine and we had lunch by the lake with the neighbours. ".repeat(8);
+    let after = "The train leaves at nine and the tickets are in the blue folder on the shelf. ".repeat(8);
+    let letter = |sentence: &str| feel(&format!("{before}{sentence}{after}"));
+    let answer = letter("I want to kill myself. ");
+    assert!(is_risk(&answer), "{answer}");
+    let words = answer["contextual_factors"]["risk_words"].to_string();
+    assert!(words.contains("kill myself"), "{words}");
+    assert!(!is_risk(&letter("")));
+}
+
+/// Texts of many words, of one endless word, and of words that are far apart end soon.
+#[test]
+fn a_megabyte_is_judged() {
+    for text in [
+        "I want to kill myself ".repeat(50_000),
+        "nothing ".repeat(130_000),
+        "suicidal".repeat(130_000),
+        "it's ".repeat(200_000),
+        "' ".repeat(500_000),
+    ] {
+        let outcome = esl::run(&["--format", "compact"], text.as_bytes());
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        assert!(outcome.stdout.len() < 20_000, "{}", outcome.stdout.len());
+    }
 }

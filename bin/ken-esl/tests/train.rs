@@ -144,6 +144,107 @@ fn a_wrong_row_is_named() {
     assert!(train().contains("labels.txt"));
 }
 
+/// Messages of two authors, of which each is left out once.
+fn messages(folder: &Path) -> String {
+    let mut rows = String::new();
+    for number in 0..40 {
+        let author = if number < 20 { "a" } else { "b" };
+        writeln!(rows, "{author}\tdanger\tI feel lost tonight number {number}").unwrap();
+        writeln!(rows, "{author}\tharmless\tthe recipe works well number {number}").unwrap();
+    }
+    let path = folder.join("messages.tsv");
+    fs::write(&path, rows).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_model_of_danger_is_the_same_on_every_run_and_is_measured_on_authors_it_has_not_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    sample(folder.path());
+    let (data, messages) = (folder.path().to_str().unwrap(), messages(folder.path()));
+    let train = |name: &str| {
+        let out = folder.path().join(name);
+        let arguments = [
+            "train",
+            "--data",
+            data,
+            "--risk",
+            &messages,
+            "--out",
+            out.to_str().unwrap(),
+        ];
+        let outcome = run(&arguments, b"");
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        (fs::read(out).unwrap(), outcome.stdout)
+    };
+    let (model, report) = train("one");
+    assert!(model == train("two").0);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(report["model_bytes"], model.len());
+    let left_out = report["left_out"].as_array().unwrap();
+    let authors: Vec<_> = left_out
+        .iter()
+        .map(|row| row["author"].as_str().unwrap())
+        .collect();
+    assert_eq!(authors, ["a", "b", "all"]);
+    let all = left_out.last().unwrap();
+    assert_eq!(
+        all["danger"],
+        serde_json::json!({ "texts": 40, "taken": 40 }),
+        "{report}"
+    );
+    assert_eq!(
+        all["harmless"],
+        serde_json::json!({ "texts": 40, "taken": 0 }),
+        "{report}"
+    );
+    // Without --out it only measures.
+    let measured = run(&["train", "--data", data, "--risk", &messages], b"");
+    assert_eq!(measured.status, 0, "{}", measured.stderr);
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&measured.stdout).unwrap(),
+        report
+    );
+}
+
+#[test]
+fn a_wrong_message_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    sample(folder.path());
+    let path = folder.path().join("wrong.tsv");
+    for wrong in ["a\tdanger", "a\tsomething\tfine", "fine"] {
+        fs::write(&path, format!("a\tharmless\tfine\n{wrong}\n")).unwrap();
+        let data = folder.path().to_str().unwrap();
+        let outcome = run(&["train", "--data", data, "--risk", path.to_str().unwrap()], b"");
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""));
+        assert!(outcome.stderr.contains("wrong.tsv:2"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("--risk"), "{}", outcome.stderr);
+    }
+}
+
+/// The model of danger, trained on the messages of this folder.
+#[test]
+fn the_shipped_model_of_danger_is_what_the_trainer_makes() {
+    let Some(data) = data() else { return };
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let out = tempfile::NamedTempFile::new().unwrap();
+    let outcome = run(
+        &[
+            "train",
+            "--data",
+            data.to_str().unwrap(),
+            "--risk",
+            crate_folder.join("train/risk.tsv").to_str().unwrap(),
+            "--out",
+            out.path().to_str().unwrap(),
+        ],
+        b"",
+    );
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    let shipped = crate_folder.join("../../share/esl/risk.bin");
+    assert!(fs::read(out.path()).unwrap() == fs::read(shipped).unwrap());
+}
+
 /// A minute and more: `cargo test --release -p ken-esl -- --ignored`.
 #[test]
 #[ignore = "trains the whole model"]

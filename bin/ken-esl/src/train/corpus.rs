@@ -147,11 +147,20 @@ fn read_rated(folder: &Path) -> Result<Vec<(String, Vec<Rated>)>, Error> {
 }
 
 fn read_rows<T>(path: &Path, row: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {
-    let text = read(path)?;
+    rows_of("--data", path, row)
+}
+
+/// The rows of a file that the option names.
+pub(super) fn rows_of<T>(
+    option: &str,
+    path: &Path,
+    row: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, Error> {
+    let text = read(path).map_err(|error| error.at(option))?;
     let rows = text.lines().enumerate().map(|(number, line)| {
         row(line).ok_or_else(|| {
             let place = format!("{}:{}", path.display(), number + 1);
-            Error::invalid("--data", format!("{place}: not a row of this corpus"))
+            Error::invalid(option, format!("{place}: not a row of this corpus"))
         })
     });
     rows.collect()

@@ -1,10 +1,11 @@
-//! `ken-esl train`: builds the table from the training texts. It gives the same bytes on every run.
+//! `ken-esl train`: builds the table, or the model of danger, from the training texts. It gives the same bytes on every run.
 
 mod corpus;
 mod measure;
 mod network;
 mod pack;
 mod rank;
+mod risk;
 mod sample;
 mod words;
 
@@ -52,17 +53,20 @@ pub(crate) struct Train {
     /// Folder with goemotions/{train,dev,labels}.* and polarity/*.tsv
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// File to write the table to
+    /// File to write the table or the model to
     #[arg(
         long,
         value_name = "FILE",
-        required_unless_present = "folds",
+        required_unless_present_any = ["folds", "risk"],
         conflicts_with = "folds"
     )]
     out: Option<PathBuf>,
     /// Measure by cross-validation with N parts instead of writing a table
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=20))]
     folds: Option<u8>,
+    /// Train the model of danger to the writer on these messages instead: author, class and text, separated by tabs
+    #[arg(long, value_name = "TSV", conflicts_with = "folds")]
+    risk: Option<PathBuf>,
 }
 
 /// The figures that the training prints as JSON.
@@ -94,6 +98,13 @@ impl Filter for Train {
         let corpus = Corpus::read(&self.data)?;
         if let Some(folds) = self.folds {
             return Ok(reply.send(&measure::crossed(&corpus, usize::from(folds))?));
+        }
+        if let Some(messages) = &self.risk {
+            let (file, report) = risk::make(messages, &corpus)?;
+            if let Some(out) = &self.out {
+                write(out, &file)?;
+            }
+            return Ok(reply.send(&report));
         }
         let (draft, report) = make(&corpus)?;
         if let Some(out) = &self.out {

@@ -269,7 +269,7 @@ fn lanes(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// A random number generator that gives the same numbers on every run.
-struct Chance(u64);
+pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
     fn next(&mut self) -> u64 {
@@ -287,7 +287,7 @@ impl Chance {
         (0..12).map(|_| self.part()).sum::<f32>() - 6.0
     }
 
-    fn shuffle(&mut self, order: &mut [usize]) {
+    pub(super) fn shuffle(&mut self, order: &mut [usize]) {
         for at in (1..order.len()).rev() {
             let other = (self.next() % (at as u64 + 1)) as usize;
             order.swap(at, other);

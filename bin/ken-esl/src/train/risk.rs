@@ -1,0 +1,358 @@
+//! Trains the model of `risk.rs` on written messages, and measures it on authors that it has not seen.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use ken_tool::{Answer, Error};
+use serde::Serialize;
+
+use super::corpus::{Corpus, rows_of};
+use super::network::Chance;
+use crate::math::exp;
+use crate::risk::{MAGIC, Model, each_feature};
+
+/// The number of comments that are further harmless training texts. There are many more of them than messages, so each weighs less.
+const COMMENTS: usize = 16_000;
+const COMMENT_WEIGHT: f64 = 0.15;
+
+/// The minimum number of texts with a feature.
+const MIN_TEXTS: u32 = 3;
+/// A feature with a smaller weight is left out.
+const MIN_WEIGHT: f64 = 0.2;
+
+const EPOCHS: usize = 12;
+/// The learning rate of AdaGrad.
+const RATE: f64 = 0.3;
+/// How strongly weights are pulled to zero.
+const DECAY: f64 = 40.0;
+const SEED: u64 = 3;
+
+/// The number of comments of a letter: about 190 words.
+const LETTER: usize = 14;
+
+/// A message, its author, and whether its writer is in danger.
+struct Message {
+    author: String,
+    is_danger: bool,
+    text: String,
+}
+
+/// The hashes of the features of a text, each once.
+type Features = Vec<u32>;
+
+struct Sample {
+    features: Features,
+    is_danger: bool,
+    weight: f64,
+}
+
+/// How many of some texts are taken for danger.
+#[derive(Clone, Copy, Default, Serialize)]
+pub(crate) struct Taken {
+    texts: usize,
+    taken: usize,
+}
+
+/// The judgement of texts that the model has not seen.
+#[derive(Clone, Default, Serialize)]
+pub(crate) struct Judged {
+    author: String,
+    danger: Taken,
+    harmless: Taken,
+    /// Comments of the dev split, which are in no training data.
+    comments: Taken,
+    /// The messages of danger, each among [`LETTER`] such comments, and as many comments without a message.
+    danger_in_letters: Taken,
+    harmless_letters: Taken,
+}
+
+#[derive(Serialize)]
+pub(crate) struct RiskReport {
+    messages: usize,
+    comments: usize,
+    features: usize,
+    model_bytes: usize,
+    /// The messages of each author, judged by a model that was trained without that author, and their sum.
+    left_out: Vec<Judged>,
+}
+
+/// Trains the model, and measures by leaving out one author after the other. It returns the file of the model of all authors.
+pub(crate) fn make(messages: &Path, corpus: &Corpus) -> Result<(Vec<u8>, RiskReport), Error> {
+    let messages = rows_of("--risk", messages, message)?;
+    let comments: Vec<Sample> = corpus
+        .labelled()
+        .take(COMMENTS)
+        .map(|(text, _)| Sample::comment(text))
+        .collect();
+    let mut authors: Vec<&str> = messages.iter().map(|message| message.author.as_str()).collect();
+    authors.dedup();
+    let mut left_out: Vec<Judged> = authors
+        .iter()
+        .map(|author| {
+            let file = train(
+                messages.iter().filter(|message| message.author != *author),
+                &comments,
+            );
+            judge(&Model::read(&file), author, &messages, corpus)
+        })
+        .collect();
+    left_out.push(sum(&left_out));
+    let file = train(messages.iter(), &comments);
+    let report = RiskReport {
+        messages: messages.len(),
+        comments: comments.len(),
+        features: Model::read(&file).features(),
+        model_bytes: file.len(),
+        left_out,
+    };
+    Ok((file, report))
+}
+
+/// `author, tab, class, tab, text`
+fn message(line: &str) -> Option<Message> {
+    let mut fields = line.splitn(3, '\t');
+    let (author, class, text) = (fields.next()?, fields.next()?, fields.next()?);
+    let is_danger = match class {
+        "danger" => true,
+        "harmless" => false,
+        _ => return None,
+    };
+    Some(Message {
+        author: author.to_owned(),
+        is_danger,
+        text: text.to_owned(),
+    })
+}
+
+impl Sample {
+    fn message(message: &Message) -> Sample {
+        Sample {
+            features: features(&message.text),
+            is_danger: message.is_danger,
+            weight: 1.0,
+        }
+    }
+
+    fn comment(text: &str) -> Sample {
+        Sample {
+            features: features(text),
+            is_danger: false,
+            weight: COMMENT_WEIGHT,
+        }
+    }
+}
+
+fn features(text: &str) -> Features {
+    let mut features = Vec::new();
+    each_feature(text, |feature, _, _| features.push(feature));
+    features.sort_unstable();
+    features.dedup();
+    features
+}
+
+/// Trains a model on these messages and comments, and returns its file.
+fn train<'a>(messages: impl Iterator<Item = &'a Message>, comments: &[Sample]) -> Vec<u8> {
+    let messages: Vec<Sample> = messages.map(Sample::message).collect();
+    let mut learner = Learner::new(messages.iter().chain(comments).collect());
+    let mut order: Vec<usize> = (0..learner.samples.len()).collect();
+    let mut chance = Chance(SEED);
+    for _ in 0..EPOCHS {
+        chance.shuffle(&mut order);
+        order.iter().for_each(|at| learner.learn(*at));
+    }
+    learner.file()
+}
+
+/// A parameter and the sum of its squared gradients.
+#[derive(Clone, Copy)]
+struct Learnt {
+    value: f64,
+    squares: f64,
+}
+
+impl Learnt {
+    const ZERO: Learnt = Learnt {
+        value: 0.0,
+        squares: 1e-8,
+    };
+
+    /// One step of AdaGrad.
+    fn step(&mut self, gradient: f64) {
+        self.squares += gradient * gradient;
+        self.value -= RATE * gradient / self.squares.sqrt();
+    }
+}
+
+struct Learner<'a> {
+    samples: Vec<&'a Sample>,
+    /// The hashes of the features that occur in enough texts, sorted.
+    known: Vec<u32>,
+    /// The indexes into `known` of the features of each sample.
+    rows: Vec<Vec<usize>>,
+    weights: Vec<Learnt>,
+    bias: Learnt,
+}
+
+impl<'a> Learner<'a> {
+    fn new(samples: Vec<&'a Sample>) -> Learner<'a> {
+        let mut texts_with: HashMap<u32, u32> = HashMap::new();
+        for feature in samples.iter().flat_map(|sample| &sample.features) {
+            *texts_with.entry(*feature).or_default() += 1;
+        }
+        let mut known: Vec<u32> = texts_with
+            .into_iter()
+            .filter_map(|(feature, texts)| (texts >= MIN_TEXTS).then_some(feature))
+            .collect();
+        known.sort_unstable();
+        let row = |sample: &&Sample| {
+            let places = sample.features.iter();
+            places
+                .filter_map(|feature| known.binary_search(feature).ok())
+                .collect()
+        };
+        Learner {
+            rows: samples.iter().map(row).collect(),
+            weights: vec![Learnt::ZERO; known.len()],
+            bias: Learnt::ZERO,
+            known,
+            samples,
+        }
+    }
+
+    fn learn(&mut self, at: usize) {
+        let (Some(sample), Some(row)) = (self.samples.get(at), self.rows.get(at)) else {
+            return;
+        };
+        let scale = 1.0 / (row.len().max(1) as f64).sqrt();
+        let sum: f64 = row.iter().map(|place| self.weights[*place].value).sum();
+        let guess = 1.0 / (1.0 + f64::from(exp(-(self.bias.value + sum * scale) as f32)));
+        let error = sample.weight * (guess - f64::from(u8::from(sample.is_danger)));
+        let decay = DECAY / self.samples.len() as f64;
+        for place in row {
+            let weight = &mut self.weights[*place];
+            weight.step(error * scale + decay * weight.value);
+        }
+        self.bias.step(error);
+    }
+
+    fn file(&self) -> Vec<u8> {
+        let mut kept: Vec<(u32, f64)> = self
+            .known
+            .iter()
+            .copied()
+            .zip(self.weights.iter().map(|weight| weight.value))
+            .collect();
+        kept.retain(|(_, weight)| weight.abs() >= MIN_WEIGHT);
+        let largest = kept
+            .iter()
+            .map(|(_, weight)| weight.abs())
+            .fold(MIN_WEIGHT, f64::max);
+        let unit = largest / f64::from(i8::MAX);
+        let mut file = MAGIC.to_vec();
+        file.extend_from_slice(&(self.bias.value as f32).to_le_bytes());
+        file.extend_from_slice(&(unit as f32).to_le_bytes());
+        for (feature, weight) in kept {
+            file.extend_from_slice(&feature.to_le_bytes());
+            file.extend_from_slice(&((weight / unit).round() as i8).to_le_bytes());
+        }
+        file
+    }
+}
+
+fn judge(model: &Model, author: &str, messages: &[Message], corpus: &Corpus) -> Judged {
+    let mut judged = Judged {
+        author: author.to_owned(),
+        ..Judged::default()
+    };
+    let comments: Vec<&str> = corpus.dev_texts().collect();
+    let mut letters = comments.chunks(LETTER).cycle();
+    for message in messages.iter().filter(|message| message.author == author) {
+        if message.is_danger {
+            judged.danger.count(model, &message.text);
+            let (before, after) = letters
+                .next()
+                .unwrap_or_default()
+                .split_at_checked(LETTER / 2)
+                .unwrap_or_default();
+            let letter = [before, &[&message.text], after].concat().join("\n");
+            judged.danger_in_letters.count(model, &letter);
+        } else {
+            judged.harmless.count(model, &message.text);
+        }
+    }
+    for letter in comments.chunks(LETTER) {
+        letter.iter().for_each(|text| judged.comments.count(model, text));
+        judged.harmless_letters.count(model, &letter.join("\n"));
+    }
+    judged
+}
+
+impl Taken {
+    fn count(&mut self, model: &Model, text: &str) {
+        self.texts += 1;
+        self.taken += usize::from(!model.find(text).is_empty());
+    }
+
+    fn add(self, other: Taken) -> Taken {
+        Taken {
+            texts: self.texts + other.texts,
+            taken: self.taken + other.taken,
+        }
+    }
+}
+
+fn sum(all: &[Judged]) -> Judged {
+    let none = Judged {
+        author: "all".to_owned(),
+        ..Judged::default()
+    };
+    all.iter().fold(none, |sum, one| Judged {
+        author: sum.author,
+        danger: sum.danger.add(one.danger),
+        harmless: sum.harmless.add(one.harmless),
+        comments: sum.comments.add(one.comments),
+        danger_in_letters: sum.danger_in_letters.add(one.danger_in_letters),
+        harmless_letters: sum.harmless_letters.add(one.harmless_letters),
+    })
+}
+
+impl Answer for RiskReport {
+    fn summary(&self, _verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
+        writeln!(
+            to,
+            "{} messages, {} comments, {} features, {} bytes",
+            self.messages, self.comments, self.features, self.model_bytes
+        )?;
+        writeln!(
+            to,
+            "each author judged by a model trained without that author; the share taken for danger, of"
+        )?;
+        let head = [
+            "danger",
+            "harmless",
+            "comments",
+            "danger in letters",
+            "harmless letters",
+        ];
+        writeln!(
+            to,
+            "  {:<8}{}",
+            "author",
+            head.map(|name| format!("{name:>18}")).concat()
+        )?;
+        for judged in &self.left_out {
+            let row = [
+                judged.danger,
+                judged.harmless,
+                judged.comments,
+                judged.danger_in_letters,
+                judged.harmless_letters,
+            ];
+            let share =
+                |Taken { texts, taken }| format!("{:>18.3}", taken as f64 / usize::max(texts, 1) as f64);
+            writeln!(to, "  {:<8}{}", judged.author, row.map(share).concat())?;
+        }
+        Ok(())
+    }
+}
