@@ -48,7 +48,7 @@ pub(crate) fn restore(places: &Places, args: &Restore) -> Outcome {
     let kept = set_aside(&folder).map_err(|error| wrong(&folder, &error))?;
     during("copying the database", || put(&args.file, &folder)).map_err(|error| wrong(&args.file, &error))?;
     match kept {
-        Some(kept) => say(&format!("restored; the data of before is in {}", kept.display()))?,
+        Some(kept) => say(&format!("restored; the previous data is in {}", kept.display()))?,
         None => say("restored")?,
     }
     Ok(ExitCode::SUCCESS)

@@ -30,7 +30,9 @@ fn not_reached(path: &Path, name: &str, error: &IoError) -> Error {
             let message = format!("nobody listens on {}", path.display());
             Error::unavailable(message).hint("`ken status` shows what is there")
         }
-        ErrorKind::PermissionDenied => Error::forbidden(format!("{} is another user's", path.display())),
+        ErrorKind::PermissionDenied => {
+            Error::forbidden(format!("{} belongs to another user", path.display()))
+        }
         _ => Error::unavailable(format!("{}: {error}", path.display())),
     }
 }

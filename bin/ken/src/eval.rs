@@ -261,7 +261,7 @@ fn show(name: &str, result: &Value) -> Result<(), Error> {
     let unrecorded = result.get("unrecordedCalls").and_then(Value::as_array);
     for call in unrecorded.into_iter().flatten() {
         say(&format!(
-            "  not executed, for it is not recorded: {}",
+            "  not executed, because it is not recorded: {}",
             one_line(ken_text::head(&call.to_string(), SHOWN))
         ))?;
     }

@@ -285,7 +285,7 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
         .iter()
         .find_map(|(kind, text)| text.as_ref().map(|text| (kind, text)))
     else {
-        let error = Error::invalid("--cron", "it is not said when the schedule fires");
+        let error = Error::invalid("--cron", "the time is missing");
         return Err(error.hint("--cron EXPRESSION, --every INTERVAL or --at TIME"));
     };
     let usage = "ken schedule add SLUG --cron EXPRESSION PROMPT";

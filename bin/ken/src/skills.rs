@@ -171,7 +171,7 @@ fn list(sources: &Sources, args: &List) -> Result<(), Error> {
         remark(&format!("left out: {error}"));
     }
     if listing.waiting().next().is_some() {
-        remark("what is new or changed is not used: `ken skills show NAME`, then `ken skills accept NAME`");
+        remark("new and changed texts are not used: `ken skills show NAME`, then `ken skills accept NAME`");
     }
     Ok(())
 }
@@ -248,7 +248,7 @@ fn confirmed(name: &str) -> Result<bool, Error> {
         return Ok(false);
     }
     let mut stderr = std::io::stderr();
-    let _ = write!(stderr, "ken: is an agent to be told this? [y/N] ").and_then(|()| stderr.flush());
+    let _ = write!(stderr, "ken: may agents use this? [y/N] ").and_then(|()| stderr.flush());
     let mut answer = String::new();
     let read = std::io::stdin().read_line(&mut answer);
     read.map_err(|error| Error::internal(format!("standard input: {error}")))?;

@@ -207,12 +207,6 @@ impl<'a> Theory<'a> {
     pub fn rule_count(&self) -> usize {
         self.ends.len()
     }
-
-    /// The premises, each once, and the conclusion of a rule without variables.
-    pub fn ground_parts(&self, rule: RuleId) -> Option<(&[Literal], Literal)> {
-        let (conclusion, premises) = self.triggers_of(rule).split_last()?;
-        Some((premises, conclusion.negation()))
-    }
 }
 
 impl Default for Theory<'_> {

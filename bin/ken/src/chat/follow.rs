@@ -39,7 +39,7 @@ pub(super) struct Said {
 pub(super) struct Followed<'a> {
     turn: &'a Turn,
     show: Show,
-    /// End when nothing has come for this long.
+    /// End when no data has come for this long.
     patience: Duration,
     /// Whether the last thing printed was a piece of the answer.
     is_in_line: bool,
@@ -98,9 +98,9 @@ impl<'a> Followed<'a> {
         let waiting = needed.waiting();
         if silent >= self.patience {
             let for_what = waiting.map_or_else(String::new, |waiting| format!(", {waiting}"));
-            let message = format!("nothing has come for {} s{for_what}", silent.as_secs());
+            let message = format!("no data has come for {} s{for_what}", silent.as_secs());
             return Err(Error::deadline(message).hint(
-                "the turn goes on: `ken sessions` names its session, `ken show SESSION` shows the answer",
+                "the turn continues: `ken sessions` names its session, `ken show SESSION` shows the answer",
             ));
         }
         // In the middle of a line of the answer there is no place for it.

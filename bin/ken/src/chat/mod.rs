@@ -36,7 +36,7 @@ pub(crate) struct Chat {
     /// Continue the last session
     #[arg(short = 'c', long = "continue", conflicts_with = "session")]
     pub(crate) resume: bool,
-    /// End when nothing has come for this long: 30s, 5m
+    /// End when no data has come for this long: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
     pub(crate) wait: Duration,
     /// Answer with this model only: provider/model, one of those that are configured
@@ -147,8 +147,7 @@ impl Talk<'_> {
         let mut is_corrected = false;
         loop {
             let (accepted, said) = self.turn(&prompt, Show::Nothing)?;
-            let said =
-                said.ok_or_else(|| Error::invalid("--schema", "a command has no answer that could fit"))?;
+            let said = said.ok_or_else(|| Error::invalid("--schema", "a command has no answer to check"))?;
             let session = accepted.session();
             match schema.fit(&said.text) {
                 Ok(value) if self.chat.json => say_json(&self.record(&accepted, &said, value))?,

@@ -35,7 +35,10 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
         return;
     }
     if size(&wal) > WAL_BYTES {
-        let why = format!("has {} MiB: it is not written back", size(&wal) / (1024 * 1024));
+        let why = format!(
+            "has {} MiB, because it is not written back",
+            size(&wal) / (1024 * 1024)
+        );
         findings.warning("wal-size", wal.display(), why, "ken restart store");
     }
     let args = [OsStr::new("--check"), database.as_os_str()];
@@ -74,7 +77,7 @@ fn check_store(places: &Places, findings: &mut Findings) {
         );
     }
     if stat("database_changed") == Some(1) {
-        let why = "was not as the store had left it when it started: damaged, or changed by another program";
+        let why = "has changed since ken-store stopped: damaged, or changed by another program";
         let fix = "ken down, ken-store --check --full; if it is damaged, ken restore FILE";
         findings.warning("database-changed", database.display(), why, fix);
     }

@@ -11,7 +11,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
         Ok(accepted) => accepted,
         Err(error) => {
             let place = error.at.clone().unwrap_or_default();
-            let fix = "mend the file, or remove it and accept anew what is to be used";
+            let fix = "repair the file, or remove it and accept the texts again";
             return findings.error("accepted-file", place, error.message, fix);
         }
     };
@@ -22,7 +22,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
             "skill-broken",
             place,
             broken.error.to_string(),
-            "mend it: ken skills check",
+            "repair it; `ken skills check` checks it",
         );
     }
     for skill in listing.waiting() {
@@ -44,7 +44,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
                 "project-rules-broken",
                 place,
                 error.message,
-                "shorten or mend the file",
+                "shorten or repair the file",
             );
         }
     }
