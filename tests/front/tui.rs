@@ -173,6 +173,7 @@ fn prompts_during_a_turn_are_queued_and_cancel_applies_to_the_turn_first() {
         screen.contains("partial words") && screen.contains("held: then this"),
         "{screen}"
     );
+    terminal.waits_for("the status row again", |screen| !screen.contains("cancelling"));
     terminal.keys("\r");
     terminal.waits_for("both are answered", |screen| {
         screen.matches("An answer.").count() == 2 && screen.contains("› and that, too")
@@ -729,7 +730,7 @@ fn approvals_are_decided_only_in_the_dialog() {
         ]
     };
     let system = scripted(
-        &["first", "second", "third", "fourth"]
+        &["first", "second", "third", "fourth", "fifth"]
             .into_iter()
             .flat_map(call)
             .collect::<Vec<_>>(),
@@ -773,11 +774,23 @@ fn approvals_are_decided_only_in_the_dialog() {
     plain.says("approve");
     plain.sees("After third.");
     assert!(runs().contains("third"));
-    plain.says("/exit");
-    assert!(plain.ends().success());
+    // Ctrl+C at the question leaves, and the request stays open.
+    plain.says("the fifth");
+    plain.waits_for("a third question", |screen| {
+        screen.matches("or later?").count() == 3
+    });
+    plain.keys(CONTROL_C);
+    assert_eq!(plain.ends().code(), Some(130));
+    let mut terminal = open(&system, &["-c"]);
+    terminal.sees("waiting for a decision");
+    terminal.keys("\u{1b}OQ");
+    terminal.sees("a approve once");
+    terminal.keys("a");
+    terminal.sees("After fifth.");
+    leave(&mut terminal);
     // Approved for the session: the same action needs no further approval.
     let mut terminal = open(&system, &["-c"]);
-    terminal.sees("After third.");
+    terminal.sees("After fifth.");
     terminal.says("the fourth");
     terminal.sees("waiting for a decision");
     terminal.keys("\u{1b}OQ");

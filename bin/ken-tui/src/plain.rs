@@ -234,7 +234,11 @@ impl Plain {
         }
         loop {
             put("approve, session (approve for the session), deny REASON, or later? ")?;
-            let line = read_line()?.unwrap_or_else(|| "later".to_owned());
+            // While it waits for a line, Ctrl+C ends the program; the request stays open.
+            self.idle.store(true, Ordering::Relaxed);
+            let line = read_line();
+            self.idle.store(false, Ordering::Relaxed);
+            let line = line?.unwrap_or_else(|| "later".to_owned());
             let (word, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
             let (approved, for_session) = match word {
                 "approve" => (true, false),

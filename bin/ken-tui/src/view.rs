@@ -5,6 +5,7 @@ use ratatui::layout::{Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block as Frame, Clear, Widget};
+use unicode_segmentation::UnicodeSegmentation;
 
 use crate::model::approval::{Dialog, Request};
 use crate::model::block::one_line;
@@ -19,6 +20,8 @@ const PANE: u16 = 34;
 const WIDE: u16 = 90;
 const EDITOR_ROWS: u16 = 10;
 const QUEUE_ROWS: usize = 3;
+
+const DECIDE: &str = "a approve once · s for the session · d deny · Esc later";
 
 const HELP: &str = "\
 Enter             send, or put into the queue while a turn runs
@@ -396,7 +399,10 @@ fn overlay(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Option<
         Overlay::Search(wanted) => Some(input_row(
             "search",
             wanted,
-            "Enter up · Down down · Esc closes",
+            model
+                .notice
+                .as_deref()
+                .unwrap_or("Enter up · Down down · Esc closes"),
             area,
             buffer,
         )),
@@ -407,25 +413,30 @@ fn overlay(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Option<
             area,
             buffer,
         )),
-        Overlay::Help => {
-            let lines: Vec<Line<'static>> = HELP.lines().map(|line| Line::raw(line.to_owned())).collect();
-            let inner = window(
-                "Help · any key closes it",
-                area,
-                76,
-                u16::try_from(lines.len()).unwrap_or(0),
-                buffer,
-            );
-            let wrapped: Vec<Line<'static>> = lines
-                .iter()
-                .flat_map(|line| wrap(line, usize::from(inner.width), 18, Cut::Words))
-                .collect();
-            text(&wrapped, inner, buffer);
-            Some(None)
-        }
+        Overlay::Help(scroll) => Some(help_window(scroll, area, buffer)),
         Overlay::Palette(list) | Overlay::Sessions(list) => Some(list_window(list, area, buffer)),
         Overlay::Approval(dialog) => Some(approval_window(dialog, area, buffer)),
     }
+}
+
+/// Draws the help, or as much of it as there is room for.
+fn help_window(scroll: &mut usize, area: Rect, buffer: &mut Buffer) -> Option<Position> {
+    let columns = area.width.saturating_sub(4).min(76);
+    let lines: Vec<Line<'static>> = HELP
+        .lines()
+        .flat_map(|line| wrap(&Line::raw(line), usize::from(columns), 18, Cut::Words))
+        .collect();
+    let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+    let is_whole = rows.saturating_add(2) <= area.height;
+    let title = if is_whole {
+        "Help · Esc closes it"
+    } else {
+        "Help · Up, Down · Esc closes it"
+    };
+    let inner = window(title, area, columns, rows, buffer);
+    *scroll = (*scroll).min(lines.len().saturating_sub(usize::from(inner.height)));
+    text(lines.get(*scroll..).unwrap_or_default(), inner, buffer);
+    None
 }
 
 /// A row for typing in place of the status row.
@@ -442,13 +453,28 @@ fn input_row(label: &str, typed: &str, hint: &str, area: Rect, buffer: &mut Buff
     let (x, _) = buffer.set_stringn(
         area.x,
         y,
-        format!(" {label}: {}", ken_text::for_terminal(typed)),
+        format!(
+            " {label}: {}",
+            end_of(typed, room.saturating_sub(label.len() + 3))
+        ),
         room,
         STRONG,
     );
     let rest = usize::from(area.right().saturating_sub(x + 2));
     buffer.set_stringn(x + 2, y, hint, rest, FAINT);
     Some(Position::new(x.min(area.right().saturating_sub(1)), y))
+}
+
+/// The end of a text that is typed, as much as there is room for: the cursor is behind it.
+fn end_of(typed: &str, room: usize) -> String {
+    let shown = ken_text::for_terminal(typed);
+    let mut used = 0;
+    let fits = shown.graphemes(true).rev().take_while(|glyph| {
+        used += width(glyph);
+        used <= room
+    });
+    let bytes: usize = fits.map(str::len).sum();
+    shown.get(shown.len() - bytes..).unwrap_or_default().to_owned()
 }
 
 /// Draws a framed window in the middle. Returns the area inside it.
@@ -479,7 +505,8 @@ fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position>
         return None;
     }
     let room = usize::from(inner.width);
-    buffer.set_stringn(inner.x, inner.y, format!("› {}", list.filter), room, STRONG);
+    let filter = end_of(&list.filter, room.saturating_sub(3));
+    buffer.set_stringn(inner.x, inner.y, format!("› {filter}"), room, STRONG);
     let visible = usize::from(inner.height.saturating_sub(1));
     let first = (list.selected() + 1).saturating_sub(visible);
     for (offset, row) in rows.iter().skip(first).take(visible).enumerate() {
@@ -501,14 +528,26 @@ fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position>
     if rows.is_empty() {
         buffer.set_stringn(inner.x, inner.y + 1, "nothing here", room, FAINT);
     }
-    let x = inner.x + 2 + u16::try_from(width(&list.filter)).unwrap_or(0);
+    let x = inner.x + 2 + u16::try_from(width(&filter)).unwrap_or(0);
     Some(Position::new(x.min(inner.right().saturating_sub(1)), inner.y))
 }
 
 fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let columns = area.width.saturating_sub(6).min(110);
     let lines = approval_lines(&dialog.request, columns);
-    let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2);
+    let keys = match &dialog.reason {
+        Some(reason) => {
+            let label = "deny, because: ";
+            let room = usize::from(columns).saturating_sub(label.len() + 1);
+            vec![Line::raw(format!("{label}{}", end_of(reason, room)))]
+        }
+        None => wrap(&Line::raw(DECIDE), usize::from(columns), 0, Cut::Words),
+    };
+    // One more row above the keys.
+    let below = u16::try_from(keys.len()).unwrap_or(1) + 1;
+    let rows = u16::try_from(lines.len())
+        .unwrap_or(u16::MAX)
+        .saturating_add(below);
     let inner = window(
         "Approval",
         area,
@@ -516,37 +555,27 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
         rows.min(area.height.saturating_sub(2)),
         buffer,
     );
-    let visible = usize::from(inner.height.saturating_sub(2));
-    dialog.scroll = dialog.scroll.min(lines.len().saturating_sub(visible));
-    let end = (dialog.scroll + visible).min(lines.len());
-    text(
-        lines.get(dialog.scroll..end).unwrap_or_default(),
-        Rect {
-            height: inner.height.saturating_sub(2),
-            ..inner
-        },
-        buffer,
-    );
-    let y = inner.bottom().saturating_sub(1);
-    let room = usize::from(inner.width);
-    match &dialog.reason {
-        Some(reason) => {
-            let (x, _) = buffer.set_stringn(
-                inner.x,
-                y,
-                format!("deny, because: {}", ken_text::for_terminal(reason)),
-                room,
-                STRONG,
-            );
-            Some(Position::new(x.min(inner.right().saturating_sub(1)), y))
-        }
-        None => {
-            let more = if end < lines.len() { " · Down more" } else { "" };
-            let keys = format!("a approve once · s for the session · d deny · Esc later{more}");
-            buffer.set_stringn(inner.x, y, keys, room, STRONG);
-            None
-        }
+    let visible = inner.height.saturating_sub(below);
+    dialog.scroll = dialog
+        .scroll
+        .min(lines.len().saturating_sub(usize::from(visible)));
+    let rest = lines.get(dialog.scroll..).unwrap_or_default();
+    let top = Rect {
+        height: visible,
+        ..inner
+    };
+    text(rest, top, buffer);
+    if rest.len() > usize::from(visible) && inner.height > below {
+        let more = "↓ more";
+        buffer.set_stringn(inner.x, inner.y + visible, more, usize::from(inner.width), FAINT);
     }
+    let y = inner.bottom().saturating_sub(below - 1).max(inner.y);
+    for (line, y) in keys.iter().zip(y..inner.bottom()) {
+        buffer.set_string(inner.x, y, line.to_string(), STRONG);
+    }
+    let typed = dialog.reason.as_ref().and(keys.first())?;
+    let x = inner.x + u16::try_from(typed.width()).unwrap_or(0);
+    Some(Position::new(x.min(inner.right().saturating_sub(1)), y))
 }
 
 fn approval_lines(request: &Request, columns: u16) -> Vec<Line<'static>> {

@@ -104,6 +104,13 @@ impl Block {
         &self.text
     }
 
+    /// Whether it holds a text, which is in lower case.
+    pub(crate) fn contains(&self, wanted: &str) -> bool {
+        [&self.text, &self.name, &self.detail]
+            .into_iter()
+            .any(|text| text.to_lowercase().contains(wanted))
+    }
+
     pub(crate) fn is_settled(&self) -> bool {
         self.settled
     }

@@ -249,7 +249,10 @@ impl Model {
             }
             _ => {}
         }
-        self.cancelling = false;
+        if std::mem::take(&mut self.cancelling) {
+            // "cancelling" is no longer true.
+            self.notice = self.armed.then(|| "Ctrl+C again leaves".to_owned());
+        }
         self.effects.push(Effect::Log("turn.settled"));
         if !self.is_busy() {
             self.tell("ken: the answer is there");

@@ -70,8 +70,21 @@ impl Model {
             Overlay::Search(wanted) => self.search_key(wanted, key),
             Overlay::Approval(dialog) => self.approval_key(dialog, key),
             Overlay::Attach(path) => self.attach_key(path, key),
-            // Any key closes it.
-            Overlay::Help => {}
+            Overlay::Help(scroll) => self.help_key(scroll, key),
+        }
+    }
+
+    /// The wheel scrolls what lies over the conversation: there it is the arrow keys that it sends.
+    pub(super) fn wheel(&mut self, lines: i64) {
+        match self.overlay {
+            Overlay::Palette(_) | Overlay::Sessions(_) | Overlay::Approval(_) | Overlay::Help(_) => {
+                let arrow = Input {
+                    key: if lines < 0 { Key::Up } else { Key::Down },
+                    ..Input::default()
+                };
+                (0..lines.unsigned_abs()).for_each(|_| self.key(&arrow));
+            }
+            _ => self.scroll(lines),
         }
     }
 
@@ -120,7 +133,7 @@ impl Model {
                 self.load_older();
             }
             Key::End if control => self.transcript.show_end(),
-            Key::F(1) => self.overlay = Overlay::Help,
+            Key::F(1) => self.overlay = Overlay::Help(0),
             Key::F(2) => self.run("approval"),
             Key::Char('p') if control => self.open_palette(),
             Key::Char('f') if control => self.run("search"),
@@ -171,7 +184,7 @@ impl Model {
             && let Some(draft) = self.queue.pop_back()
         {
             self.set_editor(&draft.text);
-            self.attachments = draft.attachments;
+            self.attachments.extend(draft.attachments);
             return;
         }
         let (at, draft) = match self.browsing.take() {
@@ -252,7 +265,7 @@ impl Model {
                 let text = self.draft_text();
                 self.effects.push(Effect::Edit(text));
             }
-            "help" => self.overlay = Overlay::Help,
+            "help" => self.overlay = Overlay::Help(0),
             "exit" => self.quit(0),
             "sessions" => self.open_sessions(),
             command => self.submit(Draft {
@@ -325,6 +338,18 @@ impl Model {
             _ => {}
         }
         self.overlay = Overlay::Attach(path);
+    }
+
+    /// Arrows scroll; every other key closes it.
+    fn help_key(&mut self, scroll: usize, key: &Input) {
+        let scroll = match key.key {
+            Key::Up => scroll.saturating_sub(1),
+            Key::Down => scroll + 1,
+            Key::PageUp => scroll.saturating_sub(10),
+            Key::PageDown => scroll + 10,
+            _ => return,
+        };
+        self.overlay = Overlay::Help(scroll);
     }
 
     /// Keys of the dialog, which a person has opened: only here do keys decide.

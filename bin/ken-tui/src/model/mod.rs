@@ -48,7 +48,8 @@ pub(crate) enum Overlay {
     Approval(Dialog),
     /// The name of a file to attach.
     Attach(String),
-    Help,
+    /// The first line that is shown.
+    Help(usize),
 }
 
 /// A message that was written and not yet sent.
@@ -167,7 +168,7 @@ impl Model {
         self.now = now;
         match message {
             Message::Terminal(event) => self.input(event),
-            Message::Wheel(lines) => self.scroll(lines),
+            Message::Wheel(lines) => self.wheel(lines),
             Message::Resized => self.effects.push(Effect::Log("resize")),
             Message::Preflight(row) => self.preflight_row(&row),
             Message::Opened(Ok(session)) => self.opened(session),
@@ -428,7 +429,7 @@ impl Model {
         self.attachments = std::mem::take(&mut draft.attachments);
         match name {
             "exit" | "quit" => self.quit(0),
-            "help" => self.overlay = Overlay::Help,
+            "help" => self.overlay = Overlay::Help(0),
             "session" => {
                 let text = match &self.session {
                     Some(session) => match &session.name {
@@ -494,7 +495,7 @@ impl Model {
     fn give_back(&mut self, draft: Draft) {
         if self.draft_text().trim().is_empty() && !draft.text.starts_with("Preflight report:") {
             self.set_editor(&draft.text);
-            self.attachments = draft.attachments;
+            self.attachments.extend(draft.attachments);
         } else if !draft.text.starts_with("Preflight report:") {
             self.queue.push_front(draft);
             self.held = true;
@@ -629,16 +630,20 @@ impl Model {
     }
 
     fn search(&mut self, wanted: &str, up: bool) {
+        self.notice = None;
         if wanted.is_empty() || self.transcript.search(wanted, up) {
             return;
         }
-        match up && self.older.is_some() {
+        let notice = match up && self.older.is_some() {
             true => {
                 self.search_again = Some(wanted.to_owned());
                 self.load_older();
+                "searching the older messages"
             }
-            false => self.notice = Some("not found".to_owned()),
-        }
+            false if up => "not found further up",
+            false => "not found further down",
+        };
+        self.notice = Some(notice.to_owned());
     }
 
     /// Adds a message of the client to the conversation.

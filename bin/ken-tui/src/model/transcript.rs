@@ -50,7 +50,7 @@ impl Exchange {
 }
 
 /// The first line of the screen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     exchange: i64,
     block: usize,
@@ -260,7 +260,7 @@ impl Transcript {
         };
         let height = self.height(top);
         top.line = top.line.min(height.saturating_sub(1));
-        let is_beyond = (top.exchange, top.block, top.line) >= (at_end.exchange, at_end.block, at_end.line);
+        let is_beyond = top >= at_end;
         self.top = Some(top).filter(|_| !is_beyond);
         Some(if is_beyond { at_end } else { top })
     }
@@ -373,30 +373,44 @@ impl Transcript {
         }
     }
 
-    /// Goes to the next block with a text (case is ignored), up or down from the first line of the screen.
+    /// Goes to the next line with a text (case is ignored), up or down from the first line of the screen.
     pub(crate) fn search(&mut self, wanted: &str, up: bool) -> bool {
         let wanted = wanted.to_lowercase();
-        let mut next = self
-            .shown_from()
-            .and_then(|place| if up { self.before(place) } else { self.after(place) });
+        let Some(from) = self.shown_from() else {
+            return false;
+        };
+        let mut next = Some(from);
         while let Some(place) = next {
-            let (columns, unfolded) = (self.columns, self.unfolded);
-            let gap = self.gap(place);
-            if let Some(block) = self.block(place)
-                && block.text().to_lowercase().contains(&wanted)
-            {
-                let lines = block.lines(columns, unfolded);
-                let has = |line: &Line<'_>| line.to_string().to_lowercase().contains(&wanted);
-                let line = lines.iter().position(has).unwrap_or(0);
-                self.top = Some(Place {
-                    line: line + gap,
-                    ..place
-                });
+            let mut found = self.lines_with(&wanted, place).into_iter().filter(|line| {
+                let at = Place { line: *line, ..place };
+                if up { at < from } else { at > from }
+            });
+            if let Some(line) = if up { found.next_back() } else { found.next() } {
+                self.top = Some(Place { line, ..place });
                 return true;
             }
             next = if up { self.before(place) } else { self.after(place) };
         }
         false
+    }
+
+    /// The lines of a block that hold a text, which is in lower case.
+    fn lines_with(&mut self, wanted: &str, place: Place) -> Vec<usize> {
+        let (columns, unfolded) = (self.columns, self.unfolded);
+        let gap = self.gap(place);
+        let Some(block) = self.block(place).filter(|block| block.contains(wanted)) else {
+            return Vec::new();
+        };
+        let lines = block.lines(columns, unfolded).iter().zip(gap..);
+        let found: Vec<usize> = lines
+            .filter(|(line, _)| line.to_string().to_lowercase().contains(wanted))
+            .map(|(_, number)| number)
+            .collect();
+        match found.is_empty() {
+            // It is folded, or the end of a line is within it.
+            true => vec![gap],
+            false => found,
+        }
     }
 
     /// The last matching block on the screen or above it.
@@ -556,5 +570,31 @@ mod tests {
         assert_eq!(transcript.take_unprinted().len(), 0);
         transcript.push(exchange(2));
         assert_eq!(transcript.take_unprinted().len(), 5);
+    }
+
+    #[test]
+    fn the_search_goes_from_line_to_line_within_a_long_answer() {
+        let mut transcript = of(1, 3);
+        let text: Vec<String> = (0..40).map(|number| format!("word {number}")).collect();
+        let mut long = Exchange::new(Some("long"), Status::Completed);
+        long.blocks.push(Block::new(Kind::Answer, &text.join("\n\n")));
+        long.blocks.push(Block::activity(
+            "run_tests",
+            "c1",
+            super::super::block::State::Done,
+        ));
+        transcript.push(long);
+        let mut goes_to = |wanted: &str, up: bool| {
+            let found = transcript.search(wanted, up);
+            found.then(|| shown(&mut transcript).remove(0))
+        };
+        assert_eq!(goes_to("Word 3", true).as_deref(), Some("word 38"));
+        assert_eq!(goes_to("word 3", true).as_deref(), Some("word 37"));
+        assert_eq!(goes_to("word 1", true).as_deref(), Some("word 19"));
+        assert_eq!(goes_to("word 2", false).as_deref(), Some("word 20"));
+        assert_eq!(goes_to("word 39", true), None, "it is further down");
+        assert_eq!(goes_to("p0", true).as_deref(), Some("› p0"));
+        // The names of activities are found, too.
+        assert!(goes_to("run_tests", false).is_some());
     }
 }

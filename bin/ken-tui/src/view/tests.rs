@@ -234,6 +234,93 @@ fn screens() {
     }
 }
 
+/// What a small screen has no room for can be scrolled to, and what decides is always on it.
+#[test]
+fn windows_on_a_small_screen_are_read_whole() {
+    let mut client = busy();
+    client.key(Key::F(1));
+    let first = client.look(40, 12).0.join("\n");
+    assert!(first.contains("Enter") && !first.contains("/compact"), "{first}");
+    client.tell(Message::Wheel(100));
+    let last = client.look(40, 12).0.join("\n");
+    assert!(last.contains("/compact"), "{last}");
+    client.key(Key::Esc);
+    assert!(!client.look(40, 12).0.join("\n").contains("Help"));
+
+    client.key(Key::F(2));
+    client.tell(Message::Approval(record()));
+    let top = client.look(40, 12).0.join("\n");
+    for text in [
+        "↓ more",
+        "a approve once",
+        "s for the session",
+        "d deny",
+        "Esc later",
+    ] {
+        assert!(top.contains(text), "{text}: {top}");
+    }
+    client.tell(Message::Wheel(100));
+    let end = client.look(40, 12).0.join("\n");
+    assert!(
+        end.contains("+port 0") && end.contains("d deny") && !end.contains("more"),
+        "{end}"
+    );
+    // The end of a long reason is where the cursor is.
+    client.key(Key::Char('d'));
+    client.type_text("a reason that is longer than the row, to its last word");
+    let (lines, cursor) = client.look(40, 12);
+    let at = cursor.unwrap();
+    let row = &lines[usize::from(at.y)];
+    assert!(
+        row.contains("deny, because: ") && row.contains("last word"),
+        "{row}"
+    );
+    assert!(at.x < 39, "{at}");
+}
+
+#[test]
+fn the_wheel_moves_in_a_list_and_the_search_says_what_it_does_not_find() {
+    let mut client = Client::opened();
+    client.control('p');
+    client.tell(Message::Wheel(2));
+    client.key(Key::Enter);
+    assert!(
+        matches!(client.effects.last(), Some(Effect::Send(outgoing)) if outgoing.text == "/new"),
+        "the third command: {:?}",
+        client.effects.last()
+    );
+    client.control('f');
+    client.type_text("nowhere");
+    client.key(Key::Enter);
+    assert!(client.sees("searching the older messages"));
+    client.tell(Message::Page {
+        epoch: 1,
+        older: true,
+        page: Ok(json!({"exchanges": [], "page": {}})),
+    });
+    assert!(client.sees("not found further up"));
+    client.key(Key::Down);
+    assert!(client.sees("not found further down"));
+    client.key(Key::Backspace);
+    assert!(client.sees("Enter up"));
+}
+
+#[test]
+fn a_message_that_comes_back_from_the_queue_keeps_what_is_attached_already() {
+    let file = |name: &str| {
+        Message::Attached(Ok(crate::message::Attachment {
+            name: name.to_owned(),
+            content: crate::message::Content::Text("text".to_owned()),
+        }))
+    };
+    let mut client = busy();
+    client.control('u');
+    client.tell(file("new.txt"));
+    client.key(Key::Up);
+    assert!(client.sees("› and then deploy"));
+    assert!(client.sees("[new.txt]"));
+}
+
 #[test]
 fn every_size_can_be_drawn_and_the_cursor_is_on_the_screen() {
     let mut client = busy();
