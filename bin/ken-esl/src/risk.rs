@@ -41,12 +41,12 @@ const LOWER: f32 = 0.6;
 /// window begins half a window after the one before.
 const WINDOWS: [usize; 2] = [40, 10];
 
-/// The number of features with the largest weights from which the words are chosen that are shown.
+/// The shown words are chosen from this many features with the largest weights.
 const STRONGEST: usize = 8;
-/// The largest number of places that are shown.
+/// The maximum number of places that are shown.
 const PLACES: usize = 3;
 
-/// The places of the words that weigh most, in the order of the text; empty if nothing suggests danger.
+/// The places of the words with the largest weights, in the order of the text; empty if nothing suggests danger.
 pub(crate) fn find(text: &str) -> Vec<Span> {
     SHIPPED.find(text)
 }
@@ -81,7 +81,7 @@ impl<'a> Model<'a> {
         self.entries.len()
     }
 
-    /// The places of the words that weigh most in the worst window; empty if no window reaches the threshold.
+    /// The places of the words with the largest weights in the window with the highest score; empty if no window reaches the threshold.
     pub(crate) fn find(&self, text: &str) -> Vec<Span> {
         let mut worst = Worst {
             score: f32::MIN,
@@ -137,7 +137,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The weight of a feature, in units.
+    /// The weight of a feature, in the model's unit.
     fn weight(&self, hash: u32) -> Option<i8> {
         let bucket = bucket(hash);
         let entries = self
@@ -214,7 +214,7 @@ const EDGE: u64 = 0xED6E;
 
 /// The number of letters of a run.
 const LETTERS: usize = 4;
-/// What is longer, in bytes, is no word.
+/// The maximum length of a word, in bytes.
 const MAX_WORD: usize = 64;
 /// Words that are farther apart, in bytes, are not neighbours.
 const MAX_GAP: usize = 32;
