@@ -6,7 +6,7 @@ mod esl;
 use esl::{feel, feel_lines};
 use serde_json::{Value, json};
 
-/// Messages of an author who has seen neither the model nor the messages that it learnt from. Nothing is tuned on them.
+/// Messages of an author who has seen neither the model nor the messages that it learnt from. None of them is in the training data.
 const DANGER: &str = include_str!("risk/held_danger.txt");
 const HARMLESS: &str = include_str!("risk/held_harmless.txt");
 /// The messages that the model learnt from: author, class and text.
