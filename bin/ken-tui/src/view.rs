@@ -63,6 +63,7 @@ pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option
         false => (area, None),
     };
     let cursor = conversation(model, main, buffer);
+    let pane_top = model.pane_top.take().unwrap_or(0);
     match side {
         Some(side) => {
             for y in side.top()..side.bottom() {
@@ -81,7 +82,15 @@ pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option
                 ..main
             };
             Clear.render(over, buffer);
-            text(&pane_lines(model, over.width), over, buffer);
+            let lines = pane_lines(model, over.width);
+            let rows = usize::from(over.height);
+            let top = pane_top.min(lines.len().saturating_sub(rows));
+            model.pane_top = Some(top);
+            text(lines.get(top..).unwrap_or_default(), over, buffer);
+            if lines.len() - top > rows && rows > 0 {
+                let more = format!("{:<1$}", "↓ more", usize::from(over.width));
+                buffer.set_stringn(over.x, over.bottom() - 1, more, usize::from(over.width), FAINT);
+            }
         }
         None => {}
     }

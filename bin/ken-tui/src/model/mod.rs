@@ -100,6 +100,8 @@ pub(crate) struct Model {
     pub(crate) parts: Option<Vec<String>>,
     pub(crate) plan: Vec<(bool, String)>,
     pub(crate) pane: bool,
+    /// The first line of the pane that is shown, while the pane is where the conversation would be.
+    pub(crate) pane_top: Option<usize>,
     /// A line that disappears with the next key.
     pub(crate) notice: Option<String>,
     older: Option<String>,
@@ -141,6 +143,7 @@ impl Model {
             parts: None,
             plan: Vec::new(),
             pane: false,
+            pane_top: None,
             notice: None,
             older: None,
             loading_older: false,
@@ -608,6 +611,10 @@ impl Model {
     }
 
     fn scroll(&mut self, lines: i64) {
+        if let Some(top) = &mut self.pane_top {
+            *top = top.saturating_add_signed(isize::try_from(lines).unwrap_or(0));
+            return;
+        }
         self.transcript.scroll(lines);
         // Loaded early, so that they are there before they are scrolled to.
         if lines < 0 && self.transcript.is_near_beginning() {

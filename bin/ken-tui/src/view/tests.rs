@@ -276,6 +276,25 @@ fn windows_on_a_small_screen_are_read_whole() {
         "{row}"
     );
     assert!(at.x < 39, "{at}");
+    client.key(Key::Esc);
+    client.key(Key::Esc);
+
+    client.control('s');
+    let top = client.look(40, 12).0.join("\n");
+    assert!(top.contains("↓ more") && !top.contains("Session"), "{top}");
+    client.key(Key::PageDown);
+    client.look(40, 12);
+    client.key(Key::PageDown);
+    let end = client.look(40, 12).0.join("\n");
+    assert!(
+        end.contains("Session") && end.contains("nightly") && !end.contains("↓ more"),
+        "{end}"
+    );
+    // Beside the conversation it is whole, and the keys scroll the conversation.
+    assert!(client.look(200, 60).0.join("\n").contains("Session"));
+    client.key(Key::PageUp);
+    client.control('s');
+    assert!(!client.look(40, 12).0.join("\n").contains("Session"));
 }
 
 #[test]
