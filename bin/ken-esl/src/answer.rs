@@ -7,7 +7,8 @@ use serde::ser::{SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 
 use crate::emotion::EMOTIONS;
-use crate::reading::{Feeling, Reading, Span};
+use crate::reading::{Feeling, Reading};
+use crate::span::Span;
 
 /// A reading together with its text, for the words that it cites.
 pub(crate) struct State<'a> {

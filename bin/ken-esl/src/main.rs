@@ -12,6 +12,7 @@ mod risk;
 mod rule;
 mod rules;
 mod scope;
+mod span;
 mod table;
 mod token;
 mod train;

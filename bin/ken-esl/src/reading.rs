@@ -4,16 +4,10 @@ use crate::emotion::{ANNOYANCE, EMOTIONS, LABELS, NEUTRAL, SADNESS, Valence, sha
 use crate::feature;
 use crate::lexicon::{Class, LANGUAGES};
 use crate::math::{sigmoid, tanh};
+use crate::span::Span;
 use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES, Table};
 use crate::token::Tokens;
-use crate::window::{Window, WordSums};
-
-/// A half-open range of bytes of the text, on character boundaries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Span {
-    pub(crate) start: usize,
-    pub(crate) end: usize,
-}
+use crate::window::{Window, WordSums, detected};
 
 /// Maximum number of spans that are shown for an emotion.
 const MAX_EVIDENCE: usize = 3;
@@ -149,22 +143,6 @@ impl Reading {
             strongest
         }
     }
-}
-
-/// The labels whose score reaches its threshold, one bit per label, or the closest label if none does, since every text has one.
-pub(crate) fn detected(scores: &[f32; SCORES], threshold: impl Fn(usize) -> f32) -> u32 {
-    let mut found = 0;
-    let mut nearest = (f32::MIN, NEUTRAL);
-    for (label, score) in scores.iter().enumerate().take(LABELS) {
-        let margin = score - threshold(label);
-        if margin >= 0.0 {
-            found |= 1 << label;
-        }
-        if margin > nearest.0 {
-            nearest = (margin, label);
-        }
-    }
-    if found == 0 { 1 << nearest.1 } else { found }
 }
 
 /// Combines the windows of a text.

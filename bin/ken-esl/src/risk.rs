@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use crate::math::mix;
-use crate::reading::Span;
+use crate::span::Span;
 
 /// The trained model. The file `share/esl/risk.bin` has a magic number, the bias and the unit of the weights as f32, and for each
 /// feature its hash as u32 and its weight as i8, sorted by hash; all numbers are little-endian.

@@ -3,10 +3,10 @@
 use crate::emotion::{EMOTIONS, LABELS, NEUTRAL};
 use crate::feature;
 use crate::idiom;
-use crate::reading::{Span, detected};
 use crate::rule::Rule;
 use crate::rules;
 use crate::scope::{Note, annotate, settle};
+use crate::span::Span;
 use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
 use crate::token::{Kind, Token, Tokens};
 
@@ -247,4 +247,20 @@ impl WordSum {
             part,
         }
     }
+}
+
+/// The labels whose score reaches its threshold, one bit per label, or the closest label if none does, since every text has one.
+pub(crate) fn detected(scores: &[f32; SCORES], threshold: impl Fn(usize) -> f32) -> u32 {
+    let mut found = 0;
+    let mut nearest = (f32::MIN, NEUTRAL);
+    for (label, score) in scores.iter().enumerate().take(LABELS) {
+        let margin = score - threshold(label);
+        if margin >= 0.0 {
+            found |= 1 << label;
+        }
+        if margin > nearest.0 {
+            nearest = (margin, label);
+        }
+    }
+    if found == 0 { 1 << nearest.1 } else { found }
 }

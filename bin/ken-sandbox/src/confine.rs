@@ -15,7 +15,7 @@ use nix::unistd::{chdir, execve};
 use seccompiler::BpfProgram;
 
 use crate::cli::{CANNOT_CONFINE, CANNOT_EXECUTE, Sockets};
-use crate::{init, notify};
+use crate::{notify, process};
 
 /// Everything that the command needs, prepared by the supervisor.
 pub(crate) struct Command {
@@ -46,14 +46,14 @@ impl Command {
         let message = [&[FAILED, status][..], words.as_bytes()].concat();
         // If the supervisor is gone there is nobody left to tell.
         let _ = nix::unistd::write(channel, &message);
-        init::exit(status.into())
+        process::exit(status.into())
     }
 
     /// Returns the reason why the program was not executed.
     fn confined(self, channel: &OwnedFd) -> Result<(u8, String), (&'static str, String)> {
         let step = |name| move |errno: Errno| (name, errno.desc().to_owned());
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("the death signal"))?;
-        init::reset_signals().map_err(step("signals"))?;
+        process::reset_signals().map_err(step("signals"))?;
         chdir(&self.cwd).map_err(|errno| {
             (
                 "the working directory",

@@ -2,33 +2,26 @@
 
 use std::os::fd::OwnedFd;
 
-use nix::libc;
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, read, setpgid, setsid};
 
 use crate::cli::CANNOT_CONFINE;
 use crate::confine::Command;
+use crate::process;
 
 /// Never returns: ends with the exit status of the command.
 pub(crate) fn run(command: Command, channel: OwnedFd) -> ! {
     let status = start(command, channel).map_or(CANNOT_CONFINE.into(), wait);
-    exit(status)
-}
-
-/// Ends this process without running what the supervisor registered for its own end.
-#[allow(unsafe_code)]
-pub(crate) fn exit(status: i32) -> ! {
-    // SAFETY: does not return and touches no memory.
-    unsafe { libc::_exit(status) }
+    process::exit(status)
 }
 
 fn start(command: Command, channel: OwnedFd) -> nix::Result<Pid> {
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     // The user is mapped and the death signal is set before the supervisor can go on: an end of file means that it is gone.
     if read(&channel, &mut [0])? == 0 {
-        exit(CANNOT_CONFINE.into());
+        process::exit(CANNOT_CONFINE.into());
     }
     // A session of its own has no terminal, so the command cannot reach that of the caller.
     setsid()?;
@@ -45,7 +38,7 @@ fn start(command: Command, channel: OwnedFd) -> nix::Result<Pid> {
 
 /// Reaps every process of the sandbox until the command has ended.
 fn wait(command: Pid) -> i32 {
-    let signals = crate::supervise::handled();
+    let signals = process::handled();
     loop {
         match signals.wait() {
             Ok(Signal::SIGCHLD) => {
@@ -72,18 +65,4 @@ fn reap(command: Pid) -> Option<i32> {
             Ok(_) => {}
         }
     }
-}
-
-/// Gives the command the signals that a process starts with.
-pub(crate) fn reset_signals() -> nix::Result<()> {
-    SigSet::empty().thread_set_mask()?;
-    for number in 1..32 {
-        if let Ok(signal) = Signal::try_from(number) {
-            // KILL and STOP cannot be set, and need not be.
-            // SAFETY: the default action runs no code of this process.
-            #[allow(unsafe_code)]
-            let _ = unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) };
-        }
-    }
-    Ok(())
 }

@@ -15,6 +15,7 @@ mod metadata;
 mod namespace;
 mod network;
 mod notify;
+mod process;
 mod supervise;
 mod syscalls;
 

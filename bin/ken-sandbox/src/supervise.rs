@@ -24,7 +24,7 @@ use crate::group::Group;
 use crate::namespace::{Forked, fork_inside};
 use crate::network::Reach;
 use crate::notify::{self, Limits};
-use crate::{files, init, syscalls};
+use crate::{files, init, process, syscalls};
 
 /// The time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     let mut write = resolve(&job.write)?;
     write.extend(resolve(&[temporary.path().to_owned()])?);
     let command = command(job, &read, &write, temporary.path())?;
-    let signals = handled();
+    let signals = process::handled();
     signals
         .thread_block()
         .map_err(|errno| Refusal::step("signals", errno))?;
@@ -63,13 +63,6 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
         .close()
         .map_err(|error| Refusal::step(&format!("removing {}", leftovers.display()), error))?;
     status
-}
-
-/// Signals that the supervisor and init wait for.
-pub(crate) fn handled() -> SigSet {
-    [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
-        .into_iter()
-        .collect()
 }
 
 /// The paths without symbolic links. Each of them must exist.

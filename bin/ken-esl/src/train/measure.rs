@@ -11,12 +11,13 @@ use super::make;
 use super::rank::{self, Judged, families_f1, labels_f1, rounded};
 use crate::emotion::{EMOTIONS, LABELS, NEUTRAL, Valence};
 use crate::lexicon::Class;
-use crate::reading::{Reading, detected};
+use crate::reading::Reading;
 use crate::rule::{Rule, Rules};
 use crate::scope::{Note, annotate, settle};
 use crate::table::{SCORES, THRESHOLDS, Table};
 use crate::token::{Token, Tokens};
 use crate::window::WordSums;
+use crate::window::detected;
 
 /// Macro-F1 over the 28 labels, the seven classes, and positive, negative and neutral.
 #[derive(Debug, Clone, Copy, Serialize)]

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::sample::Sample;
 use crate::emotion::{EMOTIONS, FAMILIES, LABELS, NEUTRAL};
-use crate::reading::detected;
 use crate::table::{NEGATIVE, POSITIVE, SCORES, THRESHOLDS};
+use crate::window::detected;
 
 type Scores = [f32; SCORES];
 type Thresholds = [f32; THRESHOLDS];
