@@ -26,7 +26,7 @@ build: toolchain tools
 # The tools that run once per call, static: without the dynamic loader they start in two thirds of the time. On musl where
 # rustup has the target, which is faster still, else on glibc. Code and constants share their pages: fewer mappings and page
 # faults, a fiftieth of the time. They are put where cargo puts the rest.
-TOOLS := $(patsubst bin/%/Cargo.toml,%,$(wildcard $(patsubst %,bin/%/Cargo.toml,ken-rep ken-esl ken-vvp ken-laws ken-sandbox ken-coder)))
+TOOLS := $(patsubst bin/%/Cargo.toml,%,$(wildcard $(patsubst %,bin/%/Cargo.toml,ken-rep ken-esl ken-vvp ken-laws ken-sandbox)))
 tools: toolchain
 	@host=$$(rustc -vV | sed -n 's/^host: //p'); musl=$$(echo $$host | sed 's/-gnu$$/-musl/'); \
 	if rustup target list --installed 2>/dev/null | grep -qx "$$musl"; then target=$$musl; else target=$$host; \
