@@ -914,9 +914,10 @@ fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
         );
     }
     let done = names.iter().filter(|name| runs(&system, name) == 1).count();
-    // Only a grant that was used right before the kill may be lost.
+    // Only a grant that was used right before the part died may be lost; a killed process still takes a call while it dies.
+    let lost = names.len() - done;
     assert!(
-        done * 10 >= names.len() * 9 || point == "decided",
+        lost <= 1 + names.len() / 10 || point == "decided",
         "{done} of {}",
         names.len()
     );
