@@ -95,9 +95,14 @@ impl Parts {
         }
         // A text that the model refuses says nothing about the next one.
         let failed = embedded.as_ref().err();
-        let failed = failed.filter(|error| !matches!(error.code, Code::Invalid | Code::TooLarge));
+        let failed = failed.filter(|error| !is_refusal(error));
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner) =
             failed.map(|error| (Instant::now(), error.clone()));
         embedded
     }
+}
+
+/// Whether the text itself is why there is no vector, however often it is asked for.
+pub(crate) fn is_refusal(error: &Error) -> bool {
+    matches!(error.code, Code::Invalid | Code::TooLarge)
 }

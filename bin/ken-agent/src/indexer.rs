@@ -13,6 +13,7 @@ use ken_wire::Pool;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::embedding::is_refusal;
 use crate::model::WireModel;
 
 const CALL: Duration = Duration::from_secs(10);
@@ -227,11 +228,6 @@ impl Indexer {
         };
         self.store.call::<VectorsPut>(&put, CALL).await.map(drop)
     }
-}
-
-/// Whether the text itself is why there is no vector, however often it is asked for.
-fn is_refusal(error: &Error) -> bool {
-    matches!(error.code, Code::Invalid | Code::TooLarge)
 }
 
 fn page(result: ToolResult) -> Result<Page, String> {

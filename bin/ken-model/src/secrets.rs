@@ -2,13 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ken_trusted::Others;
 use ken_types::Error;
 use ken_types::places::Places;
 use ken_types::secrets;
-
-/// No file of secrets is larger.
-const LIMIT_BYTES: u64 = 1024 * 1024;
 
 /// What the file says, by name; nothing where there is no file, or no place for one.
 pub(crate) fn load() -> Result<BTreeMap<String, String>, Error> {
@@ -19,12 +15,7 @@ pub(crate) fn load() -> Result<BTreeMap<String, String>, Error> {
     let Ok(file) = places.map(|places| places.secrets()) else {
         return Ok(BTreeMap::new());
     };
-    let wrong = |why: String| Error::invalid(file.display().to_string(), why);
-    let bytes = ken_trusted::find(&file, Others::Nothing, LIMIT_BYTES).map_err(|error| Error {
-        at: Some(file.display().to_string()),
-        ..error
-    })?;
-    let text = String::from_utf8(bytes.unwrap_or_default()).map_err(|error| wrong(error.to_string()))?;
+    let text = ken_trusted::secrets(&file)?;
     let settings = secrets::parse(&text).flatten();
     Ok(settings
         .map(|setting| (setting.name.to_owned(), setting.value.to_owned()))

@@ -108,15 +108,17 @@ fn refused(path: &Path, why: &dyn std::fmt::Display) -> Refusal {
     Refusal::step(&path.display().to_string(), why)
 }
 
-/// Opens a path without reading it; `None` if there is nothing.
+/// Opens a path without reading it; `None` if there is nothing, or nothing that this user can reach.
 fn open(path: &Path) -> Result<Option<File>, Refusal> {
     let mut options = OpenOptions::new();
     // The descriptor stands for the path alone.
     options.read(true).custom_flags(nix::libc::O_PATH);
     match options.open(path) {
         Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(refused(path, &error)),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied => Ok(None),
+            _ => Err(refused(path, &error)),
+        },
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn tools() -> Vec<Builtin> {
                                "description": "The name of the output, as the result of the tool gives it"},
                     "offset": {"type": "integer", "minimum": 0, "description": "Where the part begins, in bytes"},
                     "limit": {"type": "integer", "minimum": 1, "maximum": LONGEST_PART,
-                              "description": "The bytes of the part; 16384 unless given"},
+                              "description": format!("The bytes of the part; {PART} unless given")},
                 },
                 "required": ["output"],
                 "additionalProperties": false,

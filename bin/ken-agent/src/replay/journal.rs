@@ -76,7 +76,7 @@ impl Journal for Compared {
         Ok(work.await)
     }
 
-    /// Calls are about to begin, or one of them wants it.
+    /// The loop waits for the disk before it starts calls, and a call may do so itself: this is how a replay knows that calls have begun.
     async fn flush(&mut self) -> Result<(), Error> {
         match self.course {
             Calls::Past => return Err(stopped()),
