@@ -15,6 +15,8 @@ pub(crate) fn nothing(due: &Due) -> Fire {
         mark: due.progress.mark,
         slots: Vec::new(),
         progress: due.progress,
+        overlap: due.settings.overlap,
+        timeout_ms: due.settings.timeout_ms,
     }
 }
 

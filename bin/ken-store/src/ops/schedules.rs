@@ -25,7 +25,7 @@ use crate::rules::schedules::{Deeds, Ended, beginning, ended};
 use crate::rules::title::title;
 use crate::rules::{check, record};
 use crate::tables::{
-    ActiveRuns, LogRow, NewEvent, NewSubmission, ScheduleRow, ScheduleRunRow, SessionRow, SubmissionRow,
+    ActiveRuns, LogRow, NewEvent, NewScheduleRun, NewSubmission, ScheduleRow, ScheduleRunRow, SessionRow, SubmissionRow,
     Tables,
 };
 
@@ -308,14 +308,17 @@ impl Write for SchedulesStart {
     fn run(tables: &dyn Tables, args: &StartRun, change: &mut Change) -> Result<ScheduleRun, Error> {
         let schedule = named(tables, &args.slug, args.owner.as_ref())?;
         if tables.schedule_run(&args.run_id)?.is_none() {
-            add_run(
-                tables,
-                &schedule,
-                &args.run_id,
-                None,
-                (RunState::Queued, None),
-                change,
-            )?;
+            let run = NewScheduleRun {
+                id: &args.run_id,
+                schedule: schedule.key,
+                generation: schedule.generation,
+                slot_at: None,
+                status: RunState::Queued,
+                timeout_ms: schedule.settings.timeout_ms,
+                reason: None,
+                finished_at: None,
+            };
+            add_run(tables, &schedule.slug, &run, change)?;
             admit(tables, change)?;
         }
         let run = tables.schedule_run(&args.run_id)?;
@@ -410,20 +413,31 @@ fn record_slots(
     let is_free = count == (0, 0);
     let fires = |slot: &Slot| slot.fate == Fate::CatchUp || slot.fate == Fate::Run && is_free;
     let surely = fire.slots.iter().any(fires);
-    let Some(mut schedule) = tables.advance_schedule(fire, surely.then_some(now))? else {
+    let Some(fired) = tables.advance_schedule(fire, surely.then_some(now))? else {
         return Ok(());
     };
     let mut ended = None;
     for slot in &fire.slots {
-        let begins = beginning(slot.fate, schedule.settings.overlap, count);
-        add_run(tables, &schedule, &slot.run_id, Some(slot.at), begins, change)?;
-        match begins.0 {
+        let (status, reason) = beginning(slot.fate, fire.overlap, count);
+        let run = NewScheduleRun {
+            id: &slot.run_id,
+            schedule: fired.key,
+            generation: fire.generation,
+            slot_at: Some(slot.at),
+            status,
+            timeout_ms: fire.timeout_ms,
+            reason,
+            finished_at: status.is_terminal().then(|| change.now.millis()),
+        };
+        add_run(tables, &fired.slug, &run, change)?;
+        match status {
             RunState::Queued => count.0 += 1,
             other => ended = Some(other),
         }
     }
     let has_fired = active.insert(fire.id.clone(), count).unwrap_or_default() != count;
     if has_fired && !surely || ended.is_some() {
+        let mut schedule = tables.schedule_by_key(fired.key)?;
         schedule.last_fired = has_fired.then_some(now).or(schedule.last_fired);
         schedule.last_status = ended.or(schedule.last_status);
         tables.update_schedule(&schedule)?;
@@ -434,45 +448,22 @@ fn record_slots(
 
 fn add_run(
     tables: &dyn Tables,
-    schedule: &ScheduleRow,
-    id: &str,
-    slot_at: Option<i64>,
-    (status, reason): (RunState, Option<Reason>),
+    slug: &str,
+    run: &NewScheduleRun<'_>,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let run = ScheduleRunRow {
-        key: 0,
-        id: id.to_owned(),
-        schedule: schedule.key,
-        schedule_id: schedule.id.clone(),
-        generation: schedule.generation,
-        slot_at,
-        trigger: if slot_at.is_some() {
-            Trigger::Slot
-        } else {
-            Trigger::Manual
-        },
-        status,
-        attempt: 0,
-        not_before: 0,
-        timeout_ms: schedule.settings.timeout_ms,
-        submission: None,
-        result_text: None,
-        error: None,
-        reason,
-        delivery: Delivery::None,
-        started_at: None,
-        admitted_at: None,
-        finished_at: status.is_terminal().then(|| change.now.millis()),
-    };
-    if tables.insert_schedule_run(&run)? {
-        tell_run(schedule, &run, change);
+    if tables.insert_schedule_run(run)? {
+        tell_state(slug, run.id, run.slot_at, run.status, change);
     }
     Ok(())
 }
 
 fn tell_run(schedule: &ScheduleRow, run: &ScheduleRunRow, change: &mut Change) {
-    let fields = json!({"slug": schedule.slug, "runId": run.id, "slotAt": run.slot_at, "status": run.status});
+    tell_state(&schedule.slug, &run.id, run.slot_at, run.status, change);
+}
+
+fn tell_state(slug: &str, run: &str, slot_at: Option<i64>, status: RunState, change: &mut Change) {
+    let fields = json!({"slug": slug, "runId": run, "slotAt": slot_at, "status": status.name()});
     change.tell("schedule.run", fields);
 }
 

@@ -854,6 +854,26 @@ pub struct ScheduleRow {
     pub deleted: bool,
 }
 
+/// A schedule that was taken on.
+#[derive(Debug)]
+pub struct FiredRow {
+    pub key: i64,
+    pub slug: String,
+}
+
+/// The record of a run as it begins.
+#[derive(Debug, Clone)]
+pub struct NewScheduleRun<'a> {
+    pub id: &'a str,
+    pub schedule: i64,
+    pub generation: u64,
+    pub slot_at: Option<i64>,
+    pub status: RunState,
+    pub timeout_ms: i64,
+    pub reason: Option<Reason>,
+    pub finished_at: Option<i64>,
+}
+
 /// A run of a schedule.
 #[derive(Debug, Clone)]
 pub struct ScheduleRunRow {
@@ -921,7 +941,7 @@ pub trait Schedules {
     fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error>;
     /// Takes a schedule on from the mark and the generation that are named, and notes when it fired if it does; none when it has
     /// others, is paused or was deleted.
-    fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<ScheduleRow>, Error>;
+    fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<FiredRow>, Error>;
     /// By slug.
     fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error>;
     /// Its slug is free from here on.
@@ -932,7 +952,7 @@ pub trait Schedules {
     fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<Due>, Error>;
     fn next_fire(&self) -> Result<Option<i64>, Error>;
     /// False when the slot has its record already.
-    fn insert_schedule_run(&self, run: &ScheduleRunRow) -> Result<bool, Error>;
+    fn insert_schedule_run(&self, run: &NewScheduleRun<'_>) -> Result<bool, Error>;
     fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
     /// The slug is that of its schedule, deleted or not.
     fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error>;

@@ -512,6 +512,9 @@ pub struct Fire {
     pub mark: i64,
     pub slots: Vec<Slot>,
     pub progress: Progress,
+    /// Of the settings of this generation, what the records of its slots need.
+    pub overlap: Overlap,
+    pub timeout_ms: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,6 +25,7 @@ pub(crate) const STEPS: &[&str] = &[
     TELEMETRY_BY_END,
     SCOPE_COLUMNS,
     OUTPUTS,
+    RETRIES,
 ];
 
 /// The version that a database has after all steps.
@@ -44,6 +45,11 @@ CREATE TRIGGER outputs_of_summary AFTER DELETE ON telemetry BEGIN
 END;
 CREATE INDEX scopes_by_conversation ON scopes (connector, conversation, actor);
 CREATE INDEX scopes_by_actor ON scopes (connector, actor);
+";
+
+/// The few runs that wait for another try, apart from the many that wait for their turn.
+const RETRIES: &str = "
+CREATE INDEX schedule_runs_retried ON schedule_runs (not_before) WHERE active = 1 AND not_before > 0;
 ";
 
 /// What `realm` holds is the word of a scope. FTS5 renames no column, but its name stands in the text of the schema alone, so
