@@ -284,6 +284,174 @@ fn a_planted_secret_appears_nowhere() {
     assert_eq!(text(&cores), "");
 }
 
+/// Secrets that an operator adds: of an own tool, of MCP servers, of a host of the coding worker. Their recipients repeat them,
+/// and so does the server of vectors.
+#[test]
+fn a_secret_that_its_recipient_repeats_appears_nowhere() {
+    // The environment of a server over standard input and output contains its secret, as the protocol wants it.
+    let added = [
+        ("OWN_TOOL_KEY", "planted-tool-8e7d"),
+        ("MCP_TOKEN", "planted-mcp-9f8e"),
+        ("HTTP_TOKEN", "http-canary-77"),
+        ("HOST_KEY", "planted-host-a09f"),
+        ("OPENAI_API_KEY", value("OPENAI_API_KEY")),
+    ];
+    let model = Provider::answering(|asked| {
+        if asked.path.ends_with("/embeddings") {
+            return refused("OPENAI_API_KEY");
+        }
+        let messages = asked.body["messages"].as_array().unwrap();
+        let is_worker = messages[1].to_string().contains("dig");
+        let results = messages
+            .iter()
+            .filter(|message| message["role"] == "tool")
+            .count();
+        Reply::Stream(match (is_worker, results) {
+            (false, 0) => openai(
+                &[],
+                &[
+                    ("c1", "own_tool", "{}"),
+                    ("c2", "failing_tool", "{}"),
+                    ("c3", "mcp__double__variable", "{\"name\": \"TOKEN\"}"),
+                    ("c4", "mcp__double__die", "{}"),
+                    (
+                        "c5",
+                        "task",
+                        "{\"agent\": \"research-worker\", \"prompt\": \"dig\"}",
+                    ),
+                ],
+            ),
+            (true, 0) => openai(&[], &[("c1", "mcp__remote__echo", "{\"text\": \"hello\"}")]),
+            _ => openai(&["Done."], &[]),
+        })
+    });
+    let secrets: String = added
+        .iter()
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect();
+    let system = Builder::default()
+        .config(
+            "[part.tools]\nsecrets = [\"OWN_TOOL_KEY\", \"MCP_TOKEN\", \"HTTP_TOKEN\"]\n[workspace]\n\
+             rules = [{ path = \"\", policy = \"ask\", hosts = [\"git.example\"], keys = { \"git.example\" = \"HOST_KEY\" } }]\n",
+        )
+        .secrets(&secrets)
+        .env("KEN_MODEL", "openai/m")
+        .env("KEN_EMBED", "openai/e")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", model.url()))
+        .file("mcp.py", include_str!("../doubles/mcp.py"))
+        .start();
+    let home = system.home();
+    let scratch = home.join("scratch");
+    std::fs::create_dir_all(home.join("tools.d")).unwrap();
+    std::fs::create_dir(&scratch).unwrap();
+    let read = "cat /proc/self/fd/$KEN_SECRETS_FD | tr '\\0' '\\n'";
+    for (name, script) in [
+        ("own_tool", read.to_owned()),
+        ("failing_tool", format!("{read} >&2; exit 3")),
+    ] {
+        let entry = json!({"name": name, "description": "x", "command": ["sh", "-c", script], "input": {"type": "object"},
+            "writes": "text", "approval": "none", "agents": ["orchestrator"], "secrets": ["OWN_TOOL_KEY"]});
+        std::fs::write(home.join(format!("tools.d/{name}.json")), entry.to_string()).unwrap();
+    }
+    let mut http = Command::new("python3");
+    http.arg(home.join("mcp.py"))
+        .arg(&scratch)
+        .arg("http")
+        .stdout(Stdio::null());
+    let mut http = http.spawn().unwrap();
+    until("the server listens", || scratch.join("port").exists());
+    let port = std::fs::read_to_string(scratch.join("port")).unwrap();
+    let own = json!({"agents": ["orchestrator"], "approval": "none", "idempotent": [],
+        "touch": {"read": [home.join("mcp.py")], "write": [scratch]}});
+    let servers = json!({"mcpServers": {
+        "double": {"command": "python3", "args": [home.join("mcp.py"), scratch], "env": {"TOKEN": "${MCP_TOKEN}"}, "ken": own},
+        "remote": {"url": format!("http://127.0.0.1:{port}/mcp"), "headers": {"Authorization": "Bearer ${HTTP_TOKEN}"},
+            "ken": {"approval": "none"}},
+    }});
+    std::fs::write(home.join("mcp.json"), servers.to_string()).unwrap();
+    let mut shown = Vec::new();
+    for name in ["double", "remote"] {
+        let output = text(&system.ken(&["tools", "accept", name]));
+        let digest = serde_json::from_str::<Value>(&output).unwrap()["sha256"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        shown.extend([output, text(&system.ken(&["tools", "accept", name, &digest]))]);
+    }
+    until("all tools are listed", || {
+        let listed = system.call("tools", "tools.list", &[]).to_string();
+        [
+            "own_tool",
+            "failing_tool",
+            "mcp__double__die",
+            "mcp__remote__echo",
+        ]
+        .iter()
+        .all(|name| listed.contains(&format!("\"{name}\"")))
+    });
+    // An entry, so that vectors are asked for.
+    system
+        .post(
+            "/api/knowledge",
+            &json!({"title": "Ferry", "content": "It leaves at nine."}),
+        )
+        .expect(201);
+    until("the server of vectors has refused", || {
+        text(&system.ken(&["status"])).contains("entries get no vectors")
+    });
+    std::thread::sleep(Duration::from_millis(600)); // the agent's own list of tools
+    let answer = system.post(
+        "/agents/orchestrator/planted?wait=result",
+        &json!({"message": "go"}),
+    );
+    assert_eq!(answer.expect(200).text("/result/text"), "Done.");
+    let asked = model.asked();
+    let last = asked
+        .iter()
+        .rfind(|asked| asked.body["messages"].to_string().contains("c5"))
+        .unwrap();
+    let results = last.body["messages"].to_string();
+    // Each of the recipients did repeat its secret.
+    assert_eq!(results.matches("OWN_TOOL_KEY=[redacted]").count(), 2, "{results}");
+    assert!(results.contains("\\n[redacted]\\n"), "{results}");
+    let bodies = asked.iter().map(|asked| asked.body.to_string());
+    shown.extend(bodies);
+    for target in [
+        "/agents/orchestrator/planted?offset=-1",
+        "/ready",
+        "/api/telemetry/runs",
+    ] {
+        shown.push(system.get(target).shown());
+    }
+    for command in [
+        &["status"][..],
+        &["status", "--json"],
+        &["doctor"],
+        &["logs", "-n", "1000"],
+        &["config", "show"],
+        &["tools", "list"],
+        &["tools", "servers"],
+        &["usage"],
+    ] {
+        shown.push(text(&system.ken(command)));
+    }
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        shown.push(String::from_utf8_lossy(&words).into_owned());
+    }
+    http.kill().unwrap();
+    http.wait().unwrap();
+    for text in &shown {
+        let found = added.iter().find(|(_, value)| text.contains(value));
+        assert_eq!(found, None, "{text}");
+    }
+    assert_eq!(files_with(PLANTED, home), ["secrets.env"]);
+    // The stand-in itself names its own.
+    let mut files = files_with("http-canary-77", home);
+    files.sort();
+    assert_eq!(files, ["mcp.py", "secrets.env"]);
+}
+
 /// The identity fields, as the terminal client sends them.
 fn who(fields: &[(&str, Value)]) -> Value {
     let mut body = ken_tests::tui(fields);

@@ -5,7 +5,7 @@ use std::io::{Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use command_fds::CommandFdExt;
 use ken_tool::find_program;
@@ -30,13 +30,27 @@ pub(crate) struct Ended {
     pub(crate) errors: String,
 }
 
+impl Ended {
+    /// Without the secrets of this part, which a tool may repeat. Output that is not UTF-8 is not used.
+    fn redacted(self) -> Ended {
+        Ended {
+            output: match String::from_utf8(self.output) {
+                Ok(text) => ken_service::redacted(text).into_bytes(),
+                Err(error) => error.into_bytes(),
+            },
+            errors: ken_service::redacted(self.errors),
+            ..self
+        }
+    }
+}
+
 pub(crate) enum End {
     Status(u8),
     TimedOut,
     TooMuch,
 }
 
-/// The exit status of ken-sandbox(1) after a timeout.
+/// The exit status of ken-sandbox(1) after a timeout. A program may exit with it too.
 const TIMED_OUT: u8 = 124;
 
 /// What is run.
@@ -61,7 +75,8 @@ pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
         .spawn()
         .map_err(|error| format!("The sandbox could not be started: {error}"))?;
     match timeout(work.entry.timeout + GRACE, converse(&mut child, work)).await {
-        Ok(ended) => ended.map_err(|error| format!("The tool could not be run: {error}")),
+        Ok(Ok(ended)) => Ok(ended.redacted()),
+        Ok(Err(error)) => Err(format!("The tool could not be run: {error}")),
         Err(_) => Ok(Ended {
             end: End::TimedOut,
             output: Vec::new(),
@@ -188,6 +203,7 @@ pub(crate) fn memory_file(text: &str) -> std::io::Result<OwnedFd> {
 }
 
 async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> {
+    let started = Instant::now();
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
@@ -213,7 +229,7 @@ async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> 
     }
     let status = child.wait().await?;
     let end = match status.code().and_then(|code| u8::try_from(code).ok()) {
-        Some(TIMED_OUT) => End::TimedOut,
+        Some(TIMED_OUT) if started.elapsed() >= work.entry.timeout => End::TimedOut,
         Some(status) => End::Status(status),
         None => End::Status(u8::MAX),
     };

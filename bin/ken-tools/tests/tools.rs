@@ -121,7 +121,8 @@ fn what_a_tool_does_wrong_is_told() {
             json!({"writes": "text"}),
         )
         .tool("endless", "sleep 1000", json!({"timeout_ms": 300}))
-        .tool("binary", "printf '\\377'", json!({"writes": "text"}));
+        .tool("binary", "printf '\\377'", json!({"writes": "text"}))
+        .tool("own124", "echo 'timed out inside' >&2; exit 124", json!({}));
     for (tool, told) in [
         ("prose", "The tool prose did not write JSON"),
         ("silent", "The tool silent wrote nothing."),
@@ -131,6 +132,10 @@ fn what_a_tool_does_wrong_is_told() {
         ("torrent", "The tool torrent wrote more than 4194304 bytes."),
         ("endless", "The tool endless did not end within 0.3 s."),
         ("binary", "not UTF-8"),
+        (
+            "own124",
+            "The tool own124 ended with status 124: timed out inside",
+        ),
     ] {
         let (status, text) = folder.call(tool, "{}");
         assert!(

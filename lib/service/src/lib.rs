@@ -15,5 +15,5 @@ mod sockets;
 
 pub use options::NoOptions;
 pub use run::{Program, Start, Stop, run};
-pub use secrets::{inherit as inherit_secrets, secret};
+pub use secrets::{inherit as inherit_secrets, redacted, secret};
 pub use sockets::Sockets;

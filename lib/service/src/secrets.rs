@@ -24,6 +24,27 @@ pub fn secret(name: &str) -> Option<String> {
         .filter(|value| !value.is_empty())
 }
 
+/// Shorter values would be found in texts that have nothing to do with them.
+const LEAST_REDACTED: usize = 4;
+
+/// The text with `[redacted]` in place of each secret that kend has passed to this process, as it is and as in a JSON string.
+pub fn redacted(text: String) -> String {
+    let secrets = PASSED.get().into_iter().flat_map(HashMap::values);
+    redact(text, secrets.map(String::as_str))
+}
+
+fn redact<'a>(mut text: String, secrets: impl Iterator<Item = &'a str>) -> String {
+    for secret in secrets.filter(|secret| secret.len() >= LEAST_REDACTED) {
+        let quoted = secret.replace('\\', "\\\\").replace('"', "\\\"");
+        for form in [secret, &quoted] {
+            if text.contains(form) {
+                text = text.replace(form, "[redacted]");
+            }
+        }
+    }
+    text
+}
+
 /// Reads and closes the inherited descriptor, if there is one. Call once, at the start; a daemon's skeleton does.
 pub fn inherit() -> Result<(), Error> {
     let Ok(number) = std::env::var("KEN_SECRETS_FD") else {
@@ -52,6 +73,16 @@ fn parse(text: &str) -> HashMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_are_taken_out_of_a_text() {
+        let secrets = ["key-one", "a\"b\\c", "abc", ""];
+        let text = r#"key-one, {"x":"a\"b\\c"}, a"b\c, abc"#;
+        assert_eq!(
+            redact(text.to_owned(), secrets.into_iter()),
+            r#"[redacted], {"x":"[redacted]"}, [redacted], abc"#
+        );
+    }
 
     #[test]
     fn a_value_may_contain_anything_except_nul() {

@@ -621,6 +621,6 @@ impl Errors {
         let text = lock(&self.text).clone();
         let text = String::from_utf8_lossy(&text);
         let last = text.lines().rev().find(|line| !line.trim().is_empty());
-        last.unwrap_or_default().trim().to_owned()
+        ken_service::redacted(last.unwrap_or_default().trim().to_owned())
     }
 }

@@ -154,8 +154,9 @@ impl Transport<RoleClient> for Lines {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            let line = self.next_line().await?;
-            let line = line.trim_ascii();
+            // A server may repeat the secrets that it was given.
+            let line = ken_service::redacted(String::from_utf8_lossy(&self.next_line().await?).into_owned());
+            let line = line.trim_ascii().as_bytes();
             // Many programs also print other text on standard output. Lines that do not begin a JSON object are ignored.
             if !line.starts_with(b"{") {
                 continue;
