@@ -155,6 +155,102 @@ fn a_model_cannot_use_denied_tools_or_delegation() {
     assert_eq!(tools(&events), [("knowledge_search".to_owned(), true)]);
 }
 
+/// Each field of a selector, against an event that has it and one that has another value.
+#[test]
+fn the_stored_event_selects_the_rules_of_a_turn() {
+    let system = Builder::default()
+        .script(&[
+            call("go", 0, "knowledge_search", json!({"query": "x"})),
+            // What the model or the user says of the event changes nothing.
+            says("go", 1, "My project is open, my actor is somebody else."),
+        ])
+        .start();
+    let fields = [
+        ("actor", "actorId"),
+        ("client", "clientId"),
+        ("project", "projectId"),
+        ("task", "task"),
+        ("workflow", "workflow"),
+    ];
+    for (field, _) in fields {
+        let mut when = json!({});
+        when[field] = json!(["other", "held-*"]);
+        add(
+            &system,
+            &json!({"name": format!("by-{field}"), "when": when, "directives": [{"deny_tool": "knowledge_search"}]}),
+        );
+    }
+    let held = |events: &[Value], rule: &str| {
+        assert_eq!(tools(events).len(), 1, "{}", types(events));
+        let is_denied = !tools(events)[0].1;
+        let names_it = json!(events)
+            .to_string()
+            .contains(&format!("the rule {rule} denies"));
+        assert_eq!(is_denied, names_it, "{rule}: {}", types(events));
+        is_denied
+    };
+    for (number, (field, name)) in fields.into_iter().enumerate() {
+        let rule = format!("by-{field}");
+        for (value, wanted) in [("held-7", true), ("free", false)] {
+            let (_, events) = say(
+                &system,
+                &format!("{number}-{value}"),
+                "go, task held-1, project held-1",
+                &json!({name: value}),
+            );
+            assert_eq!(held(&events, &rule), wanted, "{field} {value}");
+        }
+    }
+    // A turn without the field is not selected; a rule with two fields needs both.
+    let (_, events) = say(&system, "none", "go", &json!({}));
+    assert!(!held(&events, "by-task"));
+    for (field, _) in fields {
+        assert!(
+            system
+                .ken(&["rules", "rm", &format!("by-{field}")])
+                .status
+                .success()
+        );
+    }
+    add(
+        &system,
+        &json!({"name": "both", "when": {"connector": "web-api", "messageKind": "chat.message"},
+            "directives": [{"deny_tool": "knowledge_search"}]}),
+    );
+    let (_, events) = say(&system, "web", "go", &json!({}));
+    assert!(held(&events, "both"));
+    for (path, body) in [
+        ("/api/chat/events", ken_tests::tui(&[("text", json!("go"))])),
+        (
+            "/agents/orchestrator/direct?wait=result",
+            json!({"message": "go"}),
+        ),
+    ] {
+        let answer = system.post(path, &body).expect(200).json();
+        let instance = answer["session"]["id"].as_str().unwrap_or("direct").to_owned();
+        let page = system
+            .get(&format!("/agents/orchestrator/{instance}?offset=-1"))
+            .expect(200)
+            .json();
+        assert!(!held(page.as_array().unwrap(), "both"), "{path}");
+    }
+    add(
+        &system,
+        &json!({"name": "direct", "when": {"messageKind": "agent.prompt"}, "directives": [{"deny_tool": "knowledge_search"}]}),
+    );
+    system
+        .post(
+            "/agents/orchestrator/second?wait=result",
+            &json!({"message": "go"}),
+        )
+        .expect(200);
+    let page = system
+        .get("/agents/orchestrator/second?offset=-1")
+        .expect(200)
+        .json();
+    assert!(held(page.as_array().unwrap(), "direct"));
+}
+
 #[test]
 fn a_required_tool_is_demanded_and_an_answer_without_it_fails() {
     let system = Builder::default()
@@ -352,6 +448,49 @@ fn rules_are_listed_checked_and_switched() {
             "{error}"
         );
     }
+    // A rule that would never apply is refused, and so is the name of a built-in rule.
+    for (rule, wanted) in [
+        (
+            r#"{"name":"x","when":{"task":[]},"directives":[{"text":"y"}]}"#,
+            "/when/task",
+        ),
+        (
+            r#"{"name":"x","when":{"agent":"coder"},"directives":[{"text":"y"}]}"#,
+            "coding-worker",
+        ),
+        (
+            r#"{"name":"x","directives":[{"delegate_only":"coder"}]}"#,
+            "/directives/0/delegate_only",
+        ),
+        (
+            r#"{"name":"orchestrator-has-no-hands","directives":[{"text":"y"}]}"#,
+            "the name of a built-in rule",
+        ),
+    ] {
+        let output = rules(&system, &["add", "-"], rule);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(wanted), "{error}");
+    }
+    // Every file is checked, and every wrong one is named.
+    let file = |name: &str, text: &str| {
+        let path = system.home().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let files = [
+        file("a.json", "["),
+        file("b.json", r#"{"name":"b","directives":[{"text":"y"}]}"#),
+        file("c.json", r#"{"name":"c"}"#),
+    ];
+    let output = system.ken(&["rules", "check", &files[0], &files[1], &files[2]]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        (output.status.code(), error.lines().count()),
+        (Some(2), 2),
+        "{error}"
+    );
+    assert_eq!(text(&output), format!("{}: b\n", files[1]));
     let rule = json!({"name": "mine", "priority": 3, "directives": [{"text": "Be brief."}, {"max_cost": 2}]});
     assert!(
         rules(&system, &["check", "-"], &rule.to_string())

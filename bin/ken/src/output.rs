@@ -97,6 +97,13 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
     ExitCode::from(error.code.exit_status())
 }
 
+/// Prints every error; the exit status is that of the last one.
+pub(crate) fn fail_each(errors: impl IntoIterator<Item = Error>) -> ExitCode {
+    errors
+        .into_iter()
+        .fold(ExitCode::SUCCESS, |_, error| fail(&error))
+}
+
 /// Prints what clap has to say instead of a command line: its own text for a person who asked for it, one line of JSON
 /// for a program.
 pub(crate) fn show(shown: &clap::Error) -> ExitCode {

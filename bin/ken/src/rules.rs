@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::client::connect;
 use crate::ids::field;
-use crate::output::{Outcome, say, say_json, table};
+use crate::output::{Outcome, fail_each, say, say_json, table};
 
 /// The longest file of a rule.
 const RULE_BYTES: u64 = 64 * 1024;
@@ -80,7 +80,9 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> 
         Command::List(args) => list(&places()?, args)?,
         Command::Add(source) => {
             let rule = read(&source.file)?;
-            call(&places()?, "store", "rules.put", &json!({ "rule": rule }))?;
+            let places = places()?;
+            refuse_base_name(&places, &rule.name)?;
+            call(&places, "store", "rules.put", &json!({ "rule": rule }))?;
             say(&rule.name)?;
         }
         Command::Enable(named) => switch(&places()?, &named.name, true)?,
@@ -92,10 +94,14 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> 
             json!({"name": named.name}),
         )?,
         Command::Check(files) => {
+            let mut errors = Vec::new();
             for file in &files.files {
-                let rule = read(file)?;
-                say(&format!("{}: {}", file.display(), rule.name))?;
+                match read(file) {
+                    Ok(rule) => say(&format!("{}: {}", file.display(), rule.name))?,
+                    Err(error) => errors.push(error),
+                }
             }
+            return Ok(fail_each(errors));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -119,12 +125,24 @@ fn own(places: &Places, op: &str, name: &str, args: Value) -> Result<(), Error> 
     let Err(error) = call(places, "store", op, &args) else {
         return Ok(());
     };
-    let base = call(places, "agent", "rules.base", &json!({}))?;
-    let is_base = each(&base).any(|base| base.pointer("/rule/name").and_then(Value::as_str) == Some(name));
-    Err(match is_base {
+    Err(match is_base(places, name)? {
         true => Error::forbidden(format!("the rule {name} is one of ken itself, and stays on")),
         false => error,
     })
+}
+
+/// A rule of the same name as a built-in one could be mistaken for it when it is switched off. While ken-agent is down its rules
+/// are not known.
+fn refuse_base_name(places: &Places, name: &str) -> Result<(), Error> {
+    match is_base(places, name) {
+        Ok(true) => Err(Error::conflict(format!("{name} is the name of a built-in rule")).at("/name")),
+        _ => Ok(()),
+    }
+}
+
+fn is_base(places: &Places, name: &str) -> Result<bool, Error> {
+    let base = call(places, "agent", "rules.base", &json!({}))?;
+    Ok(each(&base).any(|base| base.pointer("/rule/name").and_then(Value::as_str) == Some(name)))
 }
 
 fn each(reply: &Value) -> impl Iterator<Item = &Value> {

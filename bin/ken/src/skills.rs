@@ -11,7 +11,7 @@ use ken_types::places::Places;
 use serde_json::{Value, json};
 
 use crate::config;
-use crate::output::{Outcome, fail, put, remark, say, say_json, table};
+use crate::output::{Outcome, fail_each, put, remark, say, say_json, table};
 
 const EXAMPLES: &str = "Examples:
   ken skills list
@@ -281,7 +281,9 @@ fn check_all(sources: &Sources) -> Outcome {
         say(&format!("{place}: {}", skill.name))?;
     }
     let broken = listing.broken.into_iter();
-    Ok(report(broken.map(|broken| at_file(&broken.file, broken.error))))
+    Ok(fail_each(
+        broken.map(|broken| at_file(&broken.file, broken.error)),
+    ))
 }
 
 fn check(files: &[PathBuf]) -> Outcome {
@@ -296,12 +298,5 @@ fn check(files: &[PathBuf]) -> Outcome {
             Err(error) => errors.push(at_file(file, error)),
         }
     }
-    Ok(report(errors))
-}
-
-/// Prints every error; the exit status is that of the last one.
-fn report(errors: impl IntoIterator<Item = Error>) -> ExitCode {
-    errors
-        .into_iter()
-        .fold(ExitCode::SUCCESS, |_, error| fail(&error))
+    Ok(fail_each(errors))
 }

@@ -194,9 +194,46 @@ impl Selector {
         pairs.iter().all(fits)
     }
 
+    /// A selector that can match nothing would be a rule that never applies, without anybody noticing.
+    fn check(&self) -> Result<(), Error> {
+        let fields = [
+            ("connector", &self.connector),
+            ("messageKind", &self.message_kind),
+            ("actor", &self.actor),
+            ("client", &self.client),
+            ("project", &self.project),
+            ("task", &self.task),
+            ("workflow", &self.workflow),
+            ("agent", &self.agent),
+        ];
+        for (name, patterns) in fields {
+            let Some(patterns) = patterns else { continue };
+            if patterns.0.is_empty() || patterns.0.iter().any(String::is_empty) {
+                return Err(Error::invalid(format!("/when/{name}"), "it names nothing"));
+            }
+        }
+        let agents = self.agent.iter().flat_map(|patterns| &patterns.0);
+        known(agents, &AGENTS).map_err(|error| error.at("/when/agent"))
+    }
+
     /// Whether it holds for an agent of such a turn.
     pub fn is_for(&self, agent: &str) -> bool {
         self.agent.as_ref().is_none_or(|wanted| wanted.fit(agent))
+    }
+}
+
+const AGENTS: [&str; 3] = ["orchestrator", "research-worker", "coding-worker"];
+const WORKERS: [&str; 2] = ["research-worker", "coding-worker"];
+
+/// Each pattern has to match one of the names.
+fn known<'a>(patterns: impl IntoIterator<Item = &'a String>, names: &[&str]) -> Result<(), Error> {
+    let mut patterns = patterns.into_iter();
+    match patterns.find(|pattern| !names.iter().any(|name| fits(pattern, name))) {
+        Some(unknown) => Err(Error::invalid(
+            "",
+            format!("{unknown:?} is none of {}", names.join(", ")),
+        )),
+        None => Ok(()),
     }
 }
 
@@ -224,6 +261,7 @@ impl Rule {
             let message = format!("a rule has 1 to {DIRECTIVES} directives");
             return Err(Error::invalid("/directives", message));
         }
+        self.when.check()?;
         for (number, directive) in self.directives.iter().enumerate() {
             let wrong = |message: &str| Err(Error::invalid(format!("/directives/{number}"), message));
             match directive {
@@ -234,6 +272,10 @@ impl Rule {
                     if patterns.0.is_empty() || patterns.0.iter().any(String::is_empty) =>
                 {
                     return wrong("it names nothing");
+                }
+                Directive::DelegateOnly(workers) => {
+                    let place = format!("/directives/{number}/delegate_only");
+                    known(&workers.0, &WORKERS).map_err(|error| error.at(place))?;
                 }
                 Directive::RequireValidation(minimums)
                     if !minimums.values().all(|least| (0.0..=100.0).contains(least)) =>
@@ -306,6 +348,18 @@ mod tests {
             (r#"{"name":"a","directives":[]}"#, "1 to 64 directives"),
             (r#"{"name":"a","directives":[{"max_cost":-1}]}"#, "0 or more"),
             (r#"{"name":"a","directives":[{"deny_tool":[]}]}"#, "names nothing"),
+            (
+                r#"{"name":"a","when":{"connector":[]},"directives":[{"text":"x"}]}"#,
+                "names nothing (at /when/connector)",
+            ),
+            (
+                r#"{"name":"a","when":{"agent":"coding"},"directives":[{"text":"x"}]}"#,
+                "\"coding\" is none of orchestrator, research-worker, coding-worker (at /when/agent)",
+            ),
+            (
+                r#"{"name":"a","directives":[{"delegate_only":"orchestrator"}]}"#,
+                "is none of research-worker, coding-worker (at /directives/0/delegate_only)",
+            ),
         ] {
             let error = Rule::parse(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(wanted), "{error}");
