@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
-use ken_tests::provider::{Provider, Reply, openai};
-use ken_tests::{Builder, System};
+use ken_tests::provider::{Piece, Provider, Reply, openai};
+use ken_tests::{Builder, System, binary, until};
 use serde_json::{Value, json};
 
 /// A system whose models are `openai/m` and `rules`.
@@ -119,11 +119,120 @@ fn an_answer_is_printed_only_if_it_fits_its_schema() {
         told(&provider)
     );
     let said = is(&run(), 1, "");
-    assert!(said.contains("does not fit the schema: it is not JSON"), "{said}");
+    assert!(
+        said.starts_with("ken: the answer does not fit the schema: it is not JSON"),
+        "{said}"
+    );
     assert_eq!(provider.asked().len(), 5);
     let broken = file(&system, "broken.json", b"{\"type\": 7}");
     let said = is(&system.ken(&["chat", "--schema", &broken, "Who?"]), 2, "");
     assert!(said.contains("broken.json"), "{said}");
+}
+
+/// After a crash of ken-agent the next message repeats the text of the one that was cut off.
+#[test]
+fn an_answer_that_was_cut_off_is_printed_once() {
+    let provider = Provider::answering(|asked| {
+        let messages = asked.body["messages"].as_array().unwrap();
+        let is_rest = messages.last().unwrap()["content"]
+            .as_str()
+            .is_some_and(|note| note.starts_with("Your answer was cut"));
+        Reply::Stream(match is_rest {
+            true => openai(&["of ", "it."], &[]),
+            false => [openai(&["Half "], &[])[..2].to_vec(), vec![Piece::Silence]].concat(),
+        })
+    });
+    let system = system(&provider);
+    let begun = |count: usize| {
+        until("the answer has begun", || {
+            let events = system.ken(&["events", "-n", "1000", "--json"]);
+            let events = String::from_utf8_lossy(&events.stdout).into_owned();
+            let mut sessions: Vec<&str> = events
+                .lines()
+                .filter(|line| line.contains("submission.running"))
+                .filter_map(|line| line.split("\"sessionId\":\"").nth(1)?.split('"').next())
+                .collect();
+            sessions.sort_unstable();
+            sessions.dedup();
+            let said = |session: &str| {
+                let page = system.get(&format!("/agents/orchestrator/{session}?offset=-1"));
+                page.expect(200).json().to_string().contains("text_delta")
+            };
+            sessions.len() == count && sessions.iter().all(|session| said(session))
+        });
+    };
+    let tui = || {
+        let mut command = std::process::Command::new(binary("ken-tui"));
+        command
+            .env_clear()
+            .env("KEN_HOME", system.home())
+            .args(["--print", "Hello"]);
+        command
+    };
+    for (number, mut command) in [(1, system.command(&["chat", "Hello"])), (2, tui())] {
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        begun(number);
+        system.calm("agent");
+        system.kill("agent");
+        is(&child.wait_with_output().unwrap(), 0, "Half of it.\n");
+    }
+}
+
+/// Each message of the agent ends its line: one before a tool call, and one of an attempt that failed.
+#[test]
+fn messages_of_one_turn_stand_on_lines_of_their_own() {
+    let half = openai(&["Half "], &[])[..2].to_vec();
+    let provider = Provider::start(vec![
+        Reply::Stream(openai(&["I look."], &[("c1", "note_read", "{}")])),
+        Reply::Stream(half),
+        says(&["Nothing ", "there."]),
+    ]);
+    let system = system(&provider);
+    is(
+        &system.ken(&["chat", "Look"]),
+        0,
+        "I look.\nHalf \nNothing there.\n",
+    );
+}
+
+/// What is wrong with the options is said before anything is sent.
+#[test]
+fn wrong_options_are_refused() {
+    let provider = Provider::start(Vec::new());
+    let system = system(&provider);
+    let schema = file(&system, "s.json", b"{\"type\": \"object\"}");
+    let long = file(&system, "long.txt", "x".repeat(300_000).as_bytes());
+    let image = file(&system, "dot.png", b"\x89PNG\r\n\x1a\nrest");
+    let images: Vec<&str> = ["-a", &image].repeat(9);
+    let nine = [images.as_slice(), &["x"]].concat();
+    for (words, named) in [
+        (&["--schema", &schema, "--events", "x"][..], "--schema"),
+        (&["--schema", "/nonexistent", "x"], "/nonexistent: cannot be read"),
+        (&["--schema", &long, "x"], "long.txt: has more than"),
+        (&["--json", "--events", "x"], "--json"),
+        (&["-c", "-s", "abcd", "x"], "--continue"),
+        (&["-s", "nonesuch", "x"], "no session with the id or name"),
+        (&["-p", "a=b", "x"], "--template"),
+        (&["-t", "explain", "-p", "novalue", "x"], "NAME=VALUE"),
+        (&["-f", &long, "x"], "long.txt: has more than 262144 bytes"),
+        (&["-a", &long, "x"], "long.txt: has more than 262144 bytes"),
+        (&["--wait", "soon", "x"], "--wait"),
+        (
+            &["--schema", &schema, "/help"],
+            "a command has no answer to check",
+        ),
+        (&[" "], "text is blank"),
+        (&nine, "9 images, at most 8"),
+    ] {
+        let said = is(&system.ken(&[&["chat"], words].concat()), 2, "");
+        assert!(said.contains(named), "{words:?}: {said}");
+    }
+    assert_eq!(provider.asked().len(), 0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ken_client::approvals::Decision;
 use ken_client::chat::{Identity, Prompt, Session, Turn};
-use ken_client::{Events, Gateway};
+use ken_client::{Events, Gateway, LiveText};
 use ken_types::Error;
 use ken_types::uri::encode_segment;
 use serde_json::Value;
@@ -170,7 +170,7 @@ impl Plain {
     }
 
     fn print(&mut self, turn: &Turn, events: &mut Events) -> Result<(), Error> {
-        let mut ends_line = true;
+        let mut live = LiveText::default();
         while let Some(batch) = events.next(Some(TICK))? {
             if self.interrupted.swap(false, Ordering::Relaxed) {
                 self.gateway.cancel_turn(&Identity::local(), &self.session.id)?;
@@ -180,12 +180,8 @@ impl Plain {
                 if text("submissionId") != turn.submission || event.get("parentSession").is_some() {
                     continue;
                 }
+                put(&shown(&live.add(&event)))?;
                 let line = match text("type") {
-                    "text_delta" => {
-                        put(&shown(text("text")))?;
-                        ends_line = text("text").ends_with('\n');
-                        continue;
-                    }
                     "tool_start" => format!("[{} …]", text("toolName")),
                     "tool" if event.get("isError") == Some(&Value::Bool(true)) => {
                         format!("[{} failed]", text("toolName"))
@@ -194,23 +190,14 @@ impl Plain {
                     "task_start" => format!("[task for {} …]", text("agent")),
                     "approval_decided" => format!("[{}]", text("status")),
                     "approval_requested" => {
-                        if !std::mem::replace(&mut ends_line, true) {
-                            put("\n")?;
-                        }
+                        put(live.end_line())?;
                         self.decide(text("requestId"))?;
                         continue;
                     }
-                    "submission_settled" => {
-                        if !ends_line {
-                            put("\n")?;
-                        }
-                        return outcome(&event).map(|_| ());
-                    }
+                    "submission_settled" => return outcome(&event).map(|_| ()),
                     _ => continue,
                 };
-                if !std::mem::replace(&mut ends_line, true) {
-                    put("\n")?;
-                }
+                put(live.end_line())?;
                 put(&shown(&format!("{line}\n")))?;
             }
         }

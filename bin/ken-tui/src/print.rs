@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use ken_client::Gateway;
 use ken_client::chat::{Accepted, Identity, Prompt, Turn};
+use ken_client::{Gateway, LiveText};
 use ken_text::for_terminal;
 use ken_types::limits::PROMPT_BYTES;
 use ken_types::{Code, Error};
@@ -72,7 +72,7 @@ fn command(accepted: &Accepted, as_json: bool) -> Result<ExitCode, Error> {
 /// Prints a turn from its first event to its last.
 fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Error> {
     let mut events = gateway.events(&turn.stream, &turn.offset);
-    let mut ends_line = true;
+    let mut live = LiveText::default();
     while let Some(batch) = events.next(None)? {
         for event in batch {
             let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -81,10 +81,10 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
             }
             if as_json {
                 put(&format!("{event}\n"))?;
-            } else if text("type") == "text_delta" && event.get("parentSession").is_none() {
-                put(&shown(text("text")))?;
-                ends_line = text("text").ends_with('\n');
-            } else if text("type") == "approval_requested" {
+            } else {
+                put(&shown(&live.add(&event)))?;
+            }
+            if !as_json && text("type") == "approval_requested" {
                 remark(&format!(
                     "{} waits for a decision: {}",
                     text("actionType"),
@@ -92,9 +92,6 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
                 ));
             }
             if text("type") == "submission_settled" {
-                if !ends_line {
-                    put("\n")?;
-                }
                 return outcome(&event);
             }
         }

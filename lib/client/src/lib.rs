@@ -25,9 +25,11 @@ pub mod chat;
 mod endpoint;
 mod events;
 mod gateway;
+mod live_text;
 mod stream;
 
 pub use endpoint::{Endpoint, Secret};
 pub use events::Events;
 pub use gateway::{Answer, Gateway, Method};
+pub use live_text::LiveText;
 pub use stream::{Page, Reader, is_json};

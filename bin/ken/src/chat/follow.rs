@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use ken_client::Gateway;
+use ken_client::LiveText;
 use ken_client::chat::Turn;
 use ken_types::{Code, Error};
 use serde_json::Value;
@@ -41,8 +42,7 @@ pub(super) struct Followed<'a> {
     show: Show,
     /// End when no data has come for this long.
     patience: Duration,
-    /// Whether the last thing printed was a piece of the answer.
-    is_in_line: bool,
+    live: LiveText,
     heard: Instant,
     said: Said,
 }
@@ -53,7 +53,7 @@ impl<'a> Followed<'a> {
             turn,
             show,
             patience,
-            is_in_line: false,
+            live: LiveText::default(),
             heard: Instant::now(),
             said: Said::default(),
         }
@@ -104,7 +104,7 @@ impl<'a> Followed<'a> {
             ));
         }
         // In the middle of a line of the answer there is no place for it.
-        if !self.is_in_line || waiting.is_some() {
+        if !self.live.is_in_line() || waiting.is_some() {
             let what = waiting.unwrap_or_else(|| "waiting for the answer".to_owned());
             progress.get_or_insert_with(|| Progress::start(&what)).set(&what);
         }
@@ -117,12 +117,11 @@ impl<'a> Followed<'a> {
         if self.show == Show::Events {
             say_json(event)?;
         }
+        if self.show == Show::Text {
+            put(&self.live.add(event))?;
+        }
         let is_root = event.get("parentSession").is_none();
         match text("type") {
-            "text_delta" if self.show == Show::Text && is_root => {
-                self.is_in_line = true;
-                put(text("text")).map(|()| false)
-            }
             "tool_start" if std::io::stderr().is_terminal() => {
                 remark(&format!("[{}]", text("toolName")));
                 Ok(false)
@@ -141,7 +140,7 @@ impl<'a> Followed<'a> {
                 self.said.usage = event.get("usage").cloned();
                 Ok(false)
             }
-            "submission_settled" => self.settle(event).map(|()| true),
+            "submission_settled" => Self::settle(event).map(|()| true),
             _ => Ok(false),
         }
     }
@@ -156,10 +155,7 @@ impl<'a> Followed<'a> {
         }
     }
 
-    fn settle(&self, event: &Value) -> Result<(), Error> {
-        if self.is_in_line {
-            put("\n")?;
-        }
+    fn settle(event: &Value) -> Result<(), Error> {
         match event.get("outcome").and_then(Value::as_str) {
             Some("completed") => Ok(()),
             Some("aborted") => Err(Error::cancelled("the turn was cancelled")),

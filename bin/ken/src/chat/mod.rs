@@ -153,7 +153,7 @@ impl Talk<'_> {
                 Ok(value) if self.chat.json => say_json(&self.record(&accepted, &said, value))?,
                 Ok(value) => say_json(&value)?,
                 Err(why) if is_corrected => {
-                    remark(&format!("ken: the answer does not fit the schema: {why}"));
+                    remark(&format!("the answer does not fit the schema: {why}"));
                     return Ok((ExitCode::from(1), session));
                 }
                 Err(why) => {
