@@ -228,6 +228,231 @@ fn a_stream_that_ends_early_breaks_or_stalls_is_an_error() {
     }
 }
 
+/// Some servers keep the connection open after the last event.
+#[test]
+fn an_answer_is_complete_with_its_last_event() {
+    for (models, whole) in [
+        ("openai/m", openai(&["Whole."], &[])),
+        ("anthropic/m", anthropic(&["Whole."], &[])),
+    ] {
+        for end in [Piece::Silence, Piece::UntilGone] {
+            let provider = Provider::start(vec![stream([whole.clone(), vec![end]].concat())]);
+            let started = Instant::now();
+            assert_eq!(answer(&provider, models, "Hello")["text"], "Whole.");
+            assert!(started.elapsed() < Duration::from_secs(60), "it was waited for");
+        }
+    }
+}
+
+#[test]
+fn odd_token_counts_break_no_answer() {
+    let huge = u64::MAX;
+    for (counts, input, output) in [
+        // Nothing was counted, so the usage is estimated.
+        (
+            json!({"prompt_tokens": null, "completion_tokens": null}),
+            None,
+            None,
+        ),
+        (json!({"prompt_tokens": -1, "completion_tokens": 1.5}), None, None),
+        (
+            json!({"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": null}}),
+            Some(9),
+            Some(4),
+        ),
+        (
+            json!({"prompt_tokens": huge, "completion_tokens": huge}),
+            Some(1_000_000_000),
+            Some(1_000_000_000),
+        ),
+    ] {
+        let said = json!({"choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": "stop"}]});
+        let usage = json!({"choices": null, "usage": counts});
+        let text = format!("data: {said}\n\ndata: {usage}\n\ndata: [DONE]\n\n");
+        let provider = Provider::start(vec![stream(vec![Piece::Bytes(text.into_bytes())])]);
+        let got = answer(&provider, "openai/m", "Hello");
+        assert_eq!(got["text"], "Yes.", "{counts}");
+        let count = |name: &str| got["usage"][name].as_u64().unwrap();
+        match (input, output) {
+            (Some(input), Some(output)) => assert_eq!((count("input"), count("output")), (input, output)),
+            _ => assert!(
+                (1..100).contains(&count("input")) && count("output") == 1,
+                "{got}"
+            ),
+        }
+    }
+}
+
+/// Without its prices a limit on the cost would have no effect.
+#[test]
+fn a_price_table_that_cannot_be_used_is_an_error() {
+    let provider = Provider::start(Vec::new());
+    let home = tempfile::tempdir().unwrap();
+    let table = home.path().join("models.toml");
+    let refused = || {
+        let mut command = filter(&provider, "openai/m", &[]);
+        command.env("KEN_CONFIG", home.path().join("ken.toml"));
+        let output = run(command, "Hello");
+        assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    std::fs::create_dir(&table).unwrap();
+    let error = refused();
+    assert!(
+        error.contains("models.toml") && error.contains("cannot be read"),
+        "{error}"
+    );
+    std::fs::remove_dir(&table).unwrap();
+    for (text, wanted) in [
+        (
+            "[[model]]\nname = \"openai/*\"\nprice = { input = -1.0 }\n",
+            "price.input is 0 to 1000000",
+        ),
+        ("[[model]]\nname = \"openai/*\"\nwindow = 0\n", "window is 1 to"),
+        ("[[model]]\nname = \"openai/*\"\nprise = 1\n", "models.toml:3"),
+    ] {
+        std::fs::write(&table, text).unwrap();
+        let error = refused();
+        assert!(error.contains(wanted), "{error}");
+    }
+    assert_eq!(provider.asked().len(), 0);
+}
+
+#[test]
+fn events_are_written_as_they_arrive() {
+    let lines = |output: &Output| -> Vec<Value> {
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    let kinds = |lines: &[Value]| -> Vec<String> {
+        lines
+            .iter()
+            .map(|line| line["type"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    // The first model refuses, the next one answers.
+    let provider = Provider::start(vec![
+        refusal(404, Vec::new(), "model_not_found", "no such model"),
+        stream(anthropic(
+            &["Half ", "of it."],
+            &[("c1", "now", "{\"zone\": \"UTC\"}")],
+        )),
+    ]);
+    let request = json!({"messages": [{"role": "user", "content": "Hello"}]}).to_string();
+    let output = run(filter(&provider, "openai/m,anthropic/n", &["events"]), &request);
+    assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
+    let got = lines(&output);
+    assert_eq!(
+        kinds(&got),
+        ["start", "start", "text", "text", "tool_call", "end"]
+    );
+    assert_eq!(
+        (&got[1]["provider"], &got[2]["delta"]),
+        (&json!("anthropic"), &json!("Half "))
+    );
+    assert_eq!(got[4]["arguments"], json!({"zone": "UTC"}));
+    assert_eq!(
+        (&got[5]["stop_reason"], &got[5]["usage"]["input"]),
+        (&json!("toolUse"), &json!(9))
+    );
+    // An answer that breaks off has no end, and no other model repeats it.
+    let half = openai(&["Half "], &[])[..2].to_vec();
+    let provider = Provider::start(vec![stream(half)]);
+    let output = run(filter(&provider, "openai/m,rules", &["events"]), "Hello");
+    assert_eq!(output.status.code(), Some(75));
+    assert_eq!(kinds(&lines(&output)), ["start", "text"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("ended before the answer was complete"),
+        "{stderr}"
+    );
+    // A reader sees each event before the next one has come.
+    let begun = openai(&["Half "], &[])[..2].to_vec();
+    let provider = Provider::start(vec![stream([begun, vec![Piece::UntilGone]].concat())]);
+    let mut child = filter(&provider, "openai/m", &["events"]).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"Hello").unwrap();
+    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("Half ") {
+        line.clear();
+        assert_ne!(
+            std::io::BufRead::read_line(&mut reader, &mut line).unwrap(),
+            0,
+            "it has ended"
+        );
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the provider sees that nobody listens", || provider.is_gone());
+}
+
+/// The turn of ken-model(8), as printed there: a model, jq and ken-tools in a shell.
+#[test]
+fn a_whole_turn_is_composed_in_a_shell() {
+    let page = std::fs::read_to_string(ken_tests::root().join("man/man8/ken-model.8")).unwrap();
+    let block = page
+        .split(".Bd -literal")
+        .find(|block| block.contains("ken-tools list"))
+        .unwrap();
+    let lines = block.lines().skip(1).take_while(|line| *line != ".Ed");
+    let script = lines
+        .collect::<Vec<_>>()
+        .join("\n")
+        .replace("\\e", "\\")
+        .replace("\\(aq", "'");
+    let arguments =
+        json!({"facts": ["Socrates is a man"], "rules": [[["?x is a man"], "?x is mortal"]]}).to_string();
+    let calls = [
+        ("c1", "reason", arguments.as_str()),
+        ("c2", "reason", "{\"facts\": [], \"rules\": []}"),
+    ];
+    for (models, replies) in [
+        (
+            "openai/m",
+            [openai(&["Let me see."], &calls), openai(&["He is mortal."], &[])],
+        ),
+        (
+            "anthropic/m",
+            [
+                anthropic(&["Let me see."], &calls),
+                anthropic(&["He is mortal."], &[]),
+            ],
+        ),
+    ] {
+        let provider = Provider::start(replies.map(stream).to_vec());
+        let folder = tempfile::tempdir().unwrap();
+        let programs = binary("ken-model").parent().unwrap().to_owned();
+        let output = Command::new("bash")
+            .args(["-c", &format!("set -e -o pipefail\n{script}")])
+            .env_clear()
+            .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
+            .env("KEN_MODEL", models)
+            .env("OPENAI_BASE_URL", format!("{}/v1", provider.url()))
+            .env("ANTHROPIC_BASE_URL", provider.url())
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            (
+                output.status.code(),
+                String::from_utf8_lossy(&output.stdout).as_ref()
+            ),
+            (Some(0), "He is mortal.\n"),
+            "{stderr}"
+        );
+        let asked = provider.asked();
+        assert_eq!(asked.len(), 2);
+        assert!(asked[0].body["tools"].to_string().contains("\"reason\""));
+        // Both calls have their results, and the results are real.
+        let second = asked[1].body["messages"].to_string();
+        assert!(second.contains("c1") && second.contains("c2"), "{second}");
+        assert!(second.contains("Socrates is mortal"), "{second}");
+    }
+}
+
 #[test]
 fn an_endless_answer_is_cut() {
     let long = "x".repeat(1024 * 1024);
@@ -275,6 +500,32 @@ fn list_and_try() {
     assert!(
         shown["totalMs"].is_u64() && shown["usage"]["cost"]["total"].as_f64().unwrap() > 0.0,
         "{shown}"
+    );
+    // A model without a known price; and what it says cannot change the terminal.
+    let provider = Provider::start(vec![stream(openai(&["re\u{1b}[31mady"], &[]))]);
+    let output = run(filter(&provider, "rules", &["try", "openai/unknown-model"]), "");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        shown.contains("no price is known") && !shown.contains('\u{1b}'),
+        "{shown}"
+    );
+    // A provider that cannot be asked is named, and the others are listed.
+    let provider = Provider::start(vec![
+        refusal(401, Vec::new(), "invalid_api_key", &format!("wrong key {KEY}")),
+        Reply::Status(
+            200,
+            Vec::new(),
+            json!({"data": [{"id": "m\u{1b}[31m"}]}).to_string(),
+        ),
+    ]);
+    let output = run(filter(&provider, "rules", &["list"]), "");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(shown, "anthropic/m\u{241b}[31m\nrules/rules-1\n");
+    assert!(
+        stderr.starts_with("ken-model: openai: openai answered 401: wrong key [redacted]"),
+        "{stderr}"
     );
     let provider = Provider::start(vec![refusal(401, Vec::new(), "invalid_api_key", "wrong key")]);
     let output = run(filter(&provider, "rules", &["try", "openai/gpt-4o"]), "");
@@ -440,6 +691,60 @@ fn a_context_that_is_too_long_is_compacted() {
     );
     let kinds = kinds(&system, &session);
     assert!(kinds.contains(&"compaction_start".to_owned()), "{kinds:?}");
+}
+
+#[test]
+fn a_turn_outlives_a_stall_and_moves_along_the_list() {
+    let half = openai(&["Half of "], &[])[..2].to_vec();
+    let provider = Provider::start(vec![
+        stream([half, vec![Piece::Silence]].concat()),
+        // It asks for more than a minute, so the next model is called at once.
+        refusal(429, vec![("retry-after", "3600".to_owned())], "", "tomorrow"),
+        stream(anthropic(&["Here."], &[])),
+    ]);
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m,anthropic/n,rules")
+        .env("KEN_MODEL_TIMEOUT_MS", "400")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .env("ANTHROPIC_BASE_URL", &provider.url())
+        .start();
+    let session = system.session();
+    let answer = system.say(&session, "Hello").expect(200);
+    assert_eq!(answer.text("/result/text"), "Here.");
+    assert_eq!(
+        answer.at("/result/model"),
+        json!({"provider": "anthropic", "id": "n"})
+    );
+    let events = system
+        .get(&format!("/agents/orchestrator/{session}?offset=-1"))
+        .expect(200)
+        .json();
+    let turns = events
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|event| event["type"] == "turn");
+    let turns: Vec<(String, bool)> = turns
+        .map(|turn| {
+            (
+                turn["provider"].as_str().unwrap().to_owned(),
+                turn["isError"] == true,
+            )
+        })
+        .collect();
+    let turn = |provider: &str, failed| (provider.to_owned(), failed);
+    assert_eq!(
+        turns,
+        [
+            turn("openai", true),
+            turn("openai", true),
+            turn("anthropic", false)
+        ]
+    );
+    assert!(
+        events.to_string().contains("sent nothing for too long"),
+        "{events}"
+    );
 }
 
 #[test]

@@ -54,7 +54,7 @@ const NEEDS: &[Needs] = &[
     },
     Needs {
         page: "ken-model.8",
-        setup: "echo '{\"question\":\"Who are you?\"}' >questions.jsonl",
+        setup: "echo '{\"question\":\"Who are you?\"}' >questions.jsonl && echo 'Who are you?' >question.txt",
     },
     Needs {
         page: "ken-audit.5",

@@ -1,26 +1,33 @@
-//! `ken-model list` and `ken-model try`: what the providers offer, and whether a model answers.
+//! `ken-model list`, `ken-model try` and `ken-model events`: what the providers offer, whether a model answers, and what it answers
+//! piece by piece.
 
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use ken_text::for_terminal;
+use ken_tool::{MAX_DEPTH, MAX_INPUT};
 use ken_types::event::{Block, Message, Purpose};
+use ken_types::ops::call::{self, Failed};
 use ken_types::ops::model::{Delta, Generate};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::choice::{Choice, setting};
 use crate::filter::DEFAULT;
-use crate::provider::{DeltaSink, Pending, full_name, generate};
+use crate::provider::{DeltaSink, Pending, Rates, full_name, generate};
 use crate::remote::{Endpoint, Format};
 use crate::secrets;
 
 #[derive(Debug, Parser)]
 #[command(
     name = "ken-model",
-    about = "Ask the providers for their models, or try one",
+    about = "Ask the providers for their models, try one, or write its events",
     after_help = "Keys come from the environment, else from secrets.env beside ken.toml; see ken-model(8)."
 )]
 struct Commands {
@@ -35,6 +42,12 @@ struct Commands {
 enum Command {
     /// List the models of every provider that has a key or an address, and those of KEN_MODEL
     List,
+    /// Write the events of one call as they arrive, one JSON object per line
+    Events {
+        /// File with a request or with what the user says; - is standard input
+        #[arg(default_value = "-")]
+        file: PathBuf,
+    },
     /// Send one word to a model and say what came back, how fast, and what it cost
     Try {
         /// PROVIDER/MODEL, for instance openai/gpt-4o
@@ -48,7 +61,7 @@ enum Command {
 /// Whether the command line names one of the commands.
 pub(crate) fn is_wanted() -> bool {
     let first = std::env::args_os().nth(1);
-    first.is_some_and(|word| ["list", "try"].iter().any(|command| word == *command))
+    first.is_some_and(|word| ["list", "try", "events"].iter().any(|command| word == *command))
 }
 
 pub(crate) fn run() -> ExitCode {
@@ -63,6 +76,7 @@ pub(crate) fn run() -> ExitCode {
         let setting = |name: &str| setting(name).or_else(|| secrets.get(name).cloned());
         match &commands.command {
             Command::List => list(&setting, commands.json),
+            Command::Events { file } => events(file, &setting),
             Command::Try { model, text } => try_model(model, text, &setting, commands.json),
         }
     });
@@ -80,6 +94,10 @@ fn fail(error: &Error) -> ExitCode {
         false => writeln!(stderr, "{}", json!({ "error": error })),
     };
     ExitCode::from(error.code.exit_status())
+}
+
+fn remark(text: &str) {
+    _ = writeln!(std::io::stderr(), "ken-model: {}", for_terminal(text));
 }
 
 fn write(line: &str) -> Result<(), Error> {
@@ -100,14 +118,14 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
         match endpoint.list() {
             Ok(models) => models.iter().try_for_each(|model| match as_json {
                 true => write(&json!({"model": format!("{provider}/{model}")}).to_string()),
-                false => write(&format!("{provider}/{model}")),
+                false => write(&for_terminal(&format!("{provider}/{model}"))),
             })?,
             Err(error) => {
                 // A provider that nobody has set up is no failure.
                 all_answered &= error.code == Code::Unauthenticated && error.message.ends_with("is not set");
                 match as_json {
                     true => write(&json!({"provider": provider, "error": error}).to_string())?,
-                    false => write(&format!("{provider}: {}", error.message))?,
+                    false => remark(&format!("{provider}: {}", error.message)),
                 }
             }
         }
@@ -124,6 +142,71 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
         }
     }
     Ok(ExitCode::from(u8::from(!all_answered)))
+}
+
+/// Writes each event at once. The last line has the type `end`, and is written only for a complete answer.
+struct Lines(AtomicBool);
+
+impl DeltaSink for Lines {
+    fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
+        self.0
+            .fetch_or(!matches!(delta, Delta::Start { .. }), Ordering::Relaxed);
+        let line = serde_json::to_string(&delta).map_err(|error| Error::internal(error.to_string()));
+        Box::pin(std::future::ready(line.and_then(|line| write(&line))))
+    }
+}
+
+/// The models of the list are tried in order, until one has begun its answer.
+fn events(file: &Path, setting: &impl Fn(&str) -> Option<String>) -> Result<ExitCode, Error> {
+    let request = call::read(&input(file)?, MAX_DEPTH)?;
+    let configured = setting("KEN_MODEL").unwrap_or_else(|| DEFAULT.to_owned());
+    let choice = Choice::read(&configured, setting)?;
+    let runtime = runtime()?;
+    let mut failed = Vec::new();
+    for provider in choice.fitting(request.model.as_deref())? {
+        let sink = Lines(AtomicBool::new(false));
+        match runtime.block_on(generate(provider, &request, &sink)) {
+            Ok(end) => {
+                let mut end =
+                    serde_json::to_value(&end).map_err(|error| Error::internal(error.to_string()))?;
+                end["type"] = json!("end");
+                write(&end.to_string())?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Err(error) if sink.0.into_inner() => return Err(error),
+            Err(error) => failed.push(Failed {
+                model: full_name(provider),
+                error,
+            }),
+        }
+    }
+    Err(Failed::all(failed))
+}
+
+fn input(file: &Path) -> Result<String, Error> {
+    let wrong = |error: std::io::Error| {
+        Error::invalid(file.display().to_string(), format!("cannot be read: {error}"))
+    };
+    let input: Box<dyn Read> = match file == Path::new("-") {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(std::fs::File::open(file).map_err(wrong)?),
+    };
+    let mut text = String::new();
+    input
+        .take(MAX_INPUT as u64 + 1)
+        .read_to_string(&mut text)
+        .map_err(wrong)?;
+    match text.len() {
+        0..=MAX_INPUT => Ok(text),
+        _ => Err(Error::too_large(format!(
+            "the input has more than {MAX_INPUT} bytes"
+        ))),
+    }
+}
+
+fn runtime() -> Result<Runtime, Error> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
 }
 
 /// Notes when the first delta came, and the text.
@@ -168,8 +251,7 @@ fn try_model(
         purpose: Purpose::Agent,
         ..Generate::default()
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?;
+    let runtime = runtime()?;
     let (sink, started) = (Timed::default(), Instant::now());
     let generated = runtime.block_on(generate(provider, &request, &sink))?;
     let took = started.elapsed();
@@ -191,14 +273,17 @@ fn try_model(
     match as_json {
         true => write(&shown.to_string())?,
         false => write(&format!(
-            "{}: {:?}\nfirst word after {} ms, all after {} ms; {} tokens in, {} out; ${:.6}",
+            "{}: {:?}\nfirst word after {} ms, all after {} ms; {} tokens in, {} out; {}",
             full_name(provider),
             said.trim(),
             ms(first),
             ms(took),
             usage.input + usage.cache_read + usage.cache_write,
             usage.output,
-            usage.cost.total,
+            match provider.rates() == Rates::default() {
+                true => "no price is known".to_owned(),
+                false => format!("${:.6}", usage.cost.total),
+            },
         ))?,
     }
     Ok(ExitCode::SUCCESS)

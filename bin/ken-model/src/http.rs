@@ -28,6 +28,8 @@ const ERROR_BYTES: u64 = 64 * 1024;
 thread_local! {
     /// Whether the call that runs in this thread has been given up.
     static CANCELLED: std::cell::RefCell<Arc<AtomicBool>> = std::cell::RefCell::default();
+    /// Until when the end of an answer is read that is complete already.
+    static DRAIN_UNTIL: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
 }
 
 /// Makes the calls of one provider, and keeps its connections open between them.
@@ -121,6 +123,14 @@ pub(crate) fn read<'a>(reader: &mut BodyReader<'static>, buffer: &'a mut [u8]) -
     }
 }
 
+/// Reads what follows an answer that is complete, so that the connection can be used again. A server that keeps it open is not
+/// waited for.
+pub(crate) fn drain(reader: &mut BodyReader<'static>) {
+    DRAIN_UNTIL.set(Some(Instant::now() + SLICE));
+    _ = std::io::copy(reader, &mut std::io::sink());
+    DRAIN_UNTIL.set(None);
+}
+
 fn broken(error: std::io::Error) -> Error {
     match ureq::Error::from(error) {
         ureq::Error::Timeout(_) => Error::unavailable("the provider sent nothing for too long"),
@@ -171,12 +181,13 @@ impl Transport for Sliced {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         let limit = timeout.for_read();
-        let until = match limit.after {
+        let until = DRAIN_UNTIL.get().or(match limit.after {
             time::Duration::Exact(after) => Some(Instant::now() + after),
             time::Duration::NotHappening => None,
-        };
+        });
         loop {
-            if CANCELLED.with_borrow(|own| own.load(Ordering::Relaxed)) {
+            let is_drained = DRAIN_UNTIL.get().is_some_and(|until| Instant::now() >= until);
+            if is_drained || CANCELLED.with_borrow(|own| own.load(Ordering::Relaxed)) {
                 return Err(std::io::Error::from(ErrorKind::ConnectionAborted).into());
             }
             let left = until.map_or(SLICE, |until| {

@@ -1,5 +1,6 @@
 //! What models can hold and what they cost: `models.toml`, which people may edit.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use ken_types::Error;
@@ -47,6 +48,8 @@ struct Entry {
 
 const WINDOW: u64 = 98_304;
 const OUTPUT: u64 = 8_192;
+const MOST_TOKENS: u64 = 1_000_000_000;
+const MOST_PRICE: f64 = 1_000_000.0;
 
 impl Table {
     /// `models.toml` beside ken.toml, then that of the installation, else the one in the program. The first entry that fits
@@ -62,12 +65,14 @@ impl Table {
             .into_iter()
             .chain(shipped.map(|file| (file, true)))
         {
-            let Ok(text) = std::fs::read_to_string(&file) else {
-                continue;
+            let name = file.display().to_string();
+            let text = match std::fs::read_to_string(&file) {
+                Ok(text) => text,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                // Without its prices a limit on the cost would have no effect.
+                Err(error) => return Err(Error::invalid(name, format!("cannot be read: {error}"))),
             };
-            table
-                .model
-                .extend(read(&file.display().to_string(), &text)?.model);
+            table.model.extend(read(&name, &text)?.model);
             is_shipped |= ours;
         }
         if !is_shipped {
@@ -89,7 +94,44 @@ impl Table {
 }
 
 fn read(file: &str, text: &str) -> Result<Table, Error> {
-    toml::from_str(text).map_err(|error| Error::invalid(file, error.message().to_owned()))
+    let table: Table = toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+        Error::invalid(format!("{file}:{line}"), error.message().to_owned())
+    })?;
+    match table.model.iter().find_map(|entry| Some((entry, entry.fault()?))) {
+        Some((entry, fault)) => Err(Error::invalid(file, format!("{}: {fault}", entry.name))),
+        None => Ok(table),
+    }
+}
+
+impl Entry {
+    /// What is wrong with its numbers.
+    fn fault(&self) -> Option<String> {
+        let tokens = [("window", self.window), ("output", self.output)];
+        let wrong = tokens
+            .into_iter()
+            .find(|(_, tokens)| tokens.is_some_and(|tokens| !(1..=MOST_TOKENS).contains(&tokens)));
+        if let Some((name, _)) = wrong {
+            return Some(format!("{name} is 1 to {MOST_TOKENS}"));
+        }
+        let Prices {
+            input,
+            output,
+            cache_read,
+            cache_write,
+        } = self.price;
+        let prices = [
+            ("input", input),
+            ("output", output),
+            ("cache_read", cache_read),
+            ("cache_write", cache_write),
+        ];
+        let (name, _) = prices
+            .into_iter()
+            .find(|(_, price)| !(0.0..=MOST_PRICE).contains(price))?;
+        Some(format!("price.{name} is 0 to {MOST_PRICE}"))
+    }
 }
 
 /// Whether a name fits a pattern of texts and `*`.
@@ -160,6 +202,20 @@ mod tests {
         };
         assert_eq!(price(&mini, &usage).total, 4.0);
         assert!(read("models.toml", include_str!("../../../share/models.toml")).is_ok());
-        assert!(read("t", "[[model]]\nnme = 1").is_err());
+        for (line, wanted) in [
+            ("nme = 1", "t:2: unknown field `nme`"),
+            (
+                "name = \"a\"\nprice = { input = -1.0 }",
+                "t: a: price.input is 0 to 1000000",
+            ),
+            (
+                "name = \"a\"\nprice = { output = nan }",
+                "t: a: price.output is 0 to 1000000",
+            ),
+            ("name = \"a\"\nwindow = 0", "t: a: window is 1 to 1000000000"),
+        ] {
+            let error = read("t", &format!("[[model]]\n{line}")).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error}");
+        }
     }
 }

@@ -185,7 +185,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        if let Some(at) = &self.at {
+        if let Some(at) = self.at.as_ref().filter(|at| !at.is_empty()) {
             write!(f, " (at {at})")?;
         }
         if let Some(hint) = &self.hint {

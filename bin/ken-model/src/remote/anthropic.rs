@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
-use super::format::{Broken, Ended, arguments, parameters, parse};
+use super::format::{Broken, Ended, arguments, counted, parameters, parse};
 use ken_types::sse::Event;
 
 /// The name of this format, as `api` in messages: signatures of thoughts go back to it alone.
@@ -297,6 +297,10 @@ impl Events {
         }
     }
 
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
     /// The stream has ended: returns how the answer ended, or `None` when it is incomplete.
     pub(super) fn end(self) -> Option<(Vec<Delta>, Ended)> {
         let ended = Ended {
@@ -336,12 +340,11 @@ impl Tokens {
     }
 
     fn usage(self) -> Usage {
-        let count = Option::unwrap_or_default;
         let usage = Usage {
-            input: count(self.input_tokens),
-            output: count(self.output_tokens),
-            cache_read: count(self.cache_read_input_tokens),
-            cache_write: count(self.cache_creation_input_tokens),
+            input: counted(self.input_tokens),
+            output: counted(self.output_tokens),
+            cache_read: counted(self.cache_read_input_tokens),
+            cache_write: counted(self.cache_creation_input_tokens),
             ..Usage::default()
         };
         Usage {

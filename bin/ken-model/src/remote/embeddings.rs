@@ -8,6 +8,7 @@ use ken_types::ops::model::Embedded;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::format::counted;
 use super::{AT_ONCE, CancelOnDrop, Remote};
 use crate::http;
 use crate::prices::price;
@@ -28,7 +29,7 @@ struct Item {
 #[derive(Deserialize)]
 struct Tokens {
     #[serde(default)]
-    prompt_tokens: u64,
+    prompt_tokens: Option<u64>,
 }
 
 impl Remote {
@@ -82,13 +83,10 @@ fn read(text: &str, count: usize) -> Result<(Vec<Vec<f32>>, Option<u64>), String
     }
     match vectors.iter().any(Vec::is_empty) {
         true => Err(format!("{count} vectors were asked for, and some are missing")),
-        false => Ok((
-            vectors,
-            answer
-                .usage
-                .map(|usage| usage.prompt_tokens)
-                .filter(|tokens| *tokens > 0),
-        )),
+        false => {
+            let tokens = counted(answer.usage.and_then(|usage| usage.prompt_tokens));
+            Ok((vectors, (tokens > 0).then_some(tokens)))
+        }
     }
 }
 

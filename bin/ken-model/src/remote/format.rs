@@ -42,6 +42,14 @@ pub(super) fn arguments(text: &str) -> Value {
     }
 }
 
+/// The most tokens that a call is taken to have. A greater number, of a faulty server, would make sums overflow.
+const MOST_TOKENS: u64 = 1_000_000_000;
+
+/// A number of tokens as a provider has counted them, 0 if it has not.
+pub(super) fn counted(tokens: Option<u64>) -> u64 {
+    tokens.unwrap_or_default().min(MOST_TOKENS)
+}
+
 /// A tool without a schema takes an object.
 pub(super) fn parameters(schema: &Value) -> Value {
     match schema {

@@ -421,7 +421,8 @@ impl Call {
             let mut reader = response.into_body().into_reader();
             let mut buffer = vec![0; 16 * 1024];
             loop {
-                let bytes = http::read(&mut reader, &mut buffer)?;
+                let bytes = http::read(&mut reader, &mut buffer)
+                    .map_err(|error| self.endpoint.broken(&self.model, Broken::Failed(error)))?;
                 if bytes.is_empty() {
                     break;
                 }
@@ -431,6 +432,10 @@ impl Call {
                 self.pass(deltas, &mut passed)?;
                 if passed > LONGEST {
                     return Ok((cut(), passed));
+                }
+                if stream.is_complete() {
+                    http::drain(&mut reader);
+                    break;
                 }
             }
         }

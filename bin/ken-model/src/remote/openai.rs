@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
-use super::format::{Broken, Ended, arguments, parameters, parse};
+use super::format::{Broken, Ended, arguments, counted, parameters, parse};
 use ken_types::sse::Event;
 
 /// The body of a request.
@@ -97,7 +97,7 @@ struct Call {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Chunk {
-    choices: Vec<Choice>,
+    choices: Option<Vec<Choice>>,
     usage: Option<Tokens>,
     error: Option<Value>,
 }
@@ -137,18 +137,19 @@ struct FunctionPiece {
     arguments: Option<Value>,
 }
 
+/// A server that has not counted sends null. Any other value that is no number of tokens is taken as not counted too.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Tokens {
-    prompt_tokens: u64,
-    completion_tokens: u64,
+    prompt_tokens: Value,
+    completion_tokens: Value,
     prompt_tokens_details: Option<Cached>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Cached {
-    cached_tokens: u64,
+    cached_tokens: Value,
 }
 
 impl Chunks {
@@ -163,10 +164,10 @@ impl Chunks {
             return Err(Broken::Said(error));
         }
         if let Some(tokens) = chunk.usage {
-            self.usage = Some(usage(&tokens));
+            self.usage = usage(&tokens).or(self.usage);
         }
         let mut deltas = Vec::new();
-        for choice in chunk.choices {
+        for choice in chunk.choices.into_iter().flatten() {
             if let Some(piece) = choice.delta.or(choice.message) {
                 self.take_piece(piece, &mut deltas);
             }
@@ -211,6 +212,10 @@ impl Chunks {
         }
     }
 
+    pub(super) fn is_done(&self) -> bool {
+        self.done
+    }
+
     /// The stream has ended: returns the tool calls and how the answer ended, or `None` when it is incomplete.
     pub(super) fn end(self) -> Option<(Vec<Delta>, Ended)> {
         if !self.done && self.stop.is_none() {
@@ -247,17 +252,19 @@ fn stop(reason: &str) -> Result<StopReason, Broken> {
     }
 }
 
-/// Cached tokens are part of the prompt here, and stand beside it in ken.
-fn usage(tokens: &Tokens) -> Usage {
-    let cached = tokens
-        .prompt_tokens_details
-        .as_ref()
-        .map_or(0, |details| details.cached_tokens);
-    Usage {
-        input: tokens.prompt_tokens.saturating_sub(cached),
-        output: tokens.completion_tokens,
+/// Cached tokens are part of the prompt here, and stand beside it in ken. `None` if the prompt was not counted.
+fn usage(tokens: &Tokens) -> Option<Usage> {
+    let details = tokens.prompt_tokens_details.as_ref();
+    let cached = counted(details.and_then(|details| details.cached_tokens.as_u64()));
+    let (prompt, output) = (
+        counted(Some(tokens.prompt_tokens.as_u64()?)),
+        counted(tokens.completion_tokens.as_u64()),
+    );
+    Some(Usage {
+        input: prompt.saturating_sub(cached),
+        output,
         cache_read: cached,
-        total_tokens: tokens.prompt_tokens + tokens.completion_tokens,
+        total_tokens: prompt + output,
         ..Usage::default()
-    }
+    })
 }

@@ -52,6 +52,14 @@ impl Stream {
         })
     }
 
+    /// Whether the last event has come. A server may keep the connection open after it.
+    pub(super) fn is_complete(&self) -> bool {
+        match &self.format {
+            Format::OpenAi(chunks) => chunks.is_done(),
+            Format::Anthropic(events) => events.is_done(),
+        }
+    }
+
     /// The stream has ended: returns the last deltas and how the answer ended, or `None` when it is incomplete.
     pub(super) fn end(mut self) -> Option<(Vec<Delta>, Ended)> {
         let mut deltas = Vec::new();
