@@ -25,8 +25,8 @@ use crate::rules::schedules::{Deeds, Ended, beginning, ended};
 use crate::rules::title::title;
 use crate::rules::{check, record};
 use crate::tables::{
-    ActiveRuns, LogRow, NewEvent, NewScheduleRun, NewSubmission, ScheduleRow, ScheduleRunRow, SessionRow, SubmissionRow,
-    Tables,
+    ActiveRuns, LogRow, NewEvent, NewScheduleRun, NewSubmission, ScheduleRow, ScheduleRunRow, SessionRow,
+    SubmissionRow, Tables,
 };
 
 /// The connector of scheduled turns, and who acts for the operator.
