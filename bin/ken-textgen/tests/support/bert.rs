@@ -1,10 +1,14 @@
 //! A small encoder of the kind of BERT, made here, and its vectors computed plainly in f64, with nothing shared with the program.
 #![allow(dead_code)] // each test file uses its part
 
+mod random;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+
+use random::Random;
 
 const WIDTH: usize = 12;
 const HEADS: usize = 3;
@@ -278,17 +282,4 @@ fn shapes() -> Vec<(String, Vec<usize>)> {
         shapes.extend(norm(name("output.LayerNorm")));
     }
     shapes
-}
-
-struct Random(u64);
-
-impl Random {
-    /// -1 to 1.
-    fn next(&mut self) -> f32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 40) as f32) / (1u32 << 23) as f32 - 1.0
-    }
 }

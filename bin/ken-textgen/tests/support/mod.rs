@@ -1,10 +1,14 @@
 //! Small models, made here: a random one, and one that says what a test wants to hear.
 #![allow(dead_code)] // each test file uses its part
 
+mod random;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+
+use random::Random;
 
 /// A model directory in the making.
 pub(crate) struct Folder {
@@ -192,18 +196,6 @@ fn characters(bytes: &[u8]) -> String {
         None => char::from(*byte),
     };
     bytes.iter().map(character).collect()
-}
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 40) as f32) / (1u32 << 23) as f32 - 1.0
-    }
 }
 
 /// The logits after each token, computed plainly in f64: no cache, no batch, nothing shared with the program.
