@@ -1,59 +1,20 @@
-//! Idioms in which a negation negates nothing, and words that negate a feeling without a negation. The table was trained without
-//! this correction, but with negated and plain words, so the model can use the corrected notes.
+//! Idioms in which a negation negates nothing. The table was trained without this correction, but with negated and plain words, so
+//! the model can use the corrected notes.
 
-use crate::emotion::{ANGER, HOPE};
-use crate::lexicon::{self, Class, Entry};
-use crate::scope::{Note, REACH};
-use crate::table::Table;
+use crate::lexicon::Class;
+use crate::scope::Note;
 use crate::token::Token;
 
-/// Corrects the notes of all tokens. Very few tokens are affected, so these are found first.
-pub(crate) fn correct(table: &Table, tokens: &[Token], notes: &mut [Note]) {
-    if notes.iter().any(|note| note.is_negated) {
-        let is_negator = |_: &Token, note: &Note| note.is(Class::Negator);
-        let mut from = 0;
-        while let Some(at) = next(tokens, notes, from, is_negator) {
+/// Corrects the notes of all tokens. Very few texts have such a negation.
+pub(crate) fn correct(tokens: &[Token], notes: &mut [Note]) {
+    if !notes.iter().any(|note| note.is_negated) {
+        return;
+    }
+    for at in 0..notes.len() {
+        if notes.get(at).is_some_and(|note| note.is(Class::Negator)) {
             lift_negation(tokens, notes, at);
-            from = at + 1;
         }
     }
-    let mut from = 0;
-    while let Some(at) = next(tokens, notes, from, turns) {
-        match tokens.get(at).map(Token::form) {
-            _ if notes.get(at).is_some_and(is_hope) => turn_wish(tokens, notes, at),
-            Some(b"used" | b"rarely" | b"seldom") => deny(tokens, notes, at),
-            _ => read_affixes(table, tokens, notes, at),
-        }
-        from = at + 1;
-    }
-}
-
-/// The first place from here on for which `holds` is true.
-fn next(
-    tokens: &[Token],
-    notes: &[Note],
-    from: usize,
-    holds: impl Fn(&Token, &Note) -> bool,
-) -> Option<usize> {
-    let mut rest = tokens.get(from..)?.iter().zip(notes.get(from..)?);
-    let place = rest.position(|(token, note)| holds(token, note))?;
-    Some(from + place)
-}
-
-fn is_hope(note: &Note) -> bool {
-    note.is(Class::Emotion(HOPE))
-}
-
-/// Whether a word may reverse the meaning without a negator, or is unknown and may have a negative affix.
-fn turns(token: &Token, note: &Note) -> bool {
-    let is_unknown = note.entry.is_none() && note.width == 1 && token.is_word();
-    if !is_unknown {
-        return is_hope(note);
-    }
-    matches!(
-        token.form(),
-        b"used" | b"rarely" | b"seldom" | [b'u', b'n', ..] | [b'd', b'i', b's', ..] | [.., b'e', b's', b's']
-    )
 }
 
 fn is(token: Option<&Token>, words: &[&str]) -> bool {
@@ -73,9 +34,6 @@ fn clause_end(tokens: &[Token], notes: &[Note], from: usize) -> usize {
 /// "couldn't be happier", "never been so sad", "can't thank you enough", "can't stop laughing", "Isn't this nice?": a feeling
 /// that looks negated is felt, and in all but the last it is felt most strongly.
 fn lift_negation(tokens: &[Token], notes: &mut [Note], at: usize) {
-    if !notes.get(at).is_some_and(|note| note.is(Class::Negator)) {
-        return;
-    }
     let end = clause_end(tokens, notes, at + 1);
     let lifted = Clause {
         tokens,
@@ -245,89 +203,4 @@ fn is_asked_back(tokens: &[Token], at: usize) -> bool {
             .skip(at)
             .find(mark)
             .is_some_and(|mark| mark.form().first() == Some(&b'?'))
-}
-
-/// "rarely feel happy", "used to be happy": feelings that are not felt now.
-fn deny(tokens: &[Token], notes: &mut [Note], at: usize) {
-    if is(tokens.get(at), &["used"]) && !is_past(tokens, notes, at) {
-        return;
-    }
-    let end = clause_end(tokens, notes, at + 1).min(at + 1 + REACH);
-    let scope = notes.iter_mut().take(end).skip(at + 1);
-    scope.for_each(|note| note.is_negated = true);
-}
-
-/// Whether the "used" at a place refers to the past, which it does not in "I'm used to it".
-fn is_past(tokens: &[Token], notes: &[Note], at: usize) -> bool {
-    let Some(before) = at.checked_sub(1) else {
-        return false;
-    };
-    let is_being = notes.get(before).is_some_and(|note| note.is(Class::Is));
-    let form = tokens.get(before).map(Token::form).unwrap_or_default();
-    let is_short_being = [&b"'m"[..], b"'re", b"'s"].iter().any(|end| form.ends_with(end));
-    is(tokens.get(at + 1), &["to"]) && !is_being && !is_short_being
-}
-
-/// "unimpressed", "ungrateful", "joyless": the lexicon has only the words that they negate.
-fn read_affixes(table: &Table, tokens: &[Token], notes: &mut [Note], at: usize) {
-    let (Some(token), Some(note)) = (tokens.get(at), notes.get_mut(at)) else {
-        return;
-    };
-    let known = |stem: Token| table.entry(lexicon::key(&stem)).filter(Entry::is_feeling);
-    if let Some(entry) = denied_stems(token).into_iter().flatten().find_map(known) {
-        note.entry = Some(Entry {
-            class: entry.class,
-            valence: if entry.valence > 0.0 {
-                entry.valence.max(1.0)
-            } else {
-                entry.valence
-            },
-            starts_phrase: false,
-        });
-        note.is_negated = !note.is_negated;
-    }
-}
-
-/// The words that a word with a negative affix may negate: "joy" for "joyless", "helpful" for "helpless".
-fn denied_stems(token: &Token) -> [Option<Token>; 2] {
-    const LONG: usize = 5; // shorter words are not formed with an affix: "unlike", "dismiss"
-    match token.form() {
-        [b'u', b'n', stem @ ..] if stem.len() >= LONG => [Some(token.part(2, stem.len(), "")), None],
-        [b'd', b'i', b's', stem @ ..] if stem.len() >= LONG => [Some(token.part(3, stem.len(), "")), None],
-        [stem @ .., b'l', b'e', b's', b's'] if stem.len() > 2 => {
-            ["", "ful"].map(|ending| Some(token.part(0, stem.len(), ending)))
-        }
-        _ => [None, None],
-    }
-}
-
-/// "I hope you rot in hell" is anger and not hope.
-fn turn_wish(tokens: &[Token], notes: &mut [Note], at: usize) {
-    const WISHES: [&str; 4] = ["hope", "hopes", "hoping", "wish"];
-    const PERSONS: [&str; 6] = ["you", "he", "she", "they", "u", "[n]"];
-    const HARMS: [&str; 13] = [
-        "die", "dies", "rot", "rots", "suffer", "suffers", "burn", "burns", "choke", "chokes", "bleed",
-        "drown", "perish",
-    ];
-    if !is(tokens.get(at), &WISHES) {
-        return;
-    }
-    let end = clause_end(tokens, notes, at + 1).min(at + 6);
-    let person = tokens
-        .get(at + 1..end)
-        .is_some_and(|clause| is(clause.first(), &PERSONS));
-    let harms = tokens
-        .get(at + 1..end)
-        .is_some_and(|clause| clause.iter().any(|token| is(Some(token), &HARMS)));
-    if let Some(note) = notes
-        .get_mut(at)
-        .filter(|note| person && harms && !note.is_negated)
-    {
-        note.entry = Some(Entry {
-            class: Class::Emotion(ANGER),
-            valence: -2.8,
-            starts_phrase: false,
-        });
-        note.is_lifted = true;
-    }
 }

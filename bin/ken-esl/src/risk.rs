@@ -36,10 +36,10 @@ const RAISE: f32 = 0.25;
 const ENOUGH: usize = 48;
 const LOWER: f32 = 0.6;
 
-/// The numbers of words that are judged together. A text of the first size is judged as a whole, as the training texts are. A longer
-/// one is judged in windows of the first size and then of the second, so that one sentence of a long letter is not drowned. Each
-/// window begins half a window after the one before.
-const WINDOWS: [usize; 2] = [40, 10];
+/// The numbers of words that are judged together. A text of up to [`LARGE`] words is judged as a whole, as the training texts are. A
+/// longer one is judged in windows of both sizes, so that one sentence of a long letter is not drowned.
+const LARGE: usize = 40;
+const SMALL: usize = 10;
 
 /// The shown words are chosen from this many features with the largest weights.
 const STRONGEST: usize = 8;
@@ -83,16 +83,32 @@ impl<'a> Model<'a> {
 
     /// The places of the words with the largest weights in the window with the highest score; empty if no window reaches the threshold.
     pub(crate) fn find(&self, text: &str) -> Vec<Span> {
-        let mut worst = Worst {
-            score: f32::MIN,
-            features: Vec::new(),
-            windows: 0,
-        };
-        for size in WINDOWS {
-            self.scan(text, size, &mut worst);
-            if worst.windows == 1 {
-                break;
+        let mut large = Windows::new(LARGE);
+        let mut small: Option<Windows> = None;
+        each_feature(text, |hash, word, span| {
+            if word == LARGE && small.is_none() {
+                // The first large window still has all features so far.
+                let mut windows = Windows::new(SMALL);
+                let earlier = large.features.iter();
+                earlier.for_each(|feature| windows.take(self, feature.word, Some(*feature)));
+                small = Some(windows);
             }
+            let feature = self.weight(hash).map(|weight| Feature {
+                hash,
+                weight,
+                word,
+                span,
+            });
+            large.take(self, word, feature);
+            if let Some(small) = &mut small {
+                small.take(self, word, feature);
+            }
+        });
+        large.judge(self);
+        let mut worst = large.worst;
+        if let Some(mut small) = small {
+            small.judge(self);
+            worst = worst.or(small.worst);
         }
         if worst.score >= THRESHOLD + RAISE * worst.windows.ilog2() as f32 {
             strongest(worst.features)
@@ -101,40 +117,12 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Judges all windows of a size.
-    fn scan(&self, text: &str, size: usize, worst: &mut Worst) {
-        let mut window: Vec<Feature> = Vec::new();
-        let mut end = size;
-        each_feature(text, |hash, word, span| {
-            if word >= end {
-                self.judge(&window, worst);
-                end += size / 2;
-                window.retain(|feature| feature.word + size >= end);
-            }
-            let known = self.weight(hash);
-            window.extend(known.map(|weight| Feature {
-                hash,
-                weight,
-                word,
-                span,
-            }));
-        });
-        self.judge(&window, worst);
-    }
-
-    /// Scores a window, in which each feature counts once.
-    fn judge(&self, window: &[Feature], worst: &mut Worst) {
-        let mut features = window.to_vec();
-        features.sort_unstable_by_key(|feature| (feature.hash, feature.word));
-        features.dedup_by_key(|feature| feature.hash);
+    /// The score of a set of features.
+    fn score(&self, features: &[Feature]) -> f32 {
         let sum: i32 = features.iter().map(|feature| i32::from(feature.weight)).sum();
         let count = features.len().max(1);
         let halvings = (ENOUGH / count).max(1).ilog2();
-        let score = self.bias + sum as f32 * self.unit / (count as f32).sqrt() - LOWER * halvings as f32;
-        worst.windows += 1;
-        if score > worst.score {
-            (worst.score, worst.features) = (score, features);
-        }
+        self.bias + sum as f32 * self.unit / (count as f32).sqrt() - LOWER * halvings as f32
     }
 
     /// The weight of a feature, in the model's unit.
@@ -163,11 +151,69 @@ const fn float(bytes: &[u8], at: usize) -> f32 {
     }
 }
 
+/// The windows of one size, which are judged one after the other. Each begins half a window after the one before.
+struct Windows {
+    /// The number of words.
+    size: usize,
+    /// The first word after the current window.
+    end: usize,
+    /// The features of the current window.
+    features: Vec<Feature>,
+    worst: Worst,
+}
+
+impl Windows {
+    fn new(size: usize) -> Windows {
+        Windows {
+            size,
+            end: size,
+            features: Vec::new(),
+            worst: Worst {
+                score: f32::MIN,
+                features: Vec::new(),
+                windows: 0,
+            },
+        }
+    }
+
+    /// Adds the next feature of the text, or only goes on to a word with a feature that the model does not know.
+    fn take(&mut self, model: &Model<'_>, word: usize, feature: Option<Feature>) {
+        while word >= self.end {
+            self.judge(model);
+            self.end += self.size / 2;
+            self.features
+                .retain(|feature| feature.word + self.size >= self.end);
+        }
+        self.features.extend(feature);
+    }
+
+    /// Scores the current window, in which each feature counts once.
+    fn judge(&mut self, model: &Model<'_>) {
+        let mut features = self.features.clone();
+        features.sort_unstable_by_key(|feature| (feature.hash, feature.word));
+        features.dedup_by_key(|feature| feature.hash);
+        let score = model.score(&features);
+        self.worst.windows += 1;
+        if score > self.worst.score {
+            (self.worst.score, self.worst.features) = (score, features);
+        }
+    }
+}
+
 /// The window with the highest score so far, and the number of windows.
 struct Worst {
     score: f32,
     features: Vec<Feature>,
     windows: u32,
+}
+
+impl Worst {
+    /// The worst of the windows of two sizes.
+    fn or(self, other: Worst) -> Worst {
+        let windows = self.windows + other.windows;
+        let worst = if other.score > self.score { other } else { self };
+        Worst { windows, ..worst }
+    }
 }
 
 /// A feature of a text that the model knows.

@@ -3,14 +3,16 @@
 /// A rule of [`crate::idiom`], [`crate::rules`] or [`crate::window`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// "couldn't be happier", "joyless"
-    Idioms,
+    /// "couldn't be happier", "never been so happy": a negation that negates nothing.
+    Turns,
     /// A family of emotions whose words are all negated is not felt.
     Muting,
     /// All feelings that the text names are negated.
     Denial,
-    /// Emoji, phrases and rare words have their literal meaning.
-    AtWord,
+    /// Emoji and emoticons have their literal meaning.
+    Emoji,
+    /// Words for emotions that few training texts have have their literal meaning.
+    RareWords,
     /// Irony reverses praise.
     Irony,
     /// If all words of feeling have the same sign, feelings of the other sign are not felt.
@@ -24,11 +26,12 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 9] = [
-        Rule::Idioms,
+    pub(crate) const ALL: [Rule; 10] = [
+        Rule::Turns,
         Rule::Muting,
         Rule::Denial,
-        Rule::AtWord,
+        Rule::Emoji,
+        Rule::RareWords,
         Rule::Irony,
         Rule::OneMind,
         Rule::Shades,
@@ -38,10 +41,11 @@ impl Rule {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Rule::Idioms => "idioms",
+            Rule::Turns => "turns",
             Rule::Muting => "muting",
             Rule::Denial => "denial",
-            Rule::AtWord => "at_word",
+            Rule::Emoji => "emoji",
+            Rule::RareWords => "rare_words",
             Rule::Irony => "irony",
             Rule::OneMind => "one_mind",
             Rule::Shades => "shades",

@@ -1,8 +1,8 @@
 //! The rules that correct the model, for negation, irony and emphasis.
 
 use crate::emotion::{
-    ADMIRATION, ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, EMBARRASSMENT, EMOTIONS, EMPATHY, EXCITEMENT,
-    FEAR, Family, GRATITUDE, JOY, LABELS, LOVE, NEUTRAL, PRIDE, RELIEF, REMORSE, SADNESS, shades,
+    ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, EMBARRASSMENT, EMOTIONS, EXCITEMENT, FEAR, Family, JOY,
+    LABELS, NEUTRAL, PRIDE, RELIEF, SADNESS, shades,
 };
 use crate::lexicon::Class;
 use crate::rule::Rule;
@@ -108,8 +108,7 @@ impl Findings {
         self.sides[usize::from(is_after_contrast == Some(true))] += strength;
     }
 
-    /// Finds irony: an ironic phrase ("oh great"), a mark of irony, or praise before rolling eyes or for something clearly
-    /// bad.
+    /// Finds irony: an ironic phrase ("oh great"), or praise with a mark of irony, such as rolling eyes.
     fn find_irony(&mut self, tokens: &[Token], notes: &[Note]) {
         let opens = notes.iter().any(|note| note.is(Class::Irony));
         let marked = notes.iter().any(|note| note.is(Class::Sarcasm));
@@ -118,16 +117,12 @@ impl Findings {
         };
         let rolls = tokens
             .iter()
-            .any(|token| is_mark(token) && (token.is("\u{1F644}") || token.is("\u{1F612}")));
+            .any(|token| !token.is_word() && (token.is("\u{1F644}") || token.is("\u{1F612}")));
         let tag = tokens
             .windows(2)
             .last()
             .is_some_and(|pair| pair[0].is("/") && pair[1].is("s"));
-        let tells = || {
-            let praises_harm = || (0..notes.len()).any(|at| praises_harm(tokens, notes, at));
-            marked || rolls || tag || takes_back(tokens) || complains(tokens) || praises_harm()
-        };
-        self.is_ironic = opens || notes.iter().any(praise) && tells();
+        self.is_ironic = opens || (marked || rolls || tag) && notes.iter().any(praise);
     }
 
     fn find_question(&mut self, tokens: &[Token]) {
@@ -144,94 +139,6 @@ impl Findings {
             .is_some_and(|token| OPENERS.iter().any(|opener| token.is(opener)));
         self.is_question = marked || opens && !ends_else && tokens.len() > 2;
     }
-}
-
-fn is_mark(token: &Token) -> bool {
-    !token.is_word()
-}
-
-/// "That went well. Not."
-fn takes_back(tokens: &[Token]) -> bool {
-    let last = tokens.iter().rposition(|token| !is_mark(token)).unwrap_or(0);
-    let before = last.checked_sub(1).and_then(|before| tokens.get(before));
-    tokens.get(last).is_some_and(|token| token.is("not")) && before.is_some_and(is_mark)
-}
-
-/// "Great. Another delay.": praise alone in a sentence, and then "another" of something.
-fn complains(tokens: &[Token]) -> bool {
-    matches!(tokens, [_, mark, another, ..] if is_mark(mark) && another.is("another"))
-}
-
-/// "Thanks for ruining my day", "I love being lied to", "Great, now it's broken": the praised thing is clearly bad.
-fn praises_harm(tokens: &[Token], notes: &[Note], at: usize) -> bool {
-    let Some(note) = notes.get(at).filter(|note| note.is_feeling() && !note.is_negated) else {
-        return false;
-    };
-    let is = |at: usize, words: &[&str]| {
-        let token = tokens.get(at);
-        token.is_some_and(|token| words.iter().any(|word| token.is(word)))
-    };
-    let harms = |at: usize, end: &[u8]| {
-        let token = tokens.get(at);
-        token.is_some_and(|token| token.form().ends_with(end)) && notes.get(at).is_some_and(is_plainly_bad)
-    };
-    let next = at + note.width;
-    match note.class() {
-        Some(Class::Emotion(GRATITUDE)) => is(next, &["for"]) && harms(next + 1, b"ing"),
-        Some(Class::Emotion(LOVE | JOY)) if is(next, &["being", "getting"]) => harms(next + 1, b"ed"),
-        Some(Class::Good | Class::Emotion(ADMIRATION)) => {
-            opens(tokens, at) && announces_harm(tokens, notes, at)
-        }
-        _ => false,
-    }
-}
-
-fn is_plainly_bad(note: &Note) -> bool {
-    let entry = note
-        .entry
-        .filter(|entry| entry.class == Class::Bad && !note.is_negated);
-    entry.is_some_and(|entry| entry.valence <= -1.5)
-}
-
-/// Whether a sentence begins here.
-fn opens(tokens: &[Token], at: usize) -> bool {
-    let before = at.checked_sub(1).and_then(|before| tokens.get(before));
-    before.is_none_or(|before| matches!(before.form().first(), Some(b'.' | b'!' | b'?')))
-}
-
-/// "Nice going, you broke it": a mark soon after the praise, and then a sentence with nothing good in which something is or has
-/// become bad.
-fn announces_harm(tokens: &[Token], notes: &[Note], at: usize) -> bool {
-    const DEEDS: [&str; 7] = [
-        "broke", "ruined", "crashed", "stole", "wasted", "damaged", "failed",
-    ];
-    let Some(mark) = (at + 1..=at + 2).find(|place| tokens.get(*place).is_some_and(is_mark)) else {
-        return false;
-    };
-    let told = || tokens.iter().zip(notes).enumerate().skip(mark + 1);
-    let ends = |token: &Token| matches!(token.form().first(), Some(b'.' | b'!' | b'?'));
-    let end = told()
-        .find(|(_, (token, _))| ends(token))
-        .map_or(tokens.len(), |(end, _)| end);
-    let asks = tokens
-        .get(end)
-        .is_some_and(|token| token.form().first() == Some(&b'?'));
-    let soothes = |note: &Note| {
-        let is_good = note.is_feeling() && note.entry.is_some_and(|entry| entry.valence > 0.5);
-        is_good || note.is(Class::Contrast)
-    };
-    let is_said = |place: usize| {
-        let before = place.checked_sub(1);
-        let is = before
-            .and_then(|before| notes.get(before))
-            .is_some_and(|note| note.is(Class::Is));
-        let before = before.and_then(|before| tokens.get(before));
-        is || before.is_some_and(|before| before.form().ends_with(b"'s"))
-    };
-    let harms = told().take(end - mark).any(|(place, (token, note))| {
-        is_plainly_bad(note) && (DEEDS.iter().any(|deed| token.is(deed)) || is_said(place))
-    });
-    harms && !asks && !told().take(end - mark).any(|(_, (_, note))| soothes(note))
 }
 
 /// Combines the signs of emphasis: each one takes a part of the rest up to 1.
@@ -279,8 +186,14 @@ pub(crate) fn apply(
     if has(Rule::Denial) && !findings.has_plain_feeling {
         apply_negation(table, findings, scores);
     }
-    if has(Rule::AtWord) {
-        take_at_word(table, tokens, notes, scores);
+    if has(Rule::Turns) {
+        affirm_turns(table, notes, scores);
+    }
+    if has(Rule::Emoji) {
+        read_emoji(table, tokens, notes, scores);
+    }
+    if has(Rule::RareWords) {
+        trust_rare_words(table, tokens, notes, scores);
     }
     if findings.is_ironic && has(Rule::Irony) {
         turn(table, scores);
@@ -319,63 +232,47 @@ fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]
     }
 }
 
-/// Emoji, emoticons and phrases for one feeling, and words of feeling that are rare in the training texts, have their literal
-/// meaning.
-fn take_at_word(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
-    for (token, note) in tokens.iter().zip(notes).filter(|(_, note)| !note.is_negated) {
-        let Some(entry) = note.entry.filter(|_| note.is_feeling()) else {
+/// What seems negated is praised: "not bad", "doesn't get any better".
+fn affirm_turns(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
+    for (at, note) in notes.iter().enumerate() {
+        let is_good = note.is_feeling() && !note.is_negated;
+        let Some(entry) = note.entry.filter(|entry| is_good && entry.valence > 0.5) else {
             continue;
         };
-        if !token.is_word() {
-            take_mark(table, scores, entry.valence);
-        }
-        if entry.valence > 0.5 && (note.width > 1 || note.is_lifted) {
-            affirm(table, scores, entry.valence);
-        }
-        if entry.valence < -0.5 && note.is_lifted {
-            deplore(table, scores, entry.valence);
-        }
-        match entry.class {
-            Class::Emotion(emotion) if is_taken_at_word(token, note, emotion) => {
-                raise(table, scores, emotion, 0.3)
-            }
-            Class::Emotion(EMPATHY) => scores[REMORSE] -= STRONG, // "sorry for your loss" is not remorse
-            Class::Good if note.is_lifted => raise(table, scores, JOY, 0.3),
-            _ => {}
+        let phrase = notes.get(at..at + note.width).unwrap_or_default();
+        if note.is_lifted || phrase.iter().any(|note| note.overruled.is_some()) {
+            move_families(1 << Family::Anger as u32, -STRONG, scores);
+            scores[DISAPPOINTMENT] -= STRONG;
+            scores[NEGATIVE] -= STRONG;
+            scores[POSITIVE] = scores[POSITIVE].max(table.threshold(LABELS) + 0.3);
+            scores[POLARITY] = scores[POLARITY].max(entry.valence * 0.2);
         }
     }
 }
 
-/// A face shows that the text has a feeling, and how the words are meant.
-fn take_mark(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
+/// Emoji and emoticons show how the words are meant. Which emotion they stand for is left to the model, which has seen them.
+fn read_emoji(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     const SHARE: f32 = 0.15;
-    scores[NEUTRAL] -= STRONG;
-    scores[POLARITY] += SHARE * valence;
-    let side = if valence > 0.0 { 0 } else { 1 };
-    let score = &mut scores[POSITIVE + side];
-    *score = score.max(table.threshold(LABELS + side) + 0.3);
+    for (token, note) in tokens.iter().zip(notes) {
+        let is_felt = !token.is_word() && note.is_feeling() && !note.is_negated;
+        if let Some(entry) = note.entry.filter(|_| is_felt) {
+            let side = usize::from(entry.valence <= 0.0); // positive or negative
+            scores[POLARITY] += SHARE * entry.valence;
+            scores[POSITIVE + side] = scores[POSITIVE + side].max(table.threshold(LABELS + side) + 0.3);
+        }
+    }
 }
 
-fn is_taken_at_word(token: &Token, note: &Note, emotion: usize) -> bool {
-    let is_rare = matches!(emotion, RELIEF | PRIDE | EMBARRASSMENT);
-    emotion < LABELS && (!token.is_word() || note.width > 1 || is_rare || note.is_lifted)
-}
-
-/// The negation is only apparent: "not bad", "couldn't be happier".
-fn affirm(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
-    move_families(1 << Family::Anger as u32, -STRONG, scores);
-    scores[DISAPPOINTMENT] -= STRONG;
-    scores[NEGATIVE] -= STRONG;
-    scores[POSITIVE] = scores[POSITIVE].max(table.threshold(LABELS) + 0.3);
-    scores[POLARITY] = scores[POLARITY].max(valence * 0.2);
-}
-
-/// The same for something bad: "couldn't be worse".
-fn deplore(table: &Table, scores: &mut [f32; SCORES], valence: f32) {
-    scores[NEUTRAL] -= WEAK;
-    scores[POSITIVE] -= STRONG;
-    scores[NEGATIVE] = scores[NEGATIVE].max(table.threshold(LABELS + 1) + 0.3);
-    scores[POLARITY] = scores[POLARITY].min(valence * 0.2);
+/// Emotions that so few of the training texts have that the model hardly knows their words are felt if a word names them.
+fn trust_rare_words(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
+    for (token, note) in tokens.iter().zip(notes) {
+        let is_said = token.is_word() && note.width == 1 && note.is_feeling() && !note.is_negated;
+        if let Some(Class::Emotion(emotion @ (RELIEF | PRIDE | EMBARRASSMENT))) =
+            note.class().filter(|_| is_said)
+        {
+            raise(table, scores, emotion, 0.3);
+        }
+    }
 }
 
 /// "I am neither happy nor sad": neither is felt.

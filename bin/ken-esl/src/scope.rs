@@ -6,7 +6,7 @@ use crate::table::Table;
 use crate::token::Token;
 
 /// Maximum scope of a negator, in words. Clauses are rarely longer, and a mark or a contrast ends the scope earlier.
-pub(crate) const REACH: usize = 5;
+const REACH: usize = 5;
 
 /// The longest phrase of the lexicon, in words.
 const MAX_PHRASE: usize = 4;

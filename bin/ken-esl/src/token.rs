@@ -88,17 +88,6 @@ impl Token {
         token
     }
 
-    /// The same token with a part of its form and another ending.
-    pub(crate) fn part(&self, from: usize, length: usize, ending: &str) -> Token {
-        let mut token = *self;
-        token.form = [0; MAX_FORM];
-        token.len = 0;
-        let part = self.form().iter().skip(from).take(length);
-        part.for_each(|byte| token.push(*byte));
-        ending.bytes().for_each(|byte| token.push(byte));
-        token
-    }
-
     pub(crate) fn is_word(&self) -> bool {
         self.kind == Kind::Word
     }

@@ -46,8 +46,8 @@ impl Window {
     fn judge(table: &Table, words: &mut WordSums, tokens: Vec<Token>) -> Window {
         let mut notes = Vec::with_capacity(tokens.len());
         annotate(table, &tokens, &mut notes);
-        if table.rules.has(Rule::Idioms) {
-            idiom::correct(table, &tokens, &mut notes);
+        if table.rules.has(Rule::Turns) {
+            idiom::correct(&tokens, &mut notes);
         }
         let (sums, total) = add_up(table, words, &tokens, &notes);
         let hidden = table.hidden(&total);
