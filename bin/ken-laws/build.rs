@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use hash::hash;
+use hash::{hash, tag_of};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -34,8 +34,8 @@ struct Lexicon {
     words: BTreeMap<String, Word>,
     /// Rust source of each phrase.
     phrases: Vec<String>,
-    /// Rust source of what each phrase wants second: an option, since it may have no second word, or an optional one.
-    seconds: Vec<String>,
+    /// The hash of the second word of each phrase; 0 if it has none, an optional one, or if several words fit.
+    seconds: Vec<u64>,
 }
 
 /// Classes that verbs and opposites bring with them.
@@ -186,10 +186,10 @@ impl Lexicon {
             }
             self.start(elements.first().copied().unwrap_or_default(), number)
                 .map_err(|error| wrong(&error.to_string()))?;
-            let second = elements.get(1).filter(|element| !element.ends_with('?'));
-            let second = second.map(|element| self.want(element)).transpose()?;
+            let is_word = |element: &&&str| **element != "_" && !element.ends_with(['?', '~', '}']);
+            let second = elements.get(1).filter(is_word);
             self.seconds
-                .push(second.map_or("None".to_owned(), |want| format!("Some({want})")));
+                .push(second.map_or(0, |element| hash(element.as_bytes())));
             let wants = elements
                 .iter()
                 .map(|element| self.element(element))
@@ -273,8 +273,8 @@ impl Lexicon {
             }
             let first = starts.len();
             for phrase in &known.phrases {
-                let second = self.seconds.get(*phrase).map_or("None", String::as_str);
-                starts.push(format!("Start {{ second: {second}, phrase: {phrase} }}"));
+                let second = self.seconds.get(*phrase).copied().unwrap_or_default();
+                starts.push(format!("Start {{ second: {second:#x}, phrase: {phrase} }}"));
             }
             let entry = format!(
                 "Entry {{ hash: {number:#x}, stem: {:#x}, classes: {:#x}, value: {}, starts: ({first}, {}) }}",
@@ -287,7 +287,7 @@ impl Lexicon {
                 *free = Some((number, entry));
             }
             if let Some(tag) = tags.get_mut(place) {
-                *tag = ((number >> 32) as u32).max(1);
+                *tag = tag_of(number);
             }
         }
         writeln!(text, "static ENTRIES: [Entry; {size}] = [")?;
@@ -298,7 +298,7 @@ impl Lexicon {
                 entry.map_or_else(|| "EMPTY".to_owned(), |(_, entry)| entry)
             )?;
         }
-        writeln!(text, "];\nstatic TAGS: [u32; {size}] = {tags:?};")?;
+        writeln!(text, "];\nstatic TAGS: [u8; {size}] = {tags:?};")?;
         writeln!(
             text,
             "static STARTS: [Start; {}] = [\n{}\n];",

@@ -146,6 +146,7 @@ fn planted(program: &PathBuf) {
         "tuned on: tuned3",
         "written with the rules known: fresh",
         "held out: unseen",
+        "held out: paraphrased",
     ];
     for (name, figures) in names.iter().zip(&figures) {
         row(name, &figures.to_string(), "");

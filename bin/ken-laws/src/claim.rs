@@ -52,7 +52,7 @@ impl Claim {
             claim.finite = claim.finite || is_finite(tokens, index);
             obliged = obliged || obliges(tokens, index);
         }
-        claim.cited = claim.has(ADDRESS) || cites(tokens);
+        claim.cited = claim.has(ADDRESS) || claim.numbers > 0 && cites(tokens);
         claim.instruction = !claim.question && (obliged || is_imperative_anywhere(tokens));
         claim
     }
@@ -60,6 +60,11 @@ impl Claim {
     fn count(&mut self, tokens: &[Token], index: usize, token: &Token) {
         self.classes |= token.classes;
         self.marks |= token.marks;
+        if token.kind == Kind::Mark {
+            return;
+        }
+        let says_how_much = token.is_exact() && says_how_much(tokens, index);
+        let is_figure = !(token.has(YEAR) || before(tokens, index).is_mark('['));
         self.words += usize::from(matches!(token.kind, Kind::Word | Kind::Number));
         self.content += usize::from(token.is_content());
         self.function_words += usize::from(token.is(lex::FUNCTION));
@@ -68,10 +73,9 @@ impl Claim {
         self.quoted += usize::from(token.kind == Kind::Word && token.has(QUOTED));
         self.markers += usize::from(token.is(lex::MARKER));
         self.hedges += usize::from(token.is(lex::HEDGE | lex::SOFT) && !token.has(QUOTED | CAPITAL));
-        self.numbers += usize::from(token.is_exact() && says_how_much(tokens, index));
+        self.numbers += usize::from(says_how_much);
+        self.figures += usize::from(says_how_much && is_figure);
         self.unlisted += usize::from(is_unlisted(tokens, index));
-        let is_figure = !(token.has(YEAR) || before(tokens, index).is_mark('['));
-        self.figures += usize::from(token.is_exact() && is_figure && says_how_much(tokens, index));
         let is_name = index > 0 && token.has(CAPITAL);
         self.named |= is_name && !token.is(lex::SELF);
         self.dated |= token.is(lex::CALENDAR) || token.has(YEAR) || is_name && token.is(lex::MONTH);

@@ -18,6 +18,11 @@ pub(crate) const fn extend(hash: u64, byte: u8) -> u64 {
     (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3)
 }
 
+/// The tag of a hash, which is never 0.
+pub(crate) const fn tag_of(hash: u64) -> u8 {
+    (hash >> 56) as u8 | 1
+}
+
 /// Combines two hashes; the order matters.
 pub(crate) const fn join(first: u64, second: u64) -> u64 {
     let mixed = (first.rotate_left(23) ^ second).wrapping_mul(0x9e37_79b9_7f4a_7c15);

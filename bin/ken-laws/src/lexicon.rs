@@ -1,5 +1,6 @@
 //! Words and phrases: the tables that the build script generates from `share/laws`.
 
+use crate::hash::tag_of;
 pub(crate) use crate::hash::{NO_LETTERS, extend, hash, join};
 
 include!(concat!(env!("OUT_DIR"), "/lexicon.rs"));
@@ -26,8 +27,8 @@ const EMPTY: Entry = Entry {
 
 /// A phrase that can start with a word.
 struct Start {
-    /// The required second word, unless the phrase may end or vary there. Few phrases pass this check.
-    second: Option<Want>,
+    /// The hash of the second word; 0 if the phrase may end there, or if several words fit. Few phrases pass this check.
+    second: u64,
     phrase: u16,
 }
 
@@ -56,10 +57,10 @@ pub(crate) const VERB: u128 = VERB_BASE | VERB_S | VERB_PAST | VERB_ING;
 pub(crate) const ORDINARY: u128 =
     FUNCTION | VERB | PREPOSITION | PRONOUN | ACRONYM | CALENDAR | NUMERAL | CONNECTIVE | UNIT;
 
-/// The entry of the word with this hash. The tags, half of each hash, are compared first: all of them fit into the
-/// processor's cache, and most words that are in no list need nothing else.
+/// The entry of the word with this hash. The tags, a byte of each hash, are compared first: all of them fit into the
+/// processor's first cache, and most words that are in no list need nothing else.
 pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
-    let tag = ((hash >> 32) as u32).max(1);
+    let tag = tag_of(hash);
     let mut place = hash as usize % TAGS.len();
     loop {
         let here = TAGS.get(place).filter(|tag| **tag != 0)?;
@@ -73,13 +74,13 @@ pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
 }
 
 impl Entry {
-    /// The phrases that start with the word and whose second word `fits`.
-    pub(crate) fn phrases(&self, fits: impl Fn(&Want) -> bool) -> impl Iterator<Item = &'static Phrase> {
+    /// The phrases that start with the word and that may have the word with the hash `second` after it.
+    pub(crate) fn phrases(&self, second: u64) -> impl Iterator<Item = &'static Phrase> {
         let (first, count) = (usize::from(self.starts.0), usize::from(self.starts.1));
         let starts = STARTS.get(first..first + count).unwrap_or_default();
         let starts = starts
             .iter()
-            .filter(move |start| start.second.as_ref().is_none_or(&fits));
+            .filter(move |start| start.second == second || start.second == 0);
         starts.filter_map(|start| PHRASES.get(usize::from(start.phrase)))
     }
 }

@@ -16,8 +16,8 @@ pub(crate) struct Match {
 pub(crate) fn find(tokens: &[Token]) -> Vec<Match> {
     let mut matches = Vec::new();
     for (first, token) in tokens.iter().enumerate().filter(|(_, token)| !token.has(QUOTED)) {
-        let next = |want: &Want| fits(at(tokens, first + 1), want);
-        for phrase in token.entry.into_iter().flat_map(|entry| entry.phrases(next)) {
+        let Some(entry) = token.entry else { continue };
+        for phrase in entry.phrases(at(tokens, first + 1).hash) {
             if let Some(end) = end_of(tokens, first, phrase.elements) {
                 matches.push(Match {
                     feature: phrase.feature,

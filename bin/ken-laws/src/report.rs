@@ -252,10 +252,14 @@ fn missing(score: &Score) -> impl Iterator<Item = Cow<'static, str>> {
         let is_missing = |(place, feature): &(usize, &Feature)| {
             feature.law == row.law && feature.effect != Effect::Violation && found & 1 << place == 0
         };
-        let missing = FEATURES.iter().enumerate().filter(is_missing);
-        let kinds: Vec<&str> = missing.map(|(_, feature)| feature.kind).collect();
-        (!kinds.is_empty())
-            .then(|| format!("law {}: not shown: {}", row.law.number(), kinds.join(", ")).into())
+        let mut missing = FEATURES.iter().enumerate().filter(is_missing);
+        let (_, first) = missing.next()?;
+        let mut line = format!("law {}: not shown: {}", row.law.number(), first.kind);
+        for (_, feature) in missing {
+            line.push_str(", ");
+            line.push_str(feature.kind);
+        }
+        Some(Cow::Owned(line))
     })
 }
 

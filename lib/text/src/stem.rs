@@ -7,8 +7,8 @@ use std::collections::HashSet;
 /// suffixes and has a short table of irregular words. Stems are only for comparisons and need not be words.
 pub fn push_stem(word: &str, to: &mut String) {
     let word = word.strip_suffix("'s").unwrap_or(word);
-    if let Ok(index) = IRREGULAR.binary_search_by(|(form, _)| (*form).cmp(word)) {
-        to.push_str(IRREGULAR.get(index).map_or(word, |(_, stem)| stem));
+    if let Some(stem) = irregular(word) {
+        to.push_str(stem);
         return;
     }
     let start = to.len();
@@ -66,6 +66,28 @@ fn drop_final_e(to: &mut String, start: usize) {
         to.pop();
     }
 }
+
+/// The stem of a word in the table. Most words are in none, so only those with the same first letter are compared.
+fn irregular(word: &str) -> Option<&'static str> {
+    let letter = usize::from(word.as_bytes().first()?.checked_sub(b'a')?);
+    let group = IRREGULAR.get(*GROUPS.get(letter)?..*GROUPS.get(letter + 1)?)?;
+    let index = group.binary_search_by(|(form, _)| (*form).cmp(word)).ok()?;
+    group.get(index).map(|(_, stem)| *stem)
+}
+
+/// Where the forms with each first letter begin in the table, and its length.
+static GROUPS: [usize; 27] = {
+    let (mut starts, mut index) = ([0; 27], 0);
+    while index < IRREGULAR.len() {
+        let mut letter = (IRREGULAR[index].0.as_bytes()[0] - b'a') as usize + 1;
+        while letter < starts.len() {
+            starts[letter] += 1;
+            letter += 1;
+        }
+        index += 1;
+    }
+    starts
+};
 
 /// Endings and their replacements, the longest first, since the first that fits is used.
 const ENDINGS: [(&str, &str); 10] = [
@@ -149,7 +171,7 @@ fn add_forms(stem: &str, forms: &mut Vec<String>) {
 
 /// Forms whose stem the endings do not give, and words that only look inflected. Sorted, as a test checks.
 #[rustfmt::skip]
-const IRREGULAR: [(&str, &str); 337] = [
+static IRREGULAR: [(&str, &str); 337] = [
     ("a", "a"), ("am", "be"), ("america", "america"), ("american", "america"),
     ("americans", "america"), ("an", "a"), ("anomaly", "anomaly"), ("anything", "anything"),
     ("apply", "apply"), ("are", "be"), ("assembly", "assembly"), ("be", "be"),

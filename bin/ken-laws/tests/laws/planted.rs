@@ -14,8 +14,9 @@ fn planted_defects_are_found_and_correct_text_has_no_findings() {
     println!("all: {all}");
     assert!(all.clean >= 100 && all.clean + all.planted >= 200);
     assert!(all.found_percent() >= 75.0 && all.alarm_percent() <= 5.0, "{all}");
-    let independent = &figures[SETS.len() - 1];
-    assert!(independent.found_percent() >= 60.0, "{independent}");
+    let [.., unseen, paraphrased] = &figures;
+    assert!(unseen.found_percent() >= 60.0, "{unseen}");
+    assert_eq!((paraphrased.false_alarms, paraphrased.clean), (0, 20));
 }
 
 #[test]

@@ -3,19 +3,21 @@
 //! The three tuned sets were tuned on: `tuned3.tsv` was measured once (74 % found) before rules were made for its misses.
 //! `fresh.tsv` was written by somebody who had seen the rules, and verbs were added for it. `unseen.tsv` was written
 //! after the rules by somebody who had not read them, and no rule was made for it; phrases that occur in it were kept when
-//! others were dropped. It says what to expect of a text of one's own.
+//! others were dropped. `paraphrased.tsv` was also written after the rules by somebody who had not read them, with each
+//! defect in words for which no rule was expected; nothing was changed for it. The last two show what to expect of other texts.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
 /// By name.
-pub(crate) const SETS: [(&str, &str); 5] = [
+pub(crate) const SETS: [(&str, &str); 6] = [
     ("tuned1", include_str!("../set/tuned1.tsv")),
     ("tuned2", include_str!("../set/tuned2.tsv")),
     ("tuned3", include_str!("../set/tuned3.tsv")),
     ("fresh", include_str!("../set/fresh.tsv")),
     ("unseen", include_str!("../set/unseen.tsv")),
+    ("paraphrased", include_str!("../set/paraphrased.tsv")),
 ];
 
 pub(crate) const LAWS: [&str; 5] = [
