@@ -50,13 +50,14 @@ test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
 	$(CARGO) test --workspace --locked
 
-# The public conformance suite for Durable Streams against a system of its own, as it is and under kills of the store; clients,
-# cron expressions, a messaging platform and model servers that others have written. node, npm and Python are needed; they come from
-# the npm registry and PyPI.
+# ken against what others have written: clients of its documents, the public suite for Durable Streams (as it is and under kills of
+# the store), cron libraries, a messaging platform, servers of MCP, servers of models, a collector of traces; then thirty stalls. node,
+# npm and Python are needed; the rest comes from the npm registry and PyPI. tests/README.md says what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
-	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %)
-	cd tests/conformance && npm ci --no-audit --no-fund --silent
+	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %) --bin ken-textgen
+	@cd tests/conformance && npm ci --no-audit --no-fund --silent || \
+		{ echo "make: npm cannot install tests/conformance/package-lock.json; is its registry reachable (npm ping)?" >&2; exit 1; }
 	tests/conformance/clients.sh target/clients
 	node tests/conformance/torture.js target/release
 	tests/conformance/cron.sh target/release/ken-scheduler

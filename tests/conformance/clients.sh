@@ -6,10 +6,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 documents=$here/../../share/openapi
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
-[ -x "$out/venv/bin/pip" ] || python3 -m venv "$out/venv"
-"$out/venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+"$here/environment.sh" "$out/venv" -r "$here/requirements.txt"
 PATH=$out/venv/bin:$PATH # openapi-python-client looks for ruff there
 for name in gateway cognitive; do
+    echo "clients of $name.json: openapi-typescript, datamodel-code-generator, openapi-python-client"
     document=$documents/$name.json
     (cd "$here" && npx --no-install openapi-typescript "$document" -o "$out/$name.ts" >/dev/null)
     datamodel-codegen --input "$document" --input-file-type openapi --output-model-type pydantic_v2.BaseModel \
@@ -38,4 +38,4 @@ cat >"$out/tsconfig.json" <<'JSON'
 }
 JSON
 (cd "$here" && npx --no-install tsc -p "$out/tsconfig.json")
-echo "clients of both documents: openapi-typescript, datamodel-code-generator and openapi-python-client compile"
+echo "clients of both documents: six hold: those of openapi-typescript, datamodel-code-generator and openapi-python-client compile"

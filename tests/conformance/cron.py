@@ -314,7 +314,9 @@ def main():
                       f"  rules  {calendar(text, zone, start, rules(text))}")
             else:
                 reasons[name, reason] = reasons.get((name, reason), 0) + 1
-    print(f"{number} expressions; equal: {equal}")
+        if (count + 1) % 1_000 == 0:
+            print(f"ken-scheduler beside cronsim and croniter: {count + 1} of {number} expressions", flush=True)
+    print(f"ken-scheduler beside cronsim and croniter: {number} expressions, {failures} unexplained; equal: {equal}")
     for (name, reason), times in sorted(reasons.items()):
         print(f"  {name}: {times} times: {reason}")
     return 1 if failures else 0

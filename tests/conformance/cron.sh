@@ -4,6 +4,5 @@
 set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-python3 -m venv "$folder"
-"$folder/bin/pip" -q install cronsim==2.8 croniter==7.0.0 tzdata
+"$(dirname "$0")/environment.sh" "$folder" cronsim==2.8 croniter==7.0.0 tzdata
 "$folder/bin/python" "$(dirname "$0")/cron.py" "$@"

@@ -1,75 +1,39 @@
 // node mcp.js DIRECTORY-OF-PROGRAMS: two reference servers of the Model Context Protocol, which others have written, as
 // sources of tools of a system of its own: over pipes and over streamable HTTP. Ends with 0 if all answer as they should.
-import assert from "node:assert/strict"
 import { spawn, spawnSync } from "node:child_process"
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
-import { createServer } from "node:net"
+import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
-import { dirname, join, resolve } from "node:path"
-import { createInterface } from "node:readline"
-import { setTimeout as sleep } from "node:timers/promises"
-import { fileURLToPath } from "node:url"
+import { join } from "node:path"
+import { assert, counted, freePort, here, ken, until, within } from "./system.js"
 
-const here = dirname(fileURLToPath(import.meta.url))
-const ken = resolve(process.argv[2] ?? join(here, "../../target/release"), "ken")
-const home = mkdtempSync(join(tmpdir(), "ken-mcp-"))
 const modules = join(here, "node_modules")
 const program = (name) => join(modules, "@modelcontextprotocol", name, "dist/index.js")
-const files = join(home, "files")
-
-function run(words, input = "") {
-  const ended = spawnSync(ken, ["--home", home, ...words], { input, encoding: "utf8" })
-  return { status: ended.status, ...JSON.parse(ended.stdout.trim() || ended.stderr.trim()) }
-}
-
-function call(server, tool, given) {
-  return run(["call", "tools", "tools.call", "-"], JSON.stringify({ name: `mcp__${server}__${tool}`, arguments: given }))
-}
-
-function said(called) {
-  assert.equal(called.is_error, false, JSON.stringify(called).slice(0, 2000))
-  return called.result.content[0].text
-}
-
-async function until(what, holds) {
-  for (const end = Date.now() + 60_000; !holds(); await sleep(200)) assert.ok(Date.now() < end, `not within a minute: ${what}`)
-}
-
-/** A free port, as good as it gets. */
-function freePort() {
-  return new Promise((done) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = server.address()
-      server.close(() => done(port))
-    })
-  })
-}
+const files = mkdtempSync(join(tmpdir(), "ken-mcp-files-"))
 
 const port = await freePort()
 const remote = spawn(process.execPath, [program("server-everything"), "streamableHttp"], {
   env: { ...process.env, PORT: String(port) },
   stdio: "ignore",
 })
-mkdirSync(files)
 const own = { approval: "none", timeout_ms: 20_000 }
 const node = (name, ...words) => ({ command: process.execPath, args: [program(name), ...words] })
-writeFileSync(
-  join(home, "mcp.json"),
-  JSON.stringify({
-    mcpServers: {
-      everything: { ...node("server-everything", "stdio"), ken: { ...own, touch: { read: [modules, process.execPath] } } },
-      remote: { type: "http", url: `http://127.0.0.1:${port}/mcp`, ken: own },
-      files: {
-        ...node("server-filesystem", files),
-        ken: { ...own, touch: { read: [modules, process.execPath], write: [files] } },
-      },
-    },
-  }),
-  { mode: 0o600 },
-)
-const system = spawn(ken, ["--home", home, "up", "--port", "0", "--cognitive-port", "0"], { stdio: ["ignore", "pipe", "inherit"] })
-try {
-  for await (const line of createInterface({ input: system.stdout })) if (line.startsWith("ready")) break
+const servers = {
+  everything: { ...node("server-everything", "stdio"), ken: { ...own, touch: { read: [modules, process.execPath] } } },
+  remote: { type: "http", url: `http://127.0.0.1:${port}/mcp`, ken: own },
+  files: { ...node("server-filesystem", files), ken: { ...own, touch: { read: [modules, process.execPath], write: [files] } } },
+}
+
+async function calls({ home }) {
+  const run = (words, input = "") => {
+    const ended = spawnSync(ken, ["--home", home, ...words], { input, encoding: "utf8" })
+    return { status: ended.status, ...JSON.parse(ended.stdout.trim() || ended.stderr.trim()) }
+  }
+  const call = (server, tool, given) =>
+    run(["call", "tools", "tools.call", "-"], JSON.stringify({ name: `mcp__${server}__${tool}`, arguments: given }))
+  const said = (called) => {
+    assert.equal(called.is_error, false, JSON.stringify(called).slice(0, 2000))
+    return called.result.content[0].text
+  }
   await until("all servers name their tools", () => {
     const { servers } = run(["tools", "servers"])
     return servers.every((server) => server.state === "new" && server.tools.length > 5)
@@ -103,10 +67,12 @@ try {
   remote.kill("SIGKILL")
   await until("the loss of the remote server is told", () => call("remote", "echo", { message: "x" }).is_error !== false)
   console.log("remote: its loss is an error of the call")
+  console.log(`reference servers of MCP: ${counted()} checks hold`)
+}
+
+try {
+  await within("mcp", { files: { "mcp.json": JSON.stringify({ mcpServers: servers }) } }, calls)
 } finally {
   remote.kill()
-  const ended = new Promise((done) => system.on("close", done))
-  system.kill("SIGINT")
-  await ended
-  rmSync(home, { recursive: true, force: true })
+  rmSync(files, { recursive: true, force: true })
 }

@@ -1,22 +1,36 @@
 #!/bin/sh
-# servers.sh PROGRAMS DIRECTORY: ken-model and a whole system against model servers that others have written, each installed from
-# PyPI into DIRECTORY: litellm as a proxy with canned answers, and llama.cpp's server with a tiny model of random weights.
-# The second is compiled, which takes minutes; without a C++ compiler, or with KEN_SERVERS=litellm, it is left out and named.
-# The vectors of ken-textgen are held against those of transformers, in an environment of their own.
+# servers.sh PROGRAMS DIRECTORY: ken-model and a whole system against servers that others have written, each installed from
+# PyPI into DIRECTORY: litellm as a proxy with canned answers, llama.cpp's server with a tiny model of random weights, and MLflow
+# as a collector of traces. llama.cpp is compiled, which takes minutes; without a C++ compiler it is left out, and named. The vectors
+# of ken-textgen are held against those of transformers. KEN_SERVERS names those that are wanted: "litellm llama mlflow vectors".
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 programs=$(cd "$1" && pwd)
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
-[ -x "$out/venv/bin/pip" ] || python3 -m venv "$out/venv"
-servers=${KEN_SERVERS:-litellm llama}
-command -v c++ >/dev/null || servers=litellm
-"$out/venv/bin/pip" install --quiet --disable-pip-version-check 'litellm[proxy]==1.106.2'
-case $servers in *llama*)
-    "$out/venv/bin/pip" install --quiet --disable-pip-version-check 'llama-cpp-python[server]==0.3.36' gguf numpy ;;
-esac
-[ -x "$out/vectors/bin/pip" ] || python3 -m venv "$out/vectors"
-"$out/vectors/bin/pip" install --quiet --disable-pip-version-check transformers==4.57.6 flax==0.12.8 jax==0.10.2 safetensors==0.8.0
-"$out/vectors/bin/python" "$here/vectors.py" "$programs/ken-textgen"
-# shellcheck disable=SC2086 # a list of words
-"$out/venv/bin/python" "$here/servers.py" "$programs" $servers
+servers=${KEN_SERVERS:-litellm llama mlflow vectors}
+for name in $servers; do
+    echo "$name: installing from PyPI"
+    case $name in
+    litellm)
+        "$here/environment.sh" "$out/litellm" 'litellm[proxy]==1.106.2'
+        "$out/litellm/bin/python" "$here/servers.py" "$programs" litellm ;;
+    llama)
+        command -v c++ >/dev/null || { echo "llama: left out, as there is no C++ compiler on PATH (apt-get install g++)"; continue; }
+        # Only what the Python module loads, and quickly compiled rather than quick: not for the cache of pip.
+        echo 'set(LLAMA_BUILD_COMMON OFF)' >"$out/llama.cmake"
+        CMAKE_ARGS="-DCMAKE_PROJECT_llama_cpp_INCLUDE=$out/llama.cmake -DLLAVA_BUILD=OFF -DGGML_CPU_REPACK=OFF -DGGML_LLAMAFILE=OFF \
+            -DCMAKE_C_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1" \
+            "$here/environment.sh" "$out/llama" --no-cache-dir 'llama-cpp-python[server]==0.3.36' gguf==0.19.0 numpy
+        "$out/llama/bin/python" "$here/servers.py" "$programs" llama ;;
+    mlflow)
+        "$here/environment.sh" "$out/mlflow" mlflow==3.17.2
+        "$out/mlflow/bin/python" "$here/traces.py" "$programs" ;;
+    vectors)
+        "$here/environment.sh" "$out/vectors" transformers==4.57.6 flax==0.12.8 jax==0.10.2 safetensors==0.8.0
+        "$out/vectors/bin/python" "$here/vectors.py" "$programs/ken-textgen" ;;
+    *)
+        echo "servers.sh: $name is not a server: litellm, llama, mlflow or vectors" >&2
+        exit 1 ;;
+    esac
+done

@@ -2,8 +2,9 @@
 //! for generative AI. What was said is left out unless it is asked for.
 
 use ken_types::Timestamp;
-use ken_types::event::NO_TOOL;
+use ken_types::event::{Block, NO_TOOL};
 use ken_types::ops::telemetry::{EndedRun, WorkKind};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The most spans of one submission or run; further ones are left out.
@@ -85,6 +86,10 @@ impl Spans<'_> {
         let output = number("output");
         (self.input, self.output) = (self.input + input, self.output + output);
         let (model, provider) = (text(event, "model"), text(event, "provider"));
+        let reason = match text(event, "stopReason") {
+            "toolUse" => "tool_call",
+            reason => reason,
+        };
         self.provider = Some(provider.to_owned());
         let mut attributes = vec![
             string("gen_ai.operation.name", "chat"),
@@ -93,9 +98,12 @@ impl Spans<'_> {
             number_of("gen_ai.usage.input_tokens", input),
             number_of("gen_ai.usage.output_tokens", output),
             json!({"key": "gen_ai.response.finish_reasons", "value": {"arrayValue": {"values": [
-                {"stringValue": text(event, "stopReason")}]}}}),
+                {"stringValue": reason}]}}}),
         ];
-        self.content(&mut attributes, "gen_ai.output.messages", event.get("output"));
+        if self.with_content {
+            let messages = json!([{"role": "assistant", "parts": parts(event), "finish_reason": reason}]);
+            attributes.push(string("gen_ai.output.messages", &messages.to_string()));
+        }
         self.push(event, &format!("chat {model}"), CLIENT, attributes);
     }
 
@@ -113,11 +121,9 @@ impl Spans<'_> {
             string("gen_ai.tool.type", "function"),
             string("gen_ai.tool.call.id", text(event, "toolCallId")),
         ];
-        self.content(
-            &mut attributes,
-            "gen_ai.tool.call.result",
-            event.pointer("/result/content"),
-        );
+        if let Some(result) = event.pointer("/result/content").filter(|_| self.with_content) {
+            attributes.push(string("gen_ai.tool.call.result", head(&result.to_string())));
+        }
         self.push(event, &format!("execute_tool {name}"), INTERNAL, attributes);
     }
 
@@ -130,13 +136,6 @@ impl Spans<'_> {
         let session = format!("task:{}:{}", text(event, "session"), text(event, "taskId"));
         let id = self.span_of(&session);
         self.push_as(event, &format!("invoke_agent {agent}"), INTERNAL, attributes, id);
-    }
-
-    fn content(&self, attributes: &mut Vec<Value>, name: &str, said: Option<&Value>) {
-        if let Some(said) = said.filter(|_| self.with_content) {
-            let said = said.to_string();
-            attributes.push(string(name, ken_text::head(&said, CONTENT)));
-        }
     }
 
     fn push(&mut self, event: &Value, name: &str, kind: u8, attributes: Vec<Value>) {
@@ -256,6 +255,31 @@ pub(super) fn request(spans: &[Value]) -> Value {
         "resource": {"attributes": [string("service.name", "ken"), string("service.version", version)]},
         "scopeSpans": [{"scope": {"name": "ken", "version": version}, "spans": spans}],
     }]})
+}
+
+/// The answer of a model in the form of `gen_ai.output.messages`:
+/// <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-output-messages.json>.
+fn parts(event: &Value) -> Vec<Value> {
+    let content = event.pointer("/output/content").unwrap_or(&Value::Null);
+    let blocks = Vec::<Block>::deserialize(content).unwrap_or_default();
+    let parts = blocks.iter().filter_map(|block| match block {
+        Block::Text { text } if text.is_empty() => None,
+        Block::Text { text } => Some(json!({"type": "text", "content": head(text)})),
+        Block::Thinking { thinking, .. } => Some(json!({"type": "reasoning", "content": head(thinking)})),
+        Block::ToolCall { id, name, arguments } => {
+            let arguments = match arguments.to_string() {
+                text if text.len() > CONTENT => json!(head(&text)),
+                _ => arguments.clone(),
+            };
+            Some(json!({"type": "tool_call", "id": id, "name": name, "arguments": arguments}))
+        }
+        Block::Image { .. } => None,
+    });
+    parts.collect()
+}
+
+fn head(text: &str) -> &str {
+    ken_text::head(text, CONTENT)
 }
 
 fn text<'a>(event: &'a Value, name: &str) -> &'a str {
