@@ -31,6 +31,7 @@ pub(crate) fn fill(system: &System, numbers: std::ops::Range<usize>) {
                 payload: None,
                 enabled: true,
                 progress,
+                chat_is_configured: false,
                 expect: None,
             };
             if waiting.len() == 64 {

@@ -622,7 +622,50 @@ fn a_failing_schedule_is_paused_only_if_configured() {
         system.get(&format!("{ROUTE}/strict")).at("/schedule/nextFireAt"),
         json!(null)
     );
-    assert_eq!(runs(&system, "strict").len(), 2);
+    // On a slow machine a slot is skipped while a run is still failing.
+    let all = runs(&system, "strict");
+    assert_eq!(all.len() - count(&all, "status", "skipped"), 2);
+    let mut stream = system.attach("/api/events?offset=-1");
+    let events = stream.until_event("schedule.paused");
+    let paused: Vec<&Value> = events
+        .iter()
+        .filter(|event| event["type"] == "schedule.paused")
+        .collect();
+    assert_eq!(paused[0]["slug"], "strict");
+}
+
+/// The delay of a slot is fixed, is within nextFireAt, and is no part of the slot's identity.
+#[test]
+fn jitter_delays_a_slot_by_a_fixed_time() {
+    const HOUR: i64 = 3_600_000;
+    let system = scripted();
+    let mut delays: Vec<i64> = (0..3)
+        .map(|number| {
+            let slug = format!("s{number}");
+            let made = add(
+                &system,
+                &json!({"slug": slug, "kind": "cron", "schedule": "0 * * * *", "prompt": "p", "jitterMs": HOUR / 2}),
+            );
+            let again = system.get(&format!("{ROUTE}/{slug}")).at("/schedule/nextFireAt");
+            assert_eq!(again, made["nextFireAt"]);
+            made["nextFireAt"].as_i64().unwrap() % HOUR
+        })
+        .collect();
+    assert!(delays.iter().all(|delay| *delay <= HOUR / 2), "{delays:?}");
+    delays.dedup();
+    assert!(delays.len() > 1, "{delays:?}");
+    add(
+        &system,
+        &json!({"slug": "tick", "kind": "cron", "schedule": "* * * * * *", "prompt": "p", "jitterMs": 400}),
+    );
+    until("slots were fired", || runs(&system, "tick").len() >= 3);
+    let slots: Vec<i64> = runs(&system, "tick")
+        .iter()
+        .map(|run| run["slotAt"].as_i64().unwrap())
+        .collect();
+    for pair in slots.windows(2) {
+        assert_eq!((pair[0] % 1_000, pair[0] - pair[1]), (0, 1_000), "{slots:?}");
+    }
 }
 
 #[test]
@@ -1124,6 +1167,10 @@ fn the_command_does_what_the_routes_do() {
         &["preview", "30 2 * * *", "--tz", "Europe/Zurich", "-n", "2"],
     );
     assert_eq!(preview.lines().count(), 2);
+    let preview = ken(&system, &["preview", "30 2 * * *", "-n", "3", "--json"]);
+    assert_eq!(preview.lines().count(), 1);
+    let preview: Value = serde_json::from_str(&preview).unwrap();
+    assert_eq!(preview["slots"].as_array().unwrap().len(), 3);
     ken(&system, &["rm", "morning", "pulse"]);
     let refused = system.ken(&["schedule", "add", "x", "--cron", "0 25 * * *", "p"]);
     let error: Value = serde_json::from_slice(&refused.stderr).unwrap();

@@ -45,6 +45,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Scheduler>, Arc<Sc
     let clock = WallClock::new()?;
     let scheduler = Arc::new(Scheduler {
         store: Pool::new(start.places.socket("store")),
+        messenger: Pool::new(start.places.socket("messenger")),
         started: clock.now(),
         clock,
         changes: watch::Sender::default(),

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ken_types::ops::Op;
+use ken_types::ops::messenger::ConnectorState;
 use ken_types::ops::schedules::*;
 use ken_types::ops::store::Scope;
+use ken_types::ops::{Nothing, Op};
 use ken_types::{Code, Error};
 use ken_wire::{Context, Daemon, Pool, Table};
 use serde_json::{Map, Value};
@@ -32,6 +33,7 @@ const WRONG_CLOCK_MS: i64 = 24 * 3_600_000;
 /// A running scheduler.
 pub(crate) struct Scheduler {
     pub(crate) store: Pool,
+    pub(crate) messenger: Pool,
     pub(crate) clock: WallClock,
     /// The time at which it started, by its own clock.
     pub(crate) started: i64,
@@ -127,9 +129,10 @@ impl Scheduler {
                     mark,
                     next: timing.next(mark).filter(|_| definition.enabled),
                 },
+                chat_is_configured: false,
                 expect: old.as_ref().map(|old| old.generation),
             };
-            match self.change::<SchedulesPut>(&put).await {
+            match self.put(put).await {
                 // Somebody else changed the one that this replaces.
                 Err(error) if error.code == Code::Conflict && args.replace => {}
                 done => return done,
@@ -178,7 +181,7 @@ impl Scheduler {
                 return Ok(old.schedule);
             }
             let put = self.changed(old, definition, owner.cloned())?;
-            match self.change::<SchedulesPut>(&put).await {
+            match self.put(put).await {
                 Err(error) if error.code == Code::Conflict => {}
                 done => return done,
             }
@@ -223,8 +226,30 @@ impl Scheduler {
                 mark,
                 next: timing.next(mark).filter(|_| new.enabled),
             },
+            chat_is_configured: false,
             expect: Some(old.generation),
         })
+    }
+
+    /// Stores a schedule. Only the connector knows whom its settings admit, so it is asked when the stored policy does not admit the
+    /// conversation of `deliverTo`.
+    async fn put(&self, put: PutSchedule) -> Result<Schedule, Error> {
+        let refused = match self.change::<SchedulesPut>(&put).await {
+            Err(error) if error.at.as_deref() == Some("/deliverTo/chatId") => error,
+            done => return done,
+        };
+        let Some(DeliverTo::Chat(to)) = &put.settings.deliver_to else {
+            return Err(refused);
+        };
+        let connector = self.messenger.call::<ConnectorState>(&Nothing {}, CALL).await?;
+        if !connector.configured_users.contains(&to.chat_id) {
+            return Err(refused);
+        }
+        let put = PutSchedule {
+            chat_is_configured: true,
+            ..put
+        };
+        self.change::<SchedulesPut>(&put).await
     }
 
     /// Records the slots of a schedule that are due before it is changed. True when there were some.

@@ -164,7 +164,7 @@ struct Preview {
     /// How many times
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     number: u32,
-    /// Print JSON
+    /// Print one JSON object on one line
     #[arg(long)]
     json: bool,
 }
@@ -417,7 +417,7 @@ fn preview(args: &Preview) -> Outcome {
         Error::unavailable("there is no ken-scheduler beside ken or on PATH")
             .hint("`make install` installs it")
     })?;
-    let format = if args.json { "json" } else { "summary" };
+    let format = if args.json { "compact" } else { "summary" };
     let number = args.number.to_string();
     let error = std::process::Command::new(&path)
         .args([

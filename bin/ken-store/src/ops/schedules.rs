@@ -214,7 +214,7 @@ fn check_delivery(tables: &dyn Tables, args: &PutSchedule) -> Result<(), Error> 
         Some(DeliverTo::Chat(to)) => {
             let users = tables.allowed_users()?;
             let is_admitted = users.iter().any(|user| user.chat_id == to.chat_id);
-            if is_admitted || tables.group(&to.chat_id)?.is_some() {
+            if is_admitted || args.chat_is_configured || tables.group(&to.chat_id)?.is_some() {
                 return Ok(());
             }
             let message = format!("deliverTo: the conversation {:?} is not admitted", to.chat_id);
@@ -754,7 +754,8 @@ fn end(
     Ok(())
 }
 
-/// Hands the result of a run over to where it was asked for. A failure is told too: silence would look like success.
+/// Hands the result of a run over to where it was asked for. A failure and an empty result are told too: silence would look like
+/// success, or like a schedule that does not fire.
 fn deliver(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -762,9 +763,9 @@ fn deliver(
     change: &mut Change,
 ) -> Result<Delivery, Error> {
     let text = match (run.status, run.result_text.as_deref()) {
-        (RunState::Ok, Some(text)) => text.to_owned(),
+        (RunState::Ok, Some(text)) if !text.trim().is_empty() => text.to_owned(),
         (status, _) => {
-            let why = run.error.as_deref().unwrap_or_default();
+            let why = run.error.as_deref().unwrap_or("It has no text.");
             format!(
                 "The scheduled run {} of {:?} ended with {}. {why}",
                 run.id,

@@ -463,6 +463,9 @@ pub struct PutSchedule {
     pub payload: Option<Value>,
     pub enabled: bool,
     pub progress: Progress,
+    /// Whether the settings of the connector admit the conversation of `deliverTo`. Otherwise the stored policy has to.
+    #[serde(default)]
+    pub chat_is_configured: bool,
     /// The generation that this replaces; `conflict` when another one is there. Absent: the slug must be free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<u64>,
