@@ -35,6 +35,14 @@ fn scripted(platform: &BotApi) -> Builder {
         json!({"when": "hold", "events": [{"sleep_ms": 60_000}, {"text": "late"}]}),
         json!({"when": "slow", "events": [{"sleep_ms": 1_500}, {"text": "Rested."}]}),
         json!({"when": "long", "events": [{"text": "word ".repeat(1_000)}]}),
+        json!({"when": "stream", "events": [{"text": "One. "}, {"sleep_ms": 1_300}, {"text": "Two. "}, {"sleep_ms": 1_300},
+            {"text": "Three."}]}),
+        json!({"when": "overflow", "events": [{"text": "word ".repeat(700)}, {"sleep_ms": 1_300}, {"text": "more ".repeat(700)}]}),
+        json!({"when": "retract", "events": [{"text": "word ".repeat(1_000)}, {"sleep_ms": 1_300},
+            {"error": {"class": "auth", "message": "the key is not taken"}}]}),
+        json!({"when": "whole", "events": [{"text": "All of it."}, {"sleep_ms": 3_000}]}),
+        json!({"when": "keep", "events": [{"text": "Working."}, {"sleep_ms": 60_000}]}),
+        json!({"when": "blank", "events": [{"text": " \n"}]}),
         json!({"when": "emoji", "events": [{"text": format!("{}{}", FAMILY.repeat(400), HELLO.repeat(700))}]}),
         json!({"when": "format", "events": [{"text": "**bold** & `code`"}]}),
         json!({"when": "refused", "events": [{"error": {"class": "auth", "message": "the key is not taken"}}]}),
@@ -442,6 +450,59 @@ fn updates_can_be_polled() {
 }
 
 #[test]
+fn an_update_without_an_id_is_not_asked_for_again_at_once() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
+    platform.push(json!({"update_id": "1", "message": 7}));
+    until("it was asked for twice", || {
+        platform.calls("getUpdates").len() >= 3
+    });
+    let calls = platform.calls("getUpdates");
+    assert!(calls[2].at - calls[1].at > Duration::from_millis(900));
+    platform.push(update(3, 7, "hello"));
+    assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
+    assert!(health(&system)["errorCount"].as_u64() > Some(0));
+}
+
+/// A user who is admitted by the settings has no stored record. A result without text would be refused by the platform.
+#[test]
+fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
+    let platform = BotApi::start();
+    let system = scripted(&platform).start();
+    let schedule = |slug: &str, chat: &str, prompt: &str| {
+        let to = json!({"connector": "messenger", "chatId": chat});
+        json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt, "deliverTo": to})
+    };
+    system
+        .post("/api/schedules", &schedule("stranger", "8", "hello"))
+        .refused(400, "invalid", "/deliverTo/chatId");
+    system
+        .post("/api/schedules", &schedule("empty", "7", "blank"))
+        .expect(201);
+    system
+        .post("/api/schedules", &schedule("full", "9", "hello"))
+        .expect(201);
+    let ended = system
+        .post("/api/schedules/empty/run?wait=1", &json!({}))
+        .expect(200);
+    assert_eq!(
+        texts(&platform, 7, 1),
+        [format!(
+            "The scheduled run {} of \"empty\" ended with ok. It has no text.",
+            ended.text("/runId")
+        )]
+    );
+    system
+        .post("/api/schedules/full/run?wait=1", &json!({}))
+        .expect(200);
+    assert_eq!(texts(&platform, 9, 1), ["Hello there."]);
+    // The chat is free for the next message.
+    accepted(&system, &update(1, 7, "hello"));
+    assert_eq!(texts(&platform, 7, 2)[1], "Hello there.");
+    sent(&system);
+}
+
+#[test]
 fn ken_messenger_administers_the_connector() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
@@ -732,6 +793,181 @@ fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
     }
     let health = health(&system);
     assert_eq!(health["updateCount"], kills * 5, "{health}");
+}
+
+fn streamed(platform: &BotApi) -> System {
+    scripted(platform).env("MESSENGER_STREAM", "true").start()
+}
+
+/// One message that is edited at most once a second, and only when its text has changed.
+#[test]
+fn an_answer_is_shown_while_it_is_written() {
+    let platform = BotApi::start();
+    let system = streamed(&platform);
+    accepted(&system, &update(1, 7, "stream"));
+    until("the answer is complete", || {
+        platform.shown(7) == ["One. Two. Three."]
+    });
+    assert_eq!(
+        sent(&system),
+        json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0})
+    );
+    let first = platform.calls("sendMessage");
+    assert_eq!(
+        (first.len(), first[0].body["text"].as_str().unwrap().trim()),
+        (1, "One.")
+    );
+    assert_eq!(first[0].body["reply_parameters"]["message_id"], 1_001);
+    let edits = platform.calls("editMessageText");
+    assert!((1..=3).contains(&edits.len()), "{edits:?}");
+    let mut texts: Vec<&Value> = edits.iter().map(|call| &call.body["text"]).collect();
+    texts.dedup();
+    assert_eq!(texts.len(), edits.len(), "{edits:?}");
+    let all: Vec<_> = first.iter().chain(&edits).collect();
+    for pair in all.windows(2) {
+        let pause = pair[1].at - pair[0].at;
+        assert!(pause > Duration::from_millis(900), "{pause:?}");
+    }
+    // A short answer is one message, and nothing is edited.
+    accepted(&system, &update(2, 7, "hello"));
+    assert_eq!(
+        texts_after(&system, &platform),
+        ["One. Two. Three.", "Hello there."]
+    );
+    assert_eq!(platform.calls("editMessageText").len(), edits.len());
+}
+
+fn texts_after(system: &System, platform: &BotApi) -> Vec<String> {
+    until("all turns are answered", || {
+        health(system)["outbox"]["sent"].as_u64() >= Some(2)
+    });
+    platform.shown(7)
+}
+
+/// What is longer than a message goes over to the next one, and what the answer no longer says is deleted.
+#[test]
+fn a_changing_text_has_as_many_messages_as_it_needs() {
+    let platform = BotApi::start();
+    let system = streamed(&platform);
+    accepted(&system, &update(1, 7, "overflow"));
+    until("the answer is complete", || {
+        health(&system)["outbox"]["sent"] == 1
+    });
+    let shown = platform.shown(7);
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    assert!(shown.iter().all(|text| text.encode_utf16().count() <= 4_096));
+    let whole = "word ".repeat(700) + &"more ".repeat(700);
+    assert_eq!(shown.join(" "), whole.trim_end());
+    assert_eq!(platform.calls("sendMessage").len(), 2);
+    accepted(&system, &update(2, 7, "retract"));
+    let shown = texts_after(&system, &platform);
+    assert_eq!(shown.len(), 3, "{shown:?}");
+    assert!(shown[2].starts_with("That did not work"), "{shown:?}");
+    assert_eq!(platform.calls("deleteMessage").len(), 1);
+}
+
+#[test]
+fn a_changing_text_obeys_the_platform_and_lets_other_messages_pass() {
+    let platform = BotApi::start();
+    let system = streamed(&platform);
+    let slow_down = Trouble::Refuse(429, "Too Many Requests: retry after 2", Some(2));
+    platform.next("editMessageText", slow_down);
+    accepted(&system, &update(1, 7, "stream"));
+    until("the answer is complete", || {
+        platform.shown(7) == ["One. Two. Three."]
+    });
+    let edits = platform.calls("editMessageText");
+    assert!(edits[1].at - edits[0].at > Duration::from_millis(1_900));
+    // The message was deleted by a user: the text is sent anew.
+    let gone = Trouble::Refuse(400, "Bad Request: message to edit not found", None);
+    platform.always("editMessageText", Some(gone));
+    accepted(&system, &update(2, 7, "stream"));
+    assert_eq!(
+        texts_after(&system, &platform).last().unwrap(),
+        "One. Two. Three."
+    );
+    platform.always("editMessageText", None);
+    accepted(&system, &update(3, 7, "keep"));
+    until("the text so far is shown", || {
+        platform.shown(7).last().is_some_and(|text| text == "Working.")
+    });
+    let other = [
+        "connector=messenger",
+        "chatId=\"7\"",
+        "text=Meanwhile.",
+        "key=other",
+    ];
+    system.call("store", "outbox.put", &other);
+    until("the other message is sent", || {
+        platform.shown(7).last().is_some_and(|text| text == "Meanwhile.")
+    });
+}
+
+/// SIGKILL while an answer is shown: before and after a piece is marked, before a text is stored, while a message is sent, and
+/// while one is edited. `KEN_KILLS` is how often each. The answer is there once, beside at most one message with a part of it.
+#[test]
+fn a_kill_while_an_answer_is_written_doubles_nothing() {
+    let platform = BotApi::start();
+    let system = streamed(&platform);
+    let tap = WireTap::put_in(&system.socket("store"));
+    system.kill("messenger");
+    let stops = [
+        Ok(("outbox.show", Side::Request)),
+        Ok(("outbox.show", Side::Reply)),
+        Ok(("outbox.put", Side::Request)),
+        Err("sendMessage"),
+        Err("editMessageText"),
+    ];
+    for id in 0..number("KEN_KILLS", 1) * 5 {
+        system.calm("messenger");
+        let before = platform.shown(7);
+        match stops[(id % 5) as usize] {
+            Ok((op, side)) => {
+                tap.stop_at(op, side);
+                accepted(&system, &update(id, 7, "stream"));
+                tap.reached();
+            }
+            Err(method) => {
+                let calls = platform.calls(method).len();
+                platform.next(method, Trouble::TakeAndHang);
+                accepted(&system, &update(id, 7, "stream"));
+                until("the platform has the call", || {
+                    platform.calls(method).len() > calls
+                });
+            }
+        }
+        system.kill("messenger");
+        until("the answer is complete", || {
+            let outbox = &health(&system)["outbox"];
+            outbox["sent"] == id + 1 && outbox["pending"] == 0
+        });
+        let shown = platform.shown(7).split_off(before.len());
+        let whole = shown.iter().filter(|text| *text == "One. Two. Three.").count();
+        assert!(
+            whole == 1 && shown.len() <= 2 && shown.last().unwrap() == "One. Two. Three.",
+            "after kill {id}: {shown:?}"
+        );
+    }
+}
+
+/// The text that a crash leaves in doubt is the whole answer, so it is not sent again.
+#[test]
+fn a_whole_answer_that_is_in_doubt_is_not_repeated() {
+    let platform = BotApi::start();
+    let system = streamed(&platform);
+    system.calm("messenger");
+    platform.next("sendMessage", Trouble::TakeAndHang);
+    accepted(&system, &update(1, 7, "whole"));
+    until("the platform has the message", || {
+        !platform.calls("sendMessage").is_empty()
+    });
+    system.kill("messenger");
+    until("its outcome is unknown", || {
+        health(&system)["outbox"]["unknown"] == 1
+    });
+    accepted(&system, &update(2, 7, "hello"));
+    until("the next answer is there", || platform.shown(7).len() == 2);
+    assert_eq!(platform.shown(7), ["All of it.", "Hello there."]);
 }
 
 /// Posts an update like the platform, repeatedly until it is acknowledged.

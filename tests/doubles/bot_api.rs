@@ -3,7 +3,7 @@
 //!
 //! It uses plain sockets, because it must be able to be silent or to disconnect at any moment of an exchange.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -39,6 +39,8 @@ pub struct Called {
     pub at: Instant,
     /// Whether it was done.
     pub done: bool,
+    /// The id of the message that it has sent.
+    pub sent: Option<i64>,
 }
 
 #[derive(Default)]
@@ -128,6 +130,25 @@ impl BotApi {
             .map(|call| call.body["text"].as_str().unwrap_or_default().to_owned())
             .collect()
     }
+
+    /// The messages that a chat has, in order, after all edits and deletions.
+    pub fn shown(&self, chat: i64) -> Vec<String> {
+        let mut shown = BTreeMap::new();
+        let calls = lock(&self.shared.calls);
+        for call in calls
+            .iter()
+            .filter(|call| call.done && call.body["chat_id"] == chat)
+        {
+            let text = call.body["text"].as_str().unwrap_or_default().to_owned();
+            let edited = call.body["message_id"].as_i64();
+            match (call.method.as_str(), call.sent.or(edited)) {
+                ("sendMessage" | "editMessageText", Some(id)) => _ = shown.insert(id, text),
+                ("deleteMessage", Some(id)) => _ = shown.remove(&id),
+                _ => {}
+            }
+        }
+        shown.into_values().collect()
+    }
 }
 
 impl Drop for BotApi {
@@ -162,11 +183,14 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
     let malformed = (method == "sendMessage" && body["parse_mode"] == "HTML").then(|| wrong_entity(&body));
     let refused = matches!(trouble, Some(Trouble::Refuse(..) | Trouble::Proxy(_)));
     let done = !refused && malformed.flatten().is_none();
+    let is_message = method == "sendMessage" && done;
+    let sent = is_message.then(|| 100 + shared.message.fetch_add(1, Ordering::Relaxed));
     lock(&shared.calls).push(Called {
         method: method.clone(),
         body: body.clone(),
         at: Instant::now(),
         done,
+        sent,
     });
     match trouble {
         Some(Trouble::Refuse(code, description, retry_after)) => {
@@ -184,7 +208,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
             }
         }
         None | Some(Trouble::Slow(_)) if done => {
-            let result = result(&method, &body, shared);
+            let result = result(&method, &body, sent, shared);
             write(
                 &mut stream,
                 200,
@@ -209,11 +233,10 @@ fn wrong_entity(body: &Value) -> Option<()> {
         .then_some(())
 }
 
-fn result(method: &str, body: &Value, shared: &Shared) -> Value {
+fn result(method: &str, body: &Value, sent: Option<i64>, shared: &Shared) -> Value {
     match method {
         "sendMessage" => {
-            let id = 100 + shared.message.fetch_add(1, Ordering::Relaxed);
-            json!({"message_id": id, "chat": {"id": body["chat_id"]}, "text": body["text"]})
+            json!({"message_id": sent, "chat": {"id": body["chat_id"]}, "text": body["text"]})
         }
         "editMessageText" => json!({"message_id": body["message_id"]}),
         "getUpdates" => updates(body["offset"].as_i64().unwrap_or_default(), shared),

@@ -3,14 +3,17 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ken_types::Error;
+use ken_service::Stop;
+use ken_types::ops::Op;
 use ken_types::ops::messenger::{Connector, Fault, MessengerFault};
 use ken_types::ops::outbox::{OutboxPut, PutMessage};
+use ken_types::{Code, Error};
 use ken_wire::{Daemon, Pool};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use crate::api::Api;
 use crate::settings::Settings;
@@ -21,6 +24,8 @@ pub(crate) const NAME: &str = "messenger";
 pub(crate) const TRY: Duration = Duration::from_secs(5);
 pub(crate) const CHANGE: Duration = Duration::from_secs(20);
 pub(crate) const READ: Duration = Duration::from_secs(5);
+/// How long to wait after a call of the store that has failed and is made again.
+pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) struct App {
     pub(crate) settings: Settings,
@@ -29,6 +34,7 @@ pub(crate) struct App {
     pub(crate) store: Pool,
     /// Notified when a turn begins.
     pub(crate) typing: Notify,
+    pub(crate) drafts: Notify,
     pub(crate) polling: AtomicBool,
 }
 
@@ -73,6 +79,22 @@ impl App {
         }
     }
 
+    /// A turn begins, or goes on after a decision.
+    pub(crate) fn turn_begins(&self) {
+        self.typing.notify_one();
+        self.drafts.notify_one();
+    }
+
+    /// Makes a change, and retries for as long as the store is away, so that the known outcome of a message is not lost.
+    pub(crate) async fn surely<O: Op>(&self, args: &O::Args, stop: &Stop) -> Result<O::Reply, Error> {
+        loop {
+            match self.store.change::<O>(args, TRY, CHANGE).await {
+                Err(error) if may_pass(&error) && !stop.is_stopped() => sleep(PAUSE).await,
+                result => return result,
+            }
+        }
+    }
+
     /// Puts a message into the outbox.
     pub(crate) async fn put(&self, message: &PutMessage) -> Result<(), Error> {
         self.store
@@ -86,4 +108,12 @@ impl App {
         tracing::warn!("{message}");
         _ = self.store.call::<MessengerFault>(&Fault { message }, READ).await;
     }
+}
+
+/// Whether a call of the store may succeed when it is made again.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    matches!(
+        error.code,
+        Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled
+    )
 }

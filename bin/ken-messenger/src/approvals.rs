@@ -82,6 +82,7 @@ async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> 
         if approval.status != Status::Pending {
             app.put(&outcome(&approval)).await?;
             shown.remove(&id);
+            app.turn_begins();
         }
     }
     Ok(())

@@ -5,12 +5,15 @@ mod admission;
 mod api;
 mod app;
 mod approvals;
+mod drafts;
 mod hmac;
 mod html;
+mod piece;
 mod poll;
 mod receive;
 mod send;
 mod settings;
+mod show;
 mod split;
 mod typing;
 mod update;
@@ -51,6 +54,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<App>, Arc<App>), E
         api: Api::new(&settings),
         store: Pool::new(start.places.socket("store")),
         typing: Notify::new(),
+        drafts: Notify::new(),
         polling: AtomicBool::new(false),
         settings,
     });
@@ -61,6 +65,9 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<App>, Arc<App>), E
             start.tasks.spawn(send::run(app.clone(), api.clone(), stop()));
             start.tasks.spawn(typing::run(app.clone(), api.clone(), stop()));
             start.tasks.spawn(approvals::run(app.clone(), stop()));
+            if app.settings.stream {
+                start.tasks.spawn(drafts::run(app.clone(), stop()));
+            }
             if app.settings.mode == Mode::Poll {
                 start.tasks.spawn(poll::run(app.clone(), api.clone(), stop()));
             }

@@ -5,12 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ken_service::Stop;
-use ken_types::{Code, Error};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::api::{Answer, Api, CALL};
-use crate::app::App;
+use crate::app::{App, PAUSE, may_pass};
 use crate::receive::take;
 
 /// Kinds of updates that are asked for.
@@ -22,8 +21,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after an answer without an update that came at once: not every server waits for one.
 const EMPTY_PAUSE: Duration = Duration::from_millis(250);
-/// How long to wait before retrying an update that the store could not keep.
-const STORE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Polls until it is told to stop.
 pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
@@ -54,6 +51,7 @@ async fn poll(app: &App, api: &Api) {
                 if updates.is_empty() && asked.elapsed() < EMPTY_PAUSE {
                     sleep(EMPTY_PAUSE).await;
                 }
+                let before = offset;
                 for update in updates {
                     keep(app, update).await;
                     let next = update
@@ -61,6 +59,10 @@ async fn poll(app: &App, api: &Api) {
                         .and_then(Value::as_u64)
                         .map(|id| id.saturating_add(1));
                     offset = next.max(offset);
+                }
+                if offset == before && !updates.is_empty() {
+                    // None of them has an id, so none can be confirmed, and the platform repeats them.
+                    sleep(FIRST_PAUSE).await;
                 }
                 continue;
             }
@@ -91,13 +93,6 @@ async fn keep(app: &App, update: &Value) {
             app.fault(format!("an update is passed over: {error}")).await;
             return;
         }
-        sleep(STORE_PAUSE).await;
+        sleep(PAUSE).await;
     }
-}
-
-fn may_pass(error: &Error) -> bool {
-    matches!(
-        error.code,
-        Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled
-    )
 }

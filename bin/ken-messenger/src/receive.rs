@@ -136,7 +136,7 @@ fn inbound(message: &Message, text: String, raw: &Value) -> Inbound {
 async fn answer(app: &App, message: &Message, update: u64, received: Received) -> Result<(), Error> {
     let text = match received.done {
         Done::Prompted { .. } => {
-            app.typing.notify_one();
+            app.turn_begins();
             return Ok(());
         }
         Done::Commanded(command) if command.submission.is_some() => return Ok(()),

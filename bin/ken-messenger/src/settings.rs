@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) mention_patterns: Vec<String>,
     /// Whether unknown users get a code.
     pub(crate) pairing_codes: bool,
+    /// Whether an answer is shown while it is being written.
+    pub(crate) stream: bool,
 }
 
 /// The bot token and the secret of the webhook. Neither is ever printed.
@@ -74,10 +76,8 @@ impl Settings {
                 .into_iter()
                 .map(lower)
                 .collect(),
-            pairing_codes: flag(
-                "MESSENGER_PAIRING_CODES",
-                value("MESSENGER_PAIRING_CODES").as_deref(),
-            )?,
+            pairing_codes: flag("MESSENGER_PAIRING_CODES", &value)?,
+            stream: flag("MESSENGER_STREAM", &value)?,
         })
     }
 
@@ -142,8 +142,8 @@ fn api_url(url: Option<String>) -> Result<String, Error> {
     }
 }
 
-fn flag(name: &str, text: Option<&str>) -> Result<bool, Error> {
-    match text {
+fn flag(name: &str, value: impl Fn(&str) -> Option<String>) -> Result<bool, Error> {
+    match value(name).as_deref() {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
         Some(other) => {
@@ -208,6 +208,7 @@ mod tests {
             ("MESSENGER_MODE", "push"),
             ("MESSENGER_API_BASE_URL", "ftp://x"),
             ("MESSENGER_PAIRING_CODES", "yes"),
+            ("MESSENGER_STREAM", "1"),
         ] {
             assert_eq!(read(&[(name, bad)]).err().unwrap().at.as_deref(), Some(name));
         }

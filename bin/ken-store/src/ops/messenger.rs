@@ -34,6 +34,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<MessengerAccept>()
         .read::<MessengerUpdates>()
         .read::<MessengerBusy>()
+        .read::<MessengerDrafts>()
         .write::<MessengerFault>()
         .read::<MessengerStatus>()
         .write::<MessengerAllow>()
@@ -191,6 +192,21 @@ impl Read for MessengerBusy {
         Ok(BusyChats {
             chats: tables.busy_chats(State::Running)?,
             waiting: tables.busy_chats(State::Queued)?.len() as u64,
+        })
+    }
+}
+
+impl Read for MessengerDrafts {
+    fn run(tables: &dyn Tables, _: &Nothing) -> Result<Drafts, Error> {
+        let running = tables.running_messages()?;
+        let mut drafts = Vec::new();
+        for found in &running {
+            drafts.extend(outbox::draft(tables, found)?);
+        }
+        let queued = tables.busy_chats(State::Queued)?;
+        Ok(Drafts {
+            drafts,
+            turns: (running.len() + queued.len()) as u64,
         })
     }
 }

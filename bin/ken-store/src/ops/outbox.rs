@@ -13,6 +13,7 @@ use crate::engine::change::{Change, Effect};
 use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::check;
 use crate::rules::queue::Ending;
+use crate::rules::written::Written;
 use crate::tables::{MessageRow, SubmissionRow, Tables};
 
 /// The longest text of a message.
@@ -25,6 +26,10 @@ const TRY_MS: i64 = 24 * 3_600_000;
 const KEPT_MS: i64 = 30 * 24 * 3_600_000;
 /// Messages that one slice of background work deletes.
 const SLICE: usize = 200;
+/// The most of a text that is shown while it is being written, in bytes.
+const DRAFT_BYTES: usize = 64 * 1024;
+/// The pause between two texts of a message.
+const DRAFT_MS: i64 = 1_000;
 /// The longest error that is kept.
 const ERROR_CHARACTERS: usize = 500;
 /// How the ids of events begin that came in through the messaging connector.
@@ -35,6 +40,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<OutboxPut>()
         .write::<OutboxAttempt>()
         .write::<OutboxSettle>()
+        .write::<OutboxShow>()
         .read::<OutboxList>();
     Operations(table.op::<OutboxDue, _, _>(|host: Arc<H>, _, args| async move { host.due(args).await }))
 }
@@ -61,17 +67,47 @@ impl Write for OutboxPut {
     }
 }
 
-/// Adds a message, unless its key is known.
+/// Adds a message, unless its key is known. A draft takes the new text.
 pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change) -> Result<Put, Error> {
     if let Some(known) = tables.message_by_key(&message.key)? {
-        return Ok(Put {
-            id: known.id,
-            created: false,
-        });
+        let id = known.id;
+        if known.message.draft {
+            rewrite(tables, known, message, change)?;
+        }
+        return Ok(Put { id, created: false });
     }
     let id = tables.insert_message(message, change.now)?;
     tell(&message.connector, id, MessageState::Pending, change);
     Ok(Put { id, created: true })
+}
+
+/// Gives a draft another text. The pause before it is kept, because the platform may have asked for it.
+fn rewrite(
+    tables: &dyn Tables,
+    known: MessageRow,
+    message: &PutMessage,
+    change: &mut Change,
+) -> Result<(), Error> {
+    // A draft that the platform refuses waits for the last text.
+    if message.draft && (known.message == *message || known.state == MessageState::Failed) {
+        return Ok(());
+    }
+    tables.rewrite_message(known.id, message)?;
+    let shown = known.shown.unwrap_or_default();
+    let next = MessageRow {
+        shown: Some(Shown {
+            revision: shown.revision + 1,
+            ..shown
+        }),
+        state: match known.state {
+            MessageState::Sending => MessageState::Sending,
+            _ => MessageState::Pending,
+        },
+        ..known
+    };
+    tables.update_message(&next)?;
+    change.push(Effect::Outgoing);
+    Ok(())
 }
 
 fn tell(connector: &str, id: i64, state: MessageState, change: &mut Change) {
@@ -88,16 +124,46 @@ pub(super) fn answer(
     said: &str,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let Some(event) = tables.event(found.event)? else {
+    let Some(text) = text(found, ending, said) else {
         return Ok(());
     };
+    match to_chat(tables, found, text)? {
+        Some(message) => put(tables, &message, change).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// What a running turn has written so far, as a draft of its answer; nothing before the first text.
+pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow) -> Result<Option<PutMessage>, Error> {
+    let log = tables.log_by_key(found.stream)?;
+    let mut written = Written::of(found.id.clone());
+    tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
+        written.see(event);
+        true
+    })?;
+    let text = ken_text::head(written.text(), DRAFT_BYTES).to_owned();
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    let message = to_chat(tables, found, text)?;
+    Ok(message.map(|message| PutMessage {
+        draft: true,
+        ..message
+    }))
+}
+
+/// A message to the chat that the prompt of a submission came from, under the key of its answer.
+fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<Option<PutMessage>, Error> {
+    let Some(event) = tables.event(found.event)? else {
+        return Ok(None);
+    };
     let came_in = event.id.as_str().split(':').next() == Some(MESSENGER);
-    let (Some(scope), true, Some(text)) = (event.scope, came_in, text(found, ending, said)) else {
-        return Ok(());
+    let (Some(scope), true) = (event.scope, came_in) else {
+        return Ok(None);
     };
     let context = event.context.unwrap_or_default();
     let named = |name: &str| context.get(name).and_then(Value::as_str).map(str::to_owned);
-    let message = PutMessage {
+    Ok(Some(PutMessage {
         connector: scope.connector,
         chat_id: scope.conversation_id,
         thread_id: scope.thread_id,
@@ -106,8 +172,7 @@ pub(super) fn answer(
         text,
         key: format!("{}:answer", event.id),
         ..PutMessage::default()
-    };
-    put(tables, &message, change).map(drop)
+    }))
 }
 
 /// What the chat is told of a turn that has ended; nothing when there is nothing to say.
@@ -166,6 +231,7 @@ fn handed_out(tables: &dyn Tables, row: MessageRow) -> Result<DueMessage, Error>
         in_doubt: row.state == MessageState::Sending,
         tries: row.tries,
         edited_id: edited.and_then(|edited| edited.message_id),
+        shown: row.shown,
         message: row.message,
     })
 }
@@ -201,20 +267,78 @@ impl Write for OutboxSettle {
         if let Some(error) = &error {
             note_error(tables, &row.message.connector, error)?;
         }
-        let next = settled(row, args, change.now);
-        tables.update_message(&next)?;
-        if next.is_live() {
-            change.push(Effect::Outgoing);
-        } else {
-            tables.count_up(&format!(
-                "outbox.{}.{}",
-                next.message.connector,
-                next.state.name()
-            ))?;
-            tell(&next.message.connector, next.id, next.state, change);
-        }
-        Ok(Nothing {})
+        finish(tables, &settled(row, args, change.now), change)
     }
+}
+
+/// Stores a message whose sending has ended so far, and counts it if that is its end.
+fn finish(tables: &dyn Tables, next: &MessageRow, change: &mut Change) -> Result<Nothing, Error> {
+    tables.update_message(next)?;
+    if next.is_live() || next.message.draft {
+        change.push(Effect::Outgoing);
+    } else {
+        let connector = &next.message.connector;
+        tables.count_up(&format!("outbox.{connector}.{}", next.state.name()))?;
+        tell(connector, next.id, next.state, change);
+    }
+    Ok(Nothing {})
+}
+
+impl Write for OutboxShow {
+    fn run(tables: &dyn Tables, args: &ShowMessage, change: &mut Change) -> Result<Nothing, Error> {
+        let row = by_id(tables, args.id)?;
+        let Some(known) = row.shown.clone().filter(|_| row.is_live()) else {
+            let message = format!("message {} is no draft that waits to be sent", args.id);
+            return Err(Error::conflict(message));
+        };
+        let row = MessageRow {
+            shown: Some(Shown {
+                pieces: args.pieces.clone(),
+                ..known
+            }),
+            ..row
+        };
+        let Some(end) = &args.end else {
+            tables.update_message(&MessageRow {
+                state: MessageState::Sending,
+                ..row
+            })?;
+            return Ok(Nothing {});
+        };
+        if let Some(error) = error_of(end) {
+            note_error(tables, &row.message.connector, error)?;
+        }
+        let is_newest = args.revision == known.revision;
+        finish(tables, &shown(row, end, is_newest, change.now), change)
+    }
+}
+
+/// A message with a changing text after its newest text, or an earlier one, has been sent with this end.
+fn shown(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> MessageRow {
+    let is_over = is_over(&row, now);
+    let is_doubtful = row
+        .shown
+        .iter()
+        .flat_map(|shown| &shown.pieces)
+        .any(|piece| piece.message_id.is_none());
+    let mut next = MessageRow {
+        error: error_of(end).map(str::to_owned).or(row.error.clone()),
+        tries: 0,
+        due_at: now.plus_millis(DRAFT_MS),
+        ..row
+    };
+    next.state = match end {
+        PieceEnd::Later { after_ms, .. } if !is_over => {
+            next.tries = row.tries + 1;
+            next.due_at = later(now, *after_ms);
+            MessageState::Pending
+        }
+        _ if !is_newest => MessageState::Pending,
+        PieceEnd::Later { .. } | PieceEnd::Failed { .. } => MessageState::Failed,
+        _ if is_doubtful && !next.message.draft => MessageState::Unknown,
+        _ => MessageState::Sent,
+    };
+    next
 }
 
 /// Counts an error of a connector, and keeps its text.
@@ -233,9 +357,18 @@ fn error_of(end: &PieceEnd) -> Option<&str> {
     }
 }
 
+/// Whether a message has been tried for long enough.
+fn is_over(row: &MessageRow, now: Timestamp) -> bool {
+    now.millis().saturating_sub(row.created_at.millis()) >= TRY_MS
+}
+
+fn later(now: Timestamp, after_ms: u64) -> Timestamp {
+    now.plus_millis(i64::try_from(after_ms).unwrap_or(TRY_MS).min(TRY_MS))
+}
+
 /// The message after its next piece has ended so.
 fn settled(row: MessageRow, args: &SettlePiece, now: Timestamp) -> MessageRow {
-    let is_over = now.millis().saturating_sub(row.created_at.millis()) >= TRY_MS;
+    let is_over = is_over(&row, now);
     let doubtful = row.doubtful || matches!(args.end, PieceEnd::Unknown { .. });
     let mut next = MessageRow {
         state: MessageState::Pending,
@@ -245,7 +378,7 @@ fn settled(row: MessageRow, args: &SettlePiece, now: Timestamp) -> MessageRow {
     match &args.end {
         PieceEnd::Later { after_ms, .. } if !is_over => {
             next.tries += 1;
-            next.due_at = now.plus_millis(i64::try_from(*after_ms).unwrap_or(TRY_MS).min(TRY_MS));
+            next.due_at = later(now, *after_ms);
         }
         PieceEnd::Later { .. } | PieceEnd::Failed { .. } => next.state = MessageState::Failed,
         PieceEnd::Sent { .. } | PieceEnd::Unknown { .. } => {

@@ -10,7 +10,7 @@ use ken_types::id::{EventId, Origin, RunId, SessionId, SubmissionId};
 use ken_types::ops::approvals::{Approval, AskedCall, Decision, ListApprovals, Request, Status};
 use ken_types::ops::documents::{Document, EntryUse};
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
-use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
+use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage, Shown};
 use ken_types::ops::rules::StoredRule;
 use ken_types::ops::runs::{RunRecord, RunStatus};
 use ken_types::ops::schedules::{
@@ -286,6 +286,8 @@ pub trait Submissions {
     fn next_queued(&self, stream: i64) -> Result<Option<i64>, Error>;
     /// The one that runs or waits for a decision.
     fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error>;
+    /// Those that run and came in through the messaging connector.
+    fn running_messages(&self) -> Result<Vec<SubmissionRow>, Error>;
     /// Nothing queued in the stream may be claimed.
     fn close_queued(&self, stream: i64) -> Result<(), Error>;
     fn set_open(&self, key: i64, open: bool) -> Result<(), Error>;
@@ -1057,6 +1059,8 @@ pub struct MessageRow {
     /// The platform's id of the last piece.
     pub message_id: Option<String>,
     pub error: Option<String>,
+    /// Set for a message that is or was a draft.
+    pub shown: Option<Shown>,
 }
 
 impl MessageRow {
@@ -1075,6 +1079,8 @@ pub trait Outbox {
     fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
     /// Everything but the message itself.
     fn update_message(&self, row: &MessageRow) -> Result<(), Error>;
+    /// The message itself.
+    fn rewrite_message(&self, id: i64, message: &PutMessage) -> Result<(), Error>;
     /// Newest first.
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;
     fn live_messages(&self, connector: &str) -> Result<u64, Error>;

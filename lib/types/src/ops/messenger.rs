@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::Nothing;
-use super::outbox::OutboxCounts;
+use super::outbox::{OutboxCounts, PutMessage};
 use super::store::{Accept, Accepted};
 use crate::Timestamp;
 
@@ -20,6 +20,8 @@ crate::operations! {
     MessengerUpdates, "messenger.updates": ListUpdates => UpdateList;
     /// Chats in which a turn runs.
     MessengerBusy, "messenger.busy": Nothing => BusyChats;
+    /// The texts so far of the turns that run.
+    MessengerDrafts, "messenger.drafts": Nothing => Drafts;
     /// Counts an error that belongs to no message.
     MessengerFault, "messenger.fault": Fault => Nothing;
     /// The stored policy, and who is known.
@@ -215,6 +217,14 @@ pub struct BusyChat {
     pub chat_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Drafts {
+    /// Each with the key of the answer that it will become.
+    pub drafts: Vec<PutMessage>,
+    /// Turns that run or are queued.
+    pub turns: u64,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use super::Nothing;
 use crate::Timestamp;
 
 crate::operations! {
-    /// Adds a message, unless one with its key is there.
+    /// Adds a message, unless one with its key is there. A draft that is there takes the new text.
     OutboxPut, "outbox.put": PutMessage => Put;
     /// The oldest unfinished message of each chat, if it may be sent now. Waits for one, at most `wait_ms`.
     OutboxDue, "outbox.due": DueMessages => Due;
@@ -16,6 +16,8 @@ crate::operations! {
     OutboxAttempt, "outbox.attempt": AttemptPiece => Nothing;
     /// Settles a piece. A repeat changes nothing.
     OutboxSettle, "outbox.settle": SettlePiece => Nothing;
+    /// Records what the platform shows of a message that is or was a draft: before each piece that is sent, and at the end.
+    OutboxShow, "outbox.show": ShowMessage => Nothing;
     /// The newest messages, without their texts.
     OutboxList, "outbox.list": ListMessages => MessageList;
 }
@@ -43,6 +45,10 @@ pub struct PutMessage {
     /// The key of an earlier message, whose last piece this one replaces. When that was never sent, nor is this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edits: Option<String>,
+    /// Whether the text is still being written. A later message with its key replaces the text, and the first that is no draft
+    /// is the last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draft: bool,
     /// 1 to 255 characters, unique to the message: the same key is the same message.
     pub key: String,
 }
@@ -86,6 +92,37 @@ pub struct DueMessage {
     /// The platform's id of the message that [`PutMessage::edits`] names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_id: Option<String>,
+    /// Set for a message that is or was a draft, which is sent with `outbox.show` instead of piece by piece.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<Shown>,
+}
+
+/// What the platform shows of a message whose text changes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Counts the texts that the message has had.
+    pub revision: u64,
+    pub pieces: Vec<ShownPiece>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownPiece {
+    /// The platform's id. `None` while it is being sent, and when it is not known whether it arrived.
+    pub message_id: Option<String>,
+    /// Of its text.
+    pub digest: String,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShowMessage {
+    pub id: i64,
+    /// The revision that is being shown.
+    pub revision: u64,
+    pub pieces: Vec<ShownPiece>,
+    /// How it has ended; `None` before a piece without an id is sent. `Sent` when the platform shows the whole text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<PieceEnd>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -26,10 +26,16 @@ pub(crate) const STEPS: &[&str] = &[
     SCOPE_COLUMNS,
     OUTPUTS,
     RETRIES,
+    DRAFTS,
 ];
 
 /// The version that a database has after all steps.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// What a platform shows of a message whose text changes, as JSON.
+const DRAFTS: &str = "
+ALTER TABLE outbox ADD COLUMN shown TEXT;
+";
 
 /// Which submissions refer to which outputs of tools; they do so as long as their summaries are kept. And the actors of a
 /// conversation, the conversations of an actor.

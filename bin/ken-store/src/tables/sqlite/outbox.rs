@@ -1,6 +1,6 @@
 //! Messages on their way to a chat.
 
-use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage};
+use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage, Shown};
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
@@ -20,6 +20,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
         created_at: time(row, "created_at")?,
         message_id: row.get("message_id")?,
         error: row.get("error")?,
+        shown: stored(row, "shown")?,
     })
 }
 
@@ -37,14 +38,16 @@ impl Outbox for Database {
     }
 
     fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error> {
-        let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
+        let sql = "INSERT INTO outbox (key, connector, chat, body, due_at, created_at, shown)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6)";
+        let shown = message.draft.then(Shown::default);
         let values = params![
             message.key,
             message.connector,
             message.chat_id,
             to_json(message)?,
-            now.millis()
+            now.millis(),
+            shown.as_ref().map(to_json).transpose()?,
         ];
         insert(self, sql, values)
     }
@@ -61,7 +64,7 @@ impl Outbox for Database {
     fn update_message(&self, message: &MessageRow) -> Result<(), Error> {
         let sql =
             "UPDATE outbox SET state = ?2, live = ?3, piece = ?4, doubtful = ?5, tries = ?6, due_at = ?7,
-                     message_id = ?8, error = ?9
+                     message_id = ?8, error = ?9, shown = ?10
                    WHERE message = ?1";
         let values = params![
             message.id,
@@ -73,8 +76,14 @@ impl Outbox for Database {
             message.due_at.millis(),
             message.message_id,
             message.error,
+            message.shown.as_ref().map(to_json).transpose()?,
         ];
         run(self, sql, values).map(drop)
+    }
+
+    fn rewrite_message(&self, id: i64, message: &PutMessage) -> Result<(), Error> {
+        let sql = "UPDATE outbox SET body = ?2 WHERE message = ?1";
+        run(self, sql, params![id, to_json(message)?]).map(drop)
     }
 
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error> {

@@ -156,6 +156,12 @@ impl Submissions for Database {
         first(self, sql, [stream], submission)
     }
 
+    fn running_messages(&self) -> Result<Vec<SubmissionRow>, Error> {
+        let sql = "SELECT s.* FROM submissions AS s JOIN events AS e USING (event)
+                   WHERE s.live = 1 AND s.state = 'running' AND e.id GLOB 'messenger:*'";
+        all(self, sql, [], submission)
+    }
+
     fn close_queued(&self, stream: i64) -> Result<(), Error> {
         let sql = "UPDATE submissions SET open = 0 WHERE live = 1 AND stream = ?1 AND state = 'queued' AND open = 1";
         run(self, sql, [stream]).map(drop)

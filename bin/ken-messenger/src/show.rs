@@ -1,0 +1,150 @@
+//! Shows a message whose text changes: an answer that is sent while it is being written.
+//!
+//! The store keeps which of the platform's messages shows which piece. What is shown is compared with the text that there is now:
+//! a piece that differs is edited, and one more is sent as a new message. An edit may be repeated after a crash. A new message may
+//! not: it is marked as any other before it is sent, and if its outcome is unknown, nothing more is shown until the text is complete.
+//! Then the same text is not sent again, and another text follows as a new message.
+
+use ken_service::Stop;
+use ken_types::hex;
+use ken_types::ops::outbox::{DueMessage, OutboxShow, PieceEnd, ShowMessage, Shown, ShownPiece};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::api::{Api, CALL};
+use crate::app::App;
+use crate::piece::{IN_DOUBT, Mark, Piece, end, id, pause_ms, send};
+use crate::split::{PIECE_UNITS, split};
+
+/// The bytes of a digest that are kept.
+const DIGEST_BYTES: usize = 16;
+
+pub(crate) async fn show(app: &App, api: &Api, due: &DueMessage, shown: Shown, stop: &Stop) {
+    let mut pieces = shown.pieces;
+    let end = update(app, api, due, shown.revision, &mut pieces).await;
+    if let PieceEnd::Failed { error } | PieceEnd::Unknown { error } | PieceEnd::Later { error, .. } = &end {
+        tracing::warn!(message = due.id, "not shown: {error}");
+    }
+    let args = ShowMessage {
+        id: due.id,
+        revision: shown.revision,
+        pieces,
+        end: Some(end),
+    };
+    if let Err(error) = app.surely::<OutboxShow>(&args, stop).await {
+        tracing::error!(message = due.id, "the outcome is not recorded: {error}");
+    }
+}
+
+/// Makes the platform show the text, and `pieces` say what it shows. Stops at the first piece that is not accepted.
+async fn update(
+    app: &App,
+    api: &Api,
+    due: &DueMessage,
+    revision: u64,
+    pieces: &mut Vec<ShownPiece>,
+) -> PieceEnd {
+    let texts = split(&due.message.text, PIECE_UNITS);
+    let mut ended = PieceEnd::Sent { message_id: None };
+    for (number, text) in texts.iter().enumerate() {
+        let digest = digest(text);
+        let piece = |edited| Piece {
+            message: &due.message,
+            text,
+            edited,
+            is_first: number == 0,
+            is_last: number + 1 == texts.len(),
+            tries: due.tries,
+        };
+        let known = pieces.get(number).cloned();
+        match &known {
+            Some(known) if known.message_id.is_none() && due.message.draft => return ended,
+            Some(known) if known.digest == digest => {
+                if known.message_id.is_none() {
+                    let error = IN_DOUBT.to_owned();
+                    ended = PieceEnd::Unknown { error };
+                }
+                continue;
+            }
+            Some(ShownPiece {
+                message_id: Some(id), ..
+            }) => match repeatable(send(api, &piece(Some(id)), &Mark::Edit).await, due.tries) {
+                PieceEnd::Later { after_ms, error } => return PieceEnd::Later { after_ms, error },
+                // Somebody has deleted it, so it is sent again.
+                PieceEnd::Failed { .. } => {}
+                _ => {
+                    let message_id = Some(id.clone());
+                    set(pieces, number, Some(ShownPiece { message_id, digest }));
+                    continue;
+                }
+            },
+            _ => {}
+        }
+        let new = |message_id| {
+            let digest = digest.clone();
+            Some(ShownPiece { message_id, digest })
+        };
+        set(pieces, number, new(None));
+        let mark = ShowMessage {
+            id: due.id,
+            revision,
+            pieces: pieces.clone(),
+            end: None,
+        };
+        match send(api, &piece(None), &Mark::Show(app, mark)).await {
+            PieceEnd::Sent { message_id } => set(pieces, number, new(message_id)),
+            PieceEnd::Unknown { error } => ended = PieceEnd::Unknown { error },
+            not_sent => {
+                set(pieces, number, known);
+                return not_sent;
+            }
+        }
+    }
+    delete_from(api, due, texts.len(), pieces).await.unwrap_or(ended)
+}
+
+/// Replaces a piece, adds it behind the last one, or takes the last one away.
+fn set(pieces: &mut Vec<ShownPiece>, number: usize, piece: Option<ShownPiece>) {
+    match (pieces.get_mut(number), piece) {
+        (Some(known), Some(piece)) => *known = piece,
+        (None, Some(piece)) => pieces.push(piece),
+        (_, None) => pieces.truncate(number),
+    }
+}
+
+/// Deletes the messages of pieces that a shorter text no longer has; the end if it has to be tried again.
+async fn delete_from(
+    api: &Api,
+    due: &DueMessage,
+    count: usize,
+    pieces: &mut Vec<ShownPiece>,
+) -> Option<PieceEnd> {
+    while pieces.len() > count {
+        if let Some(message) = pieces.last().and_then(|piece| piece.message_id.as_deref()) {
+            let fields = json!({"chat_id": id(&due.message.chat_id), "message_id": id(message)});
+            let answer = api.call("deleteMessage", fields, CALL).await;
+            let end = repeatable(end(answer, due.tries), due.tries);
+            if matches!(end, PieceEnd::Later { .. }) {
+                return Some(end);
+            }
+        }
+        pieces.pop();
+    }
+    None
+}
+
+/// The end of a call that may be repeated: it is tried again when its outcome is unknown.
+fn repeatable(end: PieceEnd, tries: u32) -> PieceEnd {
+    match end {
+        PieceEnd::Unknown { error } => PieceEnd::Later {
+            after_ms: pause_ms(tries),
+            error,
+        },
+        end => end,
+    }
+}
+
+fn digest(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    hex::encode(digest.get(..DIGEST_BYTES).unwrap_or(&digest))
+}
