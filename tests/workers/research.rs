@@ -282,7 +282,7 @@ fn hostile_and_broken_pages_have_a_clear_outcome() {
         "/picture",
         Served::hidden("GIF89a").header("Content-Type", "image/gif"),
     );
-    assert!(failure(&web, "/picture").contains("image/gif, which is no text"));
+    assert!(failure(&web, "/picture").contains("image/gif, which is not text"));
     web.put("/round", Served::redirect("/round"));
     assert!(failure(&web, "/round").contains("redirects more than 5 times"));
     web.put("/nowhere", Served::redirect("javascript:alert(1)"));

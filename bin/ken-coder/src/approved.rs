@@ -7,7 +7,6 @@ use ken_tool::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Entry, Journal};
-use crate::policy::{Approval, Verdict};
 use crate::settings::Settings;
 
 /// The approved edits of a run that have not been made yet: a file in the folder `plans` of the state directory, where no
@@ -18,10 +17,7 @@ struct Approved {
 }
 
 fn file(settings: &Settings) -> PathBuf {
-    settings
-        .state
-        .join("plans")
-        .join(format!("{}.json", settings.run))
+    settings.state.join(format!("plans/{}.json", settings.run))
 }
 
 /// A file that cannot be read approves nothing.
@@ -56,12 +52,4 @@ pub(crate) fn keep(settings: &Settings, journal: &Journal, edits: Vec<Entry>) ->
 fn write(settings: &Settings, journal: &Journal, approved: &Approved) -> Result<(), Error> {
     let bytes = serde_json::to_vec(approved).map_err(|error| Error::internal(error.to_string()))?;
     journal.replace_durably(&file(settings), &bytes)
-}
-
-/// The verdict on changes that the plan holds.
-pub(crate) fn verdict() -> Verdict {
-    Verdict {
-        approval: Approval::None,
-        reason: "a person approved exactly this with the plan".to_owned(),
-    }
 }

@@ -1,5 +1,6 @@
 //! A change of several files that happens as a whole or not at all.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use ken_types::Error;
@@ -142,6 +143,15 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// What a change does to a file, for people.
+pub(crate) fn action(before: Option<&Version>, after: Option<&Version>) -> &'static str {
+    match (before, after) {
+        (None, _) => "created",
+        (_, None) => "removed",
+        _ => "changed",
+    }
+}
+
 fn version(node: &Option<Node>) -> Option<&Version> {
     node.as_ref().map(|node| &node.version)
 }
@@ -218,14 +228,11 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> 
     }
     for (place, change) in changes {
         let Some(target) = &change.after else { continue };
-        let staged = staged(record, place);
-        match &target.content {
-            Content::Bytes(bytes) => tree.stage(place, &staged, &target.version, bytes, alone)?,
-            Content::Kept => {
-                let bytes = journal.content(&target.version.digest)?;
-                tree.stage(place, &staged, &target.version, &bytes, alone)?;
-            }
-        }
+        let bytes = match &target.content {
+            Content::Bytes(bytes) => Cow::Borrowed(bytes.as_slice()),
+            Content::Kept => Cow::Owned(journal.content(&target.version.digest)?),
+        };
+        tree.stage(place, &staged(record, place), &target.version, &bytes, alone)?;
     }
     // All contents have to be on the disk before the first file is replaced. One syncfs(2) for all of them is many times faster
     // than writing each file when it is renamed (auto_da_alloc of ext4(5)).

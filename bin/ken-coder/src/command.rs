@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use ken_tool::{Answer, Error, Verdict as Ending};
+use ken_types::ops::tools::Risk;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -12,9 +13,9 @@ use crate::change::record;
 use crate::confine::{Access, within};
 use crate::journal::{Journal, Record};
 use crate::network::{Network, git_variables};
-use crate::place::Place;
+use crate::place::{Place, shortened};
 use crate::policy::{self, Approval, CommandVerdict};
-use crate::preview::{Preview, Risk};
+use crate::preview::Preview;
 use crate::sandbox::{self, Ended, Job};
 use crate::settings::Settings;
 use crate::snapshot::{Differences, Snapshot, recover};
@@ -196,22 +197,17 @@ fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
 /// The command on one short line, for people.
 fn shown(argv: &[String]) -> String {
     const SHOWN: usize = 120;
-    let words = argv.iter().map(
-        |word| match word.contains(char::is_whitespace) || word.is_empty() {
-            true => format!("{word:?}"),
-            false => word.clone(),
-        },
-    );
-    let line: String = words
-        .collect::<Vec<_>>()
-        .join(" ")
-        .chars()
-        .filter(|letter| !letter.is_control())
-        .collect();
-    match line.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
-        None => line,
-    }
+    let is_quoted = |word: &str| word.contains(char::is_whitespace) || word.is_empty();
+    let words = argv.iter().map(|word| {
+        if is_quoted(word) {
+            format!("{word:?}")
+        } else {
+            word.clone()
+        }
+    });
+    let mut line = words.collect::<Vec<_>>().join(" ");
+    line.retain(|letter| !letter.is_control());
+    shortened(&line, SHOWN)
 }
 
 /// The state between the start of a command and its end. It holds the lock of the journal.

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use ken_tool::{Answer, Error};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::approved;
 use crate::call::Operation;
-use crate::change::{MAX_FILES, Plan, commit, record};
+use crate::change::{MAX_FILES, Plan, action, commit, record};
 use crate::confine::{Access, within};
 use crate::journal::{Journal, Record};
 use crate::patch;
@@ -39,11 +40,7 @@ struct ChangedFile {
 impl From<Record> for Changed {
     fn from(record: Record) -> Changed {
         let file = |entry: crate::journal::Entry| ChangedFile {
-            action: match (&entry.before, &entry.after) {
-                (None, _) => "created",
-                (_, None) => "removed",
-                _ => "changed",
-            },
+            action: action(entry.before.as_ref(), entry.after.as_ref()),
             digest: entry.after.map(|version| version.digest),
             path: entry.path,
         };
@@ -63,16 +60,25 @@ impl Answer for Changed {
     }
 }
 
-/// A change of files: what it asks for, as a plan.
-trait Edits {
+/// A command that changes files.
+pub(crate) trait Edits: DeserializeOwned + Send + Sync {
+    const NAME: &'static str;
     const COMMAND: &'static str;
+    const ABOUT: &'static str;
+    const FIELDS: &'static str;
 
+    /// Adds its changes to a plan.
     fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error>;
+}
 
-    fn look(&self, settings: &Settings) -> Result<Preview, Error>
-    where
-        Self: Sync,
-    {
+impl<E: Edits> Operation for E {
+    const NAME: &'static str = E::NAME;
+    const COMMAND: &'static str = E::COMMAND;
+    const ABOUT: &'static str = E::ABOUT;
+    const FIELDS: &'static str = E::FIELDS;
+    type Answer = Changed;
+
+    fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         within(settings, Access::Read, || {
             let tree = Tree::open(&settings.root)?;
             let mut plan = Plan::new(&tree);
@@ -81,10 +87,7 @@ trait Edits {
         })
     }
 
-    fn make(&self, settings: &Settings) -> Result<Changed, Error>
-    where
-        Self: Sync,
-    {
+    fn run(&self, settings: &Settings) -> Result<Changed, Error> {
         within(settings, Access::Write, || {
             let tree = Tree::open(&settings.root)?;
             let journal = Journal::lock(&settings.state)?;
@@ -96,7 +99,7 @@ trait Edits {
             if verdict.approval == Approval::Deny {
                 return Err(Error::forbidden(verdict.reason));
             }
-            let record = record(settings, Self::COMMAND)?;
+            let record = record(settings, <E as Edits>::COMMAND)?;
             if changes.is_empty() {
                 return Ok(record.into());
             }
@@ -113,15 +116,11 @@ fn check_expected(plan: &mut Plan<'_>, place: &Place, expect: Option<&str>) -> R
     if now.as_deref().unwrap_or("absent") == expect {
         return Ok(());
     }
-    let is = now.map_or_else(
-        || "is absent".to_owned(),
-        |digest| format!("has the digest {digest}"),
-    );
-    Err(
-        Error::conflict(format!("{place} has changed since it was read: it {is}"))
-            .at("/expect")
-            .hint("read it again"),
-    )
+    let is = now.map_or("is absent".to_owned(), |digest| {
+        format!("has the digest {digest}")
+    });
+    let message = format!("{place} has changed since it was read: it {is}");
+    Err(Error::conflict(message).at("/expect").hint("read it again"))
 }
 
 fn text_of(plan: &mut Plan<'_>, place: &Place) -> Result<String, Error> {
@@ -135,50 +134,23 @@ fn text_of(plan: &mut Plan<'_>, place: &Place) -> Result<String, Error> {
 /// Replaces a text that must occur exactly once.
 fn replace(plan: &mut Plan<'_>, place: &Place, old: &str, new: &str) -> Result<(), Error> {
     if old.is_empty() {
-        return Err(
-            Error::invalid("/old", "the text to replace is empty").hint("`write` writes a whole file")
-        );
+        let error = Error::invalid("/old", "the text to replace is empty");
+        return Err(error.hint("`write` writes a whole file"));
     }
     let text = text_of(plan, place)?;
     let mut places = text.match_indices(old);
     let Some((start, _)) = places.next() else {
-        return Err(
-            Error::conflict(format!("{place} does not hold the text to replace"))
-                .at("/old")
-                .hint("read the file; blanks and line ends count"),
-        );
+        let error = Error::conflict(format!("{place} does not hold the text to replace"));
+        return Err(error.at("/old").hint("read the file; blanks and line ends count"));
     };
     let others = places.count();
     if others > 0 {
-        return Err(
-            Error::conflict(format!("{place} holds the text to replace {} times", others + 1))
-                .at("/old")
-                .hint("take in more of what is around it"),
-        );
+        let error = Error::conflict(format!("{place} holds the text to replace {} times", others + 1));
+        return Err(error.at("/old").hint("include more of the text around it"));
     }
     let (head, tail) = text.split_at(start);
     let tail = tail.get(old.len()..).unwrap_or_default();
     plan.set(place, format!("{head}{new}{tail}").into_bytes(), None)
-}
-
-macro_rules! operation {
-    ($type:ty, $command:literal, $about:literal, $fields:literal) => {
-        impl Operation for $type {
-            const NAME: &'static str = concat!("ken-coder ", $command);
-            const COMMAND: &'static str = $command;
-            const ABOUT: &'static str = $about;
-            const FIELDS: &'static str = $fields;
-            type Answer = Changed;
-
-            fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-                self.look(settings)
-            }
-
-            fn run(&self, settings: &Settings) -> Result<Changed, Error> {
-                self.make(settings)
-            }
-        }
-    };
 }
 
 #[derive(Debug, Deserialize)]
@@ -189,15 +161,12 @@ pub(crate) struct Write {
     expect: Option<String>,
 }
 
-operation!(
-    Write,
-    "write",
-    "Write a whole file",
-    "Fields: path, content, expect (the digest that the file has now; \"absent\" for a new one)."
-);
-
 impl Edits for Write {
+    const NAME: &'static str = "ken-coder write";
     const COMMAND: &'static str = "write";
+    const ABOUT: &'static str = "Write a whole file";
+    const FIELDS: &'static str =
+        "Fields: path, content, expect (the digest that the file has now; \"absent\" for a new one).";
 
     fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
         check_expected(plan, &self.path, self.expect.as_deref())?;
@@ -214,15 +183,12 @@ pub(crate) struct Edit {
     expect: Option<String>,
 }
 
-operation!(
-    Edit,
-    "edit",
-    "Replace a text that is in a file exactly once",
-    "Fields: path, old (the text to replace), new, expect (the digest that the file has now)."
-);
-
 impl Edits for Edit {
+    const NAME: &'static str = "ken-coder edit";
     const COMMAND: &'static str = "edit";
+    const ABOUT: &'static str = "Replace a text that is in a file exactly once";
+    const FIELDS: &'static str =
+        "Fields: path, old (the text to replace), new, expect (the digest that the file has now).";
 
     fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
         check_expected(plan, &self.path, self.expect.as_deref())?;
@@ -241,15 +207,11 @@ pub(crate) struct Patch {
     expect: BTreeMap<Place, String>,
 }
 
-operation!(
-    Patch,
-    "patch",
-    "Apply a unified diff of one or more files",
-    "Fields: patch, folder (that its names are relative to; default: the workspace), expect (an object: path to digest)."
-);
-
 impl Edits for Patch {
+    const NAME: &'static str = "ken-coder patch";
     const COMMAND: &'static str = "patch";
+    const ABOUT: &'static str = "Apply a unified diff of one or more files";
+    const FIELDS: &'static str = "Fields: patch, folder (that its names are relative to; default: the workspace), expect (an object: path to digest).";
 
     fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
         for (place, expect) in &self.expect {
@@ -327,16 +289,12 @@ pub(crate) struct OneEdit {
     remove: bool,
 }
 
-operation!(
-    Apply,
-    "apply",
-    "Change several files as a whole or not at all",
-    "Fields: edits, a list of objects with path and one of: old and new (a text that must be there once); content (the whole \
-     file); moveTo (a path); remove (true); executable (true or false). Each may have expect. They are applied in order."
-);
-
 impl Edits for Apply {
+    const NAME: &'static str = "ken-coder apply";
     const COMMAND: &'static str = "apply";
+    const ABOUT: &'static str = "Change several files as a whole or not at all";
+    const FIELDS: &'static str = "Fields: edits, a list of objects with path and one of: old and new (a text that must be there once); content (the whole \
+     file); moveTo (a path); remove (true); executable (true or false). Each may have expect. They are applied in order.";
 
     fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
         plan_all(&self.edits, plan)
@@ -367,54 +325,25 @@ fn plan_all(edits: &[OneEdit], plan: &mut Plan<'_>) -> Result<(), Error> {
 impl OneEdit {
     fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
         check_expected(plan, &self.path, self.expect.as_deref())?;
-        match self {
-            OneEdit {
-                old: Some(old),
-                new: Some(new),
-                content: None,
-                move_to: None,
-                remove: false,
-                executable: None,
-                ..
-            } => replace(plan, &self.path, old, new),
-            OneEdit {
-                old: None,
-                new: None,
-                content: Some(content),
-                move_to: None,
-                remove: false,
-                ..
-            } => plan.set(&self.path, content.clone().into_bytes(), self.mode()),
-            OneEdit {
-                old: None,
-                new: None,
-                content: None,
-                move_to: Some(to),
-                remove: false,
-                executable: None,
-                ..
-            } => self.moved(plan, to),
-            OneEdit {
-                old: None,
-                new: None,
-                content: None,
-                move_to: None,
-                remove: true,
-                executable: None,
-                ..
-            } => {
+        let content = self.content.as_ref();
+        match (
+            &self.old,
+            &self.new,
+            content,
+            &self.move_to,
+            self.remove,
+            self.executable,
+        ) {
+            (Some(old), Some(new), None, None, false, None) => replace(plan, &self.path, old, new),
+            (None, None, Some(content), None, false, _) => {
+                plan.set(&self.path, content.clone().into_bytes(), self.mode())
+            }
+            (None, None, None, Some(to), false, None) => self.moved(plan, to),
+            (None, None, None, None, true, None) => {
                 self.bytes(plan)?;
                 plan.remove(&self.path)
             }
-            OneEdit {
-                old: None,
-                new: None,
-                content: None,
-                move_to: None,
-                remove: false,
-                executable: Some(_),
-                ..
-            } => {
+            (None, None, None, None, false, Some(_)) => {
                 let (bytes, _) = self.bytes(plan)?;
                 plan.set(&self.path, bytes, self.mode())
             }

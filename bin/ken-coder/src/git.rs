@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use ken_tool::{Answer, Error};
+use ken_types::ops::tools::Risk;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -16,7 +17,7 @@ use crate::confine::{Access, within};
 use crate::network::{Network, git_variables, host_of};
 use crate::place::Place;
 use crate::policy::{self, Approval};
-use crate::preview::{Preview, Risk};
+use crate::preview::Preview;
 use crate::sandbox::{self, Job};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
@@ -109,7 +110,21 @@ struct Git<'a> {
     keep: usize,
 }
 
-impl Git<'_> {
+impl<'a> Git<'a> {
+    /// A script that changes nothing and needs no network.
+    fn new(settings: &'a Settings, repo: &'a Place, script: &'static str, words: Vec<String>) -> Git<'a> {
+        Git {
+            settings,
+            repo,
+            script,
+            words,
+            stdin: None,
+            write: &[],
+            network: None,
+            keep: OUTPUT,
+        }
+    }
+
     fn job(&self) -> Result<Job<'_>, Error> {
         if self.repo.project().is_none() {
             let message = format!("{}: a repository is repos/NAME or projects/NAME", self.repo);
@@ -133,7 +148,7 @@ impl Git<'_> {
     }
 
     fn environment(&self) -> Vec<String> {
-        let ceiling = |folder: &str| sandbox::absolute(self.settings, &Place::default().join(folder));
+        let ceiling = |folder: &str| self.settings.root.join(folder);
         let ceilings = crate::place::FOLDERS.map(|folder| ceiling(folder).display().to_string());
         let mut env = vec![
             "GIT_CONFIG_NOSYSTEM=1".to_owned(),
@@ -224,17 +239,7 @@ macro_rules! looking {
 
             fn run(&self, settings: &Settings) -> Result<Printed, Error> {
                 let (script, words) = self.script()?;
-                let git = Git {
-                    settings,
-                    repo: &self.repo,
-                    script,
-                    words,
-                    stdin: None,
-                    write: &[],
-                    network: None,
-                    keep: OUTPUT,
-                };
-                let (text, bytes) = git.read()?;
+                let (text, bytes) = Git::new(settings, &self.repo, script, words).read()?;
                 Ok(Printed {
                     repo: self.repo.clone(),
                     text,
@@ -368,14 +373,8 @@ impl Operation for Commit {
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         let git = Git {
-            settings,
-            repo: &self.repo,
-            script: STAGE,
-            words: self.check()?,
-            stdin: None,
-            write: &[],
-            network: None,
             keep: DIFF,
+            ..Git::new(settings, &self.repo, STAGE, self.check()?)
         };
         let (text, bytes) = git.read()?;
         let mut lines = text.splitn(4, '\n');
@@ -410,14 +409,9 @@ impl Operation for Commit {
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
         let project = sandbox::scope(&self.repo);
         let git = Git {
-            settings,
-            repo: &self.repo,
-            script: COMMIT,
-            words: self.check()?,
             stdin: Some(&self.message),
             write: &project,
-            network: None,
-            keep: OUTPUT,
+            ..Git::new(settings, &self.repo, COMMIT, self.check()?)
         };
         git.change(Self::COMMAND)
     }
@@ -432,6 +426,19 @@ pub(crate) struct Push {
 }
 
 impl Push {
+    /// The URL of the remote; branch, commit and what would be published.
+    fn target(&self, settings: &Settings) -> Result<(String, [String; 3]), Error> {
+        let (text, _) = Git::new(settings, &self.repo, TARGET, self.words()?).read()?;
+        let mut lines = text.splitn(4, '\n').map(str::to_owned);
+        let mut line = || lines.next().unwrap_or_default();
+        Ok((line(), [line(), line(), line()]))
+    }
+
+    /// A remote that is a folder is written to as well.
+    fn scope(&self, network: Option<&Network<'_>>) -> Vec<Place> {
+        sandbox::scope(network.map_or(&Place::default(), |_| &self.repo))
+    }
+
     fn words(&self) -> Result<Vec<String>, Error> {
         let remote = self.remote.as_deref().unwrap_or("origin");
         check_name("/remote", remote)?;
@@ -479,41 +486,11 @@ impl Operation for Push {
         let (url, _) = self.target(settings)?;
         let network = network_of(settings, &self.repo, "/remote", &url)?;
         let git = Git {
-            settings,
-            repo: &self.repo,
-            script: PUSH,
-            words: self.words()?,
-            stdin: None,
             write: &self.scope(network.as_ref()),
             network,
-            keep: OUTPUT,
+            ..Git::new(settings, &self.repo, PUSH, self.words()?)
         };
         git.change(Self::COMMAND)
-    }
-}
-
-impl Push {
-    /// The URL of the remote; branch, commit and what would be published.
-    fn target(&self, settings: &Settings) -> Result<(String, [String; 3]), Error> {
-        let git = Git {
-            settings,
-            repo: &self.repo,
-            script: TARGET,
-            words: self.words()?,
-            stdin: None,
-            write: &[],
-            network: None,
-            keep: OUTPUT,
-        };
-        let (text, _) = git.read()?;
-        let mut lines = text.splitn(4, '\n').map(str::to_owned);
-        let mut line = || lines.next().unwrap_or_default();
-        Ok((line(), [line(), line(), line()]))
-    }
-
-    /// A remote that is a folder is written to as well.
-    fn scope(&self, network: Option<&Network<'_>>) -> Vec<Place> {
-        sandbox::scope(network.map_or(&Place::default(), |_| &self.repo))
     }
 }
 
@@ -618,14 +595,9 @@ impl Operation for Clone {
             Tree::open(&settings.root)?.make_folder(&self.repo)
         })?;
         let git = Git {
-            settings,
-            repo: &self.repo,
-            script: CLONE,
-            words: vec![self.url.clone()],
-            stdin: None,
             write: std::slice::from_ref(&self.repo),
             network,
-            keep: OUTPUT,
+            ..Git::new(settings, &self.repo, CLONE, vec![self.url.clone()])
         };
         let cloned = git.change(Self::COMMAND);
         if cloned.is_err() {

@@ -266,19 +266,16 @@ impl Journal {
     /// Removes the runs that are older than `kept`, then the oldest ones while all contents together have more than `most`
     /// bytes. Returns how many runs and contents were removed.
     pub(crate) fn prune(&self, kept: Duration, most: u64) -> Result<(usize, usize), Error> {
-        let plans = fs::read_dir(self.state.join("plans"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        for plan in plans {
-            let age = plan.metadata().and_then(|about| about.modified()).ok();
-            if age.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > kept) {
+        let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > kept);
+        let plans = fs::read_dir(self.state.join("plans"));
+        for plan in plans.into_iter().flatten().flatten() {
+            let changed = plan.metadata().and_then(|about| about.modified());
+            if changed.is_ok_and(|at| is_old(&at)) {
                 let _ = fs::remove_file(plan.path());
             }
         }
         let mut runs = self.runs()?;
         let (mut gone, mut objects) = (0, 0);
-        let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > kept);
         while runs.last().is_some_and(|(_, at)| is_old(at)) {
             gone += usize::from(self.remove_oldest(&mut runs)?);
         }
@@ -321,11 +318,8 @@ impl Journal {
             .flatten()
             .flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten())
         {
-            if object
-                .file_name()
-                .to_str()
-                .is_some_and(|name| needed.contains(name))
-            {
+            let name = object.file_name();
+            if name.to_str().is_some_and(|name| needed.contains(name)) {
                 bytes += object.metadata().map_or(0, |about| about.len());
             } else if fs::remove_file(object.path()).is_ok() {
                 removed += 1;

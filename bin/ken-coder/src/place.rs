@@ -20,7 +20,7 @@ pub(crate) struct Place(String);
 impl Place {
     /// Parses a path; the error says what is wrong with the text.
     pub(crate) fn parse(text: &str) -> Result<Place, String> {
-        let shown = || format!("{:?}", head(text));
+        let shown = || format!("{:?}", shortened(text, 60));
         if text.len() > PATH_BYTES {
             return Err(format!(
                 "{} has {} bytes, a path may have {PATH_BYTES}",
@@ -112,10 +112,9 @@ impl Place {
     }
 }
 
-/// The beginning of a text, for an error.
-fn head(text: &str) -> String {
-    const SHOWN: usize = 60;
-    match text.char_indices().nth(SHOWN) {
+/// A text with at most `most` characters: a longer one is cut and ends with `…`.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }

@@ -1,6 +1,7 @@
 //! Which calls need approval, by the rules of the operator in `[workspace]` of ken.toml. Nothing else permits a call.
 
 use ken_types::config::{Workspace, WorkspacePolicy, WorkspaceRule};
+pub(crate) use ken_types::ops::tools::Need as Approval;
 
 use crate::place::Place;
 use crate::read_only::is_read_only;
@@ -11,14 +12,6 @@ use crate::settings::Settings;
 pub(crate) struct Verdict {
     pub(crate) approval: Approval,
     pub(crate) reason: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Approval {
-    None,
-    Ask,
-    Deny,
 }
 
 /// How a command may run.
@@ -81,25 +74,20 @@ fn is_path_safe(settings: &Settings) -> bool {
     std::env::split_paths(&path).all(|folder| folder.is_absolute() && !folder.starts_with(&settings.root))
 }
 
-fn free(reason: &str) -> Verdict {
-    Verdict {
-        approval: Approval::None,
-        reason: reason.to_owned(),
-    }
+pub(crate) fn free(reason: &str) -> Verdict {
+    let (approval, reason) = (Approval::None, reason.to_owned());
+    Verdict { approval, reason }
 }
 
 fn ask(reason: &str) -> Verdict {
-    Verdict {
-        approval: Approval::Ask,
-        reason: reason.to_owned(),
-    }
+    let (approval, reason) = (Approval::Ask, reason.to_owned());
+    Verdict { approval, reason }
 }
 
 fn denied(place: &Place) -> Verdict {
-    Verdict {
-        approval: Approval::Deny,
-        reason: format!("a rule of the operator forbids changes of {place}"),
-    }
+    let reason = format!("a rule of the operator forbids changes of {place}");
+    let approval = Approval::Deny;
+    Verdict { approval, reason }
 }
 
 pub(crate) fn rule_of<'a>(workspace: &'a Workspace, place: &Place) -> Option<&'a WorkspaceRule> {

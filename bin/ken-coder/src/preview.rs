@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ken_tool::Answer;
+use ken_types::ops::tools::Risk;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -10,17 +11,9 @@ use crate::approved;
 use crate::change::Plan;
 use crate::diff::Diff;
 use crate::place::Place;
-use crate::policy::{Approval, Verdict};
+use crate::policy::{Approval, Verdict, free, of_files};
 use crate::settings::Settings;
 use crate::tree::digest;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Risk {
-    Low,
-    Medium,
-    High,
-}
 
 /// A preview in the form of ken-tools(5).
 #[derive(Debug, Serialize)]
@@ -50,7 +43,7 @@ struct Exact<'a> {
 }
 
 impl Preview {
-    /// `sandbox` names what the call can touch, `state` whatever else it depends on.
+    /// `sandbox` describes what the call can touch, and `state` everything else that it depends on.
     #[allow(clippy::too_many_arguments)] // each is a field of the answer
     pub(crate) fn new(
         settings: &Settings,
@@ -86,10 +79,7 @@ impl Preview {
 
     /// The preview of a call that only reads.
     pub(crate) fn free(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
-        let verdict = Verdict {
-            approval: Approval::None,
-            reason: "it only reads".to_owned(),
-        };
+        let verdict = free("it only reads");
         let about = (format!("Read {target}"), target, Risk::Low);
         Preview::new(
             settings,
@@ -132,9 +122,9 @@ impl Preview {
             files.push(serde_json::json!({"path": place, "before": before, "after": after}));
             places.push(place);
         }
-        let mut verdict = crate::policy::of_files(&settings.workspace, places.iter().copied());
+        let mut verdict = of_files(&settings.workspace, places.iter().copied());
         if verdict.approval == Approval::Ask && approved::frees(settings, &plan.entries()) {
-            verdict = approved::verdict();
+            verdict = free("a person approved exactly this with the plan");
         }
         let target = common(&places);
         let runs = places.iter().any(|place| is_run_by_tools(place));

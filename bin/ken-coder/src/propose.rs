@@ -45,10 +45,8 @@ impl Answer for Proposed {
 impl Propose {
     fn check(&self, settings: &Settings) -> Result<(), Error> {
         if self.summary.trim().is_empty() {
-            return Err(Error::invalid(
-                "/summary",
-                "the summary is empty; it says what the plan is for",
-            ));
+            let message = "the summary is empty; it says what the plan is for";
+            return Err(Error::invalid("/summary", message));
         }
         match settings.has_run {
             true => Ok(()),
@@ -75,12 +73,8 @@ impl Operation for Propose {
             let tree = Tree::open(&settings.root)?;
             let preview = Preview::of_plan(settings, &plan_of(&tree, &self.edits)?);
             let first = self.summary.trim().lines().next().unwrap_or_default();
-            let first: String = first
-                .chars()
-                .filter(|letter| !letter.is_control())
-                .take(SUMMARY)
-                .collect();
-            Ok(preview.into_proposal(&first))
+            let shown = first.chars().filter(|letter| !letter.is_control());
+            Ok(preview.into_proposal(&shown.take(SUMMARY).collect::<String>()))
         })
     }
 

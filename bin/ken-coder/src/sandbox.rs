@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ken_tool::{Error, find_program};
@@ -63,18 +62,17 @@ pub(crate) struct Ended {
 /// What the program can touch, as text for a fingerprint.
 pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Network<'_>>) -> String {
     let network = network.map_or_else(|| "no network".to_owned(), |network| network.shown().to_string());
-    let list = |paths: Vec<String>| paths.join(" ");
+    let write: Vec<String> = write.iter().map(Place::to_string).collect();
+    let read: Vec<String> = settings
+        .workspace
+        .read
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     format!(
         "{network}; write {}; read {}; env {}; memory {MEMORY}; file size {FILE_SIZE}; processes {PROCESSES}",
-        list(write.iter().map(Place::to_string).collect()),
-        list(
-            settings
-                .workspace
-                .read
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect()
-        ),
+        write.join(" "),
+        read.join(" "),
         settings.workspace.env.join(" "),
     )
 }
@@ -93,16 +91,8 @@ pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (stopped, stdout, stderr) = std::thread::scope(|scope| {
         let also_done = done.clone();
-        let out = scope.spawn(move || {
-            let kept = Kept::read(stdout, job.keep);
-            let _ = done.send(());
-            kept
-        });
-        let err = scope.spawn(move || {
-            let kept = Kept::read(stderr, job.keep);
-            let _ = also_done.send(());
-            kept
-        });
+        let out = scope.spawn(move || Kept::read(stdout, job.keep, &done));
+        let err = scope.spawn(move || Kept::read(stderr, job.keep, &also_done));
         if let (Some(mut stdin), Some(text)) = (stdin, job.stdin) {
             scope.spawn(move || {
                 // A command may do its work without having read all of its input.
@@ -264,17 +254,21 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    fn read(from: Option<impl Read>, most: usize) -> Kept {
+    /// Reads an output to its end, and then says so to `done`.
+    fn read(from: Option<impl Read>, most: usize, done: &Sender<()>) -> Kept {
         let (mut kept, mut buffer) = (Kept::default(), [0; 16 * 1024]);
-        let Some(mut from) = from else { return kept };
-        loop {
-            match from.read(&mut buffer) {
-                Ok(0) => return kept,
-                Ok(count) => kept.add(buffer.get(..count).unwrap_or_default(), most / 2),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return kept,
+        if let Some(mut from) = from {
+            loop {
+                match from.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(count) => kept.add(buffer.get(..count).unwrap_or_default(), most / 2),
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
             }
         }
+        let _ = done.send(());
+        kept
     }
 
     fn add(&mut self, bytes: &[u8], half: usize) {
@@ -310,11 +304,6 @@ pub(crate) fn scope(cwd: &Place) -> Vec<Place> {
             .map(|folder| Place::default().join(folder))
             .into(),
     }
-}
-
-/// A path for a program in the sandbox.
-pub(crate) fn absolute(settings: &Settings, place: &Place) -> PathBuf {
-    settings.root.join(place.as_str())
 }
 
 #[cfg(test)]

@@ -119,12 +119,7 @@ impl Snapshot {
         journal.sync(&new)?;
         // What is known about files in other folders stays.
         known.retain(|place, _| !scope.iter().any(|folder| place.is_in(folder)));
-        known.extend(
-            snapshot
-                .files
-                .iter()
-                .map(|(place, seen)| (place.clone(), seen.clone())),
-        );
+        known.extend(snapshot.files.clone());
         journal.replace(&notes, &serde_json::to_vec(&known).unwrap_or_default())?;
         snapshot.at = now();
         Ok(snapshot)

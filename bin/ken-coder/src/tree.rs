@@ -28,12 +28,8 @@ pub(crate) struct Version {
     pub(crate) digest: String,
     /// Permissions.
     pub(crate) mode: u32,
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) link: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl Version {

@@ -10,7 +10,7 @@ use ken_types::id::Mint;
 use ken_types::time::Timestamp;
 use serde::Serialize;
 
-use crate::change::{Change, Changes, Content, MAX_FILE, Target, commit, record};
+use crate::change::{Change, Changes, Content, MAX_FILE, Target, action, commit, record};
 use crate::confine::{Access, within};
 use crate::diff::Diff as Shown;
 use crate::journal::{Journal as Kept, KEPT, MAX_BYTES, Record};
@@ -279,11 +279,7 @@ impl Diff {
             shown.add(&path, before.as_ref(), now.as_ref());
             files.push(Difference {
                 current: now.map(|node| node.version) == span.after,
-                action: match (&span.before, &span.after) {
-                    (None, _) => "created",
-                    (_, None) => "removed",
-                    _ => "changed",
-                },
+                action: action(span.before.as_ref(), span.after.as_ref()),
                 path,
             });
         }

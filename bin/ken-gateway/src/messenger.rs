@@ -250,7 +250,7 @@ pub(crate) async fn policy(gateway: Arc<Gateway>, mut request: Request) -> Resul
         (Some(_), Some(_)) => return Err(Error::invalid("/policy", "policy and dmPolicy differ").into()),
         (None, None) => return Err(Error::invalid("/dmPolicy", "dmPolicy is missing").into()),
     };
-    let Some(dm_policy) = DmPolicy::of(&name) else {
+    let Some(dm_policy) = DmPolicy::named(&name) else {
         let message = format!("{name:?} is not `pairing`, `allowlist` or `disabled`");
         return Err(Error::invalid(at, message).into());
     };

@@ -33,16 +33,16 @@ impl Files {
         }
     }
 
-    fn open(&self, name: &str) -> io::Result<File> {
+    fn make_folder(&self) -> io::Result<()> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
-            .create(&self.folder)?;
-        OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(self.folder.join(name))
+            .create(&self.folder)
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        self.make_folder()?;
+        private().append(true).open(self.folder.join(name))
     }
 
     /// The prompts of earlier launches, the newest last.
@@ -70,13 +70,7 @@ impl Files {
             text.push_str(&serde_json::to_string(entry)?);
             text.push('\n');
         }
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&fresh)?;
-        file.write_all(text.as_bytes())?;
+        write(&fresh, &text)?;
         fs::rename(fresh, self.folder.join("history.jsonl"))
     }
 
@@ -106,20 +100,23 @@ impl Files {
 
     /// A private temporary file for the editor.
     pub(crate) fn draft(&self, text: &str) -> io::Result<PathBuf> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.folder)?;
+        self.make_folder()?;
         let path = self.folder.join(format!("draft-{}.md", std::process::id()));
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)?;
-        file.write_all(text.as_bytes())?;
+        write(&path, text)?;
         Ok(path)
     }
+}
+
+/// Creates a file that only its owner can read.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.create(true).mode(0o600);
+    options
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = private().write(true).truncate(true).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 /// A file as an attachment: a picture, or a text of at most 128 KiB.
@@ -136,29 +133,25 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
     read.map_err(|error| wrong(error.to_string()))?;
     let name = expanded
         .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     if let Some(media_type) = picture(&bytes) {
         if bytes.len() as u64 > IMAGE_BYTES {
             return Err(wrong("a picture of more than 10 MiB".to_owned()));
         }
-        let image = Image {
-            media_type: media_type.to_owned(),
-            data: STANDARD.encode(bytes),
-        };
-        return Ok(Attachment {
-            name,
-            content: Content::Image(image),
-        });
+        let (media_type, data) = (media_type.to_owned(), STANDARD.encode(bytes));
+        let content = Content::Image(Image { media_type, data });
+        return Ok(Attachment { name, content });
     }
     if bytes.len() > TEXT_BYTES {
         return Err(wrong("a text of more than 128 KiB".to_owned()));
     }
     match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => Ok(Attachment {
-            name,
-            content: Content::Text(text),
-        }),
+        Ok(text) if !text.contains('\0') => {
+            let content = Content::Text(text);
+            Ok(Attachment { name, content })
+        }
         _ => Err(wrong(
             "neither a text nor a PNG, JPEG, GIF or WebP picture".to_owned(),
         )),

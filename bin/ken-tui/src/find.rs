@@ -12,6 +12,7 @@ use ken_types::ops::kend::{StatusArgs, SystemStatus};
 use ken_types::places::Places;
 use ken_types::{Code, Error, secrets};
 use ken_wire::blocking::Client;
+use serde_json::Value;
 
 use crate::cli::Cli;
 
@@ -35,13 +36,8 @@ impl Finder {
             std::env::var_os(name).map(PathBuf::from)
         });
         let named = || std::env::var("KEN_BASE_URL").ok().filter(|url| !url.is_empty());
-        let base = cli
-            .base_url
-            .clone()
-            .or_else(named)
-            .as_deref()
-            .map(checked)
-            .transpose()?;
+        let base = cli.base_url.clone().or_else(named);
+        let base = base.as_deref().map(checked).transpose()?;
         let places = match (places, &base) {
             (Ok(places), _) => Some(places),
             (Err(_), Some(_)) => None,
@@ -93,10 +89,8 @@ impl Finder {
         let status = kend.call("parts.status", &args, Some(STATUS), |_| Ok(()))?;
         let status: SystemStatus = serde_json::from_value(status)
             .map_err(|error| Error::internal(format!("kend's answer is not understood: {error}")))?;
-        let gateway = status
-            .listeners
-            .into_iter()
-            .find(|listener| listener.name == "gateway");
+        let mut listeners = status.listeners.into_iter();
+        let gateway = listeners.find(|listener| listener.name == "gateway");
         gateway.map(|listener| listener.url).ok_or_else(|| {
             Error::unavailable("no gateway runs in this system").hint("`ken status` lists its parts")
         })
@@ -139,16 +133,9 @@ const STOPPED: &str = "ken is not running";
 
 /// The error of `ken up` from its standard error, which has JSON because it is no terminal.
 fn refusal(said: &str) -> Error {
-    let line: serde_json::Value = said
-        .lines()
-        .last()
-        .and_then(|line| serde_json::from_str(line).ok())
-        .unwrap_or_default();
-    let text = |pointer: &str| {
-        line.pointer(pointer)
-            .and_then(serde_json::Value::as_str)
-            .map(str::to_owned)
-    };
+    let last = said.lines().last().unwrap_or_default();
+    let line: Value = serde_json::from_str(last).unwrap_or_default();
+    let text = |pointer: &str| line.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
     let message = text("/error/message").unwrap_or_else(|| said.trim().to_owned());
     let error = Error::unavailable(format!("the system does not start: {message}"));
     match text("/error/hint") {
@@ -163,10 +150,10 @@ fn checked(url: &str) -> Result<String, Error> {
         .or_else(|| url.strip_prefix("https://"));
     match rest.map(|rest| rest.trim_end_matches('/')) {
         Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url.to_owned()),
-        _ => Err(Error::invalid(
-            "--base-url",
-            "an address without a path is expected, as http://HOST:PORT",
-        )),
+        _ => {
+            let message = "an address without a path is expected, as http://HOST:PORT";
+            Err(Error::invalid("--base-url", message))
+        }
     }
 }
 
@@ -181,10 +168,8 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
     let mode = std::fs::metadata(file).map(|data| data.permissions().mode());
     if mode.is_ok_and(|mode| mode & 0o077 != 0) {
         let at = file.display().to_string();
-        return Err(
-            Error::invalid(&*at, format!("{at}: other users can read this secret"))
-                .hint(format!("chmod 600 {at}")),
-        );
+        let error = Error::invalid(&*at, format!("{at}: other users can read this secret"));
+        return Err(error.hint(format!("chmod 600 {at}")));
     }
     Secret::from_file(file).map(Some)
 }

@@ -72,10 +72,9 @@ impl Decoder {
         let bytes = std::mem::take(&mut self.bytes);
         match bytes.as_slice() {
             [0x1b] => Some(Event::Key(plain(Key::Esc))),
-            [0x1b, letter @ (b'[' | b'O')] => Some(Event::Key(Input {
-                alt: true,
-                ..plain(Key::Char(char::from(*letter)))
-            })),
+            [0x1b, letter @ (b'[' | b'O')] => {
+                Some(Event::Key(with_alt(plain(Key::Char(char::from(*letter))))))
+            }
             _ => None,
         }
     }
@@ -107,6 +106,10 @@ fn plain(key: Key) -> Input {
     }
 }
 
+fn with_alt(key: Input) -> Input {
+    Input { alt: true, ..key }
+}
+
 fn find(bytes: &[u8]) -> Found {
     match bytes {
         [0x1b] => Found::Part,
@@ -120,10 +123,7 @@ fn find(bytes: &[u8]) -> Found {
             Some(letter) => Found::Event(3, named(*letter).map(plain).map(Event::Key)),
         },
         [0x1b, rest @ ..] => match typed(rest) {
-            Some((taken, key)) => {
-                let with_alt = key.map(|key| Event::Key(Input { alt: true, ..key }));
-                Found::Event(taken + 1, with_alt)
-            }
+            Some((taken, key)) => Found::Event(taken + 1, key.map(with_alt).map(Event::Key)),
             None => Found::Part,
         },
         _ => match typed(bytes) {
@@ -198,18 +198,15 @@ fn sequence(bytes: &[u8]) -> Found {
     }
 }
 
-/// The key of a sequence: `parameters` are numbers with `;` between them, of which the second tells the modifiers.
+/// The key of a sequence: `parameters` are numbers with `;` between them, of which the second gives the modifiers.
 fn key(parameters: &[u8], last: u8) -> Option<Input> {
     let text = std::str::from_utf8(parameters).ok()?;
     // Alternate forms of the key follow a colon. They were not requested, and are ignored.
     let mut numbers = text
         .split(';')
         .map(|number| number.split(':').next().unwrap_or_default().parse::<u32>().ok());
-    let (first, second, third) = (
-        numbers.next().flatten(),
-        numbers.next().flatten(),
-        numbers.next().flatten(),
-    );
+    let mut next = || numbers.next().flatten();
+    let (first, second, third) = (next(), next(), next());
     let key = match (last, first) {
         (b'u', Some(code)) => of_code(code)?,
         // xterm's modifyOtherKeys.

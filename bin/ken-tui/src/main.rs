@@ -52,17 +52,17 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         None => Selector::Fresh,
     };
     let (has_keys, has_screen) = (io::stdin().is_terminal(), io::stdout().is_terminal());
-    if let Some(text) = cli
-        .print
-        .clone()
-        .or_else(|| (!has_keys && !cli.plain).then(String::new))
-    {
-        let question = Question {
-            text,
-            selector,
-            as_json: cli.json,
-        };
-        return print::run(&finder, &question);
+    let piped = || (!has_keys && !cli.plain).then(String::new);
+    if let Some(text) = cli.print.clone().or_else(piped) {
+        let as_json = cli.json;
+        return print::run(
+            &finder,
+            &Question {
+                text,
+                selector,
+                as_json,
+            },
+        );
     }
     match cli.plain || !has_screen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
         true => plain::run(&finder, &selector),

@@ -122,19 +122,17 @@ impl Rendered {
             before += span.width();
         }
         // A blank line within an item does not end it.
-        let is_blank = line
-            .spans
-            .iter()
-            .all(|span| span.content.trim_matches([' ', '>']).is_empty());
+        let mut spans = line.spans.iter();
+        let is_blank = spans.all(|span| span.content.trim_matches([' ', '>']).is_empty());
         let indent = if is_blank { indent } else { hang(&line) };
-        // A table has its width already.
+        // A line that fits, such as that of a table, stays as it is.
         let columns = usize::from(columns);
-        match line.width() <= columns {
-            true => self
-                .lines
-                .extend(wrap(&line, columns.max(line.width()), 0, Cut::Anywhere)),
-            false => self.lines.extend(wrap(&line, columns, indent, Cut::Words)),
-        }
+        let cut = if line.width() <= columns {
+            Cut::Anywhere
+        } else {
+            Cut::Words
+        };
+        self.lines.extend(wrap(&line, columns, indent, cut));
         indent
     }
 
@@ -154,11 +152,9 @@ impl Rendered {
         let room = usize::from(columns).saturating_sub(indent + 2).max(2);
         let frame = || vec![Span::raw(before.clone()), Span::styled("│ ", FAINT)];
         if !language.is_empty() {
-            let head = [
-                Span::raw(before.clone()),
-                Span::styled(format!("╭ {language}"), FAINT),
-            ];
-            self.lines.push(Line::from_iter(head));
+            let head = Span::styled(format!("╭ {language}"), FAINT);
+            self.lines
+                .push(Line::from_iter([Span::raw(before.clone()), head]));
         }
         for (index, text) in texts.iter().enumerate() {
             let line = match coloured.as_ref().and_then(|lines| lines.get(index)) {
@@ -179,17 +175,17 @@ impl Rendered {
 fn code_of(line: &Line<'_>) -> String {
     line.spans
         .last()
-        .map(|span| span.content.clone().into_owned())
+        .map(|span| span.content.to_string())
         .unwrap_or_default()
 }
 
 fn prefix(line: &Line<'_>) -> String {
-    let spans = line
-        .spans
-        .split_last()
-        .map(|(_, before)| before)
-        .unwrap_or_default();
-    spans.iter().map(|span| span.content.as_ref()).collect()
+    let before = line.spans.split_last().map(|(_, before)| before);
+    before
+        .unwrap_or_default()
+        .iter()
+        .map(|span| span.content.as_ref())
+        .collect()
 }
 
 /// The styles: emphasis and the sixteen colours of the terminal's palette, which suit a light and a dark background.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ken_client::chat::{Identity, Prompt, Session};
@@ -64,12 +64,11 @@ impl Net {
     fn spawn(&self, work: impl FnOnce(&Net, Gateway) + Send + 'static) {
         let net = self.clone();
         let run = move || {
-            let held = net.gateway.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let held = net.held().clone();
             if let Some(gateway) = held {
                 let port = net.port.clone();
-                let gateway =
-                    gateway.notice(move |error| _ = port.send(Message::Trouble(error.message.clone())));
-                work(&net, gateway);
+                let tell = move |error: &Error| _ = port.send(Message::Trouble(error.message.clone()));
+                work(&net, gateway.notice(tell));
             }
         };
         self.thread(run);
@@ -103,17 +102,20 @@ impl Net {
 
     /// The gateway, and whether it was found just now.
     fn connect(&self, say: impl Fn(&str)) -> Result<(Gateway, bool), Error> {
-        let held = self
-            .gateway
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some(gateway) = held {
+        if let Some(gateway) = self.held().clone() {
             return Ok((gateway, false));
         }
         let gateway = self.finder.gateway(say)?;
-        *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = Some(gateway.clone());
+        *self.held() = Some(gateway.clone());
         Ok((gateway, true))
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Gateway>> {
+        self.gateway.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, what: &'static str, error: Error) {
+        self.port.send(Message::Failed { what, error });
     }
 
     /// Follows a session's stream until another one is attached.
@@ -159,21 +161,15 @@ impl Net {
     pub(crate) fn post(&self, outgoing: Outgoing) {
         self.spawn(move |net, gateway| {
             let mut gateway = gateway.patience(PATIENCE);
-            let answer = send(&mut gateway, &outgoing);
-            net.port.send(Message::Sent {
-                id: outgoing.id,
-                answer,
-            });
+            let (id, answer) = (outgoing.id, send(&mut gateway, &outgoing));
+            net.port.send(Message::Sent { id, answer });
         });
     }
 
     pub(crate) fn cancel(&self, session: String) {
         self.spawn(move |net, mut gateway| {
             if let Err(error) = gateway.cancel_turn(&Identity::local(), &session) {
-                net.port.send(Message::Failed {
-                    what: "cancel",
-                    error,
-                });
+                net.failed("cancel", error);
             }
         });
     }
@@ -195,14 +191,9 @@ impl Net {
     }
 
     pub(crate) fn approval(&self, request: String) {
-        self.spawn(move |net, mut gateway| {
-            match gateway.approval(&request) {
-                Ok(record) => net.port.send(Message::Approval(record)),
-                Err(error) => net.port.send(Message::Failed {
-                    what: "approval",
-                    error,
-                }),
-            };
+        self.spawn(move |net, mut gateway| match gateway.approval(&request) {
+            Ok(record) => _ = net.port.send(Message::Approval(record)),
+            Err(error) => net.failed("approval", error),
         });
     }
 
@@ -230,11 +221,10 @@ pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session
         Selector::Named(name) => gateway.resume_session(&identity, name),
         Selector::Last => {
             let last = gateway.sessions(Some(&identity), false, 1)?;
-            let id = last
+            match last
                 .first()
-                .and_then(|session| session.get("sessionId"))
-                .and_then(Value::as_str);
-            match id {
+                .and_then(|session| session.get("sessionId")?.as_str())
+            {
                 Some(id) => gateway.resume_session(&identity, id),
                 None => gateway.create_session(&identity),
             }
@@ -275,12 +265,8 @@ fn not_ready(gateway: &Gateway) -> Result<Vec<String>, Error> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[])?;
     let body = json::parse(&answer.body, json::MAX_DEPTH)?;
     let names = body.get("waiting").and_then(Value::as_array);
-    Ok(names
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect())
+    let names = names.into_iter().flatten().filter_map(Value::as_str);
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// Whether a later attempt may succeed.

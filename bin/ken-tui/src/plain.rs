@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ken_client::approvals::Decision;
 use ken_client::chat::{Identity, Prompt, Session, Turn};
 use ken_client::{Events, Gateway, LiveText};
 use ken_types::Error;
@@ -17,8 +16,9 @@ use signal_hook::consts::SIGINT;
 
 use crate::find::Finder;
 use crate::message::Selector;
-use crate::model::approval::Request;
-use crate::model::sentence;
+use crate::model::approval::{Request, decision};
+use crate::model::events::text;
+use crate::model::{PREFLIGHT, greeting, name_of, sentence};
 use crate::net::{PAGE, open, preflight};
 use crate::print::{outcome, put, remark, shown, telling};
 
@@ -44,12 +44,8 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     match plain.session.created {
         true => {
             report.iter().try_for_each(|row| put(&format!("{row}\n")))?;
-            let text = format!(
-                "Preflight report:\n{}\nUse the built-in greeting skill.",
-                report.join("\n")
-            );
-            let mut prompt = plain.prompt(&text);
-            prompt.workflow = Some("tui.startup-preflight".to_owned());
+            let mut prompt = plain.prompt(&greeting(&report));
+            prompt.workflow = Some(PREFLIGHT.to_owned());
             plain.say(&prompt)?;
         }
         false => plain.show_page()?,
@@ -102,13 +98,8 @@ impl Plain {
 
     fn show_sessions(&mut self) -> Result<(), Error> {
         for session in self.gateway.sessions(Some(&Identity::local()), false, PAGE)? {
-            let text = |name: &str| session.get(name).and_then(Value::as_str).unwrap_or_default();
-            let name = if text("displayName").is_empty() {
-                text("title")
-            } else {
-                text("displayName")
-            };
-            put(&shown(&format!("{}  {}\n", text("sessionId"), name)))?;
+            let name = name_of(&session).unwrap_or_default();
+            put(&shown(&format!("{}  {name}\n", text(&session, "sessionId"))))?;
         }
         Ok(())
     }
@@ -119,12 +110,8 @@ impl Plain {
             .gateway
             .transcript(&Identity::local(), &self.session.id, PAGE)?;
         let mut open = None;
-        for exchange in page
-            .get("exchanges")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
+        let exchanges = page.get("exchanges").and_then(Value::as_array);
+        for exchange in exchanges.into_iter().flatten() {
             let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str);
             if let Some(prompt) = text("/prompt/text") {
                 put(&shown(&format!("> {prompt}\n")))?;
@@ -176,7 +163,7 @@ impl Plain {
                 self.gateway.cancel_turn(&Identity::local(), &self.session.id)?;
             }
             for event in batch {
-                let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+                let text = |name: &str| text(&event, name);
                 if text("submissionId") != turn.submission || event.get("parentSession").is_some() {
                     continue;
                 }
@@ -234,19 +221,11 @@ impl Plain {
                 "later" => return Ok(()),
                 _ => continue,
             };
-            let decision = Decision {
-                approved,
-                by: "local-tui".to_owned(),
-                reason: Some(rest.to_owned()).filter(|rest| !rest.is_empty()),
-                for_session,
-            };
-            return match self.gateway.decide(request, &decision) {
-                Ok(_) => Ok(()),
-                Err(error) => {
-                    remark(&sentence(&error));
-                    Ok(())
-                }
-            };
+            let decision = decision(approved, for_session, Some(rest.to_owned()));
+            if let Err(error) = self.gateway.decide(request, &decision) {
+                remark(&sentence(&error));
+            }
+            return Ok(());
         }
     }
 }

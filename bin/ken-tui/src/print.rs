@@ -7,12 +7,13 @@ use std::sync::{Mutex, PoisonError};
 use ken_client::chat::{Accepted, Identity, Prompt, Turn};
 use ken_client::{Gateway, LiveText};
 use ken_text::for_terminal;
+use ken_types::Error;
 use ken_types::limits::PROMPT_BYTES;
-use ken_types::{Code, Error};
 use serde_json::Value;
 
 use crate::find::Finder;
 use crate::message::Selector;
+use crate::model::events::{failure, text};
 use crate::net::open;
 
 /// What is asked, and in which session.
@@ -48,12 +49,9 @@ fn whole(text: &str) -> Result<String, Error> {
         let read = stdin.take(PROMPT_BYTES as u64 + 1).read_to_string(&mut piped);
         read.map_err(|error| Error::invalid("-", format!("standard input: {error}")))?;
     }
-    let parts = [text.trim_end(), piped.trim_end()];
-    let whole = parts
-        .into_iter()
-        .filter(|part| !part.trim().is_empty())
-        .collect::<Vec<_>>()
-        .join("\n\n");
+    let mut parts = vec![text.trim_end(), piped.trim_end()];
+    parts.retain(|part| !part.trim().is_empty());
+    let whole = parts.join("\n\n");
     match whole.is_empty() {
         true => Err(Error::invalid("--print", "a question is missing")
             .hint("ken-tui --print TEXT, or a text on standard input")),
@@ -75,7 +73,7 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
     let mut live = LiveText::default();
     while let Some(batch) = events.next(None)? {
         for event in batch {
-            let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+            let text = |name: &str| text(&event, name);
             if text("submissionId") != turn.submission {
                 continue;
             }
@@ -85,11 +83,8 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
                 put(&shown(&live.add(&event)))?;
             }
             if !as_json && text("type") == "approval_requested" {
-                remark(&format!(
-                    "{} waits for a decision: {}",
-                    text("actionType"),
-                    text("requestId")
-                ));
+                let (action, request) = (text("actionType"), text("requestId"));
+                remark(&format!("{action} waits for a decision: {request}"));
             }
             if text("type") == "submission_settled" {
                 return outcome(&event);
@@ -106,16 +101,7 @@ pub(crate) fn outcome(event: &Value) -> Result<ExitCode, Error> {
     match event.get("outcome").and_then(Value::as_str) {
         Some("completed") => Ok(ExitCode::SUCCESS),
         Some("aborted") => Err(Error::cancelled("the turn was cancelled")),
-        _ => {
-            let error = event.get("error");
-            let message = error
-                .and_then(Value::as_str)
-                .or_else(|| error?.get("message")?.as_str());
-            Err(Error::new(
-                Code::Unavailable,
-                message.unwrap_or("the turn failed"),
-            ))
-        }
+        _ => Err(Error::unavailable(failure(event))),
     }
 }
 

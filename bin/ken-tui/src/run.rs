@@ -232,11 +232,7 @@ impl App {
                     files.remember(&text);
                 }
             }
-            Effect::Log(category) => {
-                if let Some(files) = &self.files {
-                    files.log(category);
-                }
-            }
+            Effect::Log(category) => self.log(category),
             Effect::Suspend => return self.suspend(),
             Effect::Repaint => self.screen.forget(),
             Effect::Quit(status) => self.quit = Some(status),
@@ -279,7 +275,7 @@ impl App {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         let editor = variable("VISUAL")
             .or_else(|| variable("EDITOR"))
-            .unwrap_or_else(|| "vi".to_owned());
+            .unwrap_or("vi".to_owned());
         let Some(path) = self.files.as_ref().and_then(|files| files.draft(text).ok()) else {
             self.model.notice = Some("there is no place for the editor's file".to_owned());
             return Ok(());
@@ -336,11 +332,8 @@ fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
         Ok(_) | Err(nix::errno::Errno::EINTR) => {}
         Err(error) => return Err(error.into()),
     }
-    let input = fds
-        .first()
-        .and_then(PollFd::revents)
-        .unwrap_or(PollFlags::empty());
-    Ok(!input.is_empty())
+    let input = fds.first().and_then(PollFd::revents);
+    Ok(input.is_some_and(|flags| !flags.is_empty()))
 }
 
 /// Reads what the terminal has sent. A terminal that has gone is an error.
@@ -363,12 +356,10 @@ fn messages_of(events: Vec<Event>) -> Vec<Message> {
     let mut messages = Vec::new();
     let mut rest = events.into_iter().peekable();
     while let Some(event) = rest.next() {
-        let mut arrows = 0;
-        if let Some(direction) = arrow(&event) {
-            arrows = direction;
-            while rest.next_if(|next| arrow(next) == Some(direction)).is_some() {
-                arrows += direction;
-            }
+        let direction = arrow(&event);
+        let mut arrows = direction.unwrap_or(0);
+        while direction.is_some() && rest.next_if(|next| arrow(next) == direction).is_some() {
+            arrows += direction.unwrap_or(0);
         }
         match arrows.abs() {
             2.. => messages.push(Message::Wheel(arrows)),

@@ -46,55 +46,48 @@ Ctrl+Z            suspend
 
 /// Draws the state. Returns the position of the cursor.
 pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Position> {
-    let pane = model.pane && area.width >= WIDE;
-    let (main, side) = match pane {
-        true => (
-            Rect {
-                // A blank column keeps the text off the pane's border.
-                width: area.width - PANE - 1,
-                ..area
-            },
-            Some(Rect {
-                x: area.right() - PANE,
-                width: PANE,
-                ..area
-            }),
-        ),
-        false => (area, None),
+    let is_beside = model.pane && area.width >= WIDE;
+    // A blank column keeps the text off the pane's border.
+    let width = if is_beside {
+        area.width - PANE - 1
+    } else {
+        area.width
     };
+    let main = Rect { width, ..area };
     let cursor = conversation(model, main, buffer);
-    let pane_top = model.pane_top.take().unwrap_or(0);
-    match side {
-        Some(side) => {
-            for y in side.top()..side.bottom() {
-                buffer.set_string(side.x, y, "│", FAINT);
-            }
-            let inner = Rect {
-                x: side.x + 2,
-                width: side.width - 2,
-                ..side
-            };
-            text(&pane_lines(model, inner.width), inner, buffer);
+    let top = model.pane_top.take().unwrap_or(0);
+    if is_beside {
+        let x = area.right() - PANE;
+        for y in area.top()..area.bottom() {
+            buffer.set_string(x, y, "│", FAINT);
         }
-        None if model.pane => {
-            let over = Rect {
-                height: main.height.saturating_sub(2),
-                ..main
-            };
-            Clear.render(over, buffer);
-            let lines = pane_lines(model, over.width);
-            let rows = usize::from(over.height);
-            let top = pane_top.min(lines.len().saturating_sub(rows));
-            model.pane_top = Some(top);
-            text(lines.get(top..).unwrap_or_default(), over, buffer);
-            if lines.len() - top > rows && rows > 0 {
-                let more = format!("{:<1$}", "↓ more", usize::from(over.width));
-                buffer.set_stringn(over.x, over.bottom() - 1, more, usize::from(over.width), FAINT);
-            }
-        }
-        None => {}
+        let (x, width) = (x + 2, PANE - 2);
+        text(&pane_lines(model, width), Rect { x, width, ..area }, buffer);
+    } else if model.pane {
+        let height = main.height.saturating_sub(2);
+        pane_over(model, top, Rect { height, ..main }, buffer);
     }
     overlay(model, area, buffer).unwrap_or(cursor)
+}
+
+/// Draws the pane in place of the conversation, from the line `top` on.
+fn pane_over(model: &mut Model, top: usize, area: Rect, buffer: &mut Buffer) {
+    Clear.render(area, buffer);
+    let lines = pane_lines(model, area.width);
+    let rows = usize::from(area.height);
+    let top = top.min(lines.len().saturating_sub(rows));
+    model.pane_top = Some(top);
+    text(lines.get(top..).unwrap_or_default(), area, buffer);
+    if lines.len() - top > rows && rows > 0 {
+        let more = format!("{:<1$}", "↓ more", usize::from(area.width));
+        row(&more, FAINT, area.x, area.bottom() - 1, area, buffer);
+    }
+}
+
+/// Draws a text from a cell on, as far as the area goes. Returns the column after it.
+fn row(text: &str, style: Style, x: u16, y: u16, area: Rect, buffer: &mut Buffer) -> u16 {
+    let room = usize::from(area.right().saturating_sub(x));
+    buffer.set_stringn(x, y, text, room, style).0
 }
 
 /// Draws the conversation and everything below it. Returns the position of the editor's cursor.
@@ -127,34 +120,20 @@ fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Po
     }
 
     let mut y = area.y + transcript_rows;
-    text(
-        &below,
-        Rect {
-            y,
-            height: below_rows,
-            ..area
-        },
-        buffer,
-    );
+    let height = below_rows;
+    text(&below, Rect { y, height, ..area }, buffer);
     y += below_rows;
     if rule > 0 {
-        let more = if model.transcript.follows() {
-            ""
-        } else {
-            " ↓ more below, Esc goes to the end "
+        let more = match model.transcript.follows() {
+            true => "",
+            false => " ↓ more below, Esc goes to the end ",
         };
         let line = format!("──{more}{}", "─".repeat(usize::from(area.width)));
-        buffer.set_stringn(area.x, y, line, usize::from(area.width), FAINT);
+        row(&line, FAINT, area.x, y, area, buffer);
         y += 1;
     }
     if y < area.bottom() {
-        buffer.set_stringn(
-            area.x,
-            y,
-            "›",
-            usize::from(area.width),
-            Style::new().fg(Color::Cyan),
-        );
+        row("›", Style::new().fg(Color::Cyan), area.x, y, area, buffer);
     }
     let editor = Rect {
         x: area.x + 2,
@@ -197,33 +176,24 @@ fn queue_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
     for (index, draft) in model.queue.iter().take(QUEUE_ROWS).enumerate() {
         let mark = if model.held { "held" } else { "next" };
         let before = if index == 0 { mark } else { "then" };
-        let mut line = format!("  {before}: {}", one_line(&draft.text));
-        if width(&line) > usize::from(columns) {
-            line = clip(&line, columns);
-        }
-        lines.push(Line::styled(line, FAINT));
+        let line = format!("  {before}: {}", one_line(&draft.text));
+        lines.push(Line::styled(clip(line, columns), FAINT));
     }
     if count > QUEUE_ROWS {
         lines.push(Line::styled(format!("  and {} more", count - QUEUE_ROWS), FAINT));
     }
     if count > 0 {
-        let hint = if model.held {
-            "  Enter sends them, Up edits the last"
-        } else {
-            "  Up edits the last"
-        };
-        lines.push(Line::styled(hint, FAINT));
+        let send = if model.held { "Enter sends them, " } else { "" };
+        lines.push(Line::styled(format!("  {send}Up edits the last"), FAINT));
     }
     lines
 }
 
 fn approval_line(model: &Model) -> Option<Line<'static>> {
     let request = model.approvals.first()?;
-    let more = model.approvals.len() - 1;
-    let more = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
+    let more = match model.approvals.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
     };
     Some(Line::from(vec![
         Span::styled("? ", Style::new().fg(Color::Yellow)),
@@ -236,18 +206,19 @@ fn attachment_line(model: &Model) -> Option<Line<'static>> {
     if model.attachments.is_empty() {
         return None;
     }
-    let names: Vec<String> = model
+    let names = model
         .attachments
         .iter()
-        .map(|attachment| format!("[{}]", one_line(&attachment.name)))
-        .collect();
-    Some(Line::styled(
-        format!("  {}", names.join(" ")),
-        Style::new().fg(Color::Cyan),
-    ))
+        .map(|attachment| format!(" [{}]", one_line(&attachment.name)));
+    let line = format!(" {}", names.collect::<String>());
+    Some(Line::styled(line, Style::new().fg(Color::Cyan)))
 }
 
-fn clip(line: &str, columns: u16) -> String {
+/// A line that is cut to the width, with `…` at its end if something is missing.
+fn clip(line: String, columns: u16) -> String {
+    if width(&line) <= usize::from(columns) {
+        return line;
+    }
     let columns = usize::from(columns).saturating_sub(1);
     let mut clipped = wrap(&Line::raw(line), columns, 0, Cut::Anywhere);
     format!("{}…", clipped.swap_remove(0))
@@ -259,23 +230,37 @@ fn status(model: &Model, area: Rect, buffer: &mut Buffer) {
         return;
     }
     if let Some(notice) = &model.notice {
-        buffer.set_stringn(
+        let notice = format!(" {notice}");
+        row(
+            &notice,
+            Style::new().fg(Color::Yellow),
             area.x,
             area.y,
-            format!(" {notice}"),
-            usize::from(area.width),
-            Style::new().fg(Color::Yellow),
+            area,
+            buffer,
         );
         return;
     }
-    let mut pieces: Vec<(String, Style)> = Vec::new();
-    match &model.connection {
-        Connection::Starting => pieces.push(("starting".to_owned(), Style::new().fg(Color::Yellow))),
-        Connection::Lost(reason) => {
-            pieces.push((format!("reconnecting: {reason}"), Style::new().fg(Color::Yellow)));
+    let pieces = status_pieces(model, area.width);
+    let mut x = area.x + 1;
+    for (index, (piece, style)) in pieces.iter().enumerate() {
+        let piece = format!("{}{piece}", if index > 0 { " · " } else { "" });
+        if index > 0 && width(&piece) > usize::from(area.right().saturating_sub(x)) {
+            break;
         }
-        Connection::Connected => {}
+        x = row(&piece, *style, x, area.y, area, buffer);
     }
+}
+
+/// The parts of the status row, the most important first.
+fn status_pieces(model: &Model, columns: u16) -> Vec<(String, Style)> {
+    let mut pieces: Vec<(String, Style)> = Vec::new();
+    let trouble = match &model.connection {
+        Connection::Starting => Some("starting".to_owned()),
+        Connection::Lost(reason) => Some(format!("reconnecting: {reason}")),
+        Connection::Connected => None,
+    };
+    pieces.extend(trouble.map(|trouble| (trouble, Style::new().fg(Color::Yellow))));
     if let Some(exchange) = model.open_exchange() {
         let since = exchange.since.unwrap_or(model.now);
         let elapsed = model.now.saturating_duration_since(since).as_secs();
@@ -305,22 +290,10 @@ fn status(model: &Model, area: Rect, buffer: &mut Buffer) {
         pieces.push((model.usage.model.clone(), FAINT));
     }
     pieces.extend(context_left(&model.usage).map(|text| (text, FAINT)));
-    if area.width >= 60 {
+    if columns >= 60 {
         pieces.push(("F1 help".to_owned(), FAINT));
     }
-    let mut x = area.x + 1;
-    for (index, (piece, style)) in pieces.iter().enumerate() {
-        let piece = if index > 0 {
-            format!(" · {piece}")
-        } else {
-            piece.clone()
-        };
-        let room = usize::from(area.right().saturating_sub(x));
-        if width(&piece) > room && index > 0 {
-            break;
-        }
-        x = buffer.set_stringn(x, area.y, piece, room, *style).0;
-    }
+    pieces
 }
 
 fn context_left(usage: &Usage) -> Option<String> {
@@ -332,66 +305,58 @@ fn context_left(usage: &Usage) -> Option<String> {
 /// Plan, usage, approvals, parts.
 fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
-    let mut add = |text: String, style: Style| {
-        lines.extend(wrap(
-            &Line::styled(text, style),
-            usize::from(columns),
-            2,
-            Cut::Words,
-        ));
+    let mut add = |text: &str, style: Style| {
+        let line = Line::styled(text.to_owned(), style);
+        lines.extend(wrap(&line, usize::from(columns), 2, Cut::Words));
     };
+    let (normal, colour) = (Style::new(), |colour| Style::new().fg(colour));
     if !model.plan.is_empty() {
-        add("Plan".to_owned(), STRONG);
+        add("Plan", STRONG);
         for (done, step) in &model.plan {
-            add(
-                format!("{} {step}", if *done { "✓" } else { "·" }),
-                if *done { FAINT } else { Style::new() },
-            );
+            let (mark, style) = if *done { ("✓", FAINT) } else { ("·", normal) };
+            add(&format!("{mark} {step}"), style);
         }
-        add(String::new(), Style::new());
+        add("", normal);
     }
     let usage = &model.usage;
-    add("Usage since opening".to_owned(), STRONG);
+    let (turns, input, output) = (usage.turns, usage.input, usage.output);
+    add("Usage since opening", STRONG);
+    add(&format!("{turns} turns, {input} tokens in, {output} out"), normal);
     add(
-        format!(
-            "{} turns, {} tokens in, {} out",
-            usage.turns, usage.input, usage.output
-        ),
-        Style::new(),
-    );
-    add(
-        usage
+        &usage
             .cost
-            .map_or_else(|| "cost unknown".to_owned(), |cost| format!("cost {cost:.4}")),
-        Style::new(),
+            .map_or("cost unknown".to_owned(), |cost| format!("cost {cost:.4}")),
+        normal,
     );
     add(
-        context_left(usage).unwrap_or_else(|| "context unknown".to_owned()),
-        Style::new(),
+        context_left(usage).as_deref().unwrap_or("context unknown"),
+        normal,
     );
-    add(String::new(), Style::new());
-    add("Approvals".to_owned(), STRONG);
+    add("", normal);
+    add("Approvals", STRONG);
     if model.approvals.is_empty() {
-        add("none pending".to_owned(), FAINT);
+        add("none pending", FAINT);
     }
     for request in &model.approvals {
-        add(format!("? {}", request.summary), Style::new().fg(Color::Yellow));
+        add(&format!("? {}", request.summary), colour(Color::Yellow));
     }
-    add(String::new(), Style::new());
-    add("Parts".to_owned(), STRONG);
+    add("", normal);
+    add("Parts", STRONG);
     match &model.parts {
-        None => add("not known yet".to_owned(), FAINT),
-        Some(missing) if missing.is_empty() => add("all ready".to_owned(), Style::new().fg(Color::Green)),
-        Some(missing) => missing
-            .iter()
-            .for_each(|part| add(format!("{part} is not ready"), Style::new().fg(Color::Red))),
+        None => add("not known yet", FAINT),
+        Some(missing) if missing.is_empty() => add("all ready", colour(Color::Green)),
+        Some(missing) => {
+            for part in missing {
+                add(&format!("{part} is not ready"), colour(Color::Red));
+            }
+        }
     }
     if let Some(session) = &model.session {
-        add(String::new(), Style::new());
-        add("Session".to_owned(), STRONG);
-        add(session.id.clone(), FAINT);
+        add("", normal);
+        add("Session", STRONG);
+        add(&session.id, FAINT);
         if let Some(name) = &session.name {
-            add(one_line(name), FAINT);
+            add(&one_line(name), FAINT);
         }
     }
     lines
@@ -405,16 +370,13 @@ fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
 fn overlay(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Option<Position>> {
     match &mut model.overlay {
         Overlay::None => None,
-        Overlay::Search(wanted) => Some(input_row(
-            "search",
-            wanted,
-            model
+        Overlay::Search(wanted) => {
+            let hint = model
                 .notice
                 .as_deref()
-                .unwrap_or("Enter up · Down down · Esc closes"),
-            area,
-            buffer,
-        )),
+                .unwrap_or("Enter up · Down down · Esc closes");
+            Some(input_row("search", wanted, hint, area, buffer))
+        }
         Overlay::Attach(path) => Some(input_row(
             "file",
             path,
@@ -431,16 +393,12 @@ fn overlay(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Option<
 /// Draws the help, or as much of it as there is room for.
 fn help_window(scroll: &mut usize, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let columns = area.width.saturating_sub(4).min(76);
-    let lines: Vec<Line<'static>> = HELP
-        .lines()
-        .flat_map(|line| wrap(&Line::raw(line), usize::from(columns), 18, Cut::Words))
-        .collect();
+    let wrapped = |line| wrap(&Line::raw(line), usize::from(columns), 18, Cut::Words);
+    let lines: Vec<Line<'static>> = HELP.lines().flat_map(wrapped).collect();
     let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-    let is_whole = rows.saturating_add(2) <= area.height;
-    let title = if is_whole {
-        "Help · Esc closes it"
-    } else {
-        "Help · Up, Down · Esc closes it"
+    let title = match rows.saturating_add(2) <= area.height {
+        true => "Help · Esc closes it",
+        false => "Help · Up, Down · Esc closes it",
     };
     let inner = window(title, area, columns, rows, buffer);
     *scroll = (*scroll).min(lines.len().saturating_sub(usize::from(inner.height)));
@@ -451,26 +409,12 @@ fn help_window(scroll: &mut usize, area: Rect, buffer: &mut Buffer) -> Option<Po
 /// A row for typing in place of the status row.
 fn input_row(label: &str, typed: &str, hint: &str, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let y = area.bottom().checked_sub(1)?;
-    buffer.set_stringn(
-        area.x,
-        y,
-        " ".repeat(usize::from(area.width)),
-        usize::from(area.width),
-        Style::new(),
-    );
+    let blanks = " ".repeat(usize::from(area.width));
+    row(&blanks, Style::new(), area.x, y, area, buffer);
     let room = usize::from(area.width).saturating_sub(1);
-    let (x, _) = buffer.set_stringn(
-        area.x,
-        y,
-        format!(
-            " {label}: {}",
-            end_of(typed, room.saturating_sub(label.len() + 3))
-        ),
-        room,
-        STRONG,
-    );
-    let rest = usize::from(area.right().saturating_sub(x + 2));
-    buffer.set_stringn(x + 2, y, hint, rest, FAINT);
+    let shown = end_of(typed, room.saturating_sub(label.len() + 3));
+    let (x, _) = buffer.set_stringn(area.x, y, format!(" {label}: {shown}"), room, STRONG);
+    row(hint, FAINT, x + 2, y, area, buffer);
     Some(Position::new(x.min(area.right().saturating_sub(1)), y))
 }
 
@@ -520,10 +464,9 @@ fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position>
     let first = (list.selected() + 1).saturating_sub(visible);
     for (offset, row) in rows.iter().skip(first).take(visible).enumerate() {
         let y = inner.y + 1 + u16::try_from(offset).unwrap_or(0);
-        let style = if first + offset == list.selected() {
-            Style::new().add_modifier(Modifier::REVERSED)
-        } else {
-            Style::new()
+        let style = match first + offset == list.selected() {
+            true => Style::new().add_modifier(Modifier::REVERSED),
+            false => Style::new(),
         };
         let remark = width(&row.remark);
         let room_for_text = room.saturating_sub(remark + 1);
@@ -557,26 +500,15 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
     let rows = u16::try_from(lines.len())
         .unwrap_or(u16::MAX)
         .saturating_add(below);
-    let inner = window(
-        "Approval",
-        area,
-        columns,
-        rows.min(area.height.saturating_sub(2)),
-        buffer,
-    );
-    let visible = inner.height.saturating_sub(below);
-    dialog.scroll = dialog
-        .scroll
-        .min(lines.len().saturating_sub(usize::from(visible)));
+    let rows = rows.min(area.height.saturating_sub(2));
+    let inner = window("Approval", area, columns, rows, buffer);
+    let height = inner.height.saturating_sub(below);
+    let visible = usize::from(height);
+    dialog.scroll = dialog.scroll.min(lines.len().saturating_sub(visible));
     let rest = lines.get(dialog.scroll..).unwrap_or_default();
-    let top = Rect {
-        height: visible,
-        ..inner
-    };
-    text(rest, top, buffer);
-    if rest.len() > usize::from(visible) && inner.height > below {
-        let more = "↓ more";
-        buffer.set_stringn(inner.x, inner.y + visible, more, usize::from(inner.width), FAINT);
+    text(rest, Rect { height, ..inner }, buffer);
+    if rest.len() > visible && inner.height > below {
+        row("↓ more", FAINT, inner.x, inner.y + height, inner, buffer);
     }
     let y = inner.bottom().saturating_sub(below - 1).max(inner.y);
     for (line, y) in keys.iter().zip(y..inner.bottom()) {
@@ -590,33 +522,30 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
 fn approval_lines(request: &Request, columns: u16) -> Vec<Line<'static>> {
     let columns = usize::from(columns);
     let mut lines = Vec::new();
-    let mut add = |text: String, style: Style, cut: Cut| {
+    let mut add = |text: &str, style: Style, cut: Cut| {
         for line in text.split('\n') {
             lines.extend(wrap(&Line::styled(line.to_owned(), style), columns, 2, cut));
         }
     };
-    add(request.summary.clone(), STRONG, Cut::Words);
+    add(&request.summary, STRONG, Cut::Words);
     let risk = match request.risk.as_str() {
         "high" => Style::new().fg(Color::Red),
         "medium" => Style::new().fg(Color::Yellow),
         _ => Style::new(),
     };
-    add(
-        format!("{}, {} risk", request.action, request.risk),
-        risk,
-        Cut::Words,
-    );
+    let action = format!("{}, {} risk", request.action, request.risk);
+    add(&action, risk, Cut::Words);
     for (name, value) in [
         ("target", &request.target),
         ("reason", &request.reason),
         ("expires", &request.expires_at),
     ] {
         if !value.is_empty() {
-            add(format!("{name}: {value}"), Style::new(), Cut::Words);
+            add(&format!("{name}: {value}"), Style::new(), Cut::Words);
         }
     }
     for detail in &request.details {
-        add(detail.clone(), Style::new(), Cut::Anywhere);
+        add(detail, Style::new(), Cut::Anywhere);
     }
     for line in request.diff.lines() {
         let style = match line.as_bytes().first() {
@@ -625,7 +554,7 @@ fn approval_lines(request: &Request, columns: u16) -> Vec<Line<'static>> {
             Some(b'@') => Style::new().fg(Color::Cyan),
             _ => Style::new(),
         };
-        add(line.to_owned(), style, Cut::Anywhere);
+        add(line, style, Cut::Anywhere);
     }
     lines
 }
@@ -642,25 +571,16 @@ fn mark(wanted: &str, area: Rect, buffer: &mut Buffer) {
     if wanted.is_empty() {
         return;
     }
-    let length = u16::try_from(wanted.len()).unwrap_or(u16::MAX);
+    let width = u16::try_from(wanted.len()).unwrap_or(u16::MAX);
     for y in area.top()..area.bottom() {
-        for x in area.left()..area.right().saturating_sub(length - 1) {
-            let mut cells = (x..).zip(&wanted);
-            let is_here = cells.all(|(x, c)| {
-                buffer
-                    .cell((x, y))
-                    .is_some_and(|cell| cell.symbol().to_lowercase() == *c)
-            });
-            if is_here {
-                buffer.set_style(
-                    Rect {
-                        x,
-                        y,
-                        width: length,
-                        height: 1,
-                    },
-                    Style::new().add_modifier(Modifier::REVERSED),
-                );
+        for x in area.left()..area.right().saturating_sub(width - 1) {
+            let holds = |(x, c): (u16, &String)| {
+                let cell = buffer.cell((x, y));
+                cell.is_some_and(|cell| cell.symbol().to_lowercase() == *c)
+            };
+            if (x..).zip(&wanted).all(holds) {
+                let found = Rect::new(x, y, width, 1);
+                buffer.set_style(found, Style::new().add_modifier(Modifier::REVERSED));
             }
         }
     }

@@ -12,12 +12,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::fetch::Page;
-use crate::research::{Question, Researched, research};
+use crate::research::{Confidence, Question, Researched, research};
 use crate::search::{Failed, Hit};
 use crate::source::{Source, fenced};
 use crate::web::Web;
 
-/// One search or one page.
+/// The time for one search or one page.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_RESULTS: usize = 20;
 
@@ -83,17 +83,17 @@ impl Filter for Search {
             return Err(Error::invalid("/query", "the query is blank"));
         }
         if !(1..=MAX_RESULTS).contains(&asked.limit) {
-            return Err(Error::invalid(
-                "/limit",
-                format!("{} is not 1 to {MAX_RESULTS}", asked.limit),
-            ));
+            let message = format!("{} is not 1 to {MAX_RESULTS}", asked.limit);
+            return Err(Error::invalid("/limit", message));
         }
         let web = self.web.get()?;
+        let until = Instant::now() + TIME;
         let found = web
             .searcher
-            .search(&web.cache, &asked.query, asked.limit, Instant::now() + TIME)?;
+            .search(&web.cache, &asked.query, asked.limit, until)?;
         if found.provider.is_none() {
-            return Err(Error::unavailable(told(&found.failures)));
+            let failures: Vec<String> = found.failures.iter().map(Failed::to_string).collect();
+            return Err(Error::unavailable(failures.join("; ")));
         }
         web.cache.prune();
         Ok(reply.send(&Results {
@@ -103,13 +103,6 @@ impl Filter for Search {
             failures: found.failures,
         }))
     }
-}
-
-fn told(failures: &[Failed]) -> String {
-    let each = failures
-        .iter()
-        .map(|failed| format!("{}: {}", failed.at, failed.error));
-    each.collect::<Vec<_>>().join("; ")
 }
 
 impl Answer for Results {
@@ -123,12 +116,7 @@ impl Answer for Results {
 
 fn failures(failures: &[Failed], to: &mut dyn fmt::Write) -> fmt::Result {
     for failed in failures {
-        writeln!(
-            to,
-            "failed: {}: {}",
-            for_terminal(&failed.at),
-            for_terminal(&failed.error)
-        )?;
+        writeln!(to, "failed: {}", for_terminal(&failed.to_string()))?;
     }
     Ok(())
 }
@@ -221,22 +209,11 @@ impl Filter for Research {
 
 impl Answer for Researched {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
-        let confidence = self.confidence;
-        writeln!(
-            to,
-            "{} sources, confidence {} ({})",
-            self.sources.len(),
-            confidence.level,
-            confidence.score
-        )?;
+        let (count, Confidence { score, level }) = (self.sources.len(), self.confidence);
+        writeln!(to, "{count} sources, confidence {level} ({score})")?;
         for source in &self.sources {
-            writeln!(
-                to,
-                "[{}] {}\n  {}",
-                source.id,
-                for_terminal(&source.title),
-                for_terminal(&source.url)
-            )?;
+            let (title, url) = (for_terminal(&source.title), for_terminal(&source.url));
+            writeln!(to, "[{}] {title}\n  {url}", source.id)?;
             if verbose {
                 writeln!(to, "{}\n", for_terminal(&source.text))?;
             }

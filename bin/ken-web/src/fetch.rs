@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use ken_types::ops::streams::media_type;
 use ken_types::{Error, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -28,7 +29,7 @@ const URL_BYTES: usize = 2_048;
 pub(crate) struct Page {
     /// Its address after all redirects.
     pub(crate) url: String,
-    /// Empty when it has none.
+    /// Empty if it has none.
     pub(crate) title: String,
     pub(crate) text: String,
     /// SHA-256 of the text.
@@ -40,8 +41,8 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     http: Http,
-    /// By origin.
-    robots: Mutex<HashMap<String, bool>>,
+    /// Whether robots.txt allows a URL, by URL.
+    allowed: Mutex<HashMap<String, bool>>,
 }
 
 /// Checks a URL: http or https, with a host, without a user.
@@ -68,7 +69,7 @@ impl Fetcher {
     pub(crate) fn new(http: Http) -> Fetcher {
         Fetcher {
             http,
-            robots: Mutex::default(),
+            allowed: Mutex::default(),
         }
     }
 
@@ -86,10 +87,8 @@ impl Fetcher {
     fn fetch(&self, mut url: Url, until: Instant) -> Result<Page, Error> {
         for _ in 0..=REDIRECTS {
             if !self.is_allowed(&url, until)? {
-                return Err(Error::forbidden(format!(
-                    "robots.txt of {} forbids this page",
-                    host(&url)
-                )));
+                let message = format!("robots.txt of {} forbids this page", host(&url));
+                return Err(Error::forbidden(message));
             }
             let headers = [("accept", "text/html, text/plain;q=0.9, */*;q=0.1")];
             let received = self.http.get(url.as_str(), &headers, PAGE_BYTES, until)?;
@@ -98,26 +97,18 @@ impl Fetcher {
                 None => return page(&url, received, until),
             }
         }
-        Err(Error::unavailable(format!(
-            "{} redirects more than {REDIRECTS} times",
-            host(&url)
-        )))
+        Err(unusable(&url, &format!("redirects more than {REDIRECTS} times")))
     }
 
     fn is_allowed(&self, url: &Url, until: Instant) -> Result<bool, Error> {
         let path = url[url::Position::BeforePath..].to_owned();
         let key = format!("{}{path}", url.origin().ascii_serialization());
-        if let Some(known) = self
-            .robots
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&key)
-        {
-            return Ok(*known);
+        let known = || self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(allowed) = known().get(&key).copied() {
+            return Ok(allowed);
         }
         let allowed = self.robots(url, until)?.allows(&path);
-        let mut robots = self.robots.lock().unwrap_or_else(PoisonError::into_inner);
-        robots.insert(key, allowed);
+        known().insert(key, allowed);
         Ok(allowed)
     }
 
@@ -127,9 +118,8 @@ impl Fetcher {
         at.set_path("/robots.txt");
         at.set_query(None);
         for _ in 0..=REDIRECTS {
-            let received = self
-                .http
-                .get(at.as_str(), &[("accept", "text/plain")], ROBOTS_BYTES, until)?;
+            let headers = [("accept", "text/plain")];
+            let received = self.http.get(at.as_str(), &headers, ROBOTS_BYTES, until)?;
             if let Some(next) = redirection(&at, &received)? {
                 at = next;
                 continue;
@@ -148,12 +138,16 @@ fn host(url: &Url) -> &str {
     url.host_str().unwrap_or_default()
 }
 
+fn unusable(url: &Url, why: &str) -> Error {
+    Error::unavailable(format!("{} {why}", host(url)))
+}
+
 /// Where a redirect leads; the next request checks its address.
 fn redirection(from: &Url, received: &Received) -> Result<Option<Url>, Error> {
     if !matches!(received.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
-    let wrong = || Error::unavailable(format!("{} redirects to nowhere", host(from)));
+    let wrong = || unusable(from, "redirects to nowhere");
     let location = received.header("location").ok_or_else(wrong)?;
     let next = from.join(location).map_err(|_| wrong())?;
     web_url(next.as_str()).map(Some)
@@ -162,19 +156,10 @@ fn redirection(from: &Url, received: &Received) -> Result<Option<Url>, Error> {
 fn page(url: &Url, received: Received, until: Instant) -> Result<Page, Error> {
     let status = received.status;
     if !status.is_success() {
-        return Err(Error::unavailable(format!(
-            "{} answered {}",
-            host(url),
-            status.as_u16()
-        )));
+        return Err(unusable(url, &format!("answered {}", status.as_u16())));
     }
     let content_type = received.header("content-type").unwrap_or("text/html");
-    let kind = content_type
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_ascii_lowercase();
+    let kind = media_type(content_type);
     let text = charset::decode(&received.body, Some(content_type));
     let (title, text) = match kind.as_str() {
         "text/html" | "application/xhtml+xml" => {
@@ -185,17 +170,11 @@ fn page(url: &Url, received: Received, until: Instant) -> Result<Page, Error> {
         kind if kind.starts_with("text/") => (String::new(), page_text::of_plain(&text)),
         kind => {
             let kind = page_text::line(kind, 80);
-            return Err(Error::unavailable(format!(
-                "{} sent {kind}, which is no text",
-                host(url)
-            )));
+            return Err(unusable(url, &format!("sent {kind}, which is not text")));
         }
     };
     if text.is_empty() {
-        return Err(Error::unavailable(format!(
-            "{} sent a page without text",
-            host(url)
-        )));
+        return Err(unusable(url, "sent a page without text"));
     }
     Ok(Page {
         url: url.to_string(),

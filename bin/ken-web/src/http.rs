@@ -8,12 +8,12 @@ use ken_tls::roots;
 use ken_types::Error;
 use ken_types::address::{Allowed, Refused};
 use serde_json::Value;
-use ureq::Agent;
 use ureq::http::header::HeaderMap;
 use ureq::http::{Response, StatusCode};
 use ureq::tls::TlsConfig;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::DefaultConnector;
+use ureq::{Agent, RequestBuilder};
 
 use crate::address::Guard;
 
@@ -77,11 +77,7 @@ impl Http {
         most: usize,
         until: Instant,
     ) -> Result<Received, Error> {
-        let request = self.agent.get(url).header("accept-encoding", "identity");
-        let request = headers
-            .iter()
-            .fold(request, |request, (name, value)| request.header(*name, *value));
-        let request = request.config().timeout_global(Some(left(until)?)).build();
+        let request = prepared(self.agent.get(url), headers, until)?;
         read(url, request.call(), most)
     }
 
@@ -93,17 +89,23 @@ impl Http {
         most: usize,
         until: Instant,
     ) -> Result<Received, Error> {
-        let request = self
-            .agent
-            .post(url)
-            .header("accept-encoding", "identity")
-            .header("content-type", "application/json");
-        let request = headers
-            .iter()
-            .fold(request, |request, (name, value)| request.header(*name, *value));
-        let request = request.config().timeout_global(Some(left(until)?)).build();
+        let request = self.agent.post(url).header("content-type", "application/json");
+        let request = prepared(request, headers, until)?;
         read(url, request.send(body.to_string()), most)
     }
+}
+
+/// The request with its headers and the time that is left for it.
+fn prepared<B>(
+    request: RequestBuilder<B>,
+    headers: &[(&str, &str)],
+    until: Instant,
+) -> Result<RequestBuilder<B>, Error> {
+    let request = request.header("accept-encoding", "identity");
+    let request = headers
+        .iter()
+        .fold(request, |request, (name, value)| request.header(*name, *value));
+    Ok(request.config().timeout_global(Some(left(until)?)).build())
 }
 
 fn left(until: Instant) -> Result<Duration, Error> {

@@ -12,7 +12,7 @@ const WIDTH: usize = 120;
 const MAX_TEXT: usize = 1024 * 1024;
 /// The stack of the rendering thread, in bytes: rendering recurses into nested elements.
 const STACK: usize = 256 * 1024 * 1024;
-/// Elements nested deeper are not looked at.
+/// The deepest nesting of elements; a page that nests deeper is refused.
 const MAX_DEPTH: usize = 2_000;
 /// The longest time to render one page, even if the caller has more left.
 const RENDER: Duration = Duration::from_secs(5);
@@ -31,9 +31,8 @@ pub(crate) struct PageText {
 pub(crate) fn of_html(html: String, until: Instant) -> Result<PageText, Error> {
     let title = title(&html);
     if depth(&html) > MAX_DEPTH {
-        return Err(Error::unavailable(format!(
-            "the page nests its elements deeper than {MAX_DEPTH}"
-        )));
+        let message = format!("the page nests its elements deeper than {MAX_DEPTH}");
+        return Err(Error::unavailable(message));
     }
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::Builder::new()
@@ -97,7 +96,7 @@ fn is_item(line: &str) -> bool {
     line.starts_with(['*', '#', '-', '•']) || line.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Control and format characters, tags and variation selectors can hide text from people that a model reads.
+/// Control and format characters, tags and variation selectors can hide text from people that a model nevertheless reads.
 fn is_shown(c: char) -> bool {
     !matches!(c,
         '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}'
@@ -105,14 +104,14 @@ fn is_shown(c: char) -> bool {
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// One line of text, as titles and snippets are.
+/// The text on one line, for titles and snippets.
 pub(crate) fn line(text: &str, characters: usize) -> String {
     let shown: String = text.chars().map(|c| if is_shown(c) { c } else { ' ' }).collect();
     let line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().take(characters).collect()
 }
 
-/// Text in which there may be elements and entities, as search providers send it.
+/// The text of a snippet from a search provider, which may contain elements and entities.
 pub(crate) fn snippet(html: &str, characters: usize) -> String {
     let html = ken_text::head(html, 64 * 1024);
     if !html.contains(['<', '&']) || depth(html) > 100 {
@@ -131,7 +130,7 @@ fn title(html: &str) -> Option<String> {
     (!title.is_empty()).then_some(title)
 }
 
-/// An upper bound of how deeply elements are nested: opening tags less closing ones.
+/// An upper bound for the nesting of elements: opening tags minus closing tags.
 fn depth(html: &str) -> usize {
     let (mut now, mut most) = (0usize, 0);
     let bytes = html.as_bytes();
@@ -154,12 +153,11 @@ fn is_void(rest: &[u8]) -> bool {
         "area", "base", "br", "col", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta",
         "option", "p", "param", "source", "td", "th", "tr", "track", "wbr",
     ];
-    let end = rest
-        .iter()
-        .position(|byte| !byte.is_ascii_alphanumeric())
-        .unwrap_or(rest.len());
-    let name = rest.get(..end.min(8)).unwrap_or_default().to_ascii_lowercase();
-    VOID.iter().any(|void| void.as_bytes() == name)
+    let name = rest
+        .split(|byte| !byte.is_ascii_alphanumeric())
+        .next()
+        .unwrap_or_default();
+    VOID.iter().any(|void| void.as_bytes().eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]

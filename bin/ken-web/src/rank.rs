@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ken_text::{is_filler, push_stem, sentences, words};
+use ken_text::{is_filler, sentences, stem, words};
 use ken_types::event::estimated_tokens;
 
 /// The fewest characters of a passage, if its page has as many, and the most.
@@ -12,8 +12,6 @@ const MAX_CHARACTERS: usize = 1_200;
 /// The usual parameters of BM25 (Robertson and Zaragoza, 2009).
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
-/// The share of the budget that one source may take while other sources need some.
-const SHARE: f64 = 0.5;
 /// The separator between two passages of a page.
 const GAP: &str = "\n\n[…]\n\n";
 
@@ -22,11 +20,7 @@ pub(crate) fn terms(text: &str) -> Vec<String> {
     let lower = words(text).map(|word| word.text.to_lowercase());
     let telling = lower.filter(|word| !is_filler(word));
     telling
-        .map(|word| {
-            let mut stem = String::new();
-            push_stem(&word, &mut stem);
-            stem
-        })
+        .map(|word| stem(&word, &mut String::new()).to_owned())
         .collect()
 }
 
@@ -42,7 +36,7 @@ pub(crate) struct Packed {
 
 struct Passage<'a> {
     page: usize,
-    /// Its place in the page.
+    /// Its index in the page.
     order: usize,
     text: &'a str,
     score: f64,
@@ -53,11 +47,12 @@ pub(crate) fn pack(question: &str, pages: &[&str], tokens: u64) -> Vec<Packed> {
     let mut passages: Vec<Passage<'_>> = Vec::new();
     for (page, text) in pages.iter().enumerate() {
         let parts = parts(text).into_iter().enumerate();
+        let score = 0.0;
         passages.extend(parts.map(|(order, text)| Passage {
             page,
             order,
             text,
-            score: 0.0,
+            score,
         }));
     }
     score(question, &mut passages);
@@ -65,22 +60,13 @@ pub(crate) fn pack(question: &str, pages: &[&str], tokens: u64) -> Vec<Packed> {
     best.sort_by(|a, b| {
         b.score
             .total_cmp(&a.score)
-            .then(a.page.cmp(&b.page))
-            .then(a.order.cmp(&b.order))
+            .then((a.page, a.order).cmp(&(b.page, b.order)))
     });
     let several = best
-        .iter()
-        .any(|passage| Some(passage.page) != best.first().map(|first| first.page));
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss
-    )]
-    let share = if several {
-        (tokens as f64 * SHARE) as u64
-    } else {
-        tokens
-    };
+        .windows(2)
+        .any(|pair| matches!(pair, [a, b] if a.page != b.page));
+    // One source may take half of the budget if there are others.
+    let share = if several { tokens / 2 } else { tokens };
     let mut taken: HashMap<usize, (u64, Vec<&Passage<'_>>)> = HashMap::new();
     let mut used = 0;
     for passage in best {
@@ -170,11 +156,8 @@ fn parts(text: &str) -> Vec<&str> {
         }
     }
     parts.extend(text.get(start..end));
-    parts
-        .into_iter()
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .collect()
+    let parts = parts.into_iter().map(str::trim);
+    parts.filter(|part| !part.is_empty()).collect()
 }
 
 fn paragraphs(text: &str) -> impl Iterator<Item = (usize, &str)> {

@@ -1,6 +1,6 @@
 //! Research: plan queries, search, fetch, rank and pack, within a budget that the depth sets.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use crate::web::Web;
 const AT_ONCE: usize = 4;
 /// A search result whose text is at least this long counts as the page itself.
 const WHOLE_SNIPPET: usize = 1_500;
-/// The tokens that the address and title of a source and the marks take.
+/// The tokens of the title and the address of a source, and of the marks around all of them.
 const FRAME_TOKENS: u64 = 60;
 /// The most failures that are reported.
 const MAX_FAILURES: usize = 20;
@@ -100,10 +100,8 @@ impl Question {
         let mut budget = self.depth.budget();
         if let Some(tokens) = self.max_context_tokens {
             if !(MIN_TOKENS..=MAX_TOKENS).contains(&tokens) {
-                return invalid(
-                    "/maxContextTokens",
-                    format!("{tokens} is not {MIN_TOKENS} to {MAX_TOKENS}"),
-                );
+                let message = format!("{tokens} is not {MIN_TOKENS} to {MAX_TOKENS}");
+                return invalid("/maxContextTokens", message);
             }
             budget.tokens = tokens;
         }
@@ -131,7 +129,7 @@ pub(crate) struct Researched {
     pub(crate) used: Used,
 }
 
-/// How far the sources can carry an answer.
+/// How well the sources can support an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Confidence {
     /// 0 to 1.
@@ -197,7 +195,7 @@ pub(crate) fn research(web: &Web, asked: &Question) -> Result<Researched, Error>
     })
 }
 
-/// The addresses that the question itself names: they are read whatever a search finds.
+/// The addresses that the question itself names. They are fetched whatever a search finds.
 fn named(question: &str) -> Vec<Hit> {
     let words = question.split_whitespace();
     let words = words.map(|word| word.trim_matches(|c: char| "()<>[]\"'.,;!?".contains(c)));
@@ -311,7 +309,7 @@ impl Material {
     }
 }
 
-/// The best hits, as pages where those are fetched and can be had.
+/// The best hits, as pages if these are wanted and can be fetched.
 fn fetch(
     web: &Web,
     asked: &Question,
@@ -334,11 +332,7 @@ fn fetch(
     let mut pages = fetch_all(web, hits, &wanted, until);
     let mut materials = Vec::new();
     for (place, hit) in hits.iter().enumerate() {
-        match pages
-            .iter()
-            .position(|(known, _)| *known == place)
-            .map(|at| pages.swap_remove(at).1)
-        {
+        match pages.remove(&place) {
             Some(Ok((page, cached))) => {
                 used.cached += usize::from(cached);
                 materials.push(Material::of_page(hit, page));
@@ -360,10 +354,11 @@ fn fetch(
     materials
 }
 
-type Fetched = (usize, Result<(Page, bool), Error>);
+/// A page, and whether it was in the cache.
+type Fetched = Result<(Page, bool), Error>;
 
-/// Fetches the hits at these places, a few at a time.
-fn fetch_all(web: &Web, hits: &[Hit], wanted: &[usize], until: Instant) -> Vec<Fetched> {
+/// Fetches the hits with these indices, a few at a time.
+fn fetch_all(web: &Web, hits: &[Hit], wanted: &[usize], until: Instant) -> HashMap<usize, Fetched> {
     let (sender, receiver) = mpsc::channel();
     let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -410,19 +405,11 @@ fn confidence(question: &str, sources: &[Source]) -> Confidence {
     };
     let asked: HashSet<String> = terms(question).into_iter().collect();
     let told: HashSet<String> = sources.iter().flat_map(|source| terms(&source.text)).collect();
-    let hosts: HashSet<Option<String>> = sources
-        .iter()
-        .map(|source| {
-            Url::parse(&source.url)
-                .ok()
-                .and_then(|url| url.host_str().map(str::to_owned))
-        })
-        .collect();
+    let host = |source: &Source| Some(Url::parse(&source.url).ok()?.host_str()?.to_owned());
+    let hosts: HashSet<Option<String>> = sources.iter().map(host).collect();
     let covered = share(asked.intersection(&told).count(), asked.len());
-    let read = share(
-        sources.iter().filter(|source| source.fetched).count(),
-        sources.len(),
-    );
+    let fetched = sources.iter().filter(|source| source.fetched).count();
+    let read = share(fetched, sources.len());
     let score = match sources.is_empty() {
         true => 0.0,
         false => rounded(0.6 * covered + 0.3 * share(hosts.len().min(3), 3) + 0.1 * read),

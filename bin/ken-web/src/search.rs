@@ -1,8 +1,9 @@
 //! Web search: providers are asked in the order SearXNG, Brave, Ollama, until one answers.
 
+use std::fmt;
 use std::time::Instant;
 
-use ken_types::{Error, json};
+use ken_types::{Code, Error, json};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
@@ -34,6 +35,12 @@ pub(crate) struct Failed {
     /// The name of a provider, or a URL.
     pub(crate) at: String,
     pub(crate) error: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.error)
+    }
 }
 
 /// What one query found.
@@ -102,7 +109,6 @@ impl Provider {
     }
 
     fn ask(&self, http: &Http, query: &str, count: usize, until: Instant) -> Result<Vec<Hit>, Error> {
-        let count_text = count.to_string();
         let at = |path: &str| {
             let mut url = self.url().clone();
             let base = url.path().trim_end_matches('/').to_owned();
@@ -111,54 +117,39 @@ impl Provider {
             }
             url
         };
+        let get = |mut url: Url, parameter: (&str, &str), headers: &[(&str, &str)]| {
+            url.query_pairs_mut()
+                .append_pair("q", query)
+                .append_pair(parameter.0, parameter.1);
+            http.get(url.as_str(), headers, ANSWER_BYTES, until)
+        };
+        let accept = ("accept", "application/json");
         let (received, place, text) = match self {
-            Provider::SearXng { .. } => {
-                let mut url = at("/search");
-                url.query_pairs_mut()
-                    .append_pair("q", query)
-                    .append_pair("format", "json");
-                let headers = [("accept", "application/json")];
-                (
-                    http.get(url.as_str(), &headers, ANSWER_BYTES, until)?,
-                    "/results",
-                    "content",
-                )
-            }
+            Provider::SearXng { .. } => (
+                get(at("/search"), ("format", "json"), &[accept])?,
+                "/results",
+                "content",
+            ),
             Provider::Brave { key, .. } => {
-                let mut url = at("/res/v1/web/search");
-                url.query_pairs_mut()
-                    .append_pair("q", query)
-                    .append_pair("count", &count_text);
-                let headers = [
-                    ("accept", "application/json"),
-                    ("x-subscription-token", key.as_str()),
-                ];
-                (
-                    http.get(url.as_str(), &headers, ANSWER_BYTES, until)?,
-                    "/web/results",
-                    "description",
-                )
+                let headers = [accept, ("x-subscription-token", key.as_str())];
+                let url = at("/res/v1/web/search");
+                let received = get(url, ("count", &count.to_string()), &headers)?;
+                (received, "/web/results", "description")
             }
             Provider::Ollama { key, .. } => {
                 let bearer = format!("Bearer {key}");
                 let body = serde_json::json!({"query": query, "max_results": count.min(10)});
                 let url = at("/api/web_search");
                 let headers = [("authorization", bearer.as_str())];
-                (
-                    http.post(url.as_str(), &headers, &body, ANSWER_BYTES, until)?,
-                    "/results",
-                    "content",
-                )
+                let received = http.post(url.as_str(), &headers, &body, ANSWER_BYTES, until)?;
+                (received, "/results", "content")
             }
         };
         let answer = self.answer(received)?;
         // A provider reports no results by an empty list or by leaving the list out.
         let results = answer.pointer(place).and_then(Value::as_array);
-        let hits = results
-            .into_iter()
-            .flatten()
-            .filter_map(|result| hit(result, text));
-        Ok(hits.take(count).collect())
+        let hits = results.into_iter().flatten();
+        Ok(hits.filter_map(|result| hit(result, text)).take(count).collect())
     }
 
     fn answer(&self, received: Received) -> Result<Value, Error> {
@@ -170,24 +161,18 @@ impl Provider {
                     Provider::SearXng { .. } => "its settings.yml has to allow `json` in search.formats",
                     _ => "is its key right?",
                 };
-                return Err(Error::new(
-                    ken_types::Code::Unauthenticated,
-                    format!("{name} answered {status}"),
-                )
-                .hint(hint));
+                let message = format!("{name} answered {status}");
+                return Err(Error::new(Code::Unauthenticated, message).hint(hint));
             }
             429 => {
-                return Err(Error::busy(
-                    format!("{name} has no room for more searches now"),
-                    60_000,
-                ));
+                let message = format!("{name} has no room for more searches now");
+                return Err(Error::busy(message, 60_000));
             }
             status => return Err(Error::unavailable(format!("{name} answered {status}"))),
         }
         if received.cut {
-            return Err(Error::too_large(format!(
-                "{name} sent more than {ANSWER_BYTES} bytes"
-            )));
+            let message = format!("{name} sent more than {ANSWER_BYTES} bytes");
+            return Err(Error::too_large(message));
         }
         json::parse(&received.body, MAX_DEPTH)
             .ok()

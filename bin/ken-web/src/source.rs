@@ -1,12 +1,11 @@
-//! The sources of an answer, and their text for a model: between marks that no author of a page can know, and labelled as
-//! data.
+//! The sources of an answer, and their text for a model: delimited by random marks that no page can contain, and labelled as data.
 
 use ken_types::Error;
 use ken_types::fence::fence;
 
 use serde::Serialize;
 
-/// A page or a search result, with the passages that bear on the question.
+/// A page or a search result, with the passages that are relevant to the question.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Source {
     pub(crate) id: String,
@@ -16,7 +15,7 @@ pub(crate) struct Source {
     /// SHA-256 of the text.
     pub(crate) digest: String,
     pub(crate) score: f64,
-    /// False: the text is the search's own.
+    /// Whether the page was fetched; if not, the text comes from the search provider.
     pub(crate) fetched: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which addresses programs that speak to others may reach: public ones, and exceptions that the operator names.
+//! The addresses that programs may connect to: public ones, and exceptions that the operator lists.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use crate::Error;
 
-/// What may be reached although it is not public.
+/// Hosts and networks that may be reached although they are not public.
 #[derive(Debug, Clone, Default)]
 pub struct Allowed {
     hosts: Vec<(String, u16)>,
@@ -15,7 +15,7 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// `HOST:PORT`, an address or a network (`10.1.0.0/16`), separated by commas or blanks. An error is at `at`.
+    /// Parses a list of `HOST:PORT`, addresses and networks (`10.1.0.0/16`), separated by commas or blanks. Errors name `at`.
     pub fn parse(at: &str, text: &str) -> Result<Allowed, Error> {
         let mut allowed = Allowed::default();
         let entries = text.split([',', ' ', '\t', '\n']);
@@ -41,14 +41,14 @@ impl Allowed {
         Ok(allowed)
     }
 
-    /// The same, with a host of its own.
+    /// Adds a host with its port.
     pub fn with_host(mut self, host: &str, port: u16) -> Allowed {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
         self.hosts.push((host, port));
         self
     }
 
-    /// Whether an address that a name has led to may be reached; for a bare address `host` is its text.
+    /// Whether `address`, which `host` resolved to, may be reached. If there was no name, `host` is the text of the address.
     pub fn admits(&self, host: &str, address: SocketAddr) -> bool {
         is_public(address.ip()) || self.names(host, address)
     }
@@ -56,22 +56,19 @@ impl Allowed {
     /// Whether the address is among the exceptions.
     pub fn names(&self, host: &str, address: SocketAddr) -> bool {
         let host = host.trim_matches(['[', ']']);
-        let by_name =
+        let is_host =
             |(name, port): &(String, u16)| name.eq_ignore_ascii_case(host) && *port == address.port();
-        self.hosts.iter().any(by_name)
-            || self
-                .networks
-                .iter()
-                .any(|network| network.contains(&address.ip()))
+        let holds = |network: &IpNet| network.contains(&address.ip());
+        self.hosts.iter().any(is_host) || self.networks.iter().any(holds)
     }
 }
 
-/// Whether a text is an address, `ADDRESS:PORT` or a network such as `10.1.0.0/16`: something that needs no look-up.
+/// Whether a text is an address, `ADDRESS:PORT` or a network such as `10.1.0.0/16`, which need no DNS look-up.
 pub fn is_address(text: &str) -> bool {
     text.parse::<SocketAddr>().is_ok() || text.parse::<IpAddr>().is_ok() || text.parse::<IpNet>().is_ok()
 }
 
-/// Whether an address is one of the public internet (IANA special-purpose address registries).
+/// Whether an address belongs to the public internet (IANA special-purpose address registries).
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -114,7 +111,7 @@ fn joined(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from((u32::from(high) << 16) | u32::from(low))
 }
 
-/// A name whose addresses may not be reached.
+/// The error for a host whose address must not be reached.
 #[derive(Debug)]
 pub struct Refused {
     pub host: String,

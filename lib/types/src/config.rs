@@ -5,7 +5,7 @@ use crate::address::Allowed;
 use crate::proxy::Host;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -132,7 +132,7 @@ impl Default for Cognitive {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Chat {
-    /// How long the gateway waits for an answer before it says 202, in milliseconds, at most 600 000.
+    /// How long the gateway waits for an answer before it replies 202, in milliseconds, at most 600,000.
     pub wait_ms: u32,
 }
 
@@ -149,13 +149,13 @@ pub struct Model {
     /// A fail-over list of `provider/model`, first choice first. The variable `KEN_MODEL` takes precedence.
     #[serde(rename = "use")]
     pub choice: String,
-    /// `openai/MODEL` or `local/ALIAS`: what makes vectors for search by meaning; empty: nothing. The variable `KEN_EMBED` takes
-    /// precedence.
+    /// The model that makes vectors for search by meaning: `openai/MODEL` or `local/ALIAS`; if empty, there is no such search.
+    /// The variable `KEN_EMBED` takes precedence.
     pub embed: String,
     pub budget: Budget,
 }
 
-/// Caps on what models may use; 0 is none. A day is one of UTC, and costs are in US dollars.
+/// Caps on what models may use; 0 means no cap. Days are in UTC and costs in US dollars.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
@@ -171,7 +171,7 @@ impl Budget {
         *self == Budget::default()
     }
 
-    /// Every cap that is wrong though its type is right: the key and why.
+    /// Every cap whose value is not allowed: its key and the reason.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
         let costs = [
             ("cost_per_day", self.cost_per_day),
@@ -184,7 +184,7 @@ impl Budget {
     }
 }
 
-/// What is wrong with an amount of US dollars, if anything: it has to be from 0 to 1,000,000,000.
+/// Why an amount of US dollars is not allowed; `None` for 0 to 1,000,000,000.
 pub fn dollars_problem(dollars: f64) -> Option<String> {
     let is_sound = (0.0..=1e9).contains(&dollars);
     (!is_sound).then(|| format!("{dollars} is not from 0 to 1000000000"))
@@ -200,7 +200,7 @@ impl Default for Model {
     }
 }
 
-/// Where summaries of what was done are sent, as traces of OpenTelemetry.
+/// Where summaries of the work are sent, as traces of OpenTelemetry.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Telemetry {
@@ -215,19 +215,19 @@ pub struct Telemetry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Approvals {
-    /// How long a request waits for its decision, in milliseconds, 1 000 to 604 800 000.
+    /// How long a request waits for its decision, in milliseconds, 1,000 to 604,800,000.
     pub expiry_ms: u32,
-    /// What becomes of requests of turns that a schedule has started.
+    /// What happens to requests of turns that a schedule has started.
     pub unattended: Unattended,
 }
 
-/// What becomes of requests when nobody waits for the answer of the turn.
+/// What happens to a request if nobody waits for the answer of its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unattended {
     /// They are denied at once.
     Deny,
-    /// They wait as any other.
+    /// They wait for a decision, like any other request.
     Ask,
 }
 
@@ -244,12 +244,11 @@ impl Default for Approvals {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections that the gateway holds at once. Above that the one that is idle for longest is closed for a new one.
+    /// The most connections at a time. Above that, the connection that has been idle longest is closed for a new one.
     pub connections: u32,
-    /// How many of them may be held by streams, long polls and waiting prompts.
+    /// How many of them streams, long polls and waiting prompts may hold.
     pub held_connections: u32,
-    /// Memory for request bodies of more than 16 KiB, of all requests together, in bytes; one caller may have a quarter of
-    /// it.
+    /// Memory for the request bodies of more than 16 KiB of all requests together, in bytes. One caller may use a quarter of it.
     pub body_memory: u64,
     /// The rate of chat events, prompts and workflow starts per caller: `N/second|minute|hour|day`. The variable
     /// `RATE_LIMIT_CHAT` takes precedence.
@@ -273,7 +272,7 @@ impl Default for Limits {
     }
 }
 
-/// The folder in which the coding worker works, and what needs no approval there. ken-coder reads it anew for each call.
+/// The folder in which the coding worker works, and what needs no approval there. ken-coder reads it for each call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workspace {
@@ -283,11 +282,11 @@ pub struct Workspace {
     pub read: Vec<PathBuf>,
     /// Environment of commands: `NAME` is passed through, `NAME=value` is set.
     pub env: Vec<String>,
-    /// Of several rules for a path the first one counts; without one every change asks.
+    /// The first rule for a path applies; without one, every change needs approval.
     pub rules: Vec<WorkspaceRule>,
 }
 
-/// What the coding worker may do below a path without asking.
+/// What the coding worker may do below a path without approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceRule {
@@ -298,14 +297,13 @@ pub struct WorkspaceRule {
     /// Commands that run without approval in the folders of this rule: each a whole command line, word by word.
     #[serde(default)]
     pub commands: Vec<Vec<String>>,
-    /// Hosts that commands and git of these folders may reach when a call asks for the network: `HOST` (port 443) or
-    /// `HOST:PORT`.
+    /// Hosts that commands and git in these folders may reach if a call asks for the network: `HOST` (port 443) or `HOST:PORT`.
     #[serde(default)]
     pub hosts: Vec<Host>,
-    /// Networks to which the names of `hosts` may lead although they are not public.
+    /// Networks that the names of `hosts` may resolve to although they are not public.
     #[serde(default)]
     pub private: Vec<String>,
-    /// Keys that ken-proxy puts into requests to a host: the name in `secrets.env`, by the host as it stands in `hosts`.
+    /// Keys that ken-proxy adds to requests: for a host of `hosts`, the name of its key in `secrets.env`.
     #[serde(default)]
     pub keys: BTreeMap<Host, String>,
 }
@@ -314,12 +312,12 @@ pub struct WorkspaceRule {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkspacePolicy {
-    /// Changes of files need none. Commands and git do.
+    /// Changes of files need no approval. Commands and git do.
     AutoEdit,
     /// A person has to approve each change.
     #[default]
     Ask,
-    /// Nothing is changed here, whoever approves.
+    /// Nothing may be changed here, even with approval.
     Deny,
 }
 
@@ -333,7 +331,7 @@ impl Workspace {
         }
     }
 
-    /// Every value that is wrong though its type is right: the key and why.
+    /// Every value that is not allowed: its key and the reason.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         if !self.root.is_empty() && !Path::new(&self.root).is_absolute() {
@@ -343,25 +341,20 @@ impl Workspace {
             found.push(("read", format!("{} is not an absolute path", path.display())));
         }
         for rule in &self.rules {
-            let relative = |part: std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
+            let relative = |part: Component<'_>| matches!(part, Component::Normal(_));
             if !Path::new(&rule.path).components().all(relative) {
                 let message = format!("{:?} is not a path below the workspace", rule.path);
                 found.push(("rules", message));
             }
             if let Some(host) = rule.keys.keys().find(|host| !rule.hosts.contains(host)) {
-                found.push((
-                    "rules",
-                    format!("a key for {host}, which is not among the hosts of its rule"),
-                ));
+                let message = format!("a key for {host}, which is not among the hosts of its rule");
+                found.push(("rules", message));
             }
             if let Err(error) = Allowed::parse("private", &rule.private.join(",")) {
                 found.push(("rules", format!("private: {}", error.message)));
             }
-            if rule
-                .commands
-                .iter()
-                .any(|words| words.first().is_none_or(String::is_empty))
-            {
+            let names_nothing = |words: &Vec<String>| words.first().is_none_or(String::is_empty);
+            if rule.commands.iter().any(names_nothing) {
                 found.push(("rules", "a command without a program".to_owned()));
             }
         }
@@ -373,7 +366,7 @@ impl Workspace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Part {
-    /// Whether it starts with the system. `ken start` starts it otherwise.
+    /// Whether it starts with the system. If not, `ken start` starts it.
     pub enabled: bool,
     /// Program and arguments. If empty, the program is `ken-NAME`. A program without a slash is searched beside kend, then on
     /// PATH; one with a slash is relative to the directory of the configuration.

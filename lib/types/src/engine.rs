@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::Error;
 
-/// One entry of the list. Only ken-model can tell whether an engine finds its model or its file.
+/// One entry of the list. Only ken-model knows whether the model or the file of an engine exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Engine {
     /// `rules`, or `rules/rules-1`.
@@ -34,10 +34,9 @@ impl FromStr for Engine {
 
     fn from_str(entry: &str) -> Result<Engine, Error> {
         let wrong = |message: String| Err(Error::invalid("", message));
-        let (provider, model) = match entry.split_once('/') {
-            Some((provider, model)) => (provider, Some(model)),
-            None => (entry, None),
-        };
+        let (provider, model) = entry
+            .split_once('/')
+            .map_or((entry, None), |(provider, model)| (provider, Some(model)));
         match (provider, model) {
             ("rules", None | Some("rules-1")) => Ok(Engine::Rules),
             ("rules", Some(model)) => wrong(format!("`rules` has no model `{model}`, only rules-1")),
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_entry() {
         for (list, part) in [
             ("opnai/x", "opnai"),
             ("rules/rules-9", "rules-9"),

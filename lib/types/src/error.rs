@@ -86,22 +86,19 @@ pub enum Outcome {
 }
 
 /// An error as it travels: `{"code","message","hint"?,"at"?,"retry_after_ms"?,"outcome"?}`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     pub code: Code,
     /// For people: names the thing and what is wrong with it. It may be reworded; programs read `code` and `at`.
     pub message: String,
     /// What to do about it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// Where: a JSON pointer (`/text`), a query parameter (`?limit`) or a header name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// When to try again, in milliseconds; always set for `busy`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
     /// Absent if the call certainly did not take effect and will not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
 

@@ -25,6 +25,7 @@ pub struct Event {
 }
 
 /// Where an event belongs. Fields that do not apply are absent.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
@@ -35,24 +36,18 @@ pub struct Place {
     pub instance_id: String,
     pub submission_id: SubmissionId,
     /// Equal to the submission's id; see [`is_dispatched`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_id: Option<SubmissionId>,
     /// `default` for the root; `task:<parent session>:<taskId>` for a worker.
     pub session: String,
     pub harness: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
-    /// Only on events of a worker, which a reader of the root drops.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Only on events of a worker. Clients that show the root session skip those.
     pub parent_session: Option<String>,
 }
 
-/// Whether the events of a turn carry a `dispatchId`: those of scheduled and messenger turns do, because no caller waits for
-/// them.
+/// Whether the events of a turn have a `dispatchId`: those of scheduled and messenger turns do, because no caller waits for them.
 pub fn is_dispatched(connector: Option<&str>, instance: &str) -> bool {
     connector == Some("messenger") || instance.starts_with("schedule:")
 }
@@ -74,7 +69,7 @@ pub struct RunEvent {
 }
 
 impl RunEvent {
-    /// The run's own event, not one of a session within it.
+    /// An event of the run itself, not of a session within it.
     pub fn new(body: Body, event_index: u64, timestamp: Timestamp, run_id: RunId) -> RunEvent {
         RunEvent {
             v: VERSION,
@@ -90,6 +85,7 @@ impl RunEvent {
 
 /// The kinds of events and the fields of each. `operationId`, `turnId` and `taskId` stand in [`Place`], which every
 /// event has.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Body {
@@ -135,7 +131,6 @@ pub enum Body {
         agent: String,
         task_name: String,
         prompt: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
     },
     Task {
@@ -171,19 +166,17 @@ pub enum Body {
         usage: Usage,
         stop_reason: StopReason,
         is_error: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
     },
-    /// An answer was judged, because a governing rule wants it or because it rests on sources.
+    /// An answer was judged, because a governing rule requires it or because the turn had sources.
     Validation {
         verdict: Judgement,
-        /// What is wrong with it, for the model.
+        /// What the model has to correct.
         violations: Vec<String>,
-        /// By law, in percent; when a rule wants them.
+        /// The score for each law, in percent; null unless a rule requires scores.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         scores: Value,
-        /// How well the sources carry it, 0 to 1; when there are some.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        /// How well the sources support it, 0 to 1; absent without sources.
         support: Option<f64>,
     },
     CompactionStart {
@@ -195,9 +188,7 @@ pub enum Body {
         messages_after: u64,
         duration_ms: u64,
         is_error: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
     },
     AgentEnd {
@@ -207,27 +198,23 @@ pub enum Body {
         operation_kind: OperationKind,
         duration_ms: u64,
         is_error: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         result: Option<Value>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
     },
     Log {
         level: String,
         message: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         attributes: Option<Value>,
     },
     Idle,
-    /// The first event of a run. A payload that is too long for an event is replaced by a note; the record has it.
+    /// The first event of a run. A payload that is too long for an event is replaced by a note; the record holds all of it.
     RunStart {
         workflow_name: String,
         started_at: Timestamp,
         payload: Value,
     },
-    /// A run that had lost its holder continues from its last recorded step.
+    /// A run whose holder was lost continues after its last recorded step.
     RunResume {
         workflow_name: String,
         started_at: Timestamp,
@@ -237,7 +224,6 @@ pub enum Body {
     RunEnd {
         result: Value,
         is_error: bool,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
         duration_ms: u64,
     },
@@ -247,7 +233,6 @@ pub enum Body {
     /// The last event of its submission.
     SubmissionSettled {
         outcome: Outcome,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
 }
@@ -329,7 +314,7 @@ impl Failure {
     }
 }
 
-/// The beginning of the result of a call to a tool that does not exist, before its name.
+/// The beginning of the result of a call to a tool that does not exist; its name follows.
 pub const NO_TOOL: &str = "There is no tool `";
 
 /// The result of a tool: text for the model, details for programs.
@@ -338,13 +323,13 @@ pub struct ToolResult {
     pub content: Vec<Block>,
     #[serde(default)]
     pub details: Value,
-    /// The whole text, where the content shows only its beginning and its end.
+    /// The whole text, if the content shows only its beginning and its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Output>,
 }
 
 impl ToolResult {
-    /// A text without details.
+    /// A result with this text and no details.
     pub fn said(text: impl Into<String>) -> ToolResult {
         ToolResult {
             content: vec![Block::text(text)],
@@ -367,19 +352,20 @@ pub struct Output {
 }
 
 impl Output {
-    /// The name under which a model reads it: the first 16 digits of the digest.
+    /// The name by which a model reads it: the first 16 digits of the digest.
     pub fn id(&self) -> &str {
         self.blob.get(..OUTPUT_ID).unwrap_or(&self.blob)
     }
 }
 
-/// The tool that reads an output.
+/// The name of the tool that reads an output.
 pub const READ_OUTPUT: &str = "read_output";
 
-/// The digits of the name of an output.
+/// The number of digits in the name of an output.
 pub const OUTPUT_ID: usize = 16;
 
 /// One message between the agent and a model.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Message {
@@ -394,10 +380,8 @@ pub enum Message {
         provider: String,
         model: String,
         usage: Usage,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         stop_reason: Option<StopReason>,
         /// What failed; only with the stop reason `error`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
         timestamp: i64,
     },
@@ -470,9 +454,7 @@ impl Block {
     }
 }
 
-/// Tokens and their price. The cost is 0 where no price is known.
-///
-/// Counts that are left out are 0.
+/// Tokens and their price. Absent counts are 0, and so is the cost if no price is known.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
@@ -537,6 +519,7 @@ pub struct ModelName {
 }
 
 /// The result of a prompt: the final text, the usage of all its turns, and the model of the last one.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TurnResult {
@@ -544,16 +527,13 @@ pub struct TurnResult {
     pub usage: Usage,
     pub model: ModelName,
     /// After `/compact` only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_budget: Option<Value>,
-    /// How the text was judged, if it was: `verdict`, `violations`, `scores`, `support`, and `revisions`, how often the model
-    /// was asked to write it anew.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// How the text was judged, if it was: `verdict`, `violations`, `scores`, `support`, and `revisions`, the number of times that
+    /// the model was asked to write it again.
     pub validation: Option<Value>,
 }
 
-/// The `output` of a turn, a message: `{"role":"assistant","content":[…]}`. Streams of earlier versions hold the content
-/// alone.
+/// The `output` of a turn, a message: `{"role":"assistant","content":[…]}`. Streams of earlier versions hold only the content.
 mod output {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

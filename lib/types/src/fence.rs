@@ -1,4 +1,4 @@
-//! Text of others for a model: between marks that nobody who wrote it could know, and called what it is.
+//! Untrusted text in a prompt: it stands between random marks that its author could not know, and is labelled as what it is.
 
 use crate::Error;
 use crate::id::Mint;
@@ -11,8 +11,8 @@ pub fn fence(text: &str) -> Result<String, Error> {
     fence_as(WEB, text)
 }
 
-/// The text between two lines with a random mark, so that nothing in it can end it, after a sentence that says what it is:
-/// the rest of "Between the two lines with the mark stands ...". Fails when the system has no random numbers.
+/// The text between two lines with a random mark, so that nothing in the text can end it. `about` says what it is: it completes
+/// the sentence "Between the two lines with the mark stands ...". Fails if the system has no random numbers.
 pub fn fence_as(about: &str, text: &str) -> Result<String, Error> {
     let mark = Mint::fresh()?.ulid();
     Ok(format!(

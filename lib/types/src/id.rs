@@ -6,8 +6,8 @@ use crate::{Error, Timestamp};
 
 /// Mints all ids of one piece of work from one instant and one seed.
 ///
-/// Equal seeds mint equal ids in the same order. That is how a repeated request finds what the first attempt has made: the
-/// seed is stored with the idempotency key, and an operation that gets an id it knows repeats its first answer.
+/// Equal seeds mint equal ids in the same order, so that a repeated request finds what its first attempt made: the seed is
+/// stored with the idempotency key, and an operation that gets an id it knows repeats its first answer.
 #[derive(Debug, Clone)]
 pub struct Mint {
     at: Timestamp,
@@ -40,7 +40,7 @@ impl Mint {
         ulid::Ulid::from_parts(ms, self.next()).to_string()
     }
 
-    /// A ULID with the contract's prefix: `op_`, `turn_`, `apr_`, `tui:`, `web:`.
+    /// A ULID with a prefix that the HTTP contract fixes: `op_`, `turn_`, `apr_`, `tui:`, `web:`.
     pub fn prefixed(&mut self, prefix: &str) -> String {
         format!("{prefix}{}", self.ulid())
     }
@@ -52,12 +52,7 @@ impl Mint {
     /// A submission: UUID v4, lowercase.
     pub fn submission(&mut self) -> SubmissionId {
         let bytes = self.next().to_be_bytes();
-        SubmissionId(
-            uuid::Builder::from_random_bytes(bytes)
-                .into_uuid()
-                .hyphenated()
-                .to_string(),
-        )
+        SubmissionId(uuid::Builder::from_random_bytes(bytes).into_uuid().to_string())
     }
 
     /// `<origin>-<UTC time, ':' and '.' as '-'>-<8 hex>`.
@@ -89,22 +84,12 @@ pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-/// Where a session was created. It is the first part of the session's id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Origin {
-    Tui,
-    Web,
-    Connector,
-}
-
-impl Origin {
-    pub fn name(self) -> &'static str {
-        match self {
-            Origin::Tui => "tui",
-            Origin::Web => "web",
-            Origin::Connector => "connector",
-        }
+crate::named! {
+    /// Where a session was created. It is the first part of the session's id.
+    pub enum Origin {
+        Tui = "tui",
+        Web = "web",
+        Connector = "connector",
     }
 }
 
@@ -134,7 +119,7 @@ text_id! {
     SessionId
 }
 text_id! {
-    /// The id of a prompt on its way through an instance.
+    /// The id of a submission: a prompt or a compaction in the queue of an instance.
     SubmissionId
 }
 text_id! {

@@ -14,8 +14,7 @@ pub const MAX_DEPTH: usize = 64;
 
 /// Reads one document as a value. Errors are `invalid` and say line and column.
 pub fn parse(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
-    let text = std::str::from_utf8(bytes)
-        .map_err(|error| Error::invalid("", format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+    let text = text(bytes)?;
     check_depth(text.as_bytes(), max_depth)?;
     let mut reader = serde_json::Deserializer::from_str(text);
     // check_depth has bounded the recursion, and to a limit that may be above serde_json's own of 128.
@@ -33,7 +32,7 @@ pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     })
 }
 
-/// Says what serde says about a wrong value in the words of a user, who does not know Rust's types:
+/// Rewrites serde's message about a wrong value for a user, who does not know the types of Rust:
 /// `invalid type: string "x", expected u32` becomes `must be a whole number from 0 to 4294967295, not text`. Any other
 /// message is returned as it is.
 pub fn plain_words(message: &str) -> String {
@@ -125,8 +124,8 @@ fn text_end(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// Where the next quote, backslash or, perhaps, control character is. memchr is for long texts alone: what it asks the
-/// processor before its first search traps in a virtual machine, and takes a tenth of a short call.
+/// The number of bytes before the next quote, backslash or, perhaps, control character. memchr serves long texts only: before its
+/// first search it queries the processor, which traps in a virtual machine and takes a tenth of the time of a short call.
 fn mark(bytes: &[u8]) -> usize {
     const NEAR: usize = 256;
     let (near, far) = bytes.split_at(bytes.len().min(NEAR));
@@ -137,8 +136,8 @@ fn mark(bytes: &[u8]) -> usize {
 }
 
 /// The number of leading bytes that need no escape in a JSON string: those before a quote, a backslash or a control character.
-/// Eight at a time, by the tests for a byte below a number and for a zero byte from Warren's "Hacker's Delight", whose lowest
-/// hit is always true.
+/// Tests eight bytes at a time, as in Warren's "Hacker's Delight" (a zero byte, a byte below a number): the lowest hit is always
+/// right.
 pub fn plain(bytes: &[u8]) -> usize {
     let (words, tail) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
@@ -147,7 +146,7 @@ pub fn plain(bytes: &[u8]) -> usize {
             return at * 8 + odd.trailing_zeros() as usize / 8;
         }
     }
-    // The last eight may overlap those that were looked at; of four to seven the halves may overlap.
+    // The last eight bytes may overlap the words before them; in four to seven bytes the two halves may overlap.
     let last = bytes.last_chunk::<8>().copied().or_else(|| overlapping(bytes));
     if last.is_some_and(|word| odd_bytes(word) == 0) {
         return bytes.len();
@@ -190,7 +189,7 @@ pub fn escape(text: &str, mut write: impl FnMut(&[u8])) {
     }
 }
 
-/// The top bit of each byte that needs an escape; of bytes above such a one, perhaps, more.
+/// Sets the top bit of each byte that needs an escape. The bits of higher bytes may be wrong.
 #[inline]
 fn odd_bytes(word: [u8; 8]) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
@@ -238,7 +237,13 @@ pub fn escape_pointer(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }
 
-fn malformed(error: serde_json::Error) -> Error {
+/// The bytes as text; `invalid` if they are not UTF-8.
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, Error> {
+    std::str::from_utf8(bytes)
+        .map_err(|error| Error::invalid("", format!("not UTF-8 at byte {}", error.valid_up_to())))
+}
+
+pub(crate) fn malformed(error: serde_json::Error) -> Error {
     Error::invalid("", format!("malformed JSON: {error}"))
 }
 
@@ -395,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_told_in_plain_words() {
+    fn errors_describe_a_wrong_value_in_plain_words() {
         #[derive(Debug, serde::Deserialize)]
         #[serde(rename_all = "lowercase", deny_unknown_fields)]
         #[allow(dead_code, reason = "only its errors are of interest")]

@@ -1,4 +1,4 @@
-//! The limits of the contract. The unit is in the name or in the comment.
+//! The limits of the wire and of the HTTP contract. The unit is in the name or in the comment.
 
 /// The longest line on a wire, including its LF (ken-wire(5)).
 pub const WIRE_LINE_BYTES: usize = 4 * 1024 * 1024;
@@ -23,7 +23,7 @@ pub const BLOBS_BYTES: u64 = 1024 * 1024 * 1024;
 pub const EVENT_BYTES: usize = 256 * 1024;
 /// The prompts that may wait in one instance.
 pub const WAITING_PROMPTS: u64 = 256;
-/// How often one submission is claimed before it is given up.
+/// How often a submission is claimed before it fails.
 pub const CLAIMS: u32 = 10;
 /// The longest time from the first claim of a submission to its end, not counting the time it waits for a decision.
 pub const SUBMISSION_MS: i64 = 3_600_000;

@@ -16,12 +16,9 @@ pub struct Octets(pub Vec<u8>);
 impl Octets {
     /// The bytes as text, if they are UTF-8 and not much longer as a JSON string.
     fn as_text(&self) -> Option<&str> {
-        let escaped = |byte: &&u8| **byte < 0x20 || matches!(**byte, b'"' | b'\\');
-        let many = self.0.iter().filter(escaped).count() > self.0.len() / 8;
-        match many {
-            true => None,
-            false => std::str::from_utf8(&self.0).ok(),
-        }
+        let escaped = |byte: &&u8| crate::json::needs_escape(**byte);
+        let is_short = self.0.iter().filter(escaped).count() <= self.0.len() / 8;
+        std::str::from_utf8(&self.0).ok().filter(|_| is_short)
     }
 }
 

@@ -70,11 +70,7 @@ impl FromStr for Offset {
         let (epoch, entries) = text.split_once('_').ok_or(NotAnOffset)?;
         let number = |digits: &str| -> Result<u64, NotAnOffset> {
             let plain = (1..=20).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
-            if plain {
-                digits.parse().map_err(|_| NotAnOffset)
-            } else {
-                Err(NotAnOffset)
-            }
+            digits.parse().ok().filter(|_| plain).ok_or(NotAnOffset)
         };
         // There is only epoch 0. An offset in a later epoch is beyond the end, and is read as the end.
         let beyond = number(epoch)? > 0;

@@ -1,4 +1,4 @@
-//! Where a system keeps its files. The environment is passed in; no file is read.
+//! The directories of a system. The caller passes the environment; no file is read.
 
 use std::path::{Path, PathBuf};
 
@@ -38,11 +38,10 @@ impl Places {
         };
         let config = match (set("KEN_CONFIG"), set("XDG_CONFIG_HOME"), set("HOME")) {
             (Some(file), _, _) => file,
-            _ if uid == 0 => PathBuf::from("/etc/ken/ken.toml"),
-            (None, Some(dir), _) => dir.join("ken/ken.toml"),
-            (None, None, Some(home)) => home.join(".config/ken/ken.toml"),
-            // A service user without a home directory uses the configuration of the machine.
-            (None, None, None) => PathBuf::from("/etc/ken/ken.toml"),
+            (None, Some(dir), _) if uid != 0 => dir.join("ken/ken.toml"),
+            (None, None, Some(home)) if uid != 0 => home.join(".config/ken/ken.toml"),
+            // Root, and a service user without a home directory, use the configuration of the machine.
+            _ => PathBuf::from("/etc/ken/ken.toml"),
         };
         let state = match (set("KEN_STATE_DIR"), set("XDG_STATE_HOME")) {
             (Some(dir), _) => dir,
@@ -55,11 +54,10 @@ impl Places {
             _ if uid == 0 => PathBuf::from("/run/ken"),
             (None, Some(dir)) => dir.join("ken"),
             (None, None) => {
-                return Err(Error::invalid(
-                    "XDG_RUNTIME_DIR",
-                    "no run directory: XDG_RUNTIME_DIR is not set",
-                )
-                .hint("give --home DIR, or set KEN_RUN_DIR"));
+                let message = "no run directory: XDG_RUNTIME_DIR is not set";
+                return Err(
+                    Error::invalid("XDG_RUNTIME_DIR", message).hint("give --home DIR, or set KEN_RUN_DIR")
+                );
             }
         };
         Ok(Places {

@@ -1,4 +1,4 @@
-//! What ken-proxy(1) is told on its standard input: the hosts that may be reached, and the keys that it puts in.
+//! What ken-proxy(1) reads on its standard input: the hosts that may be reached, and the keys that it adds to requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// What is wrong with a text that names no host.
+    /// Parses a host; the error says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Host, String> {
         let wrong = || format!("{text:?} is neither HOST nor HOST:PORT");
         let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -46,12 +46,12 @@ impl Host {
         }
     }
 
-    /// The address that it is, if it is no name.
+    /// The host as an address, if it is not a name.
     pub fn address(&self) -> Option<IpAddr> {
         self.name.parse().ok()
     }
 
-    /// As in a URL: without the port that its scheme implies.
+    /// The authority of a URL with this scheme, which leaves out the default port.
     pub fn authority(&self, scheme: &str) -> String {
         let name = match self.name.contains(':') {
             true => format!("[{}]", self.name),
@@ -90,7 +90,7 @@ impl From<Host> for String {
 pub struct ProxyRules {
     /// The hosts that may be reached. A name has to resolve to a public address; an address listed here may be any.
     pub hosts: Vec<Host>,
-    /// Networks to which the names of `hosts` may lead although they are not public, such as `10.1.0.0/16`.
+    /// Networks that the names of `hosts` may resolve to although they are not public, such as `10.1.0.0/16`.
     pub private: Vec<String>,
     /// The `Authorization` header for each host: ken-proxy adds it to requests for `http://HOST`, and sends those on over TLS.
     pub keys: BTreeMap<Host, String>,
@@ -99,18 +99,18 @@ pub struct ProxyRules {
 /// The only line of its standard output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyReady {
-    /// For `http_proxy`: holds a password that only this run of the proxy accepts.
+    /// The value for `http_proxy`, with a password that only this run of the proxy accepts.
     pub url: String,
     /// `127.0.0.1:PORT`.
     pub address: String,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route<'a> {
     pub host: Host,
     pub is_secure: bool,
-    /// For the header `Authorization`.
+    /// The value of the header `Authorization`, if the proxy adds one.
     pub key: Option<&'a str>,
 }
 
@@ -120,8 +120,8 @@ impl ProxyRules {
         self.hosts.contains(host)
     }
 
-    /// The way of a request to `http://NAME[:PORT]`; `None` where it may not go. To a host that is known for https alone, or
-    /// has a key, it goes over TLS: a key is never sent in clear.
+    /// The destination of a request for `http://NAME[:PORT]`; `None` if it is not allowed. A host that is listed for https only, or
+    /// has a key, is reached over TLS: a key is never sent in clear.
     pub fn route(&self, name: &str, port: Option<u16>) -> Option<Route<'_>> {
         let at = |port| Host {
             name: name.to_ascii_lowercase(),

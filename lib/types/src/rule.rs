@@ -1,6 +1,6 @@
-//! Governing rules: which turns they are for, and what the runtime then holds an agent to. ken-rules(5).
+//! Governing rules: the turns that they apply to, and what the runtime then requires of an agent (ken-rules(5)).
 //!
-//! Every directive forbids or asks for something and none allows anything, so no rule can undo another.
+//! A directive forbids or requires something; none allows anything, so no rule can undo another.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct Rule {
     pub name: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Absent: every turn.
+    /// If absent, the rule applies to every turn.
     #[serde(default, skip_serializing_if = "Selector::is_empty")]
     pub when: Selector,
     /// Texts of a higher priority come first.
@@ -27,34 +27,27 @@ pub struct Rule {
     pub directives: Vec<Directive>,
 }
 
-/// Which turns a rule is for. Each field that is given has to fit the stored event; a pattern may hold `*`.
+/// The turns that a rule applies to. Each given field must match the stored event; a pattern may contain `*`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Selector {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connector: Option<Patterns>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_kind: Option<Patterns>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<Patterns>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Patterns>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<Patterns>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Patterns>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<Patterns>,
-    /// The agent of the turn that is held to it: `orchestrator`, `research-worker`, `coding-worker`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The agent that it applies to: `orchestrator`, `research-worker`, `coding-worker`.
     pub agent: Option<Patterns>,
 }
 
-/// What an agent is held to.
+/// One requirement of a rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Directive {
-    /// Each of these tools has to have done its work before the answer counts.
+    /// Each of these tools must have been called with success before the answer counts.
     RequireTool(Patterns),
     /// None of these tools is offered or run.
     DenyTool(Patterns),
@@ -62,45 +55,28 @@ pub enum Directive {
     RequireApproval(Patterns),
     /// The orchestrator calls no tool itself and gives tasks to these workers only.
     DelegateOnly(Patterns),
-    /// The answer is judged, and must reach these scores, in percent.
+    /// The answer is judged, and must reach at least these scores, in percent.
     RequireValidation(BTreeMap<Law, f64>),
     /// The most that a submission may cost, in US dollars, workers included.
     MaxCost(f64),
-    /// What the model is told.
+    /// Text for the model.
     Text(String),
 }
 
-/// A score of ken-laws.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Law {
-    #[serde(rename = "law1_architectural_intelligence")]
-    Architecture,
-    #[serde(rename = "law2_cognitive_governance")]
-    Governance,
-    #[serde(rename = "law3_truth_foundation")]
-    Truth,
-    #[serde(rename = "law4_energy_stewardship")]
-    Energy,
-    #[serde(rename = "law5_deterministic_reliability")]
-    Reliability,
-    OverallCompliance,
-}
-
-impl Law {
-    pub fn name(self) -> &'static str {
-        match self {
-            Law::Architecture => "law1_architectural_intelligence",
-            Law::Governance => "law2_cognitive_governance",
-            Law::Truth => "law3_truth_foundation",
-            Law::Energy => "law4_energy_stewardship",
-            Law::Reliability => "law5_deterministic_reliability",
-            Law::OverallCompliance => "overall_compliance",
-        }
+crate::named! {
+    /// A score of ken-laws.
+    #[derive(PartialOrd, Ord)]
+    pub enum Law {
+        Architecture = "law1_architectural_intelligence",
+        Governance = "law2_cognitive_governance",
+        Truth = "law3_truth_foundation",
+        Energy = "law4_energy_stewardship",
+        Reliability = "law5_deterministic_reliability",
+        OverallCompliance = "overall_compliance",
     }
 }
 
-/// One pattern or several, of which one has to fit: a text in which `*` stands for any part.
+/// Patterns, of which one must match; in JSON a text or a list of texts. `*` matches any characters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Patterns(pub Vec<String>);
@@ -139,7 +115,7 @@ impl<'de> Deserialize<'de> for Patterns {
     }
 }
 
-/// Whether a pattern fits a whole text. Takes time linear in the text for each `*`.
+/// Whether a pattern matches a whole text. Takes time linear in the text for each `*`.
 fn fits(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == text;
@@ -158,7 +134,7 @@ fn fits(pattern: &str, text: &str) -> bool {
     left.ends_with(end)
 }
 
-/// A turn, as its stored event and its agent say.
+/// The fields of a turn's stored event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts<'a> {
     pub connector: Option<&'a str>,
@@ -175,7 +151,7 @@ impl Selector {
         *self == Selector::default()
     }
 
-    /// Whether a rule is for this turn, whichever agent works on it. A field that the event lacks fits no pattern.
+    /// Whether the rule applies to this turn, whichever agent works on it. A field that the event lacks matches no pattern.
     pub fn selects(&self, facts: &Facts<'_>) -> bool {
         let pairs = [
             (&self.connector, facts.connector),
@@ -186,12 +162,10 @@ impl Selector {
             (&self.task, facts.task),
             (&self.workflow, facts.workflow),
         ];
-        let fits = |(wanted, there): &(&Option<Patterns>, Option<&str>)| match (wanted, there) {
-            (None, _) => true,
-            (Some(wanted), Some(there)) => wanted.fit(there),
-            (Some(_), None) => false,
-        };
-        pairs.iter().all(fits)
+        pairs.iter().all(|(wanted, there)| {
+            let fits = |wanted: &Patterns| there.is_some_and(|there| wanted.fit(there));
+            wanted.as_ref().is_none_or(fits)
+        })
     }
 
     /// A selector that can match nothing would be a rule that never applies, without anybody noticing.
@@ -216,7 +190,7 @@ impl Selector {
         known(agents, &AGENTS).map_err(|error| error.at("/when/agent"))
     }
 
-    /// Whether it holds for an agent of such a turn.
+    /// Whether the rule applies to an agent of such a turn.
     pub fn is_for(&self, agent: &str) -> bool {
         self.agent.as_ref().is_none_or(|wanted| wanted.fit(agent))
     }
@@ -250,7 +224,7 @@ impl Rule {
         Ok(rule)
     }
 
-    /// What the types do not say.
+    /// Checks what the types do not.
     pub fn check(&self) -> Result<(), Error> {
         let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
         if !(1..=64).contains(&self.name.len()) || !self.name.chars().all(plain) {

@@ -8,7 +8,7 @@ pub struct Setting<'a> {
     pub line: usize,
 }
 
-/// Reads the lines; `Err` is the number of a line of another form.
+/// Parses the lines; `Err` is the number of a malformed line.
 pub fn parse(text: &str) -> impl Iterator<Item = Result<Setting<'_>, usize>> {
     let lines = text.lines().map(str::trim).zip(1..);
     lines
@@ -23,7 +23,7 @@ pub fn parse(text: &str) -> impl Iterator<Item = Result<Setting<'_>, usize>> {
         })
 }
 
-/// The value that counts for a name: that of its last line.
+/// The value of a name. If several lines set it, the last one counts.
 pub fn find<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let settings = parse(text).flatten().filter(|setting| setting.name == name);
     settings.last().map(|setting| setting.value)

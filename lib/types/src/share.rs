@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The folders of data files: `share/ken` beside the folder of this program in an installation, `share` in a checkout that
-/// it was built in. Only those that exist, as canonical paths.
+/// The folders of data files that exist, as canonical paths: `share/ken` beside the folder of this program in an installation,
+/// `share` in the checkout that it was built in.
 pub fn folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);

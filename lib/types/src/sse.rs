@@ -1,5 +1,4 @@
-//! Server-sent events, as the HTML standard defines their stream format (section 9.2.6). Bytes may be cut anywhere, also
-//! within a character: lines are decoded whole.
+//! A parser for server-sent events (HTML standard, section 9.2.6). Chunks may end anywhere, also within a character.
 
 use crate::Error;
 
@@ -14,7 +13,7 @@ pub struct Event {
     pub data: String,
 }
 
-/// Reads a stream, chunk by chunk.
+/// Parses a stream chunk by chunk.
 #[derive(Debug, Default)]
 pub struct Parser {
     line: Vec<u8>,
@@ -26,7 +25,7 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Takes the next chunk; returns the events that it completes.
+    /// Parses the next chunk; returns the events that it completes.
     ///
     /// # Errors
     /// `unavailable` for an event of more than 8 MiB.
@@ -47,7 +46,7 @@ impl Parser {
         Ok(events)
     }
 
-    /// The stream has ended: returns an event that only lacks its blank line.
+    /// Ends the stream; returns an event that lacks only its blank line.
     pub fn finish(mut self) -> Option<Event> {
         let unfinished = self.end_line();
         unfinished.or_else(|| self.dispatch())

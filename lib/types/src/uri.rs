@@ -7,26 +7,9 @@ pub fn encode_segment(text: &str) -> String {
     let mut segment = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z'
-            | b'a'..=b'z'
-            | b'0'..=b'9'
-            | b'-'
-            | b'.'
-            | b'_'
-            | b'~'
-            | b':'
-            | b'@'
-            | b'!'
-            | b'$'
-            | b'&'
-            | b'\''
-            | b'('
-            | b')'
-            | b'*'
-            | b'+'
-            | b','
-            | b';'
-            | b'=' => segment.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte) => {
+                segment.push(char::from(byte))
+            }
             // Writing to a String cannot fail.
             other => _ = write!(segment, "%{other:02X}"),
         }

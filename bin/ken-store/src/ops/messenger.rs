@@ -52,7 +52,7 @@ fn name(what: &str) -> String {
 
 fn dm_policy(tables: &dyn Tables) -> Result<DmPolicy, Error> {
     let stored = tables.fact(&name("dm_policy"))?;
-    Ok(stored.as_deref().and_then(DmPolicy::of).unwrap_or_default())
+    Ok(stored.as_deref().and_then(DmPolicy::named).unwrap_or_default())
 }
 
 impl Read for MessengerStanding {

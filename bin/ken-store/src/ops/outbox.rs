@@ -416,9 +416,9 @@ pub(super) fn counts(tables: &dyn Tables, connector: &str) -> Result<OutboxCount
         ..OutboxCounts::default()
     };
     for (name, value) in tables.counters(&format!("outbox.{connector}."))? {
-        match MessageState::of(&name) {
-            MessageState::Sent => counts.sent = value,
-            MessageState::Unknown => counts.unknown = value,
+        match name.as_str() {
+            "sent" => counts.sent = value,
+            "unknown" => counts.unknown = value,
             _ => counts.failed = value,
         }
     }

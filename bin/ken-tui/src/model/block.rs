@@ -100,6 +100,14 @@ impl Block {
         }
     }
 
+    /// An activity that begins now.
+    pub(crate) fn running(name: &str, id: &str, now: Instant) -> Block {
+        Block {
+            since: Some(now),
+            ..Block::activity(name, id, State::Running)
+        }
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -133,11 +141,7 @@ impl Block {
         self.cache = None;
     }
 
-    pub(crate) fn changed(&mut self) {
-        self.cache = None;
-    }
-
-    /// Forgets the lines; the source stays.
+    /// Forgets the rendered lines; the source stays.
     pub(crate) fn forget_lines(&mut self) {
         self.cache = None;
     }
@@ -155,8 +159,8 @@ impl Block {
 
     /// The pieces of code of an answer that was drawn.
     pub(crate) fn code(&self) -> &[String] {
-        self.cache
-            .as_ref()
+        let cache = self.cache.as_ref();
+        cache
             .map(|cache| cache.rendered.code.as_slice())
             .unwrap_or_default()
     }
@@ -192,8 +196,8 @@ impl Block {
             }
             self.cache = Some(cache);
         }
-        self.cache
-            .as_ref()
+        let cache = self.cache.as_ref();
+        cache
             .map(|cache| cache.rendered.lines.as_slice())
             .unwrap_or_default()
     }
@@ -206,27 +210,21 @@ impl Block {
         let whole = rest.rfind('\n').map_or(0, |at| at + 1);
         let (done, open) = rest.split_at_checked(whole).unwrap_or((rest, ""));
         if let Some(done) = done.strip_suffix('\n') {
-            cache
-                .rendered
-                .lines
-                .extend(markdown::plain(done, cache.columns).lines);
+            let lines = markdown::plain(done, cache.columns).lines;
+            cache.rendered.lines.extend(lines);
         }
         cache.finished = (bytes + whole, cache.rendered.lines.len());
-        cache
-            .rendered
-            .lines
-            .extend(markdown::plain(open, cache.columns).lines);
+        let lines = markdown::plain(open, cache.columns).lines;
+        cache.rendered.lines.extend(lines);
     }
 
     fn render(&self, columns: u16, unfolded: bool, known: Known) -> Rendered {
         match self.kind {
             Kind::Answer => markdown::render(&self.text, columns, known),
-            Kind::Prompt => gutter(
-                &self.text,
-                "› ",
-                Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD),
-                columns,
-            ),
+            Kind::Prompt => {
+                let style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
+                gutter(&self.text, "› ", style, columns)
+            }
             Kind::Note => gutter(&self.text, "", FAINT, columns),
             Kind::Problem => gutter(&self.text, "! ", Style::new().fg(Color::Red), columns),
             Kind::Hidden => Rendered::default(),
@@ -273,12 +271,12 @@ impl Block {
         let text = self.text.trim_end();
         if !text.is_empty() {
             let output = gutter(text, "  ", FAINT, columns).lines;
-            let hidden = if unfolded {
-                0
+            let shown = if unfolded {
+                output.len()
             } else {
-                output.len().saturating_sub(FOLDED)
+                output.len().min(FOLDED)
             };
-            let shown = output.len() - hidden;
+            let hidden = output.len() - shown;
             lines.extend(output.into_iter().take(shown));
             if hidden > 0 {
                 lines.push(folded(hidden));
@@ -300,15 +298,12 @@ fn folded(hidden: usize) -> Line<'static> {
 fn gutter(text: &str, mark: &str, style: Style, columns: u16) -> Rendered {
     let indent = mark.chars().count();
     let room = usize::from(columns).saturating_sub(indent).max(2);
+    let blanks = " ".repeat(indent);
     let mut lines = Vec::new();
     for line in text.split('\n') {
         for piece in wrap(&Line::styled(line.to_owned(), style), room, 0, Cut::Words) {
-            let before = if lines.is_empty() {
-                mark.to_owned()
-            } else {
-                " ".repeat(indent)
-            };
-            let mut spans = vec![Span::styled(before, style)];
+            let mark = if lines.is_empty() { mark } else { &blanks };
+            let mut spans = vec![Span::styled(mark.to_owned(), style)];
             spans.extend(piece.spans);
             lines.push(Line::from(spans));
         }

@@ -52,18 +52,17 @@ impl Model {
             "tool_start" => self.tool_started(event),
             "tool" | "task" => self.activity_ended(event, kind),
             "task_start" => {
-                let mut block = Block::activity(text(event, "agent"), text(event, "taskId"), State::Running);
+                let mut block = Block::running(text(event, "agent"), text(event, "taskId"), now);
                 block.set_text(text(event, "prompt"));
-                block.since = Some(now);
                 exchange.blocks.push(block);
             }
             "approval_requested" => self.approval_requested(event),
             "approval_decided" => self.approval_decided(event),
             "turn" => self.turn_ended(event),
             "compaction_start" => {
-                let mut block = Block::activity("compact the history", "compaction", State::Running);
-                block.since = Some(now);
-                exchange.blocks.push(block);
+                exchange
+                    .blocks
+                    .push(Block::running("compact the history", "compaction", now));
             }
             "compaction" => self.activity_ended(event, kind),
             "log" if text(event, "level") != "info" => {
@@ -72,9 +71,8 @@ impl Model {
                 exchange.blocks.push(block);
             }
             "submission_resumed" => {
-                exchange
-                    .blocks
-                    .push(Block::activity("resumed after an interruption", "", State::Done));
+                let block = Block::activity("resumed after an interruption", "", State::Done);
+                exchange.blocks.push(block);
             }
             "submission_settled" => self.settled(event),
             _ => {}
@@ -88,20 +86,10 @@ impl Model {
             exchange.since = Some(self.now);
             self.transcript.push(exchange);
             if self.in_flight.is_empty() {
-                self.ask_for_prompt();
+                self.fetch_page(None);
             }
         }
         self.transcript.entry(submission)
-    }
-
-    fn ask_for_prompt(&mut self) {
-        if let Some(session) = &self.session {
-            self.effects.push(Effect::Page {
-                epoch: self.epoch,
-                session: session.id.clone(),
-                before: None,
-            });
-        }
     }
 
     /// Shows what a worker is doing right now beside its task; nothing else of its work is shown.
@@ -118,7 +106,7 @@ impl Model {
         };
         if let Some(block) = self.transcript.block_mut(task) {
             block.detail = doing;
-            block.changed();
+            block.forget_lines();
         }
     }
 
@@ -131,10 +119,8 @@ impl Model {
             // Its task has a row of its own.
             return;
         }
-        let now = self.now;
-        let mut block = Block::activity(name, text(event, "toolCallId"), State::Running);
+        let mut block = Block::running(name, text(event, "toolCallId"), self.now);
         block.detail = event.get("args").map(arguments).unwrap_or_default();
-        block.since = Some(now);
         self.exchange(text(event, "submissionId")).blocks.push(block);
     }
 
@@ -159,10 +145,7 @@ impl Model {
         if interrupted {
             block.detail = "interrupted".to_owned();
         }
-        block.duration = event
-            .get("durationMs")
-            .and_then(Value::as_u64)
-            .map(Duration::from_millis);
+        block.duration = duration(event);
         block.settle(if failed { State::Failed } else { State::Done });
         if kind == "compaction" {
             // The next compaction gets a row of its own.
@@ -191,11 +174,8 @@ impl Model {
         }
         if let Some(block) = self.transcript.block_mut(request) {
             block.detail = one_line(status);
-            block.settle(if status == "approved" {
-                State::Done
-            } else {
-                State::Failed
-            });
+            let is_approved = status == "approved";
+            block.settle(if is_approved { State::Done } else { State::Failed });
         }
     }
 
@@ -210,15 +190,11 @@ impl Model {
         usage.input += number("/usage/input").unwrap_or(0);
         usage.output += number("/usage/output").unwrap_or(0);
         if text(event, "purpose") == "agent" {
-            usage.context = number("/usage/totalTokens")
-                .filter(|total| *total > 0)
-                .or(usage.context);
+            let total = number("/usage/totalTokens").filter(|total| *total > 0);
+            usage.context = total.or(usage.context);
         }
-        if let Some(cost) = event
-            .pointer("/usage/cost/total")
-            .and_then(Value::as_f64)
-            .filter(|cost| *cost > 0.0)
-        {
+        let cost = event.pointer("/usage/cost/total").and_then(Value::as_f64);
+        if let Some(cost) = cost.filter(|cost| *cost > 0.0) {
             usage.cost = Some(usage.cost.unwrap_or(0.0) + cost);
         }
     }
@@ -240,12 +216,7 @@ impl Model {
         match status {
             Status::Cancelled => exchange.blocks.push(Block::new(Kind::Note, "(cancelled)")),
             Status::Failed => {
-                let error = event.get("error");
-                let message = error
-                    .and_then(Value::as_str)
-                    .or_else(|| error?.get("message")?.as_str())
-                    .unwrap_or("the turn failed");
-                exchange.blocks.push(Block::new(Kind::Problem, message));
+                exchange.blocks.push(Block::new(Kind::Problem, failure(event)));
             }
             _ => {}
         }
@@ -295,11 +266,8 @@ fn step(item: &Value) -> (bool, String) {
 
 /// The block of this kind that grows at the end of an exchange; a new one if there is none.
 fn open_text(exchange: &mut Exchange, kind: Kind) -> &mut Block {
-    let is_open = exchange
-        .blocks
-        .last()
-        .is_some_and(|block| block.kind == kind && !block.is_settled());
-    if !is_open {
+    let last = exchange.blocks.last();
+    if !last.is_some_and(|block| block.kind == kind && !block.is_settled()) {
         exchange.blocks.push(Block::growing(kind));
     }
     let last = exchange.blocks.len() - 1;
@@ -324,9 +292,8 @@ fn end_message(exchange: &mut Exchange, event: &Value) {
     let whole = content
         .into_iter()
         .flatten()
-        .find(|block| text(block, "type") == "text")
-        .map(|block| text(block, "text"))
-        .unwrap_or_default();
+        .find(|block| text(block, "type") == "text");
+    let whole = whole.map(|block| text(block, "text")).unwrap_or_default();
     if whole.is_empty() {
         return;
     }
@@ -338,19 +305,13 @@ fn end_message(exchange: &mut Exchange, event: &Value) {
 
 /// A message that continues after an interruption begins with the text from before it, which is shown once.
 fn drop_beginning(exchange: &mut Exchange) {
-    let answers: Vec<usize> = exchange
-        .blocks
-        .iter()
-        .enumerate()
-        .filter(|(_, block)| block.kind == Kind::Answer)
-        .map(|(index, _)| index)
-        .collect();
-    let [.., earlier, last] = answers.as_slice() else {
+    let blocks = exchange.blocks.iter().enumerate().rev();
+    let mut answers = blocks.filter(|(_, block)| block.kind == Kind::Answer);
+    let (Some((_, last)), Some((index, earlier))) = (answers.next(), answers.next()) else {
         return;
     };
-    let text = |index: usize| exchange.blocks.get(index).map(Block::text).unwrap_or_default();
-    if text(*last).starts_with(text(*earlier)) && text(*last) != text(*earlier) {
-        exchange.blocks.remove(*earlier);
+    if last.text().starts_with(earlier.text()) && last.text() != earlier.text() {
+        exchange.blocks.remove(index);
     }
 }
 
@@ -377,16 +338,36 @@ fn output(result: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(blocks) => {
-            let texts: Vec<&str> = blocks
-                .iter()
-                .filter_map(|block| block.get("text")?.as_str())
-                .collect();
-            texts.join("\n")
+            let texts = blocks.iter().filter_map(|block| block.get("text")?.as_str());
+            texts.collect::<Vec<_>>().join("\n")
         }
         _ => String::new(),
     }
 }
 
-fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+/// Why a turn failed, from its last event.
+pub(crate) fn failure(settled: &Value) -> &str {
+    let error = settled.get("error");
+    let message = error
+        .and_then(Value::as_str)
+        .or_else(|| error?.get("message")?.as_str());
+    message.unwrap_or("the turn failed")
+}
+
+/// The field `durationMs`.
+pub(super) fn duration(value: &Value) -> Option<Duration> {
+    value
+        .get("durationMs")
+        .and_then(Value::as_u64)
+        .map(Duration::from_millis)
+}
+
+/// A field that is a text; empty if it is absent.
+pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The text that a JSON pointer leads to; empty if there is none.
+pub(crate) fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

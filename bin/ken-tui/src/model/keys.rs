@@ -189,13 +189,7 @@ impl Model {
         }
         let (at, draft) = match self.browsing.take() {
             Some(browsing) => browsing,
-            None => {
-                let draft = Draft {
-                    text: self.draft_text(),
-                    attachments: Vec::new(),
-                };
-                (self.history.len(), draft)
-            }
+            None => (self.history.len(), Draft::new(self.draft_text())),
         };
         let at = at.saturating_sub(1);
         if let Some(text) = self.history.get(at).cloned() {
@@ -240,10 +234,8 @@ impl Model {
                 None => self.notice = Some("no approval is pending".to_owned()),
             },
             "copy" => {
-                let text = self
-                    .transcript
-                    .last_of(|block| block.kind == Kind::Answer)
-                    .map(|block| block.text().to_owned());
+                let last = self.transcript.last_of(|block| block.kind == Kind::Answer);
+                let text = last.map(|block| block.text().to_owned());
                 self.copy(text);
             }
             "copy-code" => {
@@ -268,10 +260,7 @@ impl Model {
             "help" => self.overlay = Overlay::Help(0),
             "exit" => self.quit(0),
             "sessions" => self.open_sessions(),
-            command => self.submit(Draft {
-                text: format!("/{command}"),
-                attachments: Vec::new(),
-            }),
+            command => self.submit(Draft::new(format!("/{command}"))),
         }
     }
 
@@ -279,9 +268,8 @@ impl Model {
         match text {
             Some(text) => {
                 let count = text.chars().count();
-                self.notice = Some(format!(
-                    "{count} characters were offered to the terminal's clipboard"
-                ));
+                let notice = format!("{count} characters were offered to the terminal's clipboard");
+                self.notice = Some(notice);
                 self.effects.push(Effect::Copy(text));
             }
             None => self.notice = Some("there is nothing to copy".to_owned()),
@@ -320,11 +308,9 @@ impl Model {
             Key::Esc => return,
             Key::Enter | Key::Up => self.search(&wanted, true),
             Key::Down => self.search(&wanted, false),
-            Key::Backspace => _ = wanted.pop(),
-            Key::Char(c) if is_typed(key) => wanted.push(c),
             Key::PageUp => self.scroll(-10),
             Key::PageDown => self.scroll(10),
-            _ => {}
+            _ => type_into(&mut wanted, key),
         }
         self.overlay = Overlay::Search(wanted);
     }
@@ -333,23 +319,16 @@ impl Model {
         match key.key {
             Key::Esc => return,
             Key::Enter => return self.effects.push(Effect::ReadFile(path)),
-            Key::Backspace => _ = path.pop(),
-            Key::Char(c) if is_typed(key) => path.push(c),
-            _ => {}
+            _ => type_into(&mut path, key),
         }
         self.overlay = Overlay::Attach(path);
     }
 
     /// Arrows scroll; every other key closes it.
     fn help_key(&mut self, scroll: usize, key: &Input) {
-        let scroll = match key.key {
-            Key::Up => scroll.saturating_sub(1),
-            Key::Down => scroll + 1,
-            Key::PageUp => scroll.saturating_sub(10),
-            Key::PageDown => scroll + 10,
-            _ => return,
-        };
-        self.overlay = Overlay::Help(scroll);
+        if let Some(scroll) = scrolled(scroll, key) {
+            self.overlay = Overlay::Help(scroll);
+        }
     }
 
     /// Keys of the dialog, which a person has opened: only here do keys decide.
@@ -362,29 +341,19 @@ impl Model {
                     let decision = decision(false, false, dialog.reason.take());
                     return self.effects.push(Effect::Decide { request, decision });
                 }
-                Key::Backspace => _ = reason.pop(),
-                Key::Char(c) if is_typed(key) => reason.push(c),
-                _ => {}
+                _ => type_into(reason, key),
             }
             self.overlay = Overlay::Approval(dialog);
             return;
         }
         match key.key {
             Key::Esc => return,
-            Key::Char('a') if is_typed(key) => {
-                let decision = decision(true, false, None);
-                return self.effects.push(Effect::Decide { request, decision });
-            }
-            Key::Char('s') if is_typed(key) => {
-                let decision = decision(true, true, None);
+            Key::Char(letter @ ('a' | 's')) if is_typed(key) => {
+                let decision = decision(true, letter == 's', None);
                 return self.effects.push(Effect::Decide { request, decision });
             }
             Key::Char('d') if is_typed(key) => dialog.reason = Some(String::new()),
-            Key::Up => dialog.scroll = dialog.scroll.saturating_sub(1),
-            Key::Down => dialog.scroll += 1,
-            Key::PageUp => dialog.scroll = dialog.scroll.saturating_sub(10),
-            Key::PageDown => dialog.scroll += 10,
-            _ => {}
+            _ => dialog.scroll = scrolled(dialog.scroll, key).unwrap_or(dialog.scroll),
         }
         self.overlay = Overlay::Approval(dialog);
     }
@@ -413,6 +382,26 @@ fn list_key(list: &mut List, key: &Input) -> Choice {
         _ => {}
     }
     Choice::Open
+}
+
+/// The first line of a window after a key that scrolls; `None` for any other key.
+fn scrolled(top: usize, key: &Input) -> Option<usize> {
+    Some(match key.key {
+        Key::Up => top.saturating_sub(1),
+        Key::Down => top + 1,
+        Key::PageUp => top.saturating_sub(10),
+        Key::PageDown => top + 10,
+        _ => return None,
+    })
+}
+
+/// Edits a text of one row.
+fn type_into(text: &mut String, key: &Input) {
+    match key.key {
+        Key::Backspace => _ = text.pop(),
+        Key::Char(c) if is_typed(key) => text.push(c),
+        _ => {}
+    }
 }
 
 /// Whether a key is a character and not a command.

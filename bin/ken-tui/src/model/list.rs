@@ -34,15 +34,10 @@ impl List {
 
     /// The rows that hold every word of the filter.
     pub(crate) fn matching(&self) -> Vec<&Row> {
-        let words: Vec<String> = self
-            .filter
-            .to_lowercase()
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect();
+        let filter = self.filter.to_lowercase();
         let holds = |row: &&Row| {
             let text = format!("{} {} {}", row.text, row.remark, row.value).to_lowercase();
-            words.iter().all(|word| text.contains(word))
+            filter.split_whitespace().all(|word| text.contains(word))
         };
         self.rows.iter().filter(holds).collect()
     }

@@ -2,7 +2,7 @@
 
 pub(crate) mod approval;
 pub(crate) mod block;
-mod events;
+pub(crate) mod events;
 mod keys;
 pub(crate) mod list;
 mod pages;
@@ -21,11 +21,13 @@ use serde_json::Value;
 use crate::message::{Attachment, Content, Effect, Message, Outgoing, SILENCE, Selector};
 use approval::{Dialog, Request};
 use block::{Block, Kind, one_line};
+use events::{text, text_at};
 use list::{List, Row};
 use transcript::{Exchange, Status, Transcript};
 
 /// Marks the prompt that a fresh session begins with; transcripts leave it out.
-const PREFLIGHT: &str = "tui.startup-preflight";
+pub(crate) const PREFLIGHT: &str = "tui.startup-preflight";
+const PREFLIGHT_REPORT: &str = "Preflight report:";
 const EDITOR_UNDO: usize = 200;
 
 /// Whether the gateway answers.
@@ -57,6 +59,15 @@ pub(crate) enum Overlay {
 pub(crate) struct Draft {
     pub(crate) text: String,
     pub(crate) attachments: Vec<Attachment>,
+}
+
+impl Draft {
+    pub(crate) fn new(text: String) -> Draft {
+        Draft {
+            text,
+            attachments: Vec::new(),
+        }
+    }
 }
 
 /// The usage of the turns since the session was opened.
@@ -241,12 +252,8 @@ impl Model {
 
     /// The running turn, or else the first waiting one.
     pub(crate) fn open_exchange(&self) -> Option<&Exchange> {
-        let mut open = self
-            .transcript
-            .iter()
-            .rev()
-            .take(300)
-            .filter(|exchange| exchange.is_open());
+        let newest = self.transcript.iter().rev().take(300);
+        let mut open = newest.filter(|exchange| exchange.is_open());
         let last = open.next()?;
         Some(open.last().unwrap_or(last))
     }
@@ -305,11 +312,7 @@ impl Model {
             }
             false => {
                 self.effects.push(Effect::Log("session.resumed"));
-                self.effects.push(Effect::Page {
-                    epoch: self.epoch,
-                    session: id,
-                    before: None,
-                });
+                self.fetch_page(None);
             }
         }
     }
@@ -325,14 +328,8 @@ impl Model {
         self.pump();
     }
 
-    /// Sends the first prompt of a fresh session: the start-up report, and a request for a greeting.
     fn greet(&mut self) {
-        let report = self.preflight.join("\n");
-        let text = format!("Preflight report:\n{report}\nUse the built-in greeting skill.");
-        let draft = Draft {
-            text,
-            attachments: Vec::new(),
-        };
+        let draft = Draft::new(greeting(&self.preflight));
         self.send(draft, Some(PREFLIGHT));
     }
 
@@ -407,14 +404,11 @@ impl Model {
                 Content::Image(image) => Some(image.clone()),
                 Content::Text(_) => None,
             });
+        let session = self.session.as_ref();
         self.effects.push(Effect::Send(Box::new(Outgoing {
             id,
             key,
-            session: self
-                .session
-                .as_ref()
-                .map(|session| session.id.clone())
-                .unwrap_or_default(),
+            session: session.map(|session| session.id.clone()).unwrap_or_default(),
             text: full_text(&draft),
             images: images.collect(),
             workflow: workflow.map(str::to_owned),
@@ -471,11 +465,7 @@ impl Model {
                 match sent.is_command {
                     true => self.command_done(&body),
                     false => {
-                        let submission = body
-                            .get("submissionId")
-                            .and_then(Value::as_str)
-                            .unwrap_or_default();
-                        self.transcript.adopt(&prompt_id(id), submission);
+                        self.transcript.adopt(&prompt_id(id), text(&body, "submissionId"));
                         if !self.is_busy() {
                             // The turn ended before the answer to its request arrived.
                             self.tell("ken: the answer is there");
@@ -496,10 +486,13 @@ impl Model {
     }
 
     fn give_back(&mut self, draft: Draft) {
-        if self.draft_text().trim().is_empty() && !draft.text.starts_with("Preflight report:") {
+        if draft.text.starts_with(PREFLIGHT_REPORT) {
+            return;
+        }
+        if self.draft_text().trim().is_empty() {
             self.set_editor(&draft.text);
             self.attachments.extend(draft.attachments);
-        } else if !draft.text.starts_with("Preflight report:") {
+        } else {
             self.queue.push_front(draft);
             self.held = true;
         }
@@ -524,16 +517,11 @@ impl Model {
 
     /// Takes over how much of the model's context is used, if an answer says so.
     fn take_context(&mut self, body: &Value) {
-        let number = |name: &str| {
-            body.pointer(&format!("/contextUsage/{name}"))
-                .and_then(Value::as_u64)
-        };
+        let number = |name: &str| body.pointer("/contextUsage")?.get(name)?.as_u64();
         self.usage.capacity = number("capacityTokens").or(self.usage.capacity);
         self.usage.context = number("usedTokens").or(self.usage.context);
-        if let Some(model) = body
-            .pointer("/contextUsage/modelSpecifier")
-            .and_then(Value::as_str)
-        {
+        let model = text_at(body, "/contextUsage/modelSpecifier");
+        if !model.is_empty() {
             self.usage.model = one_line(model);
         }
     }
@@ -550,15 +538,9 @@ impl Model {
                 return;
             }
         };
-        let text = |session: &Value, name: &str| {
-            one_line(session.get(name).and_then(Value::as_str).unwrap_or_default())
-        };
         let row = |session: &Value| Row {
-            value: text(session, "sessionId"),
-            text: [text(session, "displayName"), text(session, "title")]
-                .into_iter()
-                .find(|text| !text.is_empty())
-                .unwrap_or_else(|| "(nothing said)".to_owned()),
+            value: one_line(text(session, "sessionId")),
+            text: one_line(name_of(session).unwrap_or("(nothing said)")),
             remark: text(session, "updatedAt")
                 .get(..16)
                 .unwrap_or_default()
@@ -566,10 +548,7 @@ impl Model {
         };
         let sessions = page.get("sessions").and_then(Value::as_array);
         list.add(sessions.into_iter().flatten().map(row).collect());
-        list.more = page
-            .pointer("/page/after")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
+        list.more = Some(text_at(&page, "/page/after").to_owned()).filter(|after| !after.is_empty());
     }
 
     /// Remembers a request for approval as it stands now.
@@ -581,7 +560,7 @@ impl Model {
                 true => format!("{} · {} risk · F2 decides", request.action, request.risk),
                 false => request.status.clone(),
             };
-            block.changed();
+            block.forget_lines();
         }
         if let Overlay::Approval(dialog) = &mut self.overlay
             && dialog.request.id == request.id
@@ -623,15 +602,20 @@ impl Model {
     }
 
     fn load_older(&mut self) {
-        let (Some(before), Some(session)) = (self.older.clone(), &self.session) else {
-            return;
-        };
-        if !self.loading_older {
+        if !self.loading_older && self.session.is_some() && self.older.is_some() {
             self.loading_older = true;
+            self.fetch_page(self.older.clone());
+        }
+    }
+
+    /// Fetches the newest page of the session, or the one before a cursor.
+    fn fetch_page(&mut self, before: Option<String>) {
+        if let Some(session) = &self.session {
+            let (epoch, session) = (self.epoch, session.id.clone());
             self.effects.push(Effect::Page {
-                epoch: self.epoch,
-                session: session.id.clone(),
-                before: Some(before),
+                epoch,
+                session,
+                before,
             });
         }
     }
@@ -669,16 +653,13 @@ impl Model {
     }
 
     fn cancel(&mut self) -> bool {
-        let Some(session) = self
-            .session
-            .as_ref()
-            .filter(|_| self.is_busy() && !self.cancelling)
-        else {
+        let Some(session) = self.session.as_ref().map(|session| session.id.clone()) else {
             return false;
         };
-        self.effects.push(Effect::Cancel {
-            session: session.id.clone(),
-        });
+        if !self.is_busy() || self.cancelling {
+            return false;
+        }
+        self.effects.push(Effect::Cancel { session });
         self.effects.push(Effect::Log("input.cancel"));
         self.cancelling = true;
         self.held = !self.queue.is_empty();
@@ -688,13 +669,8 @@ impl Model {
     /// Ends the client. Unsent messages go into the history.
     pub(crate) fn quit(&mut self, status: u8) {
         let draft = self.draft_text();
-        let unsent: Vec<String> = self
-            .queue
-            .drain(..)
-            .map(|draft| draft.text)
-            .chain([draft])
-            .collect();
-        for text in unsent {
+        let queued = std::mem::take(&mut self.queue).into_iter();
+        for text in queued.map(|draft| draft.text).chain([draft]) {
             self.remember(&text);
         }
         self.effects.push(Effect::Quit(status));
@@ -703,6 +679,12 @@ impl Model {
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
+}
+
+/// The name of a session in a list: the one that a person gave it, else its title.
+pub(crate) fn name_of(session: &Value) -> Option<&str> {
+    let names = ["displayName", "title"].map(|name| text(session, name));
+    names.into_iter().find(|name| !name.is_empty())
 }
 
 fn editor(text: &str) -> TextArea<'static> {
@@ -716,6 +698,12 @@ fn editor(text: &str) -> TextArea<'static> {
     editor.move_cursor(CursorMove::Bottom);
     editor.move_cursor(CursorMove::End);
     editor
+}
+
+/// The first prompt of a fresh session: the rows of the start-up report, and a request for a greeting.
+pub(crate) fn greeting(rows: &[String]) -> String {
+    let report = rows.join("\n");
+    format!("{PREFLIGHT_REPORT}\n{report}\nUse the built-in greeting skill.")
 }
 
 fn prompt_id(id: u64) -> String {
@@ -737,11 +725,8 @@ fn full_text(draft: &Draft) -> String {
     for attachment in &draft.attachments {
         if let Content::Text(content) = &attachment.content {
             let fence = fence_for(content);
-            text.push_str(&format!(
-                "\n\n{}:\n{fence}\n{}\n{fence}",
-                attachment.name,
-                content.trim_end()
-            ));
+            let (name, content) = (&attachment.name, content.trim_end());
+            text.push_str(&format!("\n\n{name}:\n{fence}\n{content}\n{fence}"));
         }
     }
     text
@@ -762,10 +747,8 @@ fn command(text: &str) -> Option<(String, String)> {
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let name = name.to_lowercase();
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
-    let goes_on = name
-        .chars()
-        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-'));
-    (begins && goes_on).then(|| (name, rest.trim().to_owned()))
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+    (begins && name.chars().all(is_plain)).then(|| (name, rest.trim().to_owned()))
 }
 
 /// An error as a sentence for a person.

@@ -1,11 +1,10 @@
 //! Adds pages of a transcript to the conversation.
 
-use std::time::Duration;
-
 use ken_types::Error;
 use serde_json::Value;
 
 use super::block::{Block, Kind, State};
+use super::events::{duration, text, text_at};
 use super::transcript::{Exchange, Status};
 use super::{Model, sentence};
 
@@ -46,12 +45,8 @@ impl Model {
             }
             return;
         }
-        let offset = page
-            .pointer("/stream/nextOffset")
-            .and_then(Value::as_str)
-            .unwrap_or("-1")
-            .to_owned();
-        self.attach(&offset);
+        let offset = page.pointer("/stream/nextOffset").and_then(Value::as_str);
+        self.attach(offset.unwrap_or("-1"));
     }
 
     fn add_prompts(&mut self, exchanges: Vec<Exchange>) {
@@ -62,16 +57,9 @@ impl Model {
             let Some(known) = self.transcript.find(&submission) else {
                 continue;
             };
-            let has_prompt = known
-                .blocks
-                .iter()
-                .any(|block| block.kind == Kind::Prompt || block.id.starts_with("prompt:"));
-            if !has_prompt
-                && read
-                    .blocks
-                    .first()
-                    .is_some_and(|block| block.kind == Kind::Prompt)
-            {
+            let is_prompt = |block: &Block| block.kind == Kind::Prompt;
+            let is_own = |block: &Block| is_prompt(block) || block.id.starts_with("prompt:");
+            if !known.blocks.iter().any(is_own) && read.blocks.first().is_some_and(is_prompt) {
                 known.blocks.insert(0, read.blocks.remove(0));
             }
         }
@@ -80,12 +68,7 @@ impl Model {
 
 /// An exchange of a page. A running turn has its prompt only, because the stream delivers all its events.
 fn exchange(record: &Value) -> Exchange {
-    let text = |pointer: &str| {
-        record
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
+    let text = |pointer: &str| text_at(record, pointer);
     let status = match text("/status") {
         "completed" => Status::Completed,
         "failed" => Status::Failed,
@@ -94,21 +77,18 @@ fn exchange(record: &Value) -> Exchange {
     };
     let mut exchange = Exchange::new(Some(text("/submissionId")), status);
     if record.pointer("/prompt/text").is_some() {
-        exchange
-            .blocks
-            .push(Block::new(Kind::Prompt, text("/prompt/text")));
+        let prompt = Block::new(Kind::Prompt, text("/prompt/text"));
+        exchange.blocks.push(prompt);
     }
     if status == Status::Waiting {
         return exchange;
     }
     let activities = record.get("activities").and_then(Value::as_array);
-    exchange
-        .blocks
-        .extend(activities.into_iter().flatten().filter_map(activity));
+    let activities = activities.into_iter().flatten().filter_map(activity);
+    exchange.blocks.extend(activities);
     if record.pointer("/assistant/text").is_some() {
-        exchange
-            .blocks
-            .push(Block::new(Kind::Answer, text("/assistant/text")));
+        let answer = Block::new(Kind::Answer, text("/assistant/text"));
+        exchange.blocks.push(answer);
     }
     match status {
         Status::Cancelled => exchange.blocks.push(Block::new(Kind::Note, "(cancelled)")),
@@ -122,7 +102,7 @@ fn exchange(record: &Value) -> Exchange {
 
 /// An activity of an exchange. The operation itself is left out, because every exchange has one.
 fn activity(record: &Value) -> Option<Block> {
-    let text = |name: &str| record.get(name).and_then(Value::as_str).unwrap_or_default();
+    let text = |name: &str| text(record, name);
     let failed = text("status") == "failed";
     let state = if failed { State::Failed } else { State::Done };
     let mut block = match text("kind") {
@@ -135,9 +115,6 @@ fn activity(record: &Value) -> Option<Block> {
     } else if block.kind == Kind::Activity {
         block.set_text(text("preview"));
     }
-    block.duration = record
-        .get("durationMs")
-        .and_then(Value::as_u64)
-        .map(Duration::from_millis);
+    block.duration = duration(record);
     Some(block)
 }

@@ -122,6 +122,10 @@ impl Client {
         self.look(100, 40).0.join("\n").contains(text)
     }
 
+    fn count(&self, is_meant: fn(&Effect) -> bool) -> usize {
+        self.effects.iter().filter(|effect| is_meant(effect)).count()
+    }
+
     fn sends(&self) -> Vec<&str> {
         let sent = self.effects.iter().filter_map(|effect| match effect {
             Effect::Send(outgoing) => Some(outgoing.text.as_str()),
@@ -137,6 +141,15 @@ fn event(kind: &str, fields: Value) -> Value {
         event[name] = value.clone();
     }
     event
+}
+
+fn delta(text: &str) -> Value {
+    event("text_delta", json!({"text": text}))
+}
+
+fn message_end(text: &str) -> Value {
+    let message = json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
+    event("message_end", json!({"message": message}))
 }
 
 fn settled(outcome: &str) -> Value {
@@ -175,7 +188,7 @@ fn busy() -> Client {
             "approval_requested",
             json!({"requestId": "apr_1", "actionType": "file.edit", "risk": "medium"}),
         ),
-        event("text_delta", json!({"text": "I change **one** li"})),
+        delta("I change **one** li"),
     ]);
     client.tell(Message::Approval(record()));
     client.type_text("and then deploy");
@@ -373,12 +386,7 @@ fn what_is_written_while_a_turn_runs_waits_and_can_be_edited() {
 fn escape_cancels_and_keeps_what_was_said_and_the_queue() {
     let mut client = busy();
     client.key(Key::Esc);
-    let cancels = client
-        .effects
-        .iter()
-        .filter(|effect| matches!(effect, Effect::Cancel { .. }))
-        .count();
-    assert_eq!(cancels, 1);
+    assert_eq!(client.count(|effect| matches!(effect, Effect::Cancel { .. })), 1);
     client.events(&[settled("aborted")]);
     assert!(client.sees("I change one li"));
     assert_eq!(client.sends(), ["Mend them"], "the queue waits for a word");
@@ -391,20 +399,10 @@ fn escape_cancels_and_keeps_what_was_said_and_the_queue() {
 fn control_c_cancels_first_and_a_draft_can_be_found_again() {
     let mut client = busy();
     let control_c = |client: &mut Client| client.control('c');
-    let quits = |client: &Client| {
-        client
-            .effects
-            .iter()
-            .any(|effect| matches!(effect, Effect::Quit(0)))
-    };
+    let quits = |client: &Client| client.count(|effect| matches!(effect, Effect::Quit(0))) > 0;
     control_c(&mut client);
-    assert!(
-        !quits(&client)
-            && client
-                .effects
-                .iter()
-                .any(|effect| matches!(effect, Effect::Cancel { .. }))
-    );
+    let cancels = client.count(|effect| matches!(effect, Effect::Cancel { .. }));
+    assert!(!quits(&client) && cancels > 0);
     client.events(&[settled("aborted")]);
     client.type_text(" more");
     control_c(&mut client);
@@ -439,13 +437,7 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
     let mut client = busy();
     client.type_text("a s d");
     client.tell(Message::Terminal(Event::Paste("a\na\n".to_owned())));
-    let decides = |client: &Client| {
-        client
-            .effects
-            .iter()
-            .filter(|effect| matches!(effect, Effect::Decide { .. }))
-            .count()
-    };
+    let decides = |client: &Client| client.count(|effect| matches!(effect, Effect::Decide { .. }));
     assert_eq!(decides(&client), 0);
     client.key(Key::F(2));
     client.tell(Message::Terminal(Event::Paste("a".to_owned())));
@@ -471,13 +463,7 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
 #[test]
 fn a_notification_comes_only_while_nobody_looks() {
     let mut client = busy();
-    let tells = |client: &Client| {
-        client
-            .effects
-            .iter()
-            .filter(|effect| matches!(effect, Effect::Notify(_)))
-            .count()
-    };
+    let tells = |client: &Client| client.count(|effect| matches!(effect, Effect::Notify(_)));
     assert_eq!(tells(&client), 0);
     client.tell(Message::Terminal(Event::Focus(false)));
     client.events(&[event(
@@ -518,17 +504,14 @@ fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
     let mut client = Client::opened();
     client.type_text("quick");
     client.key(Key::Enter);
-    client.events(&[
-        event("operation_start", json!({})),
-        event("text_delta", json!({"text": "An answer."})),
-    ]);
+    client.events(&[event("operation_start", json!({})), delta("An answer.")]);
     client.tell(Message::Sent {
         id: 1,
         answer: Ok(json!({"submissionId": "s2"})),
     });
     client.events(&[
-        event("text_delta", json!({"text": " All."})),
-        event("message_end", json!({"message": {"role": "assistant", "content": [{"type": "text", "text": "An answer. All."}]}})),
+        delta(" All."),
+        message_end("An answer. All."),
         settled("completed"),
     ]);
     let lines = client.look(60, 30).0.join("\n");
@@ -541,22 +524,12 @@ fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
 fn an_interrupted_message_that_goes_on_is_shown_once() {
     let mut client = Client::opened();
     client.say("tell", "s2");
-    let end = |text: &str| {
-        event(
-            "message_end",
-            json!({"message": {"role": "assistant", "content": [{"type": "text", "text": text}]}}),
-        )
-    };
     client.events(&[
-        event("text_delta", json!({"text": "One, "})),
-        end("One, "),
+        delta("One, "),
+        message_end("One, "),
         event("submission_resumed", json!({})),
     ]);
-    client.events(&[
-        event("text_delta", json!({"text": "One, two."})),
-        end("One, two."),
-        settled("completed"),
-    ]);
+    client.events(&[delta("One, two."), message_end("One, two."), settled("completed")]);
     let lines = client.look(60, 40).0.join("\n");
     assert_eq!(lines.matches("One,").count(), 1, "{lines}");
 }
@@ -592,16 +565,8 @@ fn a_worker_shows_what_it_does_beside_its_task() {
 fn a_prompt_of_another_client_is_fetched() {
     let mut client = Client::opened();
     client.effects.clear();
-    client.events(&[
-        event("operation_start", json!({})),
-        event("text_delta", json!({"text": "To somebody else."})),
-    ]);
-    assert!(
-        client
-            .effects
-            .iter()
-            .any(|effect| matches!(effect, Effect::Page { before: None, .. }))
-    );
+    client.events(&[event("operation_start", json!({})), delta("To somebody else.")]);
+    assert!(client.count(|effect| matches!(effect, Effect::Page { before: None, .. })) > 0);
     let page = json!({"exchanges": [{"submissionId": "s2", "status": "running", "prompt": {"text": "From elsewhere"}}]});
     client.tell(Message::Page {
         epoch: 1,
@@ -617,7 +582,7 @@ fn what_comes_for_a_session_that_was_left_is_dropped() {
     let mut client = Client::opened();
     client.tell(Message::Stream {
         epoch: 0,
-        events: vec![event("text_delta", json!({"text": "stale"}))],
+        events: vec![delta("stale")],
     });
     assert!(!client.sees("stale"));
 }
@@ -627,13 +592,7 @@ fn a_silent_turn_asks_which_part_is_missing() {
     let mut client = Client::opened();
     client.say("hello", "s2");
     client.tell(Message::Tick);
-    let asks = |client: &Client| {
-        client
-            .effects
-            .iter()
-            .filter(|effect| matches!(effect, Effect::Parts))
-            .count()
-    };
+    let asks = |client: &Client| client.count(|effect| matches!(effect, Effect::Parts));
     assert_eq!(asks(&client), 0);
     client.now += Duration::from_secs(3);
     client.tell(Message::Tick);
@@ -649,11 +608,7 @@ fn older_pages_come_when_the_beginning_is_passed() {
     client.key(Key::PageUp);
     client.key(Key::PageUp);
     let top = client.look(60, 10).0[0].clone();
-    let asked = client
-        .effects
-        .iter()
-        .filter(|effect| matches!(effect, Effect::Page { before: Some(_), .. }))
-        .count();
+    let asked = client.count(|effect| matches!(effect, Effect::Page { before: Some(_), .. }));
     assert_eq!((asked, top.as_str()), (1, "› Do the tests pass?"));
     let page = json!({"exchanges": [{"submissionId": "s0", "status": "completed", "prompt": {"text": "Earlier"}, "assistant": {"text": "Yes."}}]});
     client.tell(Message::Page {

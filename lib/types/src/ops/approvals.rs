@@ -1,5 +1,5 @@
-//! Approvals: what an agent may do only after a person has said yes. `ken-approver` serves all of these operations but those
-//! that it calls itself on `ken-store`, where each request is kept.
+//! Approvals: actions of an agent that need a person's consent. `ken-approver` serves these operations, except those that it
+//! calls on `ken-store`, which keeps the requests.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,36 +11,36 @@ use crate::Timestamp;
 use crate::id::SubmissionId;
 
 crate::operations! {
-    /// Asks for the approval of a tool call: what it would do is read from ken-tools, stored, and waits for a decision. A
-    /// repeat for the same call finds the first request.
+    /// Requests the approval of a tool call. The preview of the call comes from ken-tools and is stored with the request. A
+    /// repeated request for the same call returns the first one.
     ApprovalsRequest, "approvals.request": RequestApproval => Asked;
     /// One request. Waits up to `wait_ms` while it is pending. `not_found` for an unknown id.
     ApprovalsGet, "approvals.get": GetApproval => Approval;
-    /// Pending requests, oldest first, at most 1 000. Waits up to `wait_ms` while there are none, or while the list is the
-    /// one that `unless` names.
+    /// Pending requests, oldest first, at most 1,000. Waits up to `wait_ms` while there are none, or while the tag of the list is
+    /// `unless`.
     ApprovalsPending, "approvals.pending": ListApprovals => PendingApprovals;
-    /// Decides. `conflict` when it is decided, expired or cancelled; of two at once one wins.
+    /// Decides a request. `conflict` if it was decided, has expired or was cancelled; of two simultaneous decisions one wins.
     ApprovalsDecide, "approvals.decide": DecideApproval => Decision;
-    /// Takes the grant for one call, right before it runs. `conflict` unless the request is approved, for this fingerprint
-    /// and session, of a turn that has not ended, and was not taken before.
+    /// Uses the grant for one call, right before the call runs. `conflict` unless the request is approved for this fingerprint and
+    /// session, its turn has not ended, and the grant was not used before.
     ApprovalsConsume, "approvals.consume": ConsumeApproval => Nothing;
 
-    /// Of the store: stores a request, or answers with the one that decides about it already.
+    /// Store only: stores a request, or returns the existing one that decides the call.
     ApprovalsPut, "approvals.put": PutApproval => Approval;
-    /// Of the store: the calls of a submission that were ever asked about.
+    /// Store only: the calls of a submission for which approval was ever requested.
     ApprovalsOf, "approvals.of": OfSubmission => AskedCalls;
-    /// Of the store: ends the requests whose time is over.
+    /// Store only: expires the requests whose time is over.
     ApprovalsExpire, "approvals.expire": Nothing => Expired;
 }
 
-/// What a request may have in all, as JSON text, in bytes. A longer diff is cut, and says so.
+/// The largest request, as JSON text, in bytes. A longer diff is cut, with a note.
 pub const REQUEST_BYTES: usize = 256 * 1024;
-/// Requests that may be pending, and that a list holds.
+/// The most pending requests, and the most in a list.
 pub const PENDING: usize = 1_000;
-/// The longest name of who decides, and the longest reason, in characters.
+/// The longest name of the person who decides, and the longest reason, in characters.
 pub const DECIDED_BY_CHARACTERS: usize = 120;
 pub const REASON_CHARACTERS: usize = 2_000;
-/// The longest time that a list is waited for, in milliseconds.
+/// The longest time to wait for a list, in milliseconds.
 pub const LIST_WAIT_MS: u64 = 60_000;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -48,14 +48,14 @@ pub const LIST_WAIT_MS: u64 = 60_000;
 pub struct RequestApproval {
     /// The call, with `agent`, `submission` and `session`.
     pub call: CallTool,
-    /// Names the call among all of its submission.
+    /// The id of the call, unique within its submission.
     pub call_id: String,
     /// The id that the model gave to it.
     pub tool_call_id: String,
     /// The task of the worker that calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
-    /// Nobody waits for the answer of this turn, so a person is asked only if the configuration says so.
+    /// Whether nobody waits for the answer of this turn; a person is then asked only if the configuration says so.
     #[serde(default)]
     pub unattended: bool,
 }
@@ -64,11 +64,11 @@ pub struct RequestApproval {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
-    /// It needs nobody.
+    /// It needs no approval.
     Free,
     /// It must not run, for this reason.
     Denied(String),
-    /// This request decides.
+    /// The decision on this request applies.
     Request(Box<Approval>),
 }
 
@@ -95,7 +95,8 @@ pub struct Request {
     pub metadata: Map<String, Value>,
 }
 
-/// A request and what became of it, as the HTTP contract shows it.
+/// A request and its outcome, as the HTTP contract shows it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Approval {
@@ -109,10 +110,8 @@ pub struct Approval {
     pub conversation_id: String,
     pub connector: String,
     pub created_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
-    /// When the call that it allows was begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// When the approved call began.
     pub used_at: Option<Timestamp>,
 }
 
@@ -140,33 +139,13 @@ impl Approval {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    Pending,
-    Approved,
-    Denied,
-    Expired,
-    Cancelled,
-}
-
-impl Status {
-    pub const ALL: [Status; 5] = [
-        Status::Pending,
-        Status::Approved,
-        Status::Denied,
-        Status::Expired,
-        Status::Cancelled,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Pending => "pending",
-            Status::Approved => "approved",
-            Status::Denied => "denied",
-            Status::Expired => "expired",
-            Status::Cancelled => "cancelled",
-        }
+crate::named! {
+    pub enum Status {
+        Pending = "pending",
+        Approved = "approved",
+        Denied = "denied",
+        Expired = "expired",
+        Cancelled = "cancelled",
     }
 }
 
@@ -188,7 +167,7 @@ pub struct Decision {
 pub enum GrantScope {
     #[default]
     Once,
-    /// The same call may run again in the same session without being asked about.
+    /// The same call may run again in the same session without another request.
     Session,
 }
 
@@ -200,32 +179,29 @@ pub struct GetApproval {
     pub wait_ms: u64,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListApprovals {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connector: Option<String>,
     #[serde(default, rename = "wait_ms")]
     pub wait_ms: u64,
     /// The `tag` of the list that the caller has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unless: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PendingApprovals {
-    /// Names the list: another list has another tag.
+    /// Identifies the content of the list: another list has another tag.
     pub tag: String,
-    /// Where they are more than a line of the wire takes, the later ones are without action and diff.
+    /// If all of them do not fit on a line of the wire, the later ones lack action and diff.
     pub approvals: Vec<Approval>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DecideApproval {
@@ -233,12 +209,10 @@ pub struct DecideApproval {
     pub approved: bool,
     /// Who decides, for the record: 1 to 120 characters.
     pub decided_by: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default)]
     pub scope: GrantScope,
-    /// A ULID of the caller's: a repeat with the same one gets the same answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// A ULID that the caller mints: a repetition with the same key gets the same answer.
     pub key: Option<String>,
 }
 
@@ -248,30 +222,29 @@ pub struct ConsumeApproval {
     pub request_id: String,
     pub fingerprint: String,
     pub session: String,
-    /// A ULID of the caller's: a repeat with the same one is the same use.
+    /// A ULID that the caller mints: a repetition with the same key is the same use.
     pub key: String,
-    /// The call does no harm when it is made again, so a grant whose call was cut may be used again.
+    /// Whether the call is idempotent, so that its grant may be used again if the call was interrupted.
     #[serde(default)]
     pub again: bool,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PutApproval {
-    /// `apr_` and a ULID, if this becomes a new request.
+    /// The id of the request if this call creates one: `apr_` and a ULID.
     pub id: String,
     pub submission_id: SubmissionId,
     pub call_id: String,
     pub tool_call_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
     pub requested_by: String,
     pub preview: Preview,
     pub tool: String,
     /// How long it may be pending.
     pub expires_in_ms: i64,
-    /// The policy denies it, for this reason: it is stored, and nobody is asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// If set, the policy denies the call for this reason: the request is stored as denied, and nobody is asked.
     pub refusal: Option<String>,
 }
 
@@ -287,13 +260,12 @@ pub struct AskedCalls {
     pub calls: Vec<AskedCall>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AskedCall {
     pub call_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
     /// The request whose grant the call has taken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<String>,
 }
 

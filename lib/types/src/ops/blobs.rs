@@ -1,20 +1,20 @@
-//! The operations of `ken-store` on blobs: bytes by their SHA-256, for what is too long for a line of the wire (images,
-//! attachments, outputs of tools, fetched pages). Records name a blob by its digest; one that no record names is deleted a
-//! day after it was last put. The events of a submission name outputs of tools as long as its summary is kept.
+//! The operations of `ken-store` on blobs: bytes by their SHA-256, for content that is too long for a line of the wire (images,
+//! attachments, outputs of tools, fetched pages). Records name a blob by its digest; a blob that no record names is deleted a
+//! day after it was last put. Outputs of tools are kept as long as the summary of their submission.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Octets;
 
 crate::operations! {
-    /// Adds the next piece of a blob; the first one makes it. A piece that is there already changes nothing. When all bytes
-    /// turn out to have another digest, none of them is kept and `stored` is 0. `conflict` at `/offset` when the piece is not
-    /// the next one, `too_large` beyond 16 MiB, beyond 1 MiB a piece, or when all blobs together have 1 GiB.
+    /// Adds the next piece of a blob; the first piece creates it. A piece that is already stored changes nothing. If the complete
+    /// bytes have another digest, none of them is kept and `stored` is 0. `conflict` at `/offset` if the piece is not the next
+    /// one, `too_large` above 16 MiB, above 1 MiB for a piece, or if all blobs together have 1 GiB.
     BlobsPut, "blobs.put": PutBlob => BlobState;
-    /// At most `limit` bytes from an offset on. `not_found` until the blob is whole.
+    /// At most `limit` bytes from an offset on. `not_found` until the blob is complete.
     BlobsGet, "blobs.get": GetBlob => BlobPiece;
-    /// The same of an output of a tool, which only turns of the instance that it belongs to may read. `not_found` for any other
-    /// id, and when it is no longer kept.
+    /// Like `blobs.get`, for an output of a tool, which only turns of its own instance may read. `not_found` for any other id, and
+    /// if the output is no longer kept.
     OutputsGet, "outputs.get": GetOutput => BlobPiece;
 }
 
@@ -23,20 +23,20 @@ crate::operations! {
 pub struct PutBlob {
     /// SHA-256 of all bytes: 64 hexadecimal digits in lower case.
     pub digest: String,
-    /// Bytes of the whole blob.
+    /// The length of the whole blob, in bytes.
     pub length: u64,
-    /// Bytes before this piece.
+    /// The number of bytes before this piece.
     #[serde(default)]
     pub offset: u64,
     pub bytes: Octets,
 }
 
-/// The blob is whole when both are equal.
+/// A blob is complete when both numbers are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobState {
     /// Bytes of the whole blob.
     pub length: u64,
-    /// Bytes that are there: the offset of the next piece.
+    /// The number of stored bytes: the offset of the next piece.
     pub stored: u64,
 }
 
@@ -72,6 +72,6 @@ fn piece_bytes() -> u32 {
 pub struct BlobPiece {
     /// Bytes of the whole blob.
     pub length: u64,
-    /// None at or beyond the end.
+    /// Empty at or beyond the end.
     pub bytes: Octets,
 }

@@ -1,6 +1,6 @@
-//! The operations of `ken-store` on the budget of model calls. What a call may use is reserved before it and replaced by what
-//! it has used after it, so that calls at the same time never exceed a cap together. A call that is cut by a crash stays
-//! counted as it was reserved; an hour later it no longer passes for one that is under way.
+//! The operations of `ken-store` on the budget of model calls. A call reserves what it may use before it starts, and replaces that
+//! by what it used when it has ended, so that simultaneous calls never exceed a cap together. The reservation of a call that a
+//! crash interrupted stays counted; after an hour the call no longer counts as running.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ use super::Nothing;
 use crate::config::Budget;
 
 crate::operations! {
-    /// Reserves what a call may use. `forbidden` at `/caps` when a cap is spent; `busy` when it is not spent, and calls under
-    /// way have reserved what is left of it. The same `id` gets its first answer again.
+    /// Reserves what a call may use. `forbidden` at `/caps` if a cap is spent; `busy` if running calls have reserved what is left of
+    /// it. A known `id` gets its first answer again.
     BudgetReserve, "budget.reserve": Reserve => Reserved;
-    /// Replaces a reservation by what was used. One that is not known is no error.
+    /// Replaces a reservation by what was used. An unknown reservation is not an error.
     BudgetSettle, "budget.settle": Settle => Nothing;
-    /// What is used and reserved of a day, and of a session if one is named.
+    /// What was used and reserved on a day, and by a session if one is named.
     BudgetSpent, "budget.spent": OfBudget => Spent;
 }
 
@@ -25,7 +25,7 @@ pub struct Reserve {
     /// The instance that the call is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Tokens that the request takes, estimated rather too high.
+    /// Tokens of the request, estimated too high rather than too low.
     pub input_tokens: u64,
     /// The most tokens of the answer, and the fewest with which the call is still worth making.
     pub output_tokens: u64,
@@ -63,7 +63,7 @@ pub struct OfBudget {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
     pub day: Sum,
-    /// Nothing where no session is named.
+    /// Zero if no session is named.
     pub session: Sum,
 }
 
@@ -73,6 +73,6 @@ pub struct Sum {
     pub tokens: u64,
     /// US dollars.
     pub cost: f64,
-    /// The part of the tokens that is reserved by calls under way, or by calls that a crash has cut within the last hour.
+    /// The part of the tokens that is reserved by running calls, or by calls that a crash interrupted within the last hour.
     pub reserved_tokens: u64,
 }

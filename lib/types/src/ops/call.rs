@@ -1,5 +1,5 @@
-//! A model call as a person or a script writes it, and its answer as they read it: the arguments of `model.generate` without
-//! what can be left out, and all that it said in one piece (ken-model(8)).
+//! A model call as a person or a script writes it, and its answer in one piece: the arguments of `model.generate`, of which much
+//! can be left out (ken-model(8)).
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -8,8 +8,8 @@ use super::model::Generate;
 use crate::event::{Block, ModelName, StopReason, Usage};
 use crate::{Error, json};
 
-/// Reads a JSON object as a request, and anything else as what a user says. `invalid` names the wrong field; nesting may be
-/// `max_depth` deep.
+/// Reads a JSON object as a request, and any other text as a user's message. `invalid` names the wrong field; JSON may nest
+/// `max_depth` levels.
 pub fn read(input: &str, max_depth: usize) -> Result<Generate, Error> {
     let mut request = match input.trim_start().starts_with('{') {
         true => json::parse(input.as_bytes(), max_depth)?,
@@ -36,7 +36,7 @@ fn complete(request: &mut Map<String, Value>) {
     }
 }
 
-/// A text is one block of text; who said a past answer, and when, matters to no provider.
+/// Content that is plain text becomes one text block. Fields that no provider needs, such as the time, get a default.
 fn complete_message(message: &mut Map<String, Value>) {
     if let Some(Value::String(text)) = message.get_mut("content") {
         let text = std::mem::take(text);
@@ -59,7 +59,7 @@ fn default(fields: &mut Map<String, Value>, name: &str, value: impl Into<Value>)
     fields.entry(name).or_insert_with(|| value.into());
 }
 
-/// What a model said, in the names of `200` answers of the gateway.
+/// The answer of a model, with the field names of the gateway's `200` answers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answered {
@@ -69,7 +69,7 @@ pub struct Answered {
     pub usage: Usage,
     pub model: ModelName,
     pub stop_reason: StopReason,
-    /// Who was asked before, and why there is no answer from there.
+    /// The models that were asked before, and why they gave no answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failed>,
 }
@@ -83,7 +83,7 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// The last failure, with all of them in its words; `unavailable` when nobody was asked.
+    /// The last failure, with the messages of all of them; `unavailable` if no model was asked.
     pub fn all(failed: Vec<Failed>) -> Error {
         let words: Vec<String> = failed
             .iter()
@@ -108,7 +108,7 @@ mod tests {
     use crate::event::{Message, Purpose};
 
     #[test]
-    fn what_is_left_out_is_filled_in() {
+    fn absent_fields_get_their_defaults() {
         let short = r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},
             {"role":"toolResult","toolCallId":"c","toolName":"t","content":"d"}]}"#;
         let request = read(short, 64).unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_field() {
         for (input, at) in [
             (r#"{"messages":[]}"#, "/messages"),
             (r#"{"messages":[{"role":"user","content":7}]}"#, "/messages/0"),

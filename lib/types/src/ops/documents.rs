@@ -1,5 +1,5 @@
-//! The operations of `ken-store` on documents: files whose pieces are knowledge entries, the vectors of entries, and which turns
-//! used an entry. The store reads no files: whoever does tells it what it found.
+//! The operations of `ken-store` on documents (files whose pieces are knowledge entries), on the vectors of entries, and on the
+//! turns that used an entry. The store does not read files itself: the caller does, and passes their content.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,12 +11,12 @@ use crate::id::SubmissionId;
 crate::operations! {
     /// The documents of a collection in the order of their paths, strictly after one.
     DocumentsList, "documents.list": ListDocuments => Documents;
-    /// Puts documents of a collection in place of what there was of them, and drops others. A piece that a document had
-    /// before stays the entry that it was. As a step of a job it is `conflict` when the job is at another place.
+    /// Replaces documents of a collection, and removes others. A piece that a document had before keeps its entry. As a step of a
+    /// job: `conflict` if the job is at another document.
     DocumentsSync, "documents.sync": SyncDocuments => Synced;
-    /// The next work for the reader of files: documents to read, or entries that need vectors. Waits at most `wait_ms` for some.
+    /// The next work for the part that reads files: documents to read, or entries that need vectors. Waits at most `wait_ms` for it.
     DocumentsWork, "documents.work": FindWork => DocumentWork;
-    /// Stores vectors of entries, and counts what they cost. Those of entries that are gone are dropped.
+    /// Stores vectors of entries, and counts what they cost. Vectors of deleted entries are ignored.
     VectorsPut, "vectors.put": PutVectors => Nothing;
     /// The turns that used an entry, newest first, at most 100.
     KnowledgeUses, "knowledge.uses": OfEntry => EntryUses;
@@ -51,11 +51,11 @@ fn most() -> usize {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Documents {
     pub documents: Vec<Document>,
-    /// There are more after the last one.
+    /// Whether there are more after the last one.
     pub has_more: bool,
 }
 
-/// A document that the store has.
+/// A document in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
     /// Relative to its collection.
@@ -100,25 +100,24 @@ pub struct Piece {
     pub tags: Vec<String>,
 }
 
-/// Where a job goes on.
+/// How far a job has come.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobStep {
     pub job: String,
-    /// The place that the job is at: the path of the last document that is done.
+    /// The path of the last document that was done before this step.
     pub after: String,
-    /// The next place; absent when the collection is done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The path of the last document of this step; absent if the collection is done.
     pub next: Option<String>,
-    /// The documents of this step, and how many of the collection are left.
+    /// The number of documents in this step, and the number that are left in the collection.
     pub done: u64,
     pub left: u64,
-    /// Why the collection cannot be read. The job goes on with the next one and ends as failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Why the collection cannot be read. The job continues with the next collection and ends as failed.
     pub error: Option<String>,
 }
 
-/// Counts entries.
+/// Numbers of entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Synced {
     pub added: u64,
@@ -129,7 +128,7 @@ pub struct Synced {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindWork {
-    /// The model whose vectors are missing; absent: none is asked for.
+    /// The model whose missing vectors are wanted; if absent, no vectors are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(default)]
@@ -138,7 +137,7 @@ pub struct FindWork {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DocumentWork {
-    /// A job that wants documents.
+    /// A job that needs documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<OpenJob>,
     /// Entries without a vector of the model.
@@ -156,7 +155,7 @@ pub struct OpenJob {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unembedded {
     pub entry: i64,
-    /// Title and beginning of the content.
+    /// The title and the beginning of the content.
     pub text: String,
 }
 
@@ -195,7 +194,7 @@ pub struct EntryUses {
 pub struct EntryUse {
     pub submission_id: SubmissionId,
     pub session_id: String,
-    /// The event that the turn answers; absent for a prompt straight to an instance.
+    /// The event that the turn answers; absent for a prompt that went directly to an instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
     pub at: Timestamp,
@@ -204,24 +203,15 @@ pub struct EntryUse {
     pub prompt: String,
 }
 
-/// How a turn used an entry; the strongest of several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Used {
-    /// The turn began with it.
-    Given,
-    /// A tool of the turn found it.
-    Found,
-    /// The answer names its id.
-    Cited,
-}
-
-impl Used {
-    pub fn name(self) -> &'static str {
-        match self {
-            Used::Given => "given",
-            Used::Found => "found",
-            Used::Cited => "cited",
-        }
+crate::named! {
+    /// How a turn used an entry. If it did so in several ways, the last one of this list counts.
+    #[derive(PartialOrd, Ord)]
+    pub enum Used {
+        /// The turn began with it.
+        Given = "given",
+        /// A tool of the turn found it.
+        Found = "found",
+        /// The answer names its id.
+        Cited = "cited",
     }
 }

@@ -26,41 +26,27 @@ crate::operations! {
     KendStop, "kend.stop": Nothing => Stopped;
 }
 
-/// The state of a part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PartState {
-    /// Not running, and not meant to run.
-    Stopped,
-    /// To be started as soon as the parts that it requires are ready.
-    Waiting,
-    /// Ended too early; will be started again later.
-    Backoff,
-    /// Running, not ready yet.
-    Starting,
-    Ready,
-    /// Was told to end.
-    Stopping,
-    /// Not started any more, because it reached its `limit`.
-    Failed,
-}
-
-impl PartState {
-    /// The name on the wire and in `ken status`.
-    pub fn name(self) -> &'static str {
-        match self {
-            PartState::Stopped => "stopped",
-            PartState::Waiting => "waiting",
-            PartState::Backoff => "backoff",
-            PartState::Starting => "starting",
-            PartState::Ready => "ready",
-            PartState::Stopping => "stopping",
-            PartState::Failed => "failed",
-        }
+crate::named! {
+    /// The state of a part.
+    pub enum PartState {
+        /// Not running, and not meant to run.
+        Stopped = "stopped",
+        /// To be started as soon as the parts that it requires are ready.
+        Waiting = "waiting",
+        /// Ended too early; will be started again later.
+        Backoff = "backoff",
+        /// Running, not ready yet.
+        Starting = "starting",
+        Ready = "ready",
+        /// Was told to end.
+        Stopping = "stopping",
+        /// Not started any more, because it reached its `limit`.
+        Failed = "failed",
     }
 }
 
 /// The end of one process of a part.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Death {
     pub at: Timestamp,
@@ -68,10 +54,8 @@ pub struct Death {
     /// For people: `exit 1`, `signal SIGKILL`, `not ready within 10000 ms`, `cannot start: …`.
     pub cause: String,
     /// The exit code, when it exited.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
     /// The signal's number, when one ended it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<i32>,
     /// How long it ran, in milliseconds.
     pub ran_ms: u64,
@@ -82,6 +66,7 @@ pub struct Death {
 }
 
 /// One row of `ken status`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartStatus {
     pub name: String,
@@ -93,24 +78,18 @@ pub struct PartStatus {
     /// In state `waiting`: the parts that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<i32>,
     /// The time since its process started, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uptime_ms: Option<u64>,
     /// The number of restarts.
     pub restarts: u64,
     /// In state `backoff`: the time until the next start, in milliseconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_ms: Option<u64>,
     /// What the part last said about itself (`STATUS=`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub says: Option<String>,
     /// In state `failed`: the reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// How its last process ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,
     /// How its last 16 processes ended, oldest first.
     #[serde(default)]
@@ -168,19 +147,19 @@ pub enum WaitFor {
 }
 
 /// Arguments of `parts.start` and `parts.restart`. The reply is a `PartStatus`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeArgs {
     pub name: String,
     /// If absent, the answer comes at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitFor>,
     /// How long to wait, in milliseconds; if absent, until the deadline of the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
 /// Arguments of `parts.stop`. The reply is a `Changed`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StopArgs {
@@ -189,10 +168,8 @@ pub struct StopArgs {
     #[serde(default)]
     pub dependents: bool,
     /// If absent, the answer comes at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<WaitFor>,
     /// How long to wait, in milliseconds; if absent, until the deadline of the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! The messaging connector: what `ken-store` keeps for it (`messenger.*`), and what `ken-messenger` itself answers
-//! (`connector.*`). Users, chats and groups have the platform's own ids, as text.
+//! The operations of the messaging connector: those of `ken-store`, which keeps its data (`messenger.*`), and those of
+//! `ken-messenger` itself (`connector.*`). Users, chats and groups have the ids of the platform, as text.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,20 @@ use crate::Timestamp;
 crate::operations! {
     /// The stored policy as far as it concerns a sender and a chat.
     MessengerStanding, "messenger.standing": OfSender => Standing;
-    /// Stores an update: its count, its verdict and, if it was admitted, its event, session and submission, in one
-    /// transaction. A known update gets its first answer again and is counted as a duplicate.
+    /// Stores and counts an update with its verdict and, if it was admitted, its event, session and submission, in one transaction.
+    /// A known update gets its first answer again and counts as a duplicate.
     MessengerAccept, "messenger.accept": AcceptUpdate => UpdateAnswer;
     /// The newest updates and their verdicts.
     MessengerUpdates, "messenger.updates": ListUpdates => UpdateList;
     /// Chats in which a turn runs.
     MessengerBusy, "messenger.busy": Nothing => BusyChats;
-    /// The texts so far of the turns that run.
+    /// The texts so far of the running turns.
     MessengerDrafts, "messenger.drafts": Nothing => Drafts;
-    /// Counts an error that belongs to no message.
+    /// Records an error that belongs to no message.
     MessengerFault, "messenger.fault": Fault => Nothing;
-    /// The stored policy, and who is known.
+    /// The stored policy, users and groups.
     MessengerStatus, "messenger.status": Nothing => MessengerState;
-    /// Admits a user, or moves the user's chat.
+    /// Adds a user, or changes the user's chat.
     MessengerAllow, "messenger.allow": Allow => Nothing;
     /// Removes a user, if there is one.
     MessengerRemove, "messenger.remove": RemoveUser => Nothing;
@@ -39,10 +39,10 @@ crate::operations! {
     /// Refuses a code; false for an unknown or expired one, `conflict` for one that is already decided.
     MessengerDeny, "messenger.deny": OfCode => Denied;
 
-    /// Whether the connector takes updates with this secret: `unavailable` when it is off, `unauthenticated` when the
-    /// secret is wrong or missing.
+    /// Whether the connector accepts updates with this secret: `unavailable` if it is off, `unauthenticated` if the secret is wrong
+    /// or missing.
     ConnectorAdmit, "connector.admit": Secret => Nothing;
-    /// Receives an update of the platform; answers once it is stored.
+    /// Receives an update from the platform; replies when it is stored.
     ConnectorReceive, "connector.receive": ReceiveUpdate => Nothing;
     /// The state of the connector's process.
     ConnectorState, "connector.state": Nothing => Connector;
@@ -50,35 +50,17 @@ crate::operations! {
     ConnectorSetWebhook, "connector.set_webhook": SetWebhook => Nothing;
 }
 
-/// Who may write in a direct chat.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DmPolicy {
-    /// Users that are known; others may be admitted by a code.
-    #[default]
-    Pairing,
-    /// Users that are known.
-    Allowlist,
-    /// Nobody, in direct chats and in groups.
-    Disabled,
-}
-
-impl DmPolicy {
-    pub fn name(self) -> &'static str {
-        match self {
-            DmPolicy::Pairing => "pairing",
-            DmPolicy::Allowlist => "allowlist",
-            DmPolicy::Disabled => "disabled",
-        }
-    }
-
-    pub fn of(name: &str) -> Option<DmPolicy> {
-        match name {
-            "pairing" => Some(DmPolicy::Pairing),
-            "allowlist" => Some(DmPolicy::Allowlist),
-            "disabled" => Some(DmPolicy::Disabled),
-            _ => None,
-        }
+crate::named! {
+    /// Who may write to the bot in a direct chat.
+    #[derive(Default)]
+    pub enum DmPolicy {
+        /// Known users. Others get a code, by which an operator can admit them.
+        #[default]
+        Pairing = "pairing",
+        /// Known users.
+        Allowlist = "allowlist",
+        /// Nobody, in direct chats and in groups.
+        Disabled = "disabled",
     }
 }
 
@@ -105,9 +87,9 @@ pub struct Standing {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Group {
     pub group_id: String,
-    /// Only messages that mention the bot.
+    /// Whether only messages that mention the bot are answered.
     pub require_mention: bool,
-    /// Only these users; everyone who is allowed when empty.
+    /// The users that are answered; if empty, every allowed user.
     pub allow_from: Vec<String>,
 }
 
@@ -117,6 +99,7 @@ pub struct OfGroup {
     pub group_id: String,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptUpdate {
@@ -124,23 +107,20 @@ pub struct AcceptUpdate {
     pub update_id: u64,
     /// The platform's name for the kind of the update: `message`, `edited_message`, …
     pub kind: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_id: Option<String>,
     pub verdict: UpdateVerdict,
-    /// A code for a sender who may ask to be admitted: 8 characters. The answer tells whether it was given out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// A new code, 8 characters, for a sender who may ask to be admitted. The answer says whether it was used.
     pub code: Option<String>,
 }
 
-/// What is done with an update.
+/// The decision on an update.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UpdateVerdict {
     /// It is a message or a command.
     Admitted(Box<Accept>),
-    /// A button of ken was pressed.
+    /// A button of a message of ken was pressed.
     Pressed,
     /// ken does not handle it, for this reason.
     Ignored(String),
@@ -148,14 +128,13 @@ pub enum UpdateVerdict {
     Rejected(String),
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UpdateAnswer {
     pub duplicate: bool,
     /// Set for an admitted update.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted: Option<Accepted>,
     /// The code to send to the sender.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairing: Option<Pairing>,
 }
 
@@ -168,7 +147,7 @@ pub struct Pairing {
     pub chat_id: String,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
-    /// How often the code was sent.
+    /// The number of times that the code was sent.
     pub replies: u32,
 }
 
@@ -188,19 +167,17 @@ pub struct UpdateList {
     pub updates: Vec<UpdateRecord>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateRecord {
     pub update_id: u64,
     pub at: Timestamp,
     pub kind: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chat_id: Option<String>,
     /// `admitted`, `pressed`, `ignored` or `rejected`.
     pub verdict: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -240,7 +217,7 @@ pub struct Fault {
 pub struct MessengerState {
     pub dm_policy: DmPolicy,
     pub allowed_users: Vec<AllowedUser>,
-    /// Codes that are not decided; some may have expired.
+    /// Codes without a decision; some may have expired.
     pub pending_pairings: Vec<Pairing>,
     pub groups: Vec<Group>,
     pub counts: MessengerCounts,
@@ -255,20 +232,19 @@ pub struct AllowedUser {
     pub added_at: Timestamp,
 }
 
-/// Counted from the first start on.
+/// Counted since the first start.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MessengerCounts {
-    /// Updates without their duplicates.
+    /// Updates, without duplicates.
     pub updates: u64,
     pub duplicates: u64,
     pub ignored: u64,
     /// By reason.
     pub rejected: BTreeMap<String, u64>,
     pub errors: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
 
@@ -328,7 +304,7 @@ pub struct Secret {
 pub struct ReceiveUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// The body as it came, at most 1 MiB.
+    /// The body as it was received, at most 1 MiB.
     pub update: String,
 }
 
@@ -339,7 +315,7 @@ pub struct Connector {
     /// Whether it has a token.
     pub enabled: bool,
     pub poller_running: bool,
-    /// Users that the settings admit, administrators among them.
+    /// Users that the settings admit, including administrators.
     pub configured_users: Vec<String>,
 }
 

@@ -4,8 +4,9 @@
 //! envelope of ken-wire(5); records that the HTTP contract shows (sessions, events, knowledge) keep its `camelCase`.
 //! Arguments refuse unknown fields; replies may get further fields.
 //!
-//! Every operation may be repeated after a lost connection. Reads change nothing; for writes the caller mints the ids (or
-//! they follow from the content), and the store repeats its first answer for an id that it knows.
+//! Every operation may be repeated after a lost connection. Reads change nothing; for writes the caller mints the ids (or they
+//! follow from the content), and the store repeats its first answer for an id that it knows. Of the comments on operations, the
+//! first sentence says what the reply holds or what the operation does; the codes are those of its errors.
 
 pub mod agent;
 pub mod approvals;
@@ -45,7 +46,7 @@ pub trait Op: 'static {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum NoItem {}
 
-/// Where a page of a list stands. `after` only when there is more.
+/// The position of a page in its list. `after` is the cursor of the next page, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page {
@@ -79,4 +80,31 @@ macro_rules! operations {
     };
     (@item) => { $crate::ops::NoItem };
     (@item $item:ty) => { $item };
+}
+
+/// Declares an enum of names: `Variant = "name",` for each. JSON, the store and people see the name.
+#[macro_export]
+macro_rules! named {
+    ($(#[$about:meta])* pub enum $type:ident { $($(#[$of_variant:meta])* $variant:ident = $name:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        pub enum $type {
+            $($(#[$of_variant])* #[serde(rename = $name)] $variant,)+
+        }
+
+        impl $type {
+            pub const ALL: &[$type] = &[$($type::$variant),+];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($type::$variant => $name,)+
+                }
+            }
+
+            /// The value with this name.
+            pub fn named(name: &str) -> Option<$type> {
+                $type::ALL.iter().copied().find(|value| value.name() == name)
+            }
+        }
+    };
 }

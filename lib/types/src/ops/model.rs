@@ -9,25 +9,25 @@ use crate::config::Budget;
 use crate::event::{Message, ModelName, StopReason, Usage};
 
 crate::operations! {
-    /// One call to one provider. Items are the answer as it comes; `cancelled` closes the call to the provider. The caller
-    /// retries and goes to the next of the list: `busy` (overload, 429) and `unavailable` (5xx, network) may pass,
-    /// `too_large` is a context over the model's window, `unauthenticated` a key that is missing or refused; all others
-    /// stay as they are.
+    /// One call to one provider. Items are the answer as it arrives; cancelling the request closes the call to the provider. The
+    /// caller retries, and goes on to the next model of the list: `busy` (overload, 429) and `unavailable` (5xx, network) are
+    /// temporary, `too_large` means that the context exceeds the model's window, `unauthenticated` that the key is missing or
+    /// refused; other errors are permanent.
     ModelGenerate, "model.generate": Generate => Generated, items Delta;
-    /// A vector for each text, for search by meaning. `not_found` when no model is chosen for that. The caller does without them
-    /// when it fails.
+    /// A vector for each text, for search by meaning. `not_found` if no model is configured for that. Callers continue without
+    /// vectors if it fails.
     ModelEmbed, "model.embed": Embed => Embedded;
     /// The configured models.
     ModelInfo, "model.info": Nothing => ModelState;
-    /// The caps of `[model.budget]`, and what is used of them.
+    /// The caps of `[model.budget]`, and how much of them is used.
     ModelBudget, "model.budget": OfSession => BudgetState;
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generate {
     /// `provider/model`, one of `model.info`'s; absent: its first. `not_found` for any other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The system prompt: the governing rules, and whatever else precedes the conversation.
     pub system: String,
@@ -45,13 +45,11 @@ pub struct Generate {
     /// The purpose of the call: `agent` or `compaction`.
     pub purpose: crate::event::Purpose,
     /// The instance that the call is for; its budget is charged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// `model` may be one of a provider that is set up, and not in the list: for an evaluation.
+    /// Whether `model` may be one that is not in the list, of a configured provider; for evaluations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlisted: bool,
-    /// Tokens that the answer may have, where that is less than what the model can give. The budget sets it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The most tokens of the answer, if that is less than the model allows. The budget sets it.
     pub max_output: Option<u64>,
 }
 
@@ -67,7 +65,7 @@ pub struct BudgetState {
     pub caps: Budget,
     /// Today, `YYYY-MM-DD` in UTC.
     pub day: String,
-    /// Nothing when there are no caps.
+    /// Zero if there are no caps.
     pub spent: Spent,
 }
 
@@ -90,10 +88,10 @@ pub struct Source {
 #[serde(rename_all = "snake_case")]
 pub enum SourceKind {
     Knowledge,
-    /// A piece of a file of the workspace, which anybody may have written: shown as pages of the web are.
+    /// A piece of a file of the workspace: untrusted text, shown like a page of the web.
     File,
     Memory,
-    /// A page of the web, which anybody may have written: providers show it to a model between random marks.
+    /// A page of the web: untrusted text, which a model is shown between random marks.
     Web,
 }
 
@@ -176,18 +174,18 @@ pub struct Embedded {
 pub struct ModelState {
     /// The configured models as `provider/model`, first choice first. If empty, no prompt can be answered.
     pub models: Vec<String>,
-    /// Tokens of the first one's window, and of them the part kept for its answer.
+    /// The context window of the first model, and the part of it that is reserved for the answer, in tokens.
     #[serde(default = "context_window")]
     pub context_window: u64,
     #[serde(default = "output_reserve")]
     pub output_reserve: u64,
-    /// Past exchanges of a conversation that the first one makes use of, at most.
+    /// The most past exchanges of a conversation that the first model uses.
     #[serde(default = "exchanges")]
     pub exchanges: u32,
-    /// Models of the list that cannot be called before somebody changes the configuration.
+    /// Models of the list that cannot be called until the configuration changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unusable: Vec<Unusable>,
-    /// The model that makes vectors, if one is chosen.
+    /// The model that makes vectors, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embeds: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! The operations of `ken-store` on the outbox: messages on their way to a chat. A message is stored before anything is
-//! sent, and every piece of it is marked before it leaves, so that a crash in between is known afterwards.
+//! The operations of `ken-store` on the outbox: messages to a chat. A message is stored before anything of it is sent, and each of
+//! its pieces is marked before it is sent, so that a crash in between can be recognised.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,13 +8,13 @@ use super::Nothing;
 use crate::Timestamp;
 
 crate::operations! {
-    /// Adds a message, unless one with its key is there. A draft that is there takes the new text.
+    /// Adds a message, unless there is one with the same key. If that is a draft, it gets the new text.
     OutboxPut, "outbox.put": PutMessage => Put;
-    /// The oldest unfinished message of each chat, if it may be sent now. Waits for one, at most `wait_ms`.
+    /// The oldest unfinished message of each chat, if it may be sent now. Waits at most `wait_ms` for one.
     OutboxDue, "outbox.due": DueMessages => Due;
-    /// A piece is about to be sent. `conflict` when it is not the message's next piece.
+    /// Marks a piece that is about to be sent. `conflict` if it is not the next piece of its message.
     OutboxAttempt, "outbox.attempt": AttemptPiece => Nothing;
-    /// Settles a piece. A repeat changes nothing.
+    /// Records how sending a piece ended. A repetition changes nothing.
     OutboxSettle, "outbox.settle": SettlePiece => Nothing;
     /// Records what the platform shows of a message that is or was a draft: before each piece that is sent, and at the end.
     OutboxShow, "outbox.show": ShowMessage => Nothing;
@@ -22,41 +22,37 @@ crate::operations! {
     OutboxList, "outbox.list": ListMessages => MessageList;
 }
 
-/// A message to a chat. Whoever puts it decides what it says, and the connector how it is sent.
+/// A message to a chat. The connector decides how it is split and sent.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PutMessage {
     /// `messenger`.
     pub connector: String,
     pub chat_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// The message of the platform that the first piece replies to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The id of the platform's message that the first piece replies to.
     pub reply_to: Option<String>,
-    /// The business connection in whose name it is sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The id of the business connection on whose behalf it is sent.
     pub business_id: Option<String>,
     /// Markdown, not blank, at most 1 MiB.
     pub text: String,
     /// Rows of buttons below the last piece: `[[{"text","data"}]]`, with `data` of at most 64 bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buttons: Option<Value>,
-    /// The key of an earlier message, whose last piece this one replaces. When that was never sent, nor is this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The key of an earlier message, whose last piece this one replaces. If that was never sent, this one is not sent either.
     pub edits: Option<String>,
-    /// Whether the text is still being written. A later message with its key replaces the text, and the first that is no draft
+    /// Whether the text is still being written. A later message with the same key replaces the text; the first that is not a draft
     /// is the last.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,
-    /// 1 to 255 characters, unique to the message: the same key is the same message.
+    /// 1 to 255 characters; the same key means the same message.
     pub key: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Put {
     pub id: i64,
-    /// Whether this call has added it.
+    /// Whether this call added it.
     pub created: bool,
 }
 
@@ -83,9 +79,9 @@ pub struct Due {
 pub struct DueMessage {
     pub id: i64,
     pub message: PutMessage,
-    /// Pieces before it are done.
+    /// The index of the next piece; the pieces before it are done.
     pub piece: u32,
-    /// Whether the piece was marked and not settled. If the caller is not sending it, a crash has left it so.
+    /// Whether the piece was marked but not settled. If the caller is not sending it, a crash interrupted an attempt.
     pub in_doubt: bool,
     /// Failed attempts at this piece.
     pub tries: u32,
@@ -137,57 +133,35 @@ pub struct AttemptPiece {
 pub struct SettlePiece {
     pub id: i64,
     pub piece: u32,
-    /// It was the message's last piece.
+    /// Whether it is the last piece of the message.
     pub last: bool,
     pub end: PieceEnd,
 }
 
-/// How sending a piece has ended.
+/// How sending a piece ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PieceEnd {
-    /// The platform has it, under this id.
+    /// The platform accepted it, under this id.
     Sent { message_id: Option<String> },
-    /// It was not accepted, and is tried again after this time. A day after the message was put, it counts as failed instead.
+    /// It was not accepted, and is tried again after this time; a day after the message was added it fails instead.
     Later { after_ms: u64, error: String },
     /// The platform refuses it. The rest of the message is not sent.
     Failed { error: String },
-    /// It is not known whether the platform has it. It is not sent again; the rest of the message is sent.
+    /// It is unknown whether the platform accepted it. It is not sent again; the rest of the message is.
     Unknown { error: String },
 }
 
-/// The states of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MessageState {
-    Pending,
-    /// A piece is being sent.
-    Sending,
-    Sent,
-    Failed,
-    /// At least one of its pieces may or may not have arrived.
-    Unknown,
-}
-
-impl MessageState {
-    pub fn name(self) -> &'static str {
-        match self {
-            MessageState::Pending => "pending",
-            MessageState::Sending => "sending",
-            MessageState::Sent => "sent",
-            MessageState::Failed => "failed",
-            MessageState::Unknown => "unknown",
-        }
-    }
-
-    pub fn of(name: &str) -> MessageState {
-        match name {
-            "pending" => MessageState::Pending,
-            "sending" => MessageState::Sending,
-            "sent" => MessageState::Sent,
-            "unknown" => MessageState::Unknown,
-            _ => MessageState::Failed,
-        }
+crate::named! {
+    /// The states of a message.
+    pub enum MessageState {
+        Pending = "pending",
+        /// A piece is being sent.
+        Sending = "sending",
+        Sent = "sent",
+        Failed = "failed",
+        /// For at least one of its pieces it is unknown whether it arrived.
+        Unknown = "unknown",
     }
 }
 
@@ -219,7 +193,7 @@ pub struct MessageRecord {
     pub error: Option<String>,
 }
 
-/// The number of messages in each state. Finished ones stay counted after they are deleted.
+/// The number of messages in each state, including finished ones that were deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxCounts {
     pub pending: u64,

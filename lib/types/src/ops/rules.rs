@@ -1,4 +1,4 @@
-//! Governing rules of users, in the store, and those that ken-agent has from files.
+//! Governing rules: those of users, which the store keeps, and those that ken-agent reads from files.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,14 +8,14 @@ use crate::Timestamp;
 use crate::rule::Rule;
 
 crate::operations! {
-    /// Adds a rule, or puts it in place of the one of the same name. Turns that begin from now on are held to it.
+    /// Adds a rule, or replaces the one of the same name. It applies to turns that begin from now on.
     RulesPut, "rules.put": PutRule => Nothing;
     /// By name.
     RulesList, "rules.list": Nothing => Rules;
     /// Switches a rule on or off; `not_found` for an unknown name.
     RulesSwitch, "rules.switch": SwitchRule => Nothing;
     RulesDelete, "rules.delete": NamedRule => Nothing;
-    /// Of ken-agent: the rules from files, which nobody can switch off.
+    /// Served by ken-agent: the rules from files, which cannot be switched off.
     RulesBase, "rules.base": Nothing => BaseRules;
 }
 
@@ -44,7 +44,7 @@ pub struct Rules {
     pub rules: Vec<StoredRule>,
 }
 
-/// A rule as the store holds it. Whether it can be read is up to who uses it: a newer ken may know more directives.
+/// A rule as the store keeps it. It may be one that this version cannot read, because a newer one knows more directives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredRule {
@@ -63,7 +63,7 @@ pub struct BaseRules {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BaseRule {
     pub rule: Rule,
-    /// Absent for the copy in the program.
+    /// Absent for a rule that is built into the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }

@@ -14,7 +14,7 @@ use crate::event::Failure;
 use crate::id::RunId;
 
 crate::operations! {
-    /// Admits a run with an id that the caller has minted. Its stream begins with `run_start`. `busy` when too many wait. A
+    /// Admits a run with an id that the caller has minted. Its stream begins with `run_start`. `busy` if too many runs wait. A
     /// known id gets its first answer again.
     RunsAdmit, "runs.admit": AdmitRun => Nothing;
     /// Records the last event, closes the stream and writes the final record, in one transaction. `conflict` if the lease is
@@ -43,7 +43,7 @@ pub struct EndRun {
     /// At most 1 MiB as text. Ignored if there is an error.
     #[serde(default)]
     pub result: Value,
-    /// Blobs that the result names by their digest; they are kept as long as the run. `not_found` for one that is not there.
+    /// The digests of blobs that the result names; they are kept as long as the run. `not_found` for an unknown one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blobs: Vec<String>,
     /// If set, the run ends as errored, else as completed.
@@ -57,39 +57,23 @@ pub struct ByRun {
     pub run_id: RunId,
 }
 
-/// Whether there was something to abort.
+/// Whether the run had not ended yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbortedRun {
     pub aborted: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunStatus {
-    /// The run is running, or waits for its turn.
-    Active,
-    Completed,
-    Errored,
-}
-
-impl RunStatus {
-    pub fn name(self) -> &'static str {
-        match self {
-            RunStatus::Active => "active",
-            RunStatus::Completed => "completed",
-            RunStatus::Errored => "errored",
-        }
-    }
-
-    /// The status with this name.
-    pub fn named(name: &str) -> Option<RunStatus> {
-        [RunStatus::Active, RunStatus::Completed, RunStatus::Errored]
-            .into_iter()
-            .find(|status| status.name() == name)
+crate::named! {
+    pub enum RunStatus {
+        /// The run is running, or waits for its turn.
+        Active = "active",
+        Completed = "completed",
+        Errored = "errored",
     }
 }
 
 /// A run as the HTTP contract shows it; in lists without payload, result and error.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunRecord {
@@ -98,22 +82,13 @@ pub struct RunRecord {
     pub status: RunStatus,
     /// When it was admitted.
     pub started_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_error: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// Set for a completed run; null if it has no result.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "present"
-    )]
+    #[serde(default, deserialize_with = "present")]
     pub result: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
 }
 
@@ -122,18 +97,16 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
     Value::deserialize(deserializer).map(Some)
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListRuns {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<RunStatus>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
     /// 1 to 1 000.
     #[serde(default = "hundred")]
     pub limit: u32,
     /// A cursor of an earlier page of the same list; another one is `invalid` at `?cursor`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
@@ -141,7 +114,7 @@ fn hundred() -> u32 {
     100
 }
 
-/// The whole body of the HTTP answer. `next_cursor` only when there is more.
+/// The body of the HTTP answer. `next_cursor` is absent on the last page.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunPage {

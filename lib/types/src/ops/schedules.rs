@@ -1,5 +1,5 @@
-//! The operations around schedules. `ken-scheduler` serves those of the first group, `ken-store` those of the second; the
-//! records are those of the HTTP contract, whose times are epoch milliseconds.
+//! The operations on schedules, of `ken-scheduler` and of `ken-store`. The records are those of the HTTP contract. All times are
+//! epoch milliseconds.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::Page;
 use super::store::Scope;
 use crate::id::SubmissionId;
 
-/// The agents that a schedule may name. The first one runs all other turns, too.
+/// The agents that a schedule may name. The first one also runs all turns that no schedule started.
 pub const AGENTS: [&str; 2] = ["orchestrator", "coding-worker"];
 
 /// The agent that runs a turn with this context: the one that its schedule names, if a schedule started it.
@@ -23,35 +23,35 @@ pub fn target_agent(context: Option<&Value>) -> &'static str {
 }
 
 crate::operations! {
-    /// Checks and stores a schedule. `conflict` when the slug is taken and `replace` is not set.
+    /// Checks and stores a schedule. `conflict` if the slug is taken and `replace` is not set.
     SchedulesCreate, "schedules.create": CreateSchedule => Schedule;
-    /// Changes what is given, and nothing else.
+    /// Changes the given fields only.
     SchedulesUpdate, "schedules.update": UpdateSchedule => Schedule;
-    /// Lets a paused schedule fire again. Slots that passed while it was paused do not count as missed.
+    /// Resumes a paused schedule. Slots that passed while it was paused do not count as missed.
     SchedulesResume, "schedules.resume": OfSchedule => Schedule;
-    /// Starts a run by hand, also of a paused schedule; with `wait_ms` it answers when the run has ended or the time is over.
+    /// Starts a run by hand, also of a paused schedule. With `wait_ms` it replies when the run has ended or the time is over.
     SchedulesRun, "schedules.run": RunSchedule => ScheduleRun;
 
-    /// Both parts answer the following; `ken-scheduler` asks the store.
+    /// Reads a schedule. Both parts serve this and the next five operations; `ken-scheduler` forwards them to the store.
     SchedulesGet, "schedules.get": OfSchedule => Schedule;
-    /// By slug, and without their texts.
+    /// Lists schedules by slug, without their texts.
     SchedulesList, "schedules.list": ListSchedules => ScheduleList;
-    /// Nothing fires until it is resumed. Running turns go on.
+    /// Pauses a schedule: it does not fire until it is resumed. Running turns continue.
     SchedulesPause, "schedules.pause": OfSchedule => Schedule;
-    /// Waiting runs are skipped; a running one goes on.
+    /// Deletes a schedule. Waiting runs are skipped; a running one continues.
     SchedulesDelete, "schedules.delete": OfSchedule => Nothing;
-    /// Newest first, the texts cut to [`LISTED_TEXT_BYTES`].
+    /// Lists the runs of a schedule, newest first, with texts cut to [`LISTED_TEXT_BYTES`].
     SchedulesRuns, "schedules.runs": ListScheduleRuns => ScheduleRunPage;
-    /// Also of a schedule that was deleted in the last 24 hours.
+    /// Reads a run, also of a schedule that was deleted in the last 24 hours.
     SchedulesRunGet, "schedules.run_get": OneScheduleRun => ScheduleRun;
 
-    /// Of the store alone: stores a schedule and when it fires next, in place of the generation that is expected.
+    /// Store only, like the rest: stores a schedule and its next slot, and replaces the expected generation of it.
     SchedulesPut, "schedules.put": PutSchedule => Schedule;
-    /// A schedule with what decides when it fires.
+    /// Reads a schedule with its progress.
     SchedulesState, "schedules.state": OfSchedule => ScheduleState;
-    /// Records a run by hand. A known id answers as before.
+    /// Records a run that was started by hand. A known id gets its first answer again.
     SchedulesStart, "schedules.start": StartRun => ScheduleRun;
-    /// Records the outcome of slots, each exactly once. Returns what is due now, and when to ask again.
+    /// Records the outcome of slots, each exactly once. The reply says what is due now, and when to call again.
     SchedulesAdvance, "schedules.advance": Advance => Advanced;
 }
 
@@ -61,19 +61,19 @@ pub const SLUG_CHARACTERS: usize = 64;
 /// The longest prompt, and the longest payload as JSON text.
 pub const SCHEDULE_PROMPT_BYTES: usize = 64 * 1024;
 pub const SCHEDULE_PAYLOAD_BYTES: usize = 64 * 1024;
-/// Runs that are worked on at a time, over all schedules.
+/// The most runs at a time, of all schedules.
 pub const SCHEDULE_RUNS: u64 = 8;
-/// Terminal runs of a schedule that are kept, and the longest page of them.
+/// The number of ended runs that are kept for each schedule, and the longest page of runs.
 pub const KEPT_RUNS: usize = 200;
 pub const PAGE_SCHEDULE_RUNS: u32 = 500;
-/// Runs of a schedule that may wait under `overlap: queue`.
+/// The most runs of a schedule that wait under `overlap: queue`.
 pub const QUEUED_RUNS: u64 = 10;
-/// Missed slots that `missed: all` runs.
+/// The most missed slots that `missed: all` runs.
 pub const CAUGHT_UP: usize = 100;
-/// The most of a result that a list shows, and the most that a run keeps; the transcript has the whole text.
+/// How much of a result a list shows, and how much a run keeps, in bytes. The transcript has the whole text.
 pub const LISTED_TEXT_BYTES: usize = 2 * 1024;
 pub const RESULT_TEXT_BYTES: usize = 256 * 1024;
-/// How long the runs of a deleted schedule can be read.
+/// How long the runs of a deleted schedule can be read, in milliseconds.
 pub const DELETED_MS: i64 = 24 * 3_600_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ pub enum ScheduleKind {
     At,
 }
 
-/// What becomes of slots that are found later than the grace allows.
+/// What happens to slots that are found later than the grace period allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Missed {
@@ -93,7 +93,7 @@ pub enum Missed {
     All,
 }
 
-/// What becomes of a slot while a run of its schedule goes on.
+/// What happens to a slot while a run of its schedule is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Overlap {
@@ -141,13 +141,13 @@ pub struct Settings {
     pub max_attempts: u32,
     pub delete_after_run: bool,
     pub missed: Missed,
-    /// How late a slot still fires as usual.
+    /// How late a slot may fire and not count as missed.
     pub grace_ms: i64,
     pub overlap: Overlap,
     pub timeout_ms: i64,
     pub jitter_ms: i64,
     pub deliver_to: Option<DeliverTo>,
-    /// The schedule is paused after so many failed runs in a row; absent: never.
+    /// The number of failed runs in a row after which the schedule is paused; if absent, it never is.
     pub disable_after_failures: Option<u32>,
 }
 
@@ -162,9 +162,9 @@ pub struct Schedule {
     pub prompt: String,
     pub payload: Option<Value>,
     pub enabled: bool,
-    /// `admin`, or connector, actor and conversation of the session whose agent made it.
+    /// `admin`, or connector, actor and conversation of the session whose agent created it.
     pub owner_scope: String,
-    /// Whether a run protects itself from the next one: `overlap` is `skip`.
+    /// Whether `overlap` is `skip`.
     pub protect: bool,
     pub last_fired_at: Option<i64>,
     pub next_fire_at: Option<i64>,
@@ -194,39 +194,25 @@ pub struct ScheduleList {
     pub schedules: Vec<ScheduleSummary>,
 }
 
-/// The state of a run of a schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RunState {
-    /// It waits for its turn, or for its next attempt.
-    Queued,
-    /// Its submission waits for the agent.
-    Admitted,
-    Running,
-    Ok,
-    Error,
-    Timeout,
-    Skipped,
-    Missed,
-    /// Interrupted by a crash, and not safe to repeat.
-    Unknown,
+crate::named! {
+    /// The state of a run of a schedule.
+    pub enum RunState {
+        /// It waits to be started, or for its next attempt.
+        Queued = "queued",
+        /// Its submission waits for the agent.
+        Admitted = "admitted",
+        Running = "running",
+        Ok = "ok",
+        Error = "error",
+        Timeout = "timeout",
+        Skipped = "skipped",
+        Missed = "missed",
+        /// Interrupted by a crash, and not safe to repeat.
+        Unknown = "unknown",
+    }
 }
 
 impl RunState {
-    pub fn name(self) -> &'static str {
-        match self {
-            RunState::Queued => "queued",
-            RunState::Admitted => "admitted",
-            RunState::Running => "running",
-            RunState::Ok => "ok",
-            RunState::Error => "error",
-            RunState::Timeout => "timeout",
-            RunState::Skipped => "skipped",
-            RunState::Missed => "missed",
-            RunState::Unknown => "unknown",
-        }
-    }
-
     pub fn is_terminal(self) -> bool {
         !matches!(self, RunState::Queued | RunState::Admitted | RunState::Running)
     }
@@ -246,7 +232,7 @@ pub enum Reason {
     Overlap,
     /// The scheduler was not running.
     Down,
-    /// The scheduler ran, but came too late: the machine slept, or its clock was set.
+    /// The scheduler was running but late: the machine slept, or its clock was changed.
     Late,
     Deleted,
 }
@@ -271,7 +257,7 @@ pub struct ScheduleRun {
     pub slot_at: Option<i64>,
     pub trigger: Trigger,
     pub status: RunState,
-    /// 0 until it is admitted, then the number of the attempt.
+    /// The number of the attempt; 0 until the run is admitted.
     pub attempt: u32,
     pub instance_id: String,
     pub session_id: String,
@@ -294,59 +280,35 @@ pub struct ScheduleRunPage {
 }
 
 /// The fields of a schedule that a caller sets. An absent field has its default, or keeps its value in an update.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fields {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<ScheduleKind>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tz: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_agent: Option<String>,
     /// `Some(None)` removes it.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "nullable"
-    )]
+    #[serde(default, deserialize_with = "nullable")]
     pub payload: Option<Option<Value>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_after_run: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<Missed>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<i64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter_ms: Option<i64>,
     /// `Some(None)` removes it.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "nullable"
-    )]
+    #[serde(default, deserialize_with = "nullable")]
     pub deliver_to: Option<Option<DeliverTo>>,
     /// `Some(None)` removes it.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "nullable"
-    )]
+    #[serde(default, deserialize_with = "nullable")]
     pub disable_after_failures: Option<Option<u32>>,
 }
 
-/// Tells `null` from an absent field.
+/// Distinguishes `null` from an absent field.
 fn nullable<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -358,10 +320,10 @@ where
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSchedule {
-    /// A ULID: the id of the schedule, if this call makes one.
+    /// A ULID: the id of the schedule if this call creates one.
     pub id: String,
     pub slug: String,
-    /// Absent: the operator.
+    /// If absent, the operator owns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
     #[serde(default)]
@@ -378,7 +340,7 @@ pub struct UpdateSchedule {
     pub fields: Fields,
 }
 
-/// A schedule by its slug. With an owner, one of another owner is not found.
+/// Names a schedule by its slug. If `owner` is set, schedules of other owners are not found.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfSchedule {
@@ -390,7 +352,7 @@ pub struct OfSchedule {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListSchedules {
-    /// Absent: all.
+    /// If absent, all schedules are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
 }
@@ -407,15 +369,14 @@ pub struct RunSchedule {
     pub wait_ms: u64,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListScheduleRuns {
     pub slug: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
     #[serde(default = "fifty")]
     pub limit: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
@@ -430,7 +391,7 @@ pub struct OneScheduleRun {
     pub run_id: String,
 }
 
-/// A slot that is to come: its instant, and when it fires, which jitter may move.
+/// A future slot: its instant, and when it fires, which may be later because of jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NextSlot {
@@ -442,32 +403,30 @@ pub struct NextSlot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// Intervals count from here.
+    /// The instant from which intervals count.
     pub anchor: i64,
-    /// Every slot until here has its record, or passed while the schedule was paused.
+    /// Every slot up to this instant has its record, or passed while the schedule was paused.
     pub mark: i64,
-    /// Absent for a paused schedule, and for one that fires no more.
+    /// Absent for a paused schedule, and for one that does not fire any more.
     pub next: Option<NextSlot>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PutSchedule {
     pub id: String,
     pub slug: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
     pub settings: Settings,
     pub prompt: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
     pub enabled: bool,
     pub progress: Progress,
-    /// Whether the settings of the connector admit the conversation of `deliverTo`. Otherwise the stored policy has to.
+    /// Whether the settings of the connector admit the conversation of `deliverTo`. If not, the stored policy must admit it.
     #[serde(default)]
     pub chat_is_configured: bool,
-    /// The generation that this replaces; `conflict` when another one is there. Absent: the slug must be free.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The generation that this replaces; `conflict` if the stored one is another. If absent, the slug must be free.
     pub expect: Option<u64>,
 }
 
@@ -476,7 +435,7 @@ pub struct ScheduleState {
     pub schedule: Schedule,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
-    /// Counts the changes of the schedule.
+    /// The number of changes of the schedule.
     pub generation: u64,
     pub progress: Progress,
 }
@@ -493,25 +452,25 @@ pub struct StartRun {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Advance {
-    /// The scheduler's time.
+    /// The current time of the scheduler.
     pub now: i64,
     #[serde(default)]
     pub fires: Vec<Fire>,
     /// Runs whose time is over.
     #[serde(default)]
     pub timed_out: Vec<String>,
-    /// Asks for the schedules that fire up to this time, which may be in the future. Absent: asks for none.
+    /// The reply lists the schedules that fire up to this time, which may be in the future; if absent, none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_until: Option<i64>,
 }
 
-/// The outcome of the slots of a schedule until `progress.mark`.
+/// The outcome of the slots of a schedule up to `progress.mark`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fire {
     pub id: String,
     pub generation: u64,
-    /// The mark that this continues from. If the schedule has another one, another scheduler was faster, and nothing is changed.
+    /// The mark that this continues from. If the stored mark differs, another scheduler was faster, and nothing is changed.
     pub mark: i64,
     pub slots: Vec<Slot>,
     pub progress: Progress,
@@ -535,20 +494,20 @@ pub struct Slot {
 pub enum Fate {
     /// It runs, unless `overlap` forbids it.
     Run,
-    /// It was missed, and is run in its turn whatever `overlap` is.
+    /// It was missed, and runs when its turn comes, whatever `overlap` is.
     CatchUp,
     Missed(Reason),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advanced {
-    /// The schedules that fire up to [`Advance::due_until`], the next one first; at most 2,000.
+    /// The schedules that fire up to [`Advance::due_until`], in that order; at most 2,000.
     pub due: Vec<Due>,
     /// When the next slot fires.
     pub next_fire: Option<i64>,
-    /// How long until a run may be tried again.
+    /// The time until a failed run may be tried again.
     pub retry_in_ms: Option<i64>,
-    /// What is worked on.
+    /// The active runs.
     pub running: Vec<Running>,
 }
 
@@ -564,6 +523,6 @@ pub struct Due {
 pub struct Running {
     pub run_id: String,
     pub attempt: u32,
-    /// How long it may still take.
+    /// How long it may still run.
     pub left_ms: i64,
 }

@@ -1,4 +1,4 @@
-//! What every daemon answers.
+//! The operations of every daemon.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,13 +7,13 @@ use super::Nothing;
 crate::operations! {
     /// Name, version and operations of a part.
     ServiceInfo, "service.info": Nothing => Info;
-    /// An empty answer, to see that it lives.
+    /// Replies with nothing, to show that the daemon is alive.
     ServicePing, "service.ping": Nothing => Nothing;
     /// Counters and queue lengths: a flat object of names and numbers.
     ServiceStats, "service.stats": Nothing => serde_json::Map<String, serde_json::Value>;
 }
 
-/// Who answers, and what it can do.
+/// The identity of a daemon, and its operations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Info {
     pub name: String,

@@ -14,80 +14,80 @@ use crate::id::{EventId, Origin, SessionId, SubmissionId};
 use crate::{Error, Offset, Timestamp};
 
 crate::operations! {
-    /// A session with the id that the caller minted; its stream exists from here on. A known id answers as before.
+    /// Creates a session, and its stream, with an id that the caller has minted. A known id gets its first answer again.
     SessionsCreate, "sessions.create": CreateSession => OpenSession;
-    /// An owned id or name; with `fresh`, a new session when nothing owned matches. `forbidden` for an id of another
-    /// scope, `conflict` for a name that two sessions have. Brings an archived session back when named by id.
+    /// Finds a session of the scope by its id or name; if there is none and `fresh` is set, creates one. `forbidden` for an id of
+    /// another scope, `conflict` for a name that two sessions have. An archived session that is named by its id is restored.
     SessionsResume, "sessions.resume": ResumeSession => OpenSession;
-    /// Newest `updatedAt` first.
+    /// Lists sessions, the newest `updatedAt` first.
     SessionsList, "sessions.list": ListSessions => SessionPage;
     /// One page of exchanges: the whole body of the HTTP answer (gateway-http 5.4), ready to be sent.
     SessionsTranscript, "sessions.transcript": ReadTranscript => Box<RawValue>;
-    /// On whose behalf a session is.
+    /// The scope of a session.
     SessionsScope, "sessions.scope": BySession => Scope;
     /// Stops the running submission, or the named one.
     SessionsCancel, "sessions.cancel": CancelSession => Cancelled;
-    /// Takes a session out of lists and names; `conflict` while a turn runs or waits.
+    /// Removes a session from lists and from the search by name; `conflict` while a turn runs or waits.
     SessionsArchive, "sessions.archive": OwnedSession => Nothing;
 
-    /// A message or command that came in: event, session and submission in one transaction. The event is stored even
-    /// when the session is refused; see [`Accepted::refused`]. A known event id answers as before.
+    /// Stores an incoming message or command: event, session and submission in one transaction. The event is stored even if the
+    /// session is refused; see [`Accepted::refused`]. A known event id gets its first answer again.
     ChatAccept, "chat.accept": Accept => Accepted;
 
-    /// A prompt straight to an instance, session or not. `conflict` under policy `reject`, `busy` when full.
+    /// Admits a prompt to an instance, which need not be a session. `conflict` under policy `reject`, `busy` if its queue is full.
     SubmissionsAdmit, "submissions.admit": Admit => Admitted;
-    /// Waits until the submission is settled or waits for a decision, at most `wait_ms`; answers its status. Answers at once
-    /// while the store cannot write.
+    /// The status of a submission. Waits at most `wait_ms` until it is settled; does not wait while the store cannot write.
     SubmissionsWait, "submissions.wait": WaitSubmission => SubmissionStatus;
-    /// Work for a holder. Leases belong to the connection that this is called on: when it ends, so do they, unless
-    /// `submissions.renew` on another connection has taken them along. Waits until there is something to say.
+    /// Claims work under leases, and waits for some. Leases belong to the connection of this call and end with it, unless
+    /// `submissions.renew` has moved them to another connection.
     SubmissionsClaim, "submissions.claim": ClaimSubmissions => Claims;
-    /// Says that the holder lives, on the connection where it now is. Tells which leases it has lost.
+    /// Renews leases and moves them to the connection of this call. The reply names those that were lost.
     SubmissionsRenew, "submissions.renew": RenewLeases => LostLeases;
-    /// Events of a running submission, in order. `conflict` when the lease is not the newest: the caller must stop.
-    /// Events whose index is already there are dropped, so a repeat writes nothing twice.
+    /// Appends events of a running submission. `conflict` if the lease is not the newest: the caller must stop. Events whose index
+    /// is already stored are dropped, so a repetition writes nothing twice.
     SubmissionsAppend, "submissions.append": AppendEvents => Appended;
-    /// The last events, outcome and result, in one transaction. A submission that is settled answers as before.
+    /// Stores the last events, outcome and result of a submission in one transaction. If it is settled already, the first answer is
+    /// repeated.
     SubmissionsSettle, "submissions.settle": SettleSubmission => Appended;
     /// Ends the running and all waiting submissions of an instance.
     SubmissionsAbort, "submissions.abort": OfInstance => AbortedSubmissions;
-    /// The newest settled exchanges of an instance before a submission, oldest first, and what was compacted before.
+    /// The newest settled exchanges of an instance before a submission, oldest first, and the summary of those before them.
     SubmissionsHistory, "submissions.history": ReadHistory => History;
-    /// A submission that has ended, as its first holder was given it. `conflict` for one that has not.
+    /// The claim of a submission that has ended, as its first holder got it. `conflict` for one that has not ended.
     SubmissionsRecord, "submissions.record": ByWork => Claim;
 
-    /// Entries strictly after an offset, at most 100 and 1 MiB; waits up to `wait_ms` while there are none.
-    /// `not_found` for a stream that is not there; `conflict` for one that is kept only for the sake of its forks.
+    /// Reads entries strictly after an offset, at most 100 and 1 MiB; waits up to `wait_ms` while there are none. `not_found` for an
+    /// unknown stream; `conflict` for a deleted one that is kept only for its forks.
     StreamsRead, "streams.read": ReadStream => StreamPage;
 
-    /// Adds an entry, or moves the `updatedAt` of the same entry. Searchable when this answers.
+    /// Adds an entry, or updates the `updatedAt` of the same entry. It can be found as soon as this replies.
     KnowledgePut, "knowledge.put": PutKnowledge => KnowledgeRecord;
     KnowledgeGet, "knowledge.get": ById => KnowledgeRecord;
     KnowledgeDelete, "knowledge.delete": ById => Nothing;
-    /// Newest first; with `q` best match first.
+    /// Lists entries, newest first; with `q`, best match first.
     KnowledgeList, "knowledge.list": ListKnowledge => KnowledgePage;
-    /// What a turn of this scope may know, best first: global entries and those of the same actor and conversation.
+    /// Searches the entries that a turn of this scope may use: global ones and those of the same actor and conversation.
     KnowledgeSearch, "knowledge.search": Search => Found<KnowledgeRecord>;
-    /// Starts building the index anew, or names the job that does so already.
+    /// Starts to rebuild the index, or returns the job that is doing so.
     KnowledgeReindex, "knowledge.reindex": KeyedJob => Job;
     KnowledgeJob, "knowledge.job": ById => Job;
-    /// Past exchanges of the same connector and actor, best first: those of all conversations that the actor has with the agent
-    /// alone, or, where others have written too, of that conversation only.
+    /// Searches past exchanges of the same connector and actor: in all conversations that the actor has alone with the agent, or, if
+    /// others have written in this conversation too, in it only.
     MemorySearch, "memory.search": Search => Found<PastExchange>;
 
-    /// Writes a note of an instance, in place of the one of the same name; an empty one is deleted. `not_found` for an
-    /// instance that has no stream, `conflict` when there are 64 of its kind already.
+    /// Writes a note of an instance and replaces the one of the same name; an empty note is deleted. `not_found` for an instance
+    /// without a stream, `conflict` if there are 64 notes of its kind already.
     NotesPut, "notes.put": PutNote => Nothing;
-    /// The notes of one kind, by name.
+    /// Lists the notes of one kind, by name.
     NotesList, "notes.list": ListNotes => Notes;
 
-    /// Opens or finds an idempotency key. `conflict` when it stands for another body, unless it ended as `not_reached`.
+    /// Opens or finds an idempotency key. `conflict` if it belongs to another body, unless it ended as `not_reached`.
     KeysBegin, "keys.begin": BeginKey => KeyState;
-    /// Says what came of the request that a key stands for. The first answer that is kept stays.
+    /// Records the outcome of the request with a key. The first stored answer stays.
     KeysFinish, "keys.finish": FinishKey => Nothing;
 }
 
-/// On whose behalf: a session belongs to exactly one scope. An absent `threadId` equals only an absent one.
+/// On whose behalf work is done: a session belongs to exactly one scope. An absent `threadId` equals only an absent one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Scope {
@@ -105,6 +105,7 @@ pub struct BySession {
 }
 
 /// A session as lists show it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Session {
@@ -113,17 +114,13 @@ pub struct Session {
     pub connector: String,
     pub actor_id: String,
     pub conversation_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// Automatic: the first visible prompt, blanks collapsed, cut to 80 characters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The automatic title: the first visible prompt, with blanks collapsed, cut to 80 characters.
     pub title: Option<String>,
-    /// The explicit name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The name that a person gave it.
     pub display_name: Option<String>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archived_at: Option<Timestamp>,
 }
 
@@ -133,9 +130,9 @@ pub struct OpenSession {
     pub id: SessionId,
     /// `tui`, `web` or `connector`.
     pub surface: Origin,
-    /// This call (or the first try of it) made the session.
+    /// Whether this call, or its first attempt, created the session.
     pub created: bool,
-    /// The explicit name only.
+    /// The name that a person gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
 }
@@ -153,7 +150,7 @@ pub struct CreateSession {
 pub struct ResumeSession {
     pub scope: Scope,
     pub selector: String,
-    /// Made when nothing owned matches; without it that is `not_found`.
+    /// Created if the scope has no such session; if absent, that is `not_found`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh: Option<FreshSession>,
 }
@@ -165,34 +162,32 @@ pub struct FreshSession {
     pub origin: Origin,
 }
 
-/// An operation on one session by its id, on behalf of a scope: `not_found` unknown, `forbidden` of another scope.
+/// Names a session by its id, on behalf of a scope: `not_found` if it is unknown, `forbidden` if it belongs to another scope.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnedSession {
-    /// Absent: whosever session it is.
+    /// If absent, the session may belong to any scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
     pub id: SessionId,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListSessions {
-    /// Absent: every session, for consoles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// If absent, the sessions of all scopes are listed.
     pub scope: Option<Scope>,
     #[serde(default)]
     pub archived: bool,
-    /// Also sessions that never had a prompt, as every start of a client leaves one.
+    /// Also sessions that never had a prompt; every start of a client leaves one.
     #[serde(default)]
     pub empty: bool,
     /// Only sessions whose name, title or id holds each of these words, in any case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub q: Option<String>,
     #[serde(default = "fifty")]
     pub limit: u32,
     /// A cursor of an earlier page of the same list; another one is `invalid` at `?after`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
@@ -231,13 +226,13 @@ pub struct CancelSession {
     pub submission_id: Option<SubmissionId>,
 }
 
-/// What was stopped; nothing when nothing ran.
+/// The submission that was stopped, if one was running.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cancelled {
     pub submission_id: Option<SubmissionId>,
 }
 
-/// A message or command that came in, with what to do.
+/// An incoming message or command, and what to do with it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accept {
@@ -246,7 +241,8 @@ pub struct Accept {
     pub action: Action,
 }
 
-/// The trusted record of what came in.
+/// The record of an incoming message. Its fields can be trusted, except the text.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InboundEvent {
@@ -256,89 +252,83 @@ pub struct InboundEvent {
     pub kind: String,
     pub text: String,
     pub received_at: Timestamp,
-    /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task`, `model`, as far as given. A `workflow` of
+    /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task` and `model`, if given. The `workflow`
     /// `tui.startup-preflight` marks an internal prompt, which transcripts and titles leave out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Value>,
-    /// Whatever the connector wants kept beside it: JSON, but as text, so that it may be as deep as a body may be and
-    /// still fit into a line of the wire.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Data of the connector that is stored with the event: JSON as text, so that it may nest as deep as a request body and still
+    /// fits into a line of the wire.
     pub raw: Option<String>,
 }
 
-/// Which session.
+/// The session of an incoming message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
-    /// None: `/help` and what is not known.
+    /// None, for `/help` and unknown commands.
     None,
-    /// A new one.
+    /// A new session.
     Fresh(FreshSession),
-    /// An owned id, then an exact owned name: `not_found`, `forbidden`, `conflict`. An archived one named by id comes
-    /// back.
+    /// The session of the scope with this id, else with exactly this name; the errors are those of `sessions.resume`.
     Selector(String),
-    /// As `Selector`, but an unknown one is created with exactly this id (web callers may name their own).
+    /// Like `Selector`, but an unknown session is created with exactly this id: web clients may choose their own.
     SelectorOrNew(FreshSession),
-    /// The newest session of the scope that is not archived, else the fresh one (messenger).
+    /// The newest session of the scope that is not archived, else this new one; for the messenger.
     Active(FreshSession),
 }
 
-/// What to do in the session.
+/// What to do with an incoming message in its session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Nothing but to store the event and find the session.
+    /// Only store the event and find the session.
     Find,
     Prompt {
         submission_id: SubmissionId,
         policy: Policy,
     },
-    /// Give the explicit name.
+    /// Give the session a name.
     Name { name: String },
     /// Compact the history, in queue order.
     Compact { submission_id: SubmissionId },
 }
 
-/// What a prompt does while a turn runs.
+/// What happens to a prompt while another turn runs or waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// Waits its turn.
+    /// It waits for its turn.
     #[default]
     Queue,
-    /// `conflict` when anything runs or waits.
+    /// It is refused with `conflict`.
     Reject,
-    /// Aborts the running one and runs next; the others keep their order.
+    /// It aborts the running turn and runs next; the others keep their order.
     Interrupt,
 }
 
-/// What became of an accepted event. Either `refused` or what was done.
+/// The outcome of an incoming message: either `refused` or the session and the submission.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Accepted {
     pub event_id: EventId,
     pub received_at: Timestamp,
-    /// `forbidden`, `not_found`, `conflict` (an ambiguous name, or policy `reject` on a busy session) or `busy`. The
-    /// event is stored all the same; nothing else is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// `forbidden`, `not_found`, `conflict` (an ambiguous name, or policy `reject` on a busy session) or `busy`. Only the event was
+    /// stored.
     pub refused: Option<Error>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<OpenSession>,
-    /// The end of the session's stream before anything that this event makes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The end of the session's stream before the events of this message.
     pub offset: Option<Offset>,
-    /// Of a prompt or a compaction.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The submission of a prompt or a compaction.
     pub submission: Option<Admission>,
 }
 
-/// A submission that will be done, and where its stream ended before it.
+/// An admitted submission, and the end of its stream before it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admission {
     pub submission_id: SubmissionId,
     pub offset: Offset,
 }
 
-/// What became of a prompt to an instance. A known id answers as before.
+/// The outcome of `submissions.admit`. A known id gets its first answer again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Admitted {
@@ -352,13 +342,13 @@ pub enum Admitted {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admit {
-    /// The instance of the orchestrator: 1 to 1 024 bytes. A session's id makes it a prompt of that session.
+    /// The instance of the orchestrator: 1 to 1,024 bytes. If it is the id of a session, the prompt belongs to that session.
     pub instance: String,
     pub submission_id: SubmissionId,
     pub message: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
-    /// Digests of blobs that this prompt names: they are kept as long as it is.
+    /// Digests of blobs that this prompt names; they are kept as long as the prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blobs: Vec<String>,
     #[serde(default)]
@@ -385,21 +375,22 @@ pub struct WaitSubmission {
     pub submission_id: SubmissionId,
     #[serde(default)]
     pub wait_ms: u64,
-    /// Answer as well when the submission starts to wait for a decision.
+    /// Also reply when the submission starts to wait for a decision.
     #[serde(default)]
     pub or_waiting: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    Queued,
-    Running,
-    /// For a decision.
-    Waiting,
-    Completed,
-    Failed,
-    Aborted,
+crate::named! {
+    /// The state of a submission.
+    pub enum State {
+        Queued = "queued",
+        Running = "running",
+        /// It waits for a decision.
+        Waiting = "waiting",
+        Completed = "completed",
+        Failed = "failed",
+        Aborted = "aborted",
+    }
 }
 
 impl State {
@@ -409,30 +400,27 @@ impl State {
 }
 
 /// The status of a submission.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubmissionStatus {
     pub submission_id: SubmissionId,
     pub state: State,
     /// The result, also the partial one of an aborted turn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<TurnResult>,
     /// `provider`, `defect`, `timeout`, `retry_exhausted`, `interrupted` or `aborted`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_usage: Option<Value>,
-    /// Approvals that it waits for.
+    /// The ids of the approvals that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<String>,
-    /// Why nothing progresses at the moment: the store cannot write.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Why nothing progresses at the moment: the store cannot write, and this is the reason.
     pub stalled: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimSubmissions {
-    /// Who claims, for people: program and process id.
+    /// The program and the process id of the holder, for people.
     pub holder: String,
     #[serde(default)]
     pub work: Work,
@@ -461,7 +449,7 @@ pub struct Claims {
     pub aborts: Vec<Lease>,
 }
 
-/// The right to write for one submission. A newer number makes an older one void.
+/// The right to write for one submission. A lease is void as soon as there is one with a higher number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
@@ -470,51 +458,47 @@ pub struct Lease {
 }
 
 /// One submission to do or to continue.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
     pub lease: Lease,
-    /// 1 for the first claim.
+    /// The number of the claim, from 1.
     pub attempt: u32,
     pub kind: SubmissionKind,
-    /// Of a run: its id.
+    /// For a run, its id.
     pub instance: String,
-    /// Of a run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// For a run only.
     pub workflow: Option<String>,
-    /// Name of its stream.
+    /// The name of its stream.
     pub stream: String,
     pub text: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
-    /// On whose behalf; absent for an instance without an actor, which may find global entries only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Absent for an instance without an actor, which finds global entries only.
     pub scope: Option<Scope>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Value>,
-    /// Of the stored event: `chat.message`, `agent.prompt`, …
+    /// The kind of the stored event: `chat.message`, `agent.prompt`, …
     #[serde(default)]
     pub message_kind: String,
-    /// Index of its next event. Always 0 on the first attempt; later attempts continue after what was recorded.
+    /// The index of its next event: 0 on the first attempt; later attempts continue after the recorded events.
     pub next_event_index: u64,
-    /// Offset before its first recorded event; read from here to find where it stood.
+    /// The offset before its first recorded event. A later attempt reads from here to find out where to continue.
     pub recorded_from: Offset,
-    /// Of the newest event in the stream; later events must not be earlier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The timestamp of the newest event in the stream; later events must not be earlier.
     pub last_timestamp: Option<Timestamp>,
     /// How long it may still run, in milliseconds.
     pub time_left_ms: i64,
-    /// It must be closed instead of continued, for this reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// If set, the submission must be ended for this reason instead of continued.
     pub verdict: Option<Verdict>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SubmissionKind {
-    Prompt,
-    Compact,
-    /// A run of a workflow.
-    Workflow,
+crate::named! {
+    pub enum SubmissionKind {
+        Prompt = "prompt",
+        Compact = "compact",
+        /// A run of a workflow.
+        Workflow = "workflow",
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -533,7 +517,7 @@ impl Verdict {
         }
     }
 
-    /// The error of a turn that ended so.
+    /// The error of a turn with this verdict.
     pub fn of_turn(self) -> Failure {
         let (name, message) = match self {
             Verdict::Abort => ("aborted", "The turn was aborted."),
@@ -546,7 +530,7 @@ impl Verdict {
         Failure::new(name, message)
     }
 
-    /// The error of a run that ended so.
+    /// The error of a run with this verdict.
     pub fn of_run(self) -> Failure {
         let (name, message) = match self {
             Verdict::Abort => ("Aborted", "The run was aborted."),
@@ -573,7 +557,7 @@ pub struct LostLeases {
 #[serde(deny_unknown_fields)]
 pub struct AppendEvents {
     pub lease: Lease,
-    /// Index of the first of `events`; they count on from it without a gap.
+    /// The index of the first event; the others follow without a gap.
     pub first_index: u64,
     /// Whole events, each at most 256 KiB, beginning with `{"v":1,"type":…`.
     pub events: Vec<Box<RawValue>>,
@@ -585,6 +569,7 @@ pub struct Appended {
     pub offset: Offset,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettleSubmission {
@@ -592,16 +577,12 @@ pub struct SettleSubmission {
     pub first_index: u64,
     pub events: Vec<Box<RawValue>>,
     pub outcome: Outcome,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<TurnResult>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_usage: Option<Value>,
-    /// Of a compaction: the summary that replaces all exchanges before this submission.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// For a compaction, the summary that replaces all exchanges before this submission.
     pub summary: Option<String>,
-    /// Ids of the knowledge entries that it used, and how.
+    /// The ids of the knowledge entries that it used, and how it used them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used: Vec<(String, Used)>,
 }
@@ -624,21 +605,21 @@ pub struct ReadHistory {
     pub before: SubmissionId,
     #[serde(default = "fifty")]
     pub limit: u32,
-    /// What knowledge and memory hold about this is read with it.
+    /// A search of knowledge and memory that is made in the same read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct History {
-    /// Of the newest compaction; the exchanges are those after it.
+    /// The summary of the newest compaction; the exchanges are those after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     pub exchanges: Vec<PastExchange>,
-    /// All settled exchanges of the instance, and its compactions.
+    /// The number of all settled exchanges of the instance, and of its compactions.
     pub turns: u64,
     pub compactions: u64,
-    /// Of the search, if one was asked for.
+    /// The results of the search, if there was one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Match<KnowledgeRecord>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -659,38 +640,37 @@ pub struct PastExchange {
     pub at: Timestamp,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadStream {
-    /// Its name: `agents/orchestrator/<instance>`, `runs/<run>`, `streams/<path>`.
+    /// The name of the stream: `agents/orchestrator/<instance>`, `runs/<run>`, `streams/<path>`.
     pub stream: String,
     #[serde(default = "start")]
     pub offset: Offset,
-    /// At most so many entries; 100 unless given.
+    /// The most entries; 100 by default.
     #[serde(default = "page_events")]
     pub limit: u32,
-    /// At most so many bytes of entries, at most 1 MiB, but always one entry.
+    /// The most bytes of entries, up to 1 MiB. A page has at least one entry.
     #[serde(default = "page_bytes")]
     pub max_bytes: u32,
-    /// At most the last so many entries; only with offset `-1`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Start this many entries before the end; only with offset `-1`.
     pub tail: Option<u64>,
-    /// How long to wait for the first entry, at most 600 000.
+    /// How long to wait for the first entry, at most 600,000.
     #[serde(default)]
     pub wait_ms: u64,
-    /// With `wait_ms`: how long to gather more from the first entry on.
+    /// With `wait_ms`: how long to wait for more after the first entry.
     #[serde(default)]
     pub gather_ms: u64,
     /// Only this stream ([`StreamPage::id`]), not a later one of the same name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// Its time to live starts again.
+    /// Whether the read restarts the stream's time to live.
     #[serde(default)]
     pub touch: bool,
 }
 
 impl Default for ReadStream {
-    /// All of a stream that has no name yet, page by page, without waiting.
+    /// A read from the start without waiting. The caller sets the name of the stream.
     fn default() -> ReadStream {
         ReadStream {
             stream: String::new(),
@@ -718,21 +698,21 @@ fn page_bytes() -> u32 {
     u32::try_from(crate::limits::PAGE_BYTES).unwrap_or(u32::MAX)
 }
 
-/// Some entries of a stream and its state in the same read.
+/// Entries of a stream, and its state at the same instant.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StreamPage {
-    /// Entries before the first of `entries`.
+    /// The number of entries before the first of `entries`.
     pub start: u64,
-    /// Entries before the place to read on.
+    /// The number of entries before the position to continue from.
     pub next: u64,
-    /// Entries in the stream.
+    /// The number of entries in the stream.
     pub end: u64,
     pub closed: bool,
     pub entries: Vec<Box<RawValue>>,
-    /// Unique among all streams of its kind that ever were.
+    /// The id of the stream, which no other stream of its kind ever has.
     #[serde(default)]
     pub id: u64,
-    /// Of a stream below `streams/` only.
+    /// For a stream below `streams/` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public: Option<PublicPage>,
 }
@@ -748,6 +728,7 @@ impl StreamPage {
     }
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PutKnowledge {
@@ -755,11 +736,9 @@ pub struct PutKnowledge {
     pub content: String,
     #[serde(default)]
     pub tags: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    /// `api`, `agent`, or where a document is from: `import`, `share` or `workspace`.
+    /// `api`, `agent`, or the origin of a document: `import`, `share` or `workspace`.
     pub source: String,
     pub created_by: String,
 }
@@ -768,7 +747,7 @@ pub struct PutKnowledge {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KnowledgeRecord {
-    /// `kb-` and 32 hex: a digest of actor, conversation, title and content.
+    /// `kb-` and 32 hexadecimal digits: a digest of actor, conversation, title and content.
     pub id: String,
     pub title: String,
     pub content: String,
@@ -778,12 +757,12 @@ pub struct KnowledgeRecord {
     /// `global`, `actor` or `conversation`.
     pub scope: String,
     pub tags: Vec<String>,
-    /// Of a piece of a document: `path`, `line`, and `folder` when it was imported.
+    /// For a piece of a document: `path`, `line`, and `folder` if it was imported.
     pub metadata: Value,
     pub created_by: String,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// 0 to 1, in the answer to a query only.
+    /// 0 to 1; only in the answer to a query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
 }
@@ -794,22 +773,18 @@ pub struct ById {
     pub id: String,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ListKnowledge {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub q: Option<String>,
     #[serde(default = "twenty")]
     pub limit: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation_id: Option<String>,
-    /// `api`, `agent`, `import`, `share` or `workspace`. Absent: all but the last two, which are files that nobody has added;
-    /// with `q`, all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// `api`, `agent`, `import`, `share` or `workspace`. If absent: with `q` all, else all but the last two, which are files that
+    /// nobody has added.
     pub source: Option<String>,
 }
 
@@ -819,25 +794,24 @@ pub struct KnowledgePage {
     pub page: Page,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
     /// Words; stop words are dropped and at most eight terms count.
     pub query: String,
-    /// Absent: global entries only, and no past exchanges.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// If absent, only global entries and no past exchanges are found.
     pub scope: Option<Scope>,
     #[serde(default = "five")]
     pub limit: u32,
-    /// The query as a vector: knowledge is ranked by it too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The query as a vector, by which knowledge is ranked too.
     pub vector: Option<QueryVector>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueryVector {
-    /// Compared with vectors of this model only.
+    /// The model that made it. It is compared with vectors of the same model only.
     pub model: String,
     pub values: Vec<f32>,
 }
@@ -854,7 +828,7 @@ pub struct Found<T> {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Match<T> {
-    /// 0 to 1: which part of the query's terms, weighted by how rare they are, the entry holds.
+    /// 0 to 1: the share of the query's terms that the entry holds, weighted by how rare they are.
     pub score: f64,
     pub entry: T,
 }
@@ -862,9 +836,9 @@ pub struct Match<T> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyedJob {
-    /// A ULID: the id of the job, if this call starts one.
+    /// A ULID: the id of the job if this call starts one.
     pub id: String,
-    /// Reads the documents of the installation and of the workspace anew first.
+    /// Whether the documents of the installation and of the workspace are read again first.
     #[serde(default)]
     pub documents: bool,
 }
@@ -883,7 +857,7 @@ pub struct Job {
     pub error: Option<String>,
 }
 
-/// What an agent writes down for itself while it works for an instance.
+/// A note that an agent keeps while it works for an instance.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PutNote {
@@ -891,23 +865,14 @@ pub struct PutNote {
     pub kind: NoteKind,
     /// 1 to 120 characters, none of them control characters.
     pub name: String,
-    /// At most 64 KiB. Of a checklist: its items as JSON.
+    /// At most 64 KiB. For a checklist, its items as JSON.
     pub body: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NoteKind {
-    Note,
-    Checklist,
-}
-
-impl NoteKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            NoteKind::Note => "note",
-            NoteKind::Checklist => "checklist",
-        }
+crate::named! {
+    pub enum NoteKind {
+        Note = "note",
+        Checklist = "checklist",
     }
 }
 
@@ -934,16 +899,16 @@ pub struct Note {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BeginKey {
-    /// SHA-256 in hex of caller, method, path and key.
+    /// SHA-256 of caller, method, path and key, in hexadecimal.
     pub key: String,
-    /// SHA-256 in hex of the body.
+    /// SHA-256 of the body, in hexadecimal.
     pub body: String,
-    /// 32 hex: becomes the seed if the key is new.
+    /// 32 hexadecimal digits: the seed if the key is new.
     pub seed: String,
     pub at: Timestamp,
 }
 
-/// What is known of a key. Without an answer the work is to be done (again) with ids minted from seed and time.
+/// The state of a key. Without an answer, the caller does the work (again), with ids that it mints from seed and time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeyState {
     pub seed: String,
@@ -957,7 +922,7 @@ pub struct KeyState {
 pub struct KeptAnswer {
     pub status: u16,
     pub body: String,
-    /// Those that this answer has of its own: names and values.
+    /// Names and values of the headers that are specific to this answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
 }
@@ -973,11 +938,11 @@ pub struct FinishKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyEnd {
-    /// With an answer that every repeat gets.
+    /// With an answer, which every repetition gets.
     Answered(KeptAnswer),
-    /// The store has refused it: the next request is a new one.
+    /// The store refused it. The next request with the key is a new one.
     Refused,
-    /// This try has not reached the store, but an earlier one under the same key may have: a repeat keeps the seed, and
-    /// only another body makes the key a new one.
+    /// This attempt did not reach the store, but an earlier one with the same key may have: a repetition keeps the seed, and only
+    /// another body makes the key a new one.
     NotReached,
 }

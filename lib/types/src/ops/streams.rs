@@ -1,45 +1,45 @@
-//! The operations of `ken-store` on the streams below `streams/`: logs of bytes or JSON for any program, after the
-//! public Durable Streams protocol. They are read as every stream is ([`super::store::StreamsRead`]).
+//! The operations of `ken-store` on the streams below `streams/`: logs of bytes or JSON for any program, as the public Durable
+//! Streams protocol defines them. They are read like every stream ([`super::store::StreamsRead`]).
 //!
-//! What the protocol refuses is told as an outcome, not as an error, because each has its own answer there. Errors are
-//! `not_found` (no such stream), `conflict` (deleted, and kept for its forks only) and `invalid` (a fork's place, a
+//! What the protocol refuses is an outcome, not an error, because the protocol has its own answer for each case. Errors are
+//! `not_found` (no such stream), `conflict` (deleted, and kept only for its forks) and `invalid` (the position of a fork, or a
 //! body that is not JSON).
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Page;
-use crate::{Error, Octets, Offset};
+use crate::json::malformed;
+use crate::{Error, Octets, Offset, Timestamp};
 
 crate::operations! {
-    /// Makes a stream, with a first append if there is one.
+    /// Creates a stream, optionally with a first append.
     StreamsCreate, "streams.create": CreateStream => Creation;
     /// Appends, closes, or both in one step.
     StreamsAppend, "streams.append": AppendStream => Appending;
     StreamsDelete, "streams.delete": DeleteStream => super::Nothing;
-    /// The streams there are, newest first.
+    /// Lists the streams, newest first.
     StreamsList, "streams.list": ListStreams => StreamList;
 }
 
-/// Marks a call, so that it is done once although it may come twice (a lost connection, a store that was killed).
-/// A caller numbers the calls of a slot and has at most one of them open; the store keeps the last answer of each slot
-/// for a day.
+/// Marks a call so that it takes effect once although it may be repeated, after a lost connection or a killed store. A caller
+/// numbers the calls of a slot and has at most one of them open; the store keeps the last answer of each slot for a day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallMark {
-    /// Unique to the caller: a ULID and a number.
+    /// A ULID that is unique to the caller, and a number.
     pub slot: String,
-    /// Higher than that of the slot's last call.
+    /// Higher than the number of the slot's last call.
     pub number: u64,
 }
 
-/// What is appended.
+/// The content of an append.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Payload {
-    /// One message each, in a stream of JSON. Without line ends.
+    /// Messages for a stream of JSON, without line ends.
     Messages(Vec<Box<RawValue>>),
-    /// One append, in a stream of another type.
+    /// Bytes for a stream of any other type.
     Bytes(Octets),
 }
 
@@ -52,111 +52,104 @@ impl Payload {
     }
 }
 
-/// When a stream ends by itself.
+/// When a stream is deleted automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lifetime {
-    /// So many seconds after it was last read, appended to or closed.
+    /// This many seconds after it was last read, appended to or closed.
     Ttl(u64),
     /// At this instant.
-    ExpiresAt(crate::Timestamp),
+    ExpiresAt(Timestamp),
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateStream {
     /// `streams/<path>`.
     pub stream: String,
-    /// As it was given. Absent: the source's, else `application/octet-stream`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// As the client gave it. If absent, that of the fork's source, else `application/octet-stream`.
     pub content_type: Option<String>,
-    /// Absent: the source's, else for good.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// If absent, that of the fork's source, else unlimited.
     pub lifetime: Option<Lifetime>,
     #[serde(default)]
     pub closed: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fork: Option<Fork>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Octets>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallMark>,
 }
 
-/// The place in another stream that a new one begins with.
+/// The position in another stream up to which a new stream shares its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fork {
     /// `streams/<path>`.
     pub from: String,
-    /// Absent: the end.
+    /// If absent, the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<Offset>,
-    /// Beyond the offset: bytes of the next append, or messages.
+    /// How many bytes of the append after the offset, or messages after it, are included.
     #[serde(default)]
     pub sub_offset: u64,
 }
 
-/// What became of a creation.
+/// The outcome of a creation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Creation {
-    /// It was made.
+    /// It was created.
     Made(Made),
-    /// It was there, as asked for.
+    /// It existed already, with the same properties.
     Known(Made),
-    /// It cannot be: what is there already is another; the text says in what.
+    /// It existed already, with other properties; the text names the difference.
     Exists(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     pub content_type: String,
-    /// Entries in it.
+    /// The number of entries.
     pub end: u64,
     pub closed: bool,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppendStream {
     /// `streams/<path>`.
     pub stream: String,
-    /// Absent: nothing to append, close only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// If absent, the stream is only closed.
     pub payload: Option<Payload>,
     /// The media type of `payload`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub content_type: String,
-    /// Must be greater than the last, byte by byte.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Must be greater than the last one, compared byte by byte.
     pub seq: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub producer: Option<Producer>,
     #[serde(default)]
     pub close: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallMark>,
 }
 
-/// Who appends, so that a repeat is known as one.
+/// The writer of an append, by which a repetition is recognised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Producer {
     pub id: String,
-    /// A higher one fences those of lower ones off.
+    /// A producer with a higher epoch excludes those with a lower one.
     pub epoch: u64,
     /// From 0 in each epoch, without gaps.
     pub seq: u64,
 }
 
-/// What became of an append.
+/// The outcome of an append.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Appending {
-    /// It was done. `end`: entries in the stream now.
+    /// It was appended. `end` is the number of entries in the stream now.
     Done { end: u64, closed: bool },
-    /// The producer's sequence was accepted before, up to `seq`. Nothing was written.
+    /// A repetition: the sequences of the producer up to `seq` were accepted before. Nothing was written.
     Known {
         end: u64,
         closed: bool,
@@ -165,15 +158,15 @@ pub enum Appending {
     },
     /// The stream is closed.
     Closed { end: u64 },
-    /// The stream holds another type.
+    /// The stream has another content type.
     OtherType { content_type: String },
     /// `Stream-Seq` is not greater than this, the last one.
     Behind { seq: String },
-    /// A producer of a higher epoch has come.
+    /// There is a producer with this higher epoch.
     Fenced { epoch: u64 },
-    /// Sequences between are missing.
+    /// The sequences from `expected` on are missing.
     Gap { expected: u64 },
-    /// A new epoch begins with 0.
+    /// A new epoch must begin with sequence 0.
     BadStart,
 }
 
@@ -189,12 +182,12 @@ pub struct DeleteStream {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListStreams {
-    /// What their paths begin with; empty: all.
+    /// The prefix of the paths to list; if empty, all.
     #[serde(default)]
     pub prefix: String,
     /// 1 to 1000.
     pub limit: u32,
-    /// `page.after` of the list's last page.
+    /// The `page.after` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
@@ -209,26 +202,25 @@ pub struct StreamList {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StreamItem {
-    /// What stands below `/streams/`.
+    /// The path below `/streams/`.
     pub path: String,
     pub content_type: String,
-    /// Appends, or JSON messages.
+    /// The number of appends or JSON messages.
     pub entries: u64,
     pub closed: bool,
-    /// When it is deleted unless it is used before.
+    /// When it is deleted unless it is used before then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<crate::Timestamp>,
+    pub expires_at: Option<Timestamp>,
 }
 
-/// What a page of a stream below `streams/` says beyond its entries.
+/// What a page of a stream below `streams/` has besides its entries.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublicPage {
-    /// As it was given.
+    /// As the client gave it.
     pub content_type: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<Lifetime>,
-    /// The appends of the page joined, unless the stream is one of JSON; then they are the page's entries.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The appends of the page, joined; absent for a stream of JSON, whose messages are the entries of the page.
     pub bytes: Option<Octets>,
 }
 
@@ -238,20 +230,18 @@ pub fn media_type(content_type: &str) -> String {
     essence.trim_ascii().to_ascii_lowercase()
 }
 
-/// Whether a stream of this type is one of JSON messages.
+/// Whether a stream of this type holds JSON messages.
 pub fn is_json(content_type: &str) -> bool {
     media_type(content_type) == "application/json"
 }
 
-/// How deep a message may nest: less than a line of the wire by what stands around it there.
+/// How deep a message may nest: less than a line of the wire, in which it is nested itself.
 const MESSAGE_DEPTH: usize = crate::json::MAX_DEPTH - 4;
 
-/// The messages of a JSON body: an array is flattened one level, any other value is one. Numbers and texts stay as they
-/// were written; line ends between them go. `invalid` for anything but one JSON value.
+/// The messages of a JSON body: the elements of an array, or any other value as one message. Numbers and texts stay as they were
+/// written; line ends between them are removed. `invalid` for anything but one JSON value.
 pub fn messages(body: &[u8]) -> Result<Vec<Box<RawValue>>, Error> {
-    let malformed = |error: serde_json::Error| Error::invalid("", format!("malformed JSON: {error}"));
-    let text = std::str::from_utf8(body)
-        .map_err(|error| Error::invalid("", format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+    let text = crate::json::text(body)?;
     crate::json::check_depth(body, MESSAGE_DEPTH)?;
     let messages: Vec<Box<RawValue>> = match text.trim_ascii_start().starts_with('[') {
         true => serde_json::from_str(text).map_err(malformed)?,
@@ -263,10 +253,10 @@ pub fn messages(body: &[u8]) -> Result<Vec<Box<RawValue>>, Error> {
     }
 }
 
-/// Line ends stand only between the tokens of JSON, never inside of one.
+/// Removes line ends, which JSON allows only between tokens.
 fn in_one_line(message: &RawValue) -> Result<Box<RawValue>, Error> {
     let text = message.get().replace(['\n', '\r'], "");
-    RawValue::from_string(text).map_err(|error| Error::invalid("", format!("malformed JSON: {error}")))
+    RawValue::from_string(text).map_err(malformed)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The operations of `ken-store` on what was done: a summary of each submission and run, usage, and why a message ended as it
-//! did. Summaries hold names, numbers and ids; no text of a prompt, an answer, an argument, a result or an error is in them.
+//! The operations of `ken-store` on telemetry: a summary of each submission and run, usage, and why a message ended as it did.
+//! Summaries hold names, numbers and ids, and no text of a prompt, an answer, an argument, a result or an error.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,39 +13,40 @@ crate::operations! {
     TelemetryList, "telemetry.list": ListSummaries => SummaryPage;
     /// The summary of a submission or a run.
     TelemetryGet, "telemetry.get": ByWork => Summary;
-    /// What was used, by day, model or session: of the submissions and runs that have ended, at most 10 000 and 30 days.
+    /// Usage by day, model or session, of submissions and runs that have ended: at most 10,000, of the last 30 days.
     TelemetryUsage, "telemetry.usage": GroupUsage => UsageGroups;
-    /// What has ended and is not exported yet, in that order: at most 256.
+    /// The submissions and runs that have ended and are not exported yet, in that order; at most 256.
     TelemetryEnded, "telemetry.ended": Nothing => Ended;
-    /// Notes that everything up to a time is exported, or was given up.
+    /// Records that everything up to a time was exported, or could not be sent.
     TelemetryExported, "telemetry.exported": Exported => Nothing;
-    /// What became of a message, also of one that was refused: by the id of its event, its submission or its run.
+    /// What happened to a message, also to a refused one: by the id of its event, its submission or its run.
     EventsWhy, "events.why": ByWork => Why;
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ByWork {
-    /// Of a submission or a run.
+    /// The id of a submission or a run.
     pub id: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ended {
-    /// `None` when nothing was ever exported: what ended before the export was configured is left out.
+    /// The time up to which everything was exported. `None` if nothing ever was: work that ended before the export was configured
+    /// is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     pub runs: Vec<EndedRun>,
-    /// How many more are waiting.
+    /// The number of those that are not listed here.
     pub waiting: u64,
 }
 
-/// A submission or a run that has ended, and where its events are.
+/// A submission or a run that has ended, and the position of its events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedRun {
     pub id: String,
     pub kind: WorkKind,
-    /// The agent that ran it; absent of a run of a workflow.
+    /// The agent that ran it; absent for a run of a workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     pub stream: String,
@@ -57,23 +58,21 @@ pub struct EndedRun {
 #[serde(deny_unknown_fields)]
 pub struct Exported {
     pub until: Timestamp,
-    /// How many of them could not be sent.
+    /// The number of those that could not be sent.
     #[serde(default)]
     pub lost: u64,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListSummaries {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connector: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<WorkKind>,
     /// 1 to 100.
     #[serde(default = "fifty")]
     pub limit: u32,
     /// A cursor of an earlier page of the same list; another one is `invalid` at `?after`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
@@ -81,45 +80,23 @@ fn fifty() -> u32 {
     50
 }
 
-/// The whole body of the HTTP answer.
+/// The body of the HTTP answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SummaryPage {
     pub runs: Vec<Summary>,
-    /// Events that belong to no submission and no run. There are none: each is stored with its submission.
+    /// The number of events that belong to no submission and no run: always 0, because each is stored with its submission.
     pub unscoped_event_count: u64,
     pub page: super::Page,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WorkKind {
-    Prompt,
-    /// A compaction that was asked for.
-    Command,
-    Schedule,
-    Workflow,
-}
-
-impl WorkKind {
-    pub fn name(self) -> &'static str {
-        match self {
-            WorkKind::Prompt => "prompt",
-            WorkKind::Command => "command",
-            WorkKind::Schedule => "schedule",
-            WorkKind::Workflow => "workflow",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<WorkKind> {
-        [
-            WorkKind::Prompt,
-            WorkKind::Command,
-            WorkKind::Schedule,
-            WorkKind::Workflow,
-        ]
-        .into_iter()
-        .find(|kind| kind.name() == name)
+crate::named! {
+    pub enum WorkKind {
+        Prompt = "prompt",
+        /// A compaction that a user asked for.
+        Command = "command",
+        Schedule = "schedule",
+        Workflow = "workflow",
     }
 }
 
@@ -134,19 +111,19 @@ pub enum WorkStatus {
     Aborted,
 }
 
-/// What was done for one submission or run (gateway-http 11).
+/// The summary of one submission or run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
     pub run_id: String,
     pub kind: WorkKind,
-    /// `api` for what came to `/agents` or `/workflows` without a session.
+    /// `api` for requests to `/agents` or `/workflows` without a session.
     pub connector: String,
     /// The instance; null for a workflow.
     pub session_id: Option<String>,
     pub submission_id: Option<SubmissionId>,
     pub status: WorkStatus,
-    /// Of its first event.
+    /// The time of its first event.
     pub started_at: Option<Timestamp>,
     pub ended_at: Option<Timestamp>,
     pub duration_ms: Option<u64>,
@@ -155,9 +132,9 @@ pub struct Summary {
     pub called_web_research: bool,
     pub counts: Counts,
     pub usage: Tokens,
-    /// US dollars; null when no price is known.
+    /// US dollars; null if no price is known.
     pub cost: Option<f64>,
-    /// The last one that answered, as `provider/model`.
+    /// The last model that answered, as `provider/model`.
     pub model: Option<String>,
     pub task_starts: Vec<EventSummary>,
     pub tool_calls: Vec<EventSummary>,
@@ -195,40 +172,26 @@ impl std::ops::AddAssign for Tokens {
     }
 }
 
-/// An event without what it says: these fields and no others.
+/// An event without its content: these fields and no others.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventSummary {
     pub r#type: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_index: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub harness: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_session: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation_kind: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_error: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Tokens>,
 }
 
@@ -256,16 +219,17 @@ pub struct UsageGroups {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageGroup {
-    /// The day, the model or the session; `-` for work that no model or no session had.
+    /// The day, the model or the session; `-` for work without a model or a session.
     pub key: String,
     pub runs: u64,
     #[serde(flatten)]
     pub usage: Tokens,
-    /// US dollars; null when no price is known of any.
+    /// US dollars; null if no price is known.
     pub cost: Option<f64>,
 }
 
-/// What became of a message.
+/// What happened to a message.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
@@ -273,27 +237,21 @@ pub struct Why {
     /// `refused`, `handled` (a command that needed no turn), `queued`, `running`, `waiting`, `completed`, `failed` or `aborted`; of
     /// an update of the messaging platform that never became a message `rejected`, `ignored` or `pressed`.
     pub status: String,
-    /// The cause as a sentence.
+    /// The cause, as a sentence.
     pub cause: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_at: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission_id: Option<SubmissionId>,
     /// Why it was refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Error>,
     /// Why it failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
-    /// Decisions that it waits for.
+    /// The ids of the approvals that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<String>,
-    /// What has become of the answer to a chat: `pending`, `sending`, `sent`, `failed` or `unknown`, and the error if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The state of the answer to a chat: `pending`, `sending`, `sent`, `failed` or `unknown`, followed by the error, if any.
     pub delivery: Option<String>,
-    /// Outputs of its tools of which a model was shown only a part.
+    /// Outputs of its tools of which the model was shown only a part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Output>,
 }

@@ -1,4 +1,4 @@
-//! The operations of `ken-tools`: which tools there are, and calls of them.
+//! The operations of `ken-tools`: listing, previewing and calling tools.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,21 +10,21 @@ use crate::event::ToolResult;
 crate::operations! {
     /// The tools that an agent may call.
     ToolsList, "tools.list": ListTools => Tools;
-    /// Runs one tool to its end. `not_found` for an unknown name, `invalid` for arguments that its schema refuses; whatever
-    /// happens once it runs is in the reply. Cancelled or hung up on, it is killed with all that it started.
+    /// Runs a tool to its end. `not_found` for an unknown name, `invalid` for arguments that do not fit its schema; failures of the
+    /// running tool are in the reply. If the request is cancelled or its connection closed, the tool and its children are killed.
     ///
-    /// A call that needs an approval takes its `grant` from ken-approver right before it runs: `forbidden` without one,
-    /// `conflict` for one that is not for exactly this call, or was used.
+    /// A call that needs an approval uses its `grant` at ken-approver right before it runs: `forbidden` without a grant, `conflict`
+    /// for a grant that is not for exactly this call or was used.
     ToolsCall, "tools.call": CallTool => Called;
-    /// What this call would do, and whether a person has to approve it. Changes nothing. The fingerprint is the one that a
-    /// grant for the call has to have.
+    /// What this call would do, and whether a person has to approve it. Changes nothing. A grant for the call must have the
+    /// fingerprint of the preview.
     ToolsPreview, "tools.preview": CallTool => Preview;
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListTools {
-    /// Only those that this agent may call; absent: all.
+    /// Only the tools that this agent may call; if absent, all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
 }
@@ -33,7 +33,7 @@ pub struct ListTools {
 pub struct Tools {
     /// By name.
     pub tools: Vec<Tool>,
-    /// Files that are not tools, and why.
+    /// Files that could not be used, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
 }
@@ -43,7 +43,7 @@ pub struct Tools {
 pub struct Tool {
     #[serde(flatten)]
     pub spec: ToolSpec,
-    /// Whether a call whose outcome is unknown may be made again.
+    /// Whether a call with an unknown outcome may be repeated.
     pub idempotent: bool,
     pub approval: Approval,
     /// Agents that may call it.
@@ -59,7 +59,7 @@ pub enum Approval {
     None,
     #[default]
     Ask,
-    /// The tool says of each call what it would do, and whether that has to be approved.
+    /// The tool decides for each call, and says what the call would do.
     Preview,
 }
 
@@ -69,6 +69,7 @@ pub struct Problem {
     pub error: Error,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallTool {
@@ -76,31 +77,27 @@ pub struct CallTool {
     /// An object.
     #[serde(default)]
     pub arguments: Value,
-    /// Who calls; `forbidden` when the tool is not for this agent. Absent: an operator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The agent that calls; `forbidden` if the tool is not for it. If absent, an operator calls.
     pub agent: Option<String>,
-    /// A person has to approve it, also where the tool asks for nobody.
+    /// Whether a person has to approve the call even if the tool needs no approval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask: bool,
-    /// The submission and the session that it belongs to. The tool finds them in `KEN_RUN` and `KEN_SESSION`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The submission and the session of the call, which the tool gets as `KEN_RUN` and `KEN_SESSION`.
     pub submission: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// The id of the approval that allows it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Called {
-    /// Whether the tool failed: then the result says why, for the model.
+    /// Whether the tool failed; the result then says why, for the model.
     pub is_error: bool,
     pub result: ToolResult,
     pub duration_ms: u64,
 }
 
-/// What a call of a tool would do, as the tool says it or, where it does not, as its description does.
+/// What a call of a tool would do, according to the tool itself or else to its description.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preview {
@@ -111,7 +108,7 @@ pub struct Preview {
     /// One line for the person who decides.
     #[serde(default)]
     pub summary: String,
-    /// Why; with `deny`, why not.
+    /// Why the call needs an approval, or why it is denied.
     #[serde(default)]
     pub reason: Option<String>,
     #[serde(default)]
@@ -124,7 +121,7 @@ pub struct Preview {
     /// A unified diff of the files that would change.
     #[serde(default)]
     pub diff: Option<String>,
-    /// SHA-256 in hex over all that must not change between the decision and the call.
+    /// SHA-256 of everything that must not change between the decision and the call, in hexadecimal.
     #[serde(default)]
     pub fingerprint: String,
 }
@@ -135,25 +132,16 @@ pub struct Preview {
 pub enum Need {
     None,
     Ask,
-    /// It must not run, whoever approves.
+    /// It must not run, even with approval.
     Deny,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Risk {
-    Low,
-    #[default]
-    Medium,
-    High,
-}
-
-impl Risk {
-    pub fn name(self) -> &'static str {
-        match self {
-            Risk::Low => "low",
-            Risk::Medium => "medium",
-            Risk::High => "high",
-        }
+crate::named! {
+    #[derive(Default)]
+    pub enum Risk {
+        Low = "low",
+        #[default]
+        Medium = "medium",
+        High = "high",
     }
 }

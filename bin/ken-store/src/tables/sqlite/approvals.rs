@@ -14,7 +14,7 @@ const SELECT: &str = "SELECT a.*, s.connector, s.actor, s.conversation, s.thread
 
 fn status(row: &Row<'_>) -> rusqlite::Result<Status> {
     let name = row.get_ref("status")?.as_str()?;
-    let known = Status::ALL.into_iter().find(|status| status.name() == name);
+    let known = Status::named(name);
     let unknown = format!("the status {name:?} of an approval");
     known.ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, unknown.into()))
 }

@@ -25,7 +25,8 @@ fn message(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
 }
 
 fn state(row: &Row<'_>) -> rusqlite::Result<MessageState> {
-    Ok(MessageState::of(row.get_ref("state")?.as_str()?))
+    let name = row.get_ref("state")?.as_str()?;
+    Ok(MessageState::named(name).unwrap_or(MessageState::Failed))
 }
 
 impl Outbox for Database {

@@ -59,18 +59,12 @@ impl Scopes for Database {
     }
 }
 
-fn origin(name: &str) -> Origin {
-    let known = [Origin::Tui, Origin::Web, Origin::Connector];
-    let found = known.into_iter().find(|origin| origin.name() == name);
-    found.unwrap_or(Origin::Connector)
-}
-
 fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
     Ok(SessionRow {
         stream: row.get("stream")?,
         id: SessionId(row.get("id")?),
         scope: row.get("scope")?,
-        origin: origin(row.get_ref("origin")?.as_str()?),
+        origin: Origin::named(row.get_ref("origin")?.as_str()?).unwrap_or(Origin::Connector),
         title: row.get("title")?,
         name: row.get("name")?,
         archived: row.get::<_, Option<i64>>("archived_at")?.is_some(),

@@ -20,53 +20,15 @@ const RUNS: &str =
      FROM submissions AS s JOIN events AS e USING (event)
      WHERE s.open = 1 AND s.kind = 'workflow' ORDER BY s.submission LIMIT ?1";
 
-fn kind_name(kind: SubmissionKind) -> &'static str {
-    match kind {
-        SubmissionKind::Prompt => "prompt",
-        SubmissionKind::Compact => "compact",
-        SubmissionKind::Workflow => "workflow",
-    }
-}
-
-fn kind(name: &str) -> SubmissionKind {
-    match name {
-        "compact" => SubmissionKind::Compact,
-        "workflow" => SubmissionKind::Workflow,
-        _ => SubmissionKind::Prompt,
-    }
-}
-
-fn state_name(state: State) -> &'static str {
-    match state {
-        State::Queued => "queued",
-        State::Running => "running",
-        State::Waiting => "waiting",
-        State::Completed => "completed",
-        State::Failed => "failed",
-        State::Aborted => "aborted",
-    }
-}
-
-fn state(row: &Row<'_>) -> rusqlite::Result<State> {
-    Ok(match row.get_ref("state")?.as_str()? {
-        "queued" => State::Queued,
-        "running" => State::Running,
-        "waiting" => State::Waiting,
-        "completed" => State::Completed,
-        "aborted" => State::Aborted,
-        _ => State::Failed,
-    })
-}
-
 fn submission(row: &Row<'_>) -> rusqlite::Result<SubmissionRow> {
     Ok(SubmissionRow {
         key: row.get("submission")?,
         id: SubmissionId(row.get("id")?),
         stream: row.get("stream")?,
         event: row.get("event")?,
-        kind: kind(row.get_ref("kind")?.as_str()?),
+        kind: SubmissionKind::named(row.get_ref("kind")?.as_str()?).unwrap_or(SubmissionKind::Prompt),
         hidden: row.get("hidden")?,
-        state: state(row)?,
+        state: State::named(row.get_ref("state")?.as_str()?).unwrap_or(State::Failed),
         open: row.get("open")?,
         recorded_from: count(row, "recorded_from")?,
         next_index: count(row, "next_index")?,
@@ -115,7 +77,7 @@ impl Submissions for Database {
             new.id.as_str(),
             new.stream,
             new.event,
-            kind_name(new.kind),
+            new.kind.name(),
             new.hidden,
             new.open,
             new.place,
@@ -130,7 +92,7 @@ impl Submissions for Database {
                    FROM submissions WHERE live = 1 AND stream = ?1 GROUP BY state";
         all(self, sql, [stream], |row| {
             Ok(QueueRow {
-                state: state(row)?,
+                state: State::named(row.get_ref("state")?.as_str()?).unwrap_or(State::Failed),
                 count: count(row, "number")?,
                 first_place: row.get("least")?,
                 last_place: row.get("most")?,
@@ -192,7 +154,7 @@ impl Submissions for Database {
         let values = params![
             submission.key,
             to_json(&submission.approvals)?,
-            state_name(submission.state),
+            submission.state.name(),
             submission.waiting_since,
             submission.waited_ms,
         ];
@@ -210,7 +172,7 @@ impl Submissions for Database {
                    WHERE submission = ?1";
         let values = params![
             submission.key,
-            state_name(submission.state),
+            submission.state.name(),
             closing,
             submission.recorded_from.cast_signed(),
             now.millis()
@@ -222,7 +184,7 @@ impl Submissions for Database {
         let sql =
             "UPDATE submissions SET state = ?2, live = 0, open = 0, waiting_since = NULL, approvals = NULL
                    WHERE submission = ?1";
-        run(self, sql, params![key, state_name(state)]).map(drop)
+        run(self, sql, params![key, state.name()]).map(drop)
     }
 
     fn open_submissions(&self, work: Work, most: usize) -> Result<Vec<OpenRow>, Error> {
@@ -280,7 +242,7 @@ impl Submissions for Database {
         first(self, sql, [id.as_str()], |row| {
             Ok(SubmissionStatus {
                 submission_id: id.clone(),
-                state: state(row)?,
+                state: State::named(row.get_ref("state")?.as_str()?).unwrap_or(State::Failed),
                 result: stored(row, "result")?,
                 error: stored(row, "error")?,
                 context_usage: stored(row, "context_usage")?,
