@@ -68,6 +68,7 @@ impl Background {
             instance: claim.instance.clone(),
             before: claim.lease.submission_id.clone(),
             limit,
+            after: None,
             search,
         };
         let mut history = store.history(asked).await?;

@@ -14,6 +14,7 @@ mod model;
 mod names;
 mod passage;
 mod policy;
+mod recent;
 mod record;
 mod recorder;
 mod replay;

@@ -55,6 +55,7 @@ impl Recorder {
             instance: claim.instance.clone(),
             before: claim.lease.submission_id.clone(),
             limit: EXCHANGES,
+            after: None,
             search: search(&claim),
         };
         Ok(Record {

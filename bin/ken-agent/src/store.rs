@@ -11,6 +11,8 @@ use ken_types::ops::store::{
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
+use crate::recent::Recent;
+
 /// Calls wait while the store is down; an error is its refusal.
 pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn append(&self, args: AppendEvents) -> impl Future<Output = Result<(), Error>> + Send;
@@ -29,11 +31,32 @@ const LONG_SOURCES: u32 = 5;
 #[derive(Debug, Clone)]
 pub(crate) struct WireStore {
     pool: Pool,
+    recent: Recent,
 }
 
 impl WireStore {
     pub(crate) fn new(pool: Pool) -> WireStore {
-        WireStore { pool }
+        WireStore {
+            pool,
+            recent: Recent::default(),
+        }
+    }
+
+    /// What does not fit one line of the wire comes in three, with as many sources as always fit a line.
+    async fn read_history(&self, args: &ReadHistory) -> Result<History, Error> {
+        match patiently::<SubmissionsHistory>(&self.pool, args).await {
+            Err(error) if error.code == Code::TooLarge => {}
+            answer => return answer,
+        }
+        let mut args = args.clone();
+        let search = args.search.take();
+        let mut history = patiently::<SubmissionsHistory>(&self.pool, &args).await?;
+        if let Some(mut search) = search {
+            search.limit = search.limit.min(LONG_SOURCES);
+            history.known = patiently::<KnowledgeSearch>(&self.pool, &search).await?.found;
+            history.remembered = patiently::<MemorySearch>(&self.pool, &search).await?.found;
+        }
+        Ok(history)
     }
 }
 
@@ -50,18 +73,12 @@ impl Store for WireStore {
             .map(|_| ())
     }
 
-    /// What does not fit one line of the wire comes in three, with as many sources as always fit a line.
     async fn history(&self, mut args: ReadHistory) -> Result<History, Error> {
-        match patiently::<SubmissionsHistory>(&self.pool, &args).await {
-            Err(error) if error.code == Code::TooLarge => {}
-            answer => return answer,
-        }
-        let search = args.search.take();
-        let mut history = patiently::<SubmissionsHistory>(&self.pool, &args).await?;
-        if let Some(mut search) = search {
-            search.limit = search.limit.min(LONG_SOURCES);
-            history.known = patiently::<KnowledgeSearch>(&self.pool, &search).await?.found;
-            history.remembered = patiently::<MemorySearch>(&self.pool, &search).await?.found;
+        args.after = self.recent.newest(&args);
+        let mut history = self.read_history(&args).await?;
+        if !self.recent.complete(&args, &mut history) {
+            args.after = None;
+            history = self.read_history(&args).await?;
         }
         Ok(history)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ken_types::id::SubmissionId;
 use ken_types::ops::store::*;
 use ken_types::ops::telemetry::ByWork;
 use ken_types::{Error, Offset};
@@ -154,12 +155,17 @@ fn history(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
     let Some(instance) = tables.instance(log.key)? else {
         return Ok(History::default());
     };
-    let before = tables.exchange_turn(&args.before)?.unwrap_or(i64::MAX);
-    let mut exchanges = tables.past_exchanges(log.key, instance.summary_after, before, args.limit)?;
+    let turn = |id: &SubmissionId| tables.exchange_turn(log.key, id);
+    let before = turn(&args.before)?.unwrap_or(i64::MAX);
+    let known = args.after.as_ref().map(turn).transpose()?.flatten();
+    let known = known.filter(|known| *known > instance.summary_after);
+    let after = known.unwrap_or(instance.summary_after);
+    let mut exchanges = tables.past_exchanges(log.key, after, before, args.limit)?;
     exchanges.reverse();
     Ok(History {
         summary: instance.summary,
         exchanges,
+        continues: known.is_some(),
         turns: instance.turns,
         compactions: instance.compactions,
         ..History::default()

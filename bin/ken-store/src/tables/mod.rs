@@ -368,8 +368,8 @@ pub struct InstanceRow {
 pub trait Exchanges {
     fn insert_exchange(&self, exchange: &NewExchange<'_>) -> Result<(), Error>;
     fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error>;
-    /// The number of the turn, if it was one.
-    fn exchange_turn(&self, id: &SubmissionId) -> Result<Option<i64>, Error>;
+    /// The number of the turn in its stream, if it was one.
+    fn exchange_turn(&self, stream: i64, id: &SubmissionId) -> Result<Option<i64>, Error>;
     /// Prompts of a stream before a key, newest first, each with its body once it is settled.
     fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error>;
     /// How much of the model's context the newest turn used that says so, as JSON.

@@ -374,6 +374,7 @@ async fn what_is_known_about_a_prompt_comes_with_the_history() {
     let shed = entry("Keys", "The blue key opens the shed.");
     kit.write::<KnowledgePut>(shed).await.unwrap();
     let about = |search: Search| ReadHistory {
+        after: None,
         instance: "tui-1".into(),
         before: sub("next"),
         limit: 5,

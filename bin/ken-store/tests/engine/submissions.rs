@@ -399,6 +399,7 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
         instance: "tui-1".into(),
         before: sub(before),
         limit,
+        after: None,
         search: None,
     };
     for (id, answer) in [("s1", "one"), ("s2", "two"), ("s3", "three")] {
@@ -420,6 +421,18 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
             .len(),
         1
     );
+    let after = |id: &str| ReadHistory {
+        after: Some(sub(id)),
+        ..history("next", 50)
+    };
+    let of = |found: History| {
+        let prompts = found.exchanges.into_iter().map(|past| past.prompt);
+        (prompts.collect::<Vec<_>>(), found.continues)
+    };
+    let rest = kit.read::<SubmissionsHistory>(after("s1")).await.unwrap();
+    assert_eq!(of(rest), (vec!["ask s2".into(), "ask s3".into()], true));
+    let unknown = kit.read::<SubmissionsHistory>(after("other")).await.unwrap();
+    assert_eq!((of(unknown).0.len(), found.continues), (3, false));
     let action = Action::Compact {
         submission_id: sub("c1"),
     };
@@ -436,6 +449,9 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
     let found = kit.read::<SubmissionsHistory>(history("next", 50)).await.unwrap();
     assert_eq!(found.summary.as_deref(), Some("one, two and three"));
     assert_eq!((found.exchanges.len(), found.turns, found.compactions), (1, 4, 1));
+    // What the caller knew has been summed up.
+    let anew = kit.read::<SubmissionsHistory>(after("s3")).await.unwrap();
+    assert_eq!(of(anew), (vec!["ask s4".into()], false));
     let nobody = ReadHistory {
         instance: "none".into(),
         ..history("x", 5)

@@ -605,6 +605,9 @@ pub struct ReadHistory {
     pub before: SubmissionId,
     #[serde(default = "fifty")]
     pub limit: u32,
+    /// The newest exchange that the caller has already: only later ones are read, unless a compaction has summed it up since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<SubmissionId>,
     /// A search of knowledge and memory that is made in the same read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
@@ -616,6 +619,9 @@ pub struct History {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     pub exchanges: Vec<PastExchange>,
+    /// Whether these come after the one that the caller has named, and without it are not the whole history.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continues: bool,
     /// The number of all settled exchanges of the instance, and of its compactions.
     pub turns: u64,
     pub compactions: u64,

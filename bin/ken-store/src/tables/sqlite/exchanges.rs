@@ -53,9 +53,9 @@ impl Exchanges for Database {
         first(self, sql, [submission], |row| count(row, "ended_at"))
     }
 
-    fn exchange_turn(&self, id: &SubmissionId) -> Result<Option<i64>, Error> {
-        let sql = "SELECT turn FROM exchanges JOIN submissions USING (submission) WHERE id = ?1";
-        Ok(first(self, sql, [id.as_str()], |row| row.get(0))?.flatten())
+    fn exchange_turn(&self, stream: i64, id: &SubmissionId) -> Result<Option<i64>, Error> {
+        let sql = "SELECT turn FROM submissions AS s JOIN exchanges USING (submission) WHERE s.id = ?2 AND s.stream = ?1";
+        Ok(first(self, sql, params![stream, id.as_str()], |row| row.get(0))?.flatten())
     }
 
     fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error> {

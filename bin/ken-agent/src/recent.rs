@@ -1,0 +1,184 @@
+//! The histories of the conversations that went on last, so that the next turn of one reads only what is new in it. The store
+//! says whether what it sends continues what is kept here; if it does not, it sends the whole.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ken_types::id::SubmissionId;
+use ken_types::ops::store::{History, PastExchange, ReadHistory};
+
+/// The most that is kept, of all conversations together.
+const BYTES: usize = 4 * 1024 * 1024;
+
+/// Histories by instance.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Recent(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    by_instance: HashMap<String, Entry>,
+    bytes: usize,
+    /// Counts the uses, to tell which history was used the longest ago.
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// The newest exchanges, at most `limit` of them, oldest first.
+    exchanges: Vec<PastExchange>,
+    limit: u32,
+    bytes: usize,
+    used: u64,
+}
+
+impl Recent {
+    /// The newest exchange that is kept of what is asked for.
+    pub(crate) fn newest(&self, asked: &ReadHistory) -> Option<SubmissionId> {
+        let kept = self.lock();
+        let entry = kept.by_instance.get(&asked.instance)?;
+        let newest = entry.exchanges.last().filter(|_| entry.limit == asked.limit);
+        newest.map(|newest| newest.id.clone())
+    }
+
+    /// Completes an answer of the store with what is kept, and keeps the result. False if the answer continues what is not kept
+    /// any more; then the whole has to be read.
+    pub(crate) fn complete(&self, asked: &ReadHistory, history: &mut History) -> bool {
+        let mut kept = self.lock();
+        let earlier = kept.take(&asked.instance);
+        if history.continues {
+            let fits =
+                |entry: &Entry| entry.exchanges.last().map(|newest| &newest.id) == asked.after.as_ref();
+            let Some(entry) = earlier.filter(fits) else {
+                return false;
+            };
+            let mut exchanges = entry.exchanges;
+            exchanges.append(&mut history.exchanges);
+            exchanges.drain(..exchanges.len().saturating_sub(asked.limit as usize));
+            history.exchanges = exchanges;
+        }
+        kept.put(asked, &history.exchanges);
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn take(&mut self, instance: &str) -> Option<Entry> {
+        let entry = self.by_instance.remove(instance)?;
+        self.bytes -= entry.bytes;
+        Some(entry)
+    }
+
+    /// Keeps a history, in place of those that were used the longest ago if there is no room.
+    fn put(&mut self, asked: &ReadHistory, exchanges: &[PastExchange]) {
+        let size = |past: &PastExchange| size_of::<PastExchange>() + past.prompt.len() + past.answer.len();
+        let bytes = exchanges.iter().map(size).sum();
+        if exchanges.is_empty() || bytes > BYTES {
+            return;
+        }
+        while self.bytes + bytes > BYTES {
+            let oldest = self.by_instance.iter().min_by_key(|(_, entry)| entry.used);
+            let Some(oldest) = oldest.map(|(instance, _)| instance.clone()) else {
+                break;
+            };
+            self.take(&oldest);
+        }
+        self.uses += 1;
+        self.bytes += bytes;
+        let entry = Entry {
+            exchanges: exchanges.to_vec(),
+            limit: asked.limit,
+            bytes,
+            used: self.uses,
+        };
+        self.by_instance.insert(asked.instance.clone(), entry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn past(id: u32, bytes: usize) -> PastExchange {
+        PastExchange {
+            id: SubmissionId(id.to_string()),
+            instance: "i".into(),
+            prompt: "p".repeat(bytes),
+            answer: String::new(),
+            at: Default::default(),
+        }
+    }
+
+    fn asked(instance: &str, recent: &Recent) -> ReadHistory {
+        let mut asked = ReadHistory {
+            instance: instance.into(),
+            before: SubmissionId("next".into()),
+            limit: 3,
+            after: None,
+            search: None,
+        };
+        asked.after = recent.newest(&asked);
+        asked
+    }
+
+    fn history(exchanges: impl IntoIterator<Item = PastExchange>, continues: bool) -> History {
+        History {
+            exchanges: exchanges.into_iter().collect(),
+            continues,
+            ..History::default()
+        }
+    }
+
+    fn ids(history: &History) -> Vec<&str> {
+        history.exchanges.iter().map(|past| past.id.as_str()).collect()
+    }
+
+    #[test]
+    fn only_what_is_new_is_asked_for_and_the_newest_are_kept() {
+        let recent = Recent::default();
+        let first = asked("i", &recent);
+        assert_eq!(first.after, None);
+        assert!(recent.complete(&first, &mut history([past(1, 1), past(2, 1)], false)));
+        let second = asked("i", &recent);
+        assert_eq!(second.after, Some(SubmissionId("2".into())));
+        let mut more = history([past(3, 1), past(4, 1)], true);
+        assert!(recent.complete(&second, &mut more));
+        assert_eq!(ids(&more), ["2", "3", "4"]);
+        // After a compaction the store sends the whole.
+        let third = asked("i", &recent);
+        let mut anew = history([past(5, 1)], false);
+        assert!(recent.complete(&third, &mut anew));
+        assert_eq!(ids(&anew), ["5"]);
+        assert_eq!(asked("i", &recent).after, Some(SubmissionId("5".into())));
+        // Another limit is another question.
+        let wider = ReadHistory {
+            limit: 4,
+            ..asked("i", &recent)
+        };
+        assert_eq!(recent.newest(&wider), None);
+    }
+
+    #[test]
+    fn what_was_used_the_longest_ago_makes_room() {
+        let recent = Recent::default();
+        for instance in ["a", "b", "a", "c"] {
+            let asked = asked(instance, &recent);
+            recent.complete(&asked, &mut history([past(1, BYTES / 3)], false));
+        }
+        let kept = |instance| asked(instance, &recent).after.is_some();
+        assert_eq!((kept("a"), kept("b"), kept("c")), (true, false, true));
+        // What is gone meanwhile cannot be completed.
+        let gone = ReadHistory {
+            after: Some(SubmissionId("1".into())),
+            ..asked("b", &recent)
+        };
+        assert!(!recent.complete(&gone, &mut history([], true)));
+        // One that is too large alone is not kept, and takes no room.
+        let large = asked("d", &recent);
+        assert!(recent.complete(&large, &mut history([past(1, BYTES)], false)));
+        assert!(!kept("d") && kept("a"));
+    }
+}
