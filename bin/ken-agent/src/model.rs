@@ -87,7 +87,11 @@ impl Model for WireModel {
         let connection = self.pool.own_connection(Instant::now() + CALL).await;
         let connection = connection.map_err(ModelError::Failed)?;
         match connection.stream::<ModelGenerate>(request, GENERATE).await {
-            Ok(items) => Ok(WireReply { items, connection }),
+            Ok(items) => Ok(WireReply {
+                items,
+                connection,
+                pool: self.pool.clone(),
+            }),
             Err(error) => Err(model_error(error, &connection)),
         }
     }
@@ -105,6 +109,7 @@ fn model_error(error: Error, connection: &Connection) -> ModelError {
 pub(crate) struct WireReply {
     items: Items<ModelGenerate>,
     connection: Connection,
+    pool: Pool,
 }
 
 impl Reply for WireReply {
@@ -113,10 +118,12 @@ impl Reply for WireReply {
     }
 
     async fn end(self) -> Result<Generated, ModelError> {
-        let connection = self.connection;
-        self.items
-            .reply()
-            .await
-            .map_err(|error| model_error(error, &connection))
+        match self.items.reply().await {
+            Ok(generated) => {
+                self.pool.give_back(self.connection);
+                Ok(generated)
+            }
+            Err(error) => Err(model_error(error, &self.connection)),
+        }
     }
 }

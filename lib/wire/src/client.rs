@@ -28,6 +28,8 @@ const ITEMS: usize = 64;
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait for a reply after its deadline: the callee answers `deadline` by itself.
 const GRACE: Duration = Duration::from_millis(500);
+/// How many connections without a call a pool keeps for callers that need one of their own.
+const UNUSED: usize = 16;
 
 /// One connection to a part. Calls interleave on it. Clones share it; it closes when the last one is dropped.
 #[derive(Debug, Clone)]
@@ -370,6 +372,8 @@ async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
 pub struct Pool {
     socket: Arc<PathBuf>,
     connections: Arc<Mutex<Vec<Connection>>>,
+    /// Connections without a call that belong to nobody.
+    unused: Arc<Mutex<Vec<Connection>>>,
     /// Locked while a connection is opened, so that a burst of calls does not open one each.
     opening: Arc<tokio::sync::Mutex<()>>,
 }
@@ -380,6 +384,7 @@ impl Pool {
         Pool {
             socket: Arc::new(socket.into()),
             connections: Arc::default(),
+            unused: Arc::default(),
             opening: Arc::default(),
         }
     }
@@ -437,8 +442,29 @@ impl Pool {
             .await
     }
 
-    /// A new connection that no other call of this pool uses.
+    /// A connection that no other call of this pool uses.
     pub async fn own_connection(&self, deadline: Instant) -> Result<Connection, Error> {
+        match self.take_unused() {
+            Some(connection) => Ok(connection),
+            None => self.open(deadline).await,
+        }
+    }
+
+    fn take_unused(&self) -> Option<Connection> {
+        let mut unused = connections(&self.unused);
+        unused.retain(|connection| !connection.is_closed());
+        unused.pop()
+    }
+
+    /// Gives a connection of [`Pool::own_connection`] back whose calls have all ended, for the next one that needs one.
+    pub fn give_back(&self, connection: Connection) {
+        let mut unused = connections(&self.unused);
+        if unused.len() < UNUSED && connection.open_calls() == Some(0) {
+            unused.push(connection);
+        }
+    }
+
+    async fn open(&self, deadline: Instant) -> Result<Connection, Error> {
         timeout_at(deadline, Connection::open(&self.socket, deadline))
             .await
             .map_err(no_connection)?
@@ -464,26 +490,26 @@ impl Pool {
         if let Some(connection) = self.free() {
             return Ok(connection);
         }
-        let connection = self.own_connection(deadline).await?;
-        self.lock().push(connection.clone());
+        let connection = self.open(deadline).await?;
+        connections(&self.connections).push(connection.clone());
         Ok(connection)
     }
 
     /// The first connection with room, so that connections that a burst of calls has opened become unused.
     fn free(&self) -> Option<Connection> {
-        let mut connections = self.lock();
-        connections.retain(|connection| !connection.is_closed());
+        let mut open = connections(&self.connections);
+        open.retain(|connection| !connection.is_closed());
         let with_room = |connection: &&Connection| {
             connection
                 .open_calls()
                 .is_some_and(|open| open < WIRE_OPEN_REQUESTS)
         };
-        connections.iter().find(with_room).cloned()
+        open.iter().find(with_room).cloned()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn connections(of: &Mutex<Vec<Connection>>) -> MutexGuard<'_, Vec<Connection>> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A cached reply of a part to an operation without arguments. The part is called again after a second, and on a new connection.
