@@ -80,7 +80,7 @@ impl Filter for Laws {
         let support = sources::support(&subject.text, &sources);
         let carried = support.as_ref().ok().and_then(Option::as_ref);
         let judgement = judge(&subject.text, &subject.context, carried);
-        let score = Score::new(&judgement, self.strictness.bar());
+        let score = Score::new(&judgement, support.is_ok(), self.strictness.bar());
         Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &support)))
     }
 }

@@ -82,7 +82,7 @@ impl<'a> Report<'a> {
         let is_defect = |tally: &&Tally| tally.feature.effect == Effect::Violation;
         let defects = || score.tallies.iter().filter(is_defect);
         let unread = judgement.unread.map(|unread| match unread {
-            Unread::Language => "not judged: the text is not in English, or no text at all",
+            Unread::Language => "not judged: the text has no sentence in English",
             Unread::Words => "not judged: most words of the text are unknown",
             Unread::NoClaim => "not judged: no sentence states, asks or commands anything",
         });

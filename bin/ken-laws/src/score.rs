@@ -41,7 +41,8 @@ pub(crate) struct Score {
 }
 
 impl Score {
-    pub(crate) fn new(judgement: &Judgement, bar: &Bar) -> Score {
+    /// `sources_read` is false if the text has sources that it could not be compared with.
+    pub(crate) fn new(judgement: &Judgement, sources_read: bool, bar: &Bar) -> Score {
         let tallies = tally(judgement);
         let mut laws = LAWS.each_ref().map(|row| row.base);
         for tally in &tallies {
@@ -55,7 +56,7 @@ impl Score {
         Score {
             status: match status(overall, &laws, bar) {
                 _ if judgement.unread.is_some() => Status::Conditional,
-                Status::Pass if judgement.rests_on_citations => Status::Conditional,
+                Status::Pass if judgement.rests_on_citations || !sources_read => Status::Conditional,
                 status => status,
             },
             laws,

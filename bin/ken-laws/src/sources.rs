@@ -1,6 +1,7 @@
 //! The sources that a text is compared with.
 
-use std::fs;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use ken_support::Support;
@@ -69,10 +70,13 @@ fn read_one(item: &Value, place: usize, at: &str) -> Result<Source, Error> {
 pub(crate) fn read_file(path: &Path) -> Result<Vec<Source>, Error> {
     const FLAG: &str = "--sources";
     let shown = path.display();
-    let bytes = fs::read(path).map_err(|error| {
+    let mut bytes = Vec::new();
+    let opened = File::open(path);
+    let bytes_read = opened.and_then(|file| file.take(MAX_INPUT as u64 + 1).read_to_end(&mut bytes));
+    bytes_read.map_err(|error| {
         let code = match error.kind() {
-            std::io::ErrorKind::NotFound => Code::NotFound,
-            std::io::ErrorKind::PermissionDenied => Code::Forbidden,
+            ErrorKind::NotFound => Code::NotFound,
+            ErrorKind::PermissionDenied => Code::Forbidden,
             _ => Code::Invalid,
         };
         Error::new(code, format!("cannot read {shown}: {error}")).at(FLAG)

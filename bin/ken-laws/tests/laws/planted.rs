@@ -19,6 +19,22 @@ fn planted_defects_are_found_and_correct_text_has_no_findings() {
     assert_eq!((paraphrased.false_alarms, paraphrased.clean), (0, 20));
 }
 
+/// A defect that is missed may look like a strength ("The limit was taken because it seemed right"), so it can raise the score.
+#[test]
+fn a_planted_defect_raises_the_score_of_its_law_in_two_cases() {
+    let mut program = CoProcess::start(&[]);
+    let mut raised = Vec::new();
+    for set in SETS.map(|(_, text)| Set::read(text)) {
+        for plant in &set.plants {
+            let mut points = |text: &str| score(&program.ask(text), plant.law);
+            if points(&plant.text) > points(&set.clean[&plant.base]) {
+                raised.push(plant.text.clone());
+            }
+        }
+    }
+    assert_eq!(raised.len(), 2, "{raised:#?}");
+}
+
 #[test]
 fn every_law_has_twenty_planted_defects_or_more() {
     let plants: Vec<Plant> = SETS
