@@ -1,6 +1,6 @@
-//! What a sentence says that no source says, and what its best passage says otherwise.
+//! Finds what a sentence states and no source has, and what its best passage contradicts.
 //!
-//! A contradiction is only named where the passage is plainly about the same thing: it holds most of the sentence's weight.
+//! A contradiction is reported only if the passage is clearly about the same thing, that is, if it has most of the sentence's weight.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,15 +11,15 @@ use crate::index::{Index, Sentence, SourceSentence};
 use crate::token::{Kind, Spellings, Token, UNKNOWN};
 use crate::{Finding, Kind as Finds};
 
-/// The passage holds at least this share of the sentence's weight, the place of the difference aside.
+/// The minimum share of the sentence's weight that the passage has, without the word that differs.
 const SAME_MATTER: f64 = 0.6;
-/// The same for a denial and for changed roles, where no single word differs.
+/// The same for a negation and for exchanged roles, where no single word differs.
 const SAME_WORDS: f64 = 0.8;
 
-/// Content words from the one who acts to the one acted on.
+/// Maximum distance between subject and object, in content words.
 const FARTHEST_ROLES: usize = 4;
 
-/// Two words of which one denies the other, a pair a line.
+/// Pairs of opposites, one pair per line.
 const OPPOSITES: &str = include_str!("../../../share/support/opposites.txt");
 
 static OPPOSITE_STEMS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
@@ -38,7 +38,7 @@ fn stem(word: &str) -> String {
     stem
 }
 
-/// A sentence and the passage that says most of it.
+/// A sentence and the passage that supports it best.
 struct Comparison<'a> {
     index: &'a Index<'a>,
     text: &'a str,
@@ -98,12 +98,12 @@ fn missing<'a>(index: &'a Index<'_>, tokens: &'a [Token]) -> impl Iterator<Item 
         .map(|(_, token)| token)
 }
 
-/// A capital inside the sentence; the first word has one anyway.
+/// Whether the word is a name: it has a capital and is not the first word, which always has one.
 fn is_name(token: &Token, at: usize) -> bool {
     token.capital && token.kind == Kind::Content && at > 0
 }
 
-/// Whether the number at `at` is a bound or an estimate, which other numbers can carry.
+/// Whether the number at `at` is a bound or an estimate, which a different number can support.
 fn is_rough(index: &Index<'_>, tokens: &[Token], at: usize) -> bool {
     let before = tokens.get(at.saturating_sub(2)..at).unwrap_or_default();
     before
@@ -128,7 +128,7 @@ const ROUGH: [&str; 14] = [
     "estimated",
 ];
 
-/// Whether a number stands at `at`, or "million" after one.
+/// Whether there is a number at `at`, or "million" after one.
 fn is_figure(tokens: &[Token], at: usize) -> bool {
     let number = |at: usize| tokens.get(at).is_some_and(|token| token.kind == Kind::Number);
     number(at) || at.checked_sub(1).is_some_and(number)
@@ -138,7 +138,7 @@ fn is_unit(index: &Index<'_>, token: &Token) -> bool {
     UNITS.contains(&token.span.of(index.text).to_lowercase().as_str())
 }
 
-/// Units that are no paraphrase of each other.
+/// Units of which none can replace another.
 const UNITS: [&str; 32] = [
     "euros",
     "dollars",
@@ -212,7 +212,7 @@ impl Comparison<'_> {
         })
     }
 
-    /// The share of the sentence's weight that the passage has too, `but` aside.
+    /// The share of the sentence's weight that the passage has too, without the word at `but`.
     fn held(&self, but: Option<usize>) -> f64 {
         let (mut held, mut all) = (0.0, 0.0);
         let tokens = self.tokens.iter().enumerate();
@@ -228,7 +228,7 @@ impl Comparison<'_> {
         self.passage.iter().any(|token| token.id == id)
     }
 
-    /// The first number, date, name or word in whose place the passage has another or its opposite.
+    /// The first number, date, name or word for which the passage has a different one or an opposite.
     fn other_word(&self) -> Option<Span> {
         let candidates = self.tokens.iter().enumerate();
         let mut others = candidates.filter(|(_, token)| token.is_content() && !self.passage_has(token.id));
@@ -256,7 +256,7 @@ impl Comparison<'_> {
         id != UNKNOWN && self.tokens.iter().any(|token| token.id == id)
     }
 
-    /// Whether `other`, a word of the passage, stands for the same kind of thing and not for the same thing.
+    /// Whether `other`, a word of the passage, is of the same kind but has another meaning.
     fn is_other(&self, token: &Token, other: &Token) -> bool {
         let date = |token: &Token, text| CALENDAR.contains(&token.span.of(text).to_lowercase().as_str());
         let same_kind = match token.kind {
@@ -270,7 +270,7 @@ impl Comparison<'_> {
         same_kind && !self.sentence_has(other.id) && !self.is_form_of(token, other)
     }
 
-    /// "Romania" and "Romanian": words that begin alike.
+    /// Whether two words begin with the same letters, like "Romania" and "Romanian".
     fn is_form_of(&self, token: &Token, other: &Token) -> bool {
         let start = |token: &Token, text| {
             token
@@ -284,8 +284,8 @@ impl Comparison<'_> {
         token.kind != Kind::Number && start(token, self.text) == start(other, self.source)
     }
 
-    /// The word of the passage that stands where the sentence has its word `at`: between the same neighbours, or beside the
-    /// same one where the other side ends the sentence.
+    /// The word of the passage in the same place as the sentence's word `at`: between the same neighbours, or beside the same
+    /// one if the sentence ends on the other side.
     fn slot(&self, at: usize) -> Option<&Token> {
         let near = |index: Option<usize>| {
             index
@@ -316,14 +316,14 @@ impl Comparison<'_> {
             .next()
     }
 
-    /// Exactly one of the two denies a word that both have.
+    /// Whether only one of the two negates a word that both have.
     fn is_denied(&self) -> bool {
         let sentence = denials(self.tokens, |id| self.passage_has(id));
         let passage = denials(&self.passage, |id| self.sentence_has(id));
         sentence % 2 != passage % 2
     }
 
-    /// The one who does it and the one to whom it is done have changed places around the same verb: "A sued B" and "B sued A".
+    /// Whether subject and object of the same verb are exchanged: "A sued B" and "B sued A".
     fn has_changed_roles(&self) -> bool {
         let content = |tokens: &[Token]| -> Vec<u32> {
             tokens
@@ -347,14 +347,14 @@ impl Comparison<'_> {
         changed && self.has_agent(self.text, self.tokens) == self.has_agent(self.source, &self.passage)
     }
 
-    /// "was sued by": the passive voice names who does it last.
+    /// Whether the sentence has an agent, as in "was sued by": the passive voice names the subject of the action last.
     fn has_agent(&self, text: &str, tokens: &[Token]) -> bool {
         tokens.iter().any(|token| token.span.of(text) == "by")
     }
 }
 
-/// How many denials stand before a content word that is shared: "has not been fined and will be in the squad" denies the
-/// fine alone.
+/// The number of negations whose next content word is shared: "has not been fined and will be in the squad" negates only the
+/// fine.
 fn denials(tokens: &[Token], is_shared: impl Fn(u32) -> bool) -> usize {
     let denies = |at: &usize| tokens.get(*at).is_some_and(|token| token.negates);
     let denied = |at: &usize| {

@@ -1,14 +1,14 @@
-//! What the model sees of a sentence: eight numbers between 0 and 1, and one that tells copying from rewriting.
+//! The features of a sentence for the model: eight numbers between 0 and 1, and one that distinguishes copying from rewriting.
 
 use std::collections::HashMap;
 
 use crate::index::{Index, Sentence, content_pairs, trigrams};
 use crate::token::{Kind, Token};
 
-/// Numbers a sentence. The last [`crate::REGIME`] of them describe how the text was made.
+/// The number of features of a sentence. The last [`crate::REGIME`] of them describe how the text was made.
 pub const FEATURES: usize = 9;
 
-/// What each feature is called in `model.txt` and in the manual.
+/// The name of each feature in `model.txt` and in the manual.
 pub const NAMES: [&str; FEATURES] = [
     "trigrams",
     "scattered",
@@ -21,21 +21,21 @@ pub const NAMES: [&str; FEATURES] = [
     "copied_runs",
 ];
 
-/// One sentence of the text as measured.
+/// A sentence of the text with its features.
 pub(crate) struct Measured<'a> {
     pub(crate) sentence: &'a Sentence,
-    /// The source sentence that says most of it.
+    /// The source sentence that supports it best.
     pub(crate) best: Option<usize>,
     pub(crate) features: [f64; FEATURES],
 }
 
-/// How many source sentences are compared word by word with a sentence.
+/// The number of source sentences that are compared word by word with a sentence.
 const CANDIDATES: usize = 8;
-/// How many of its words choose them, the rarest first.
+/// The number of its words by which these are chosen, the rarest first.
 const CHOOSING: usize = 12;
-/// Words of a sentence that are compared; what is longer is no sentence.
+/// Maximum number of words of a sentence that are compared; real sentences are shorter.
 const LONGEST: usize = 200;
-/// What a function word weighs in `weight_in_trigrams`.
+/// The weight of a function word in `weight_in_trigrams`.
 const FUNCTION_WEIGHT: f64 = 0.1;
 
 pub(crate) fn measure<'a>(index: &'a Index<'_>) -> Vec<Measured<'a>> {
@@ -110,7 +110,7 @@ fn measure_sentence<'a>(
     }
 }
 
-/// `part` of `all`; all of nothing is everything.
+/// The share of `part` in `all`; 1 if `all` is 0.
 fn share(part: usize, all: usize) -> f64 {
     if all == 0 { 1.0 } else { part as f64 / all as f64 }
 }
@@ -123,7 +123,7 @@ fn closeness(distance: u8) -> f64 {
     }
 }
 
-/// The source sentence that has most of the content words in the same order, and what those weigh.
+/// The source sentence that has most of the content words in the same order, and their weight.
 fn best_passage(
     index: &Index<'_>,
     content: &[u32],
@@ -197,7 +197,7 @@ fn stray_number(index: &Index<'_>, tokens: &[Token], best: usize) -> bool {
         .any(|token| token.kind == Kind::Number && !known.contains(&token.id))
 }
 
-/// How many content words stand in the sentence a second time.
+/// The number of content words that are repetitions within the sentence.
 fn repeated(content: &[u32]) -> usize {
     let mut sorted = content.to_vec();
     sorted.sort_unstable();
@@ -205,7 +205,7 @@ fn repeated(content: &[u32]) -> usize {
     content.len() - sorted.len()
 }
 
-/// The share of the sentence's weight that lies in trigrams of a source.
+/// The share of the sentence's weight in trigrams that a source has.
 fn weight_in_runs(index: &Index<'_>, tokens: &[Token], runs: &[bool]) -> f64 {
     let (mut covered, mut all) = (0.0, 0.0);
     for (at, token) in tokens.iter().enumerate() {
@@ -224,7 +224,7 @@ fn weight_in_runs(index: &Index<'_>, tokens: &[Token], runs: &[bool]) -> f64 {
     if all > 0.0 { covered / all } else { 0.0 }
 }
 
-/// The sum of the squared lengths of the runs that a source has word by word, over the squared length of the sentence.
+/// The sum of the squared lengths of the runs of words that a source has, divided by the squared length of the sentence.
 fn copied_runs(index: &Index<'_>, tokens: &[Token], runs: &[bool]) -> f64 {
     let (mut at, mut sum) = (0, 0);
     while at < tokens.len() {

@@ -1,6 +1,6 @@
-//! What of the text stands in the sources, found in one pass over them.
+//! Finds in one pass over the sources which words and sequences of the text they have.
 //!
-//! Only what the text can ask for is kept, so the size of the tables depends on the text, and the time on the sum of both.
+//! Only what occurs in the text is kept, so the size of the tables depends on the text alone, and the time on the length of both.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use ken_text::{Span, sentences};
 
 use crate::token::{Spellings, Token, UNKNOWN, Vocabulary};
 
-/// The text's words with all that the sources have of them.
+/// The words of the text, and where the sources have them.
 pub(crate) struct Index<'a> {
     pub(crate) text: &'a str,
     pub(crate) sources: &'a [&'a str],
@@ -16,12 +16,12 @@ pub(crate) struct Index<'a> {
     pub(crate) sentences: Vec<Sentence>,
     pub(crate) tokens: Vec<Token>,
     pub(crate) source_sentences: Vec<SourceSentence>,
-    /// The content words of all source sentences, as far as the text has them.
+    /// The content words of all source sentences that the text has too.
     known: Vec<u32>,
-    /// Three words in a row of the text, and whether a source has them in a row.
+    /// The sequences of three words of the text, and whether a source has each of them.
     trigrams: HashMap<[u32; 3], bool>,
     pairs: HashMap<[u32; 2], Pair>,
-    /// For each word of the vocabulary the source sentences that hold it: the first [`MOST_POSTINGS`] of them.
+    /// For each word of the vocabulary, the first [`MOST_POSTINGS`] source sentences that contain it.
     postings: Vec<Vec<u32>>,
 }
 
@@ -41,19 +41,19 @@ pub(crate) struct SourceSentence {
     end: usize,
 }
 
-/// Two content words that stand side by side in the text.
+/// Two content words that are neighbours in the text.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pair {
-    /// The shortest way in a source from the first to the second, in content words; 0 when it is longer than [`REACH`].
+    /// The shortest distance in a source from the first to the second, in content words; 0 if it is longer than [`REACH`].
     pub(crate) distance: u8,
-    /// The source sentence that has it.
+    /// The source sentence with this distance.
     pub(crate) sentence: u32,
 }
 
-/// A word in more source sentences than this says little about any of them.
+/// The maximum number of source sentences that are kept for a word. A word in more of them hardly distinguishes any.
 const MOST_POSTINGS: usize = 64;
 
-/// How far apart two content words can stand and still belong together, in content words.
+/// Maximum distance of a pair, in content words.
 const REACH: usize = 8;
 
 impl<'a> Index<'a> {
@@ -137,7 +137,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Takes up a content word of a source sentence.
+    /// Enters a content word of a source sentence.
     fn note(&mut self, id: u32, recent: &[u32; REACH], sentence: u32) {
         if id == UNKNOWN {
             return;
@@ -184,7 +184,7 @@ impl<'a> Index<'a> {
             .unwrap_or_default()
     }
 
-    /// Whether a source has the three words in a row.
+    /// Whether a source has this sequence of three words.
     pub(crate) fn has_trigram(&self, three: &[u32; 3]) -> bool {
         self.trigrams.get(three).is_some_and(|found| *found)
     }

@@ -1,6 +1,6 @@
-//! Whether sources carry a text. Each sentence of the text is held against the sources: the passage that says most of it, a
-//! score from a small trained model, and what the sources lack or contradict. Pure functions, no I/O; the time grows with the
-//! length of the text plus the length of the sources.
+//! Whether a text is supported by its sources. Each sentence of the text is compared with the sources: the result has the passage
+//! that supports it best, a score from a small trained model, and what the sources lack or contradict. Pure functions, no I/O; the
+//! time is linear in the length of the text plus the length of the sources.
 //!
 //! ```
 //! let sources = ["The pump was replaced on 4 March. Its bearing had worn through."];
@@ -26,7 +26,7 @@ pub use token::stems;
 use features::Measured;
 use index::Index;
 
-/// How well the sources carry a text.
+/// How well the sources support a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Support {
     /// The mean of the sentences' scores, 0 to 1; 0 for a text without sentences.
@@ -35,14 +35,14 @@ pub struct Support {
     pub sentences: Vec<Supported>,
 }
 
-/// How well the sources carry one sentence.
+/// How well the sources support one sentence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Supported {
-    /// Bytes of the text.
+    /// Byte offsets in the text.
     pub span: Span,
-    /// About the share of readers who would say that the sources support the sentence, 0 to 1.
+    /// An estimate of the share of readers who would say that the sources support the sentence, 0 to 1.
     pub score: f64,
-    /// The passage that says most of it; none when no content word of the sentence is in any source.
+    /// The passage that supports it best; `None` if no content word of the sentence is in any source.
     pub passage: Option<Passage>,
     pub findings: Vec<Finding>,
 }
@@ -52,7 +52,7 @@ pub struct Supported {
 pub struct Passage {
     /// The index of the source.
     pub source: usize,
-    /// Bytes of that source.
+    /// Byte offsets in that source.
     pub span: Span,
 }
 
@@ -60,7 +60,7 @@ pub struct Passage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finding {
     pub kind: Kind,
-    /// Bytes of the text.
+    /// Byte offsets in the text.
     pub span: Span,
 }
 
@@ -68,17 +68,17 @@ pub struct Finding {
 pub enum Kind {
     /// A number, a date, a name or a relation that no source has.
     Unsupported,
-    /// The passage says something else of the same thing.
+    /// The passage says something different about the same thing.
     Contradicted,
 }
 
-/// Below this score a sentence says something that no passage says.
+/// A sentence with a lower score is unsupported.
 const UNSUPPORTED: f64 = 0.35;
 
-/// A sentence that a source contradicts scores at most this.
+/// The maximum score of a sentence that a source contradicts.
 pub const CONTRADICTED: f64 = 0.1;
 
-/// Holds each sentence of `text` against `sources`, with the shipped model.
+/// Compares each sentence of `text` with `sources`, using the shipped model.
 pub fn support(text: &str, sources: &[&str]) -> Support {
     let index = Index::new(text, sources);
     let measured = features::measure(&index);

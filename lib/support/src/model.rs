@@ -1,23 +1,23 @@
-//! The trained model: two linear models, one for sentences that copy and one for sentences that rewrite, and how far a text
-//! does which.
+//! The trained model: one linear model for texts that copy from their source, one for texts that rewrite it, and a third number
+//! that decides how the two are mixed.
 //!
-//! In a text that was put together from pieces of its source, a seam is suspicious. In a text that says everything in its own
-//! words seams are the rule, and new words count. How far a text copies is a property of the whole text.
+//! In a text that is assembled from pieces of its source, a place where two pieces meet is suspicious. A text in other words consists
+//! of such places, and there new words count instead. How much a text copies is a property of the whole text.
 
 use std::fmt;
 use std::sync::LazyLock;
 
 use crate::features::{FEATURES, NAMES};
 
-/// How many of the features, the last ones, tell copying from rewriting by their means over the text; the two linear models
-/// see the others.
+/// The number of features, the last ones, whose means over the text distinguish copying from rewriting; the two linear models
+/// use the others.
 pub const REGIME: usize = 1;
 
-/// What the linear models see, and their constant.
+/// The number of inputs of a linear model, and of its weights with the constant.
 const INPUTS: usize = FEATURES - REGIME;
 const WEIGHTS: usize = INPUTS + 1;
 
-/// The logistic curve falls by about as much where it is steepest, and is near its ends where this line has reached them.
+/// The width of the straight line that replaces the logistic curve, in units of its argument.
 const SLOPE: f64 = 6.0;
 
 const SHIPPED: &str = include_str!("../../../share/support/model.txt");
@@ -27,15 +27,15 @@ static MODEL: LazyLock<Model> = LazyLock::new(|| Model::parse(SHIPPED).unwrap_or
 /// The numbers of `model.txt`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Model {
-    /// Weights of the text's means of the regime features, and a constant: above 0 a text copies rather than rewrites.
+    /// The weights of the means of the last features, and a constant. A sum above 0 means that the text copies rather than rewrites.
     pub regime: [f64; REGIME + 1],
-    /// Weights of the inputs in a text that copies, the constant last.
+    /// The weights of the inputs for a text that copies; the constant is last.
     pub copied: [f64; WEIGHTS],
-    /// The same in a text that rewrites.
+    /// The same for a text that rewrites.
     pub rewritten: [f64; WEIGHTS],
 }
 
-/// A line of a model's text that cannot be read.
+/// The number of the line of a model's text that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelError {
     pub line: usize,
@@ -66,8 +66,8 @@ impl Model {
         sentences.iter().map(score).collect()
     }
 
-    /// How far a text copies, 0 to 1. Near the logistic curve that the weights were fitted with, and the same on every
-    /// machine, as `exp` is not.
+    /// How much a text copies, 0 to 1. A straight line approximates the logistic curve that the weights were fitted with, because
+    /// `exp` does not give the same bits on every machine.
     pub fn copying(&self, sentences: &[[f64; FEATURES]]) -> f64 {
         let mut sum = self.regime.last().copied().unwrap_or(0.0);
         for (feature, weight) in self.regime.iter().take(REGIME).enumerate() {
@@ -79,7 +79,7 @@ impl Model {
         (0.5 + sum / SLOPE).clamp(0.0, 1.0)
     }
 
-    /// Reads what [`Model`]'s `Display` wrote: a line for each input and one for each number of the regime.
+    /// Reads the text that `Display` writes: one line for each input, and one for each weight of `regime`.
     pub fn parse(text: &str) -> Result<Model, ModelError> {
         let mut model = Model::default();
         let lines = text
@@ -117,11 +117,11 @@ fn position(names: &[&str], name: &str) -> Option<usize> {
 
 const CONSTANT: &str = "constant";
 
-/// The names of the weights of a linear model, and of the regime's.
+/// The names of the weights of a linear model, and of those of `regime`.
 const INPUT_NAMES: [&str; WEIGHTS] = names(0);
 const REGIME_NAMES: [&str; REGIME + 1] = names(INPUTS);
 
-/// The names of the features from the first one on, and the constant's after them.
+/// The names of the features from `first` on, and then that of the constant.
 const fn names<const N: usize>(first: usize) -> [&'static str; N] {
     let (mut names, mut at) = ([CONSTANT; N], 0);
     while at + 1 < N {

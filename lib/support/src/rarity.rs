@@ -1,12 +1,12 @@
-//! How much a word says by itself: common words say little.
+//! The weight of a word: common words weigh little.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A word of level L of `rarity.txt` weighs L / RARITY_LEVELS; a word that is not in it weighs 1.
+/// A word of level L in `rarity.txt` weighs L / RARITY_LEVELS; a word that is not in the file weighs 1.
 pub const RARITY_LEVELS: u32 = 16;
 
-/// One line a level: the level, then its stems.
+/// One line per level: the level, and then its stems.
 const TABLE: &str = include_str!("../../../share/support/rarity.txt");
 
 static LEVELS: LazyLock<HashMap<&'static str, u8>> = LazyLock::new(|| {
@@ -20,10 +20,10 @@ static LEVELS: LazyLock<HashMap<&'static str, u8>> = LazyLock::new(|| {
         .collect()
 });
 
-/// What a number weighs, whatever its value.
+/// The weight of any number.
 const NUMBER: f32 = 0.7;
 
-/// Whether a lower-case word, in any of its forms, is among the few thousand that people use most.
+/// Whether a lower-case word, in any of its forms, is among the few thousand most common words.
 pub fn is_common(word: &str) -> bool {
     let mut stem = String::new();
     ken_text::push_stem(word, &mut stem);

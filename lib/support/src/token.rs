@@ -1,4 +1,4 @@
-//! Words as they are compared: stems of a vocabulary, numbers by their value, function words apart.
+//! The words of a sentence as they are compared: stems, numbers by their value, and function words.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use crate::rarity::rarity;
 /// A word of a sentence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Token {
-    /// Its number in the vocabulary; [`UNKNOWN`] when the text lacks the word.
+    /// Its number in the vocabulary; [`UNKNOWN`] if the text does not have the word.
     pub(crate) id: u32,
     pub(crate) kind: Kind,
     pub(crate) span: Span,
@@ -22,7 +22,7 @@ pub(crate) struct Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Content,
-    /// An article, pronoun, auxiliary, … or a verb of saying.
+    /// An article, a pronoun, an auxiliary or the like, or a verb of saying.
     Function,
     Number,
 }
@@ -45,15 +45,15 @@ impl Token {
     }
 }
 
-/// The words of a text by their stems.
+/// The words of a text, by stem.
 #[derive(Default)]
 pub(crate) struct Vocabulary {
     ids: HashMap<String, u32>,
-    /// For each word how much it says: 0 for a word of every sentence, 1 for one that is hardly ever used.
+    /// The weight of each word: 0 for a word that is in every sentence, 1 for one that is hardly ever used.
     pub(crate) rarities: Vec<f32>,
 }
 
-/// What one spelling stands for.
+/// The word of a spelling.
 #[derive(Clone, Copy)]
 pub(crate) struct Word {
     id: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Word {
     negates: bool,
 }
 
-/// The spellings of the sources, so that each is only once reduced to its stem.
+/// The spellings in the sources, so that the stem of each is found only once.
 pub(crate) type Spellings = HashMap<String, Word>;
 
 impl Vocabulary {
@@ -105,7 +105,7 @@ impl Vocabulary {
     }
 }
 
-/// The stems of a text as this crate compares them; for counting how rare words are.
+/// Calls `each` with the stems of a text as this crate compares them, for counting how rare words are.
 pub fn stems(text: &str, mut each: impl FnMut(&str)) {
     let span = Span {
         start: 0,
@@ -124,15 +124,15 @@ pub fn stems(text: &str, mut each: impl FnMut(&str)) {
     each_word(text, span, word, |_| {});
 }
 
-/// Calls `each` with every word of `span`, as `word` knows its spelling in lower case. A hyphenated word is several words,
-/// "isn't" is two, and a possessive or another contraction is its first word.
+/// Calls `each` with every word of `span`; `word` looks up a spelling in lower case. A hyphenated word is several words, "isn't" is
+/// two, and a possessive or another contraction is its first word.
 fn each_word(text: &str, span: Span, mut word: impl FnMut(&str) -> Word, mut each: impl FnMut(Token)) {
     let mut lower = String::new();
     let mut words = words(span.of(text)).peekable();
     while let Some(first) = words.next() {
         let start = span.start + first.span.start;
         let mut end = span.start + first.span.end;
-        // "1, 056": a number whose thousands were parted by a tokeniser.
+        // "1, 056": a number that a tokeniser has split at its thousands.
         while is_number(first.text)
             && let Some(next) = words.next_if(|next| {
                 let between = text.get(end..span.start + next.span.start);
@@ -225,7 +225,7 @@ fn normalise(word: &str, stem: &mut String) -> Kind {
     }
 }
 
-/// From two on; "one" is most often a pronoun.
+/// Numerals from two on, because "one" is most often a pronoun.
 const NUMERALS: [&str; 19] = [
     "two",
     "three",
