@@ -5,6 +5,7 @@
 use std::io::Write;
 use std::process::{Output, Stdio};
 
+use ken_tests::provider::{Provider, Reply, openai};
 use ken_tests::{Answer, Builder, System};
 use serde_json::{Value, json};
 
@@ -249,6 +250,88 @@ fn the_stored_event_selects_the_rules_of_a_turn() {
         .expect(200)
         .json();
     assert!(held(page.as_array().unwrap(), "direct"));
+}
+
+/// Texts go to the agents that they are for, and a built-in rule holds against any tool of an operator.
+#[test]
+fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands() {
+    let provider = Provider::answering(|asked| {
+        let messages = asked.body["messages"].as_array().unwrap();
+        let results = messages
+            .iter()
+            .filter(|message| message["role"] == "tool")
+            .count();
+        Reply::Stream(match (messages[1].to_string().contains("dig"), results) {
+            (false, 0) => openai(
+                &[],
+                &[
+                    ("c1", "run_it", "{}"),
+                    (
+                        "c2",
+                        "task",
+                        "{\"agent\": \"research-worker\", \"prompt\": \"dig\"}",
+                    ),
+                ],
+            ),
+            _ => openai(&["Done."], &[]),
+        })
+    });
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .start();
+    let folder = system.home().join("tools.d");
+    std::fs::create_dir(&folder).unwrap();
+    let entry = json!({"name": "run_it", "description": "x", "command": ["touch", system.home().join("ran")],
+        "input": {"type": "object"}, "approval": "none", "agents": ["orchestrator"],
+        "touch": {"write": [system.home()]}});
+    std::fs::write(folder.join("run_it.json"), entry.to_string()).unwrap();
+    ken_tests::until("the tool is listed", || {
+        system
+            .call("tools", "tools.list", &[])
+            .to_string()
+            .contains("run_it")
+    });
+    std::thread::sleep(std::time::Duration::from_millis(600)); // the agent's own list of tools
+    for (name, priority, text, when) in [
+        ("low", -1, "Third text.", json!({})),
+        ("high", 7, "First text.", json!({})),
+        ("middle", 3, "Second text.", json!({"agent": "orchestrator"})),
+        ("worker", 9, "Worker text.", json!({"agent": "*-worker"})),
+    ] {
+        add(
+            &system,
+            &json!({"name": name, "priority": priority, "when": when, "directives": [{"text": text}]}),
+        );
+    }
+    let (answer, events) = say(&system, "a", "go", &json!({}));
+    assert_eq!(answer.expect(200).text("/result/text"), "Done.");
+    assert_eq!(tools(&events)[0], ("run_it".to_owned(), false), "{events:?}");
+    assert!(
+        json!(events)
+            .to_string()
+            .contains("the rule orchestrator-has-no-hands denies the tool run_it")
+    );
+    assert!(!system.home().join("ran").exists());
+    let asked = provider.asked();
+    let system_text = |number: usize| {
+        asked[number].body["messages"][0]["content"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let order = |text: &str, wanted: &[&str]| {
+        let places: Vec<usize> = wanted.iter().map(|part| text.find(part).unwrap()).collect();
+        assert!(places.is_sorted(), "{places:?}");
+    };
+    assert!(
+        !asked[0].body["tools"].to_string().contains("run_it"),
+        "it is not offered"
+    );
+    order(&system_text(0), &["First text.", "Second text.", "Third text."]);
+    assert!(!system_text(0).contains("Worker text."));
+    order(&system_text(1), &["Worker text.", "First text.", "Third text."]);
+    assert!(!system_text(1).contains("Second text."));
 }
 
 #[test]

@@ -118,6 +118,29 @@ fn an_answer_of_anthropic_messages() {
     assert_eq!(asked.body["max_tokens"], 16_384);
 }
 
+#[test]
+fn an_image_is_sent_in_each_format() {
+    let provider = Provider::start(vec![
+        stream(openai(&["A dot."], &[])),
+        stream(anthropic(&["A dot."], &[])),
+    ]);
+    let image = json!({"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="});
+    let content = json!([{"type": "text", "text": "What is it?"}, image]);
+    let request = json!({"messages": [{"role": "user", "content": content}]}).to_string();
+    for models in ["openai/m", "anthropic/m"] {
+        assert_eq!(answer(&provider, models, &request)["text"], "A dot.");
+    }
+    let sent = |number: usize, place: &str| provider.asked()[number].body.pointer(place).cloned().unwrap();
+    assert_eq!(
+        sent(0, "/messages/1/content/1/image_url/url"),
+        "data:image/png;base64,iVBORw0KGgo="
+    );
+    assert_eq!(
+        sent(1, "/messages/0/content/1/source"),
+        json!({"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="})
+    );
+}
+
 /// An answer that is not streamed is accepted too.
 #[test]
 fn an_answer_that_is_not_streamed() {
@@ -691,6 +714,51 @@ fn a_context_that_is_too_long_is_compacted() {
     );
     let kinds = kinds(&system, &session);
     assert!(kinds.contains(&"compaction_start".to_owned()), "{kinds:?}");
+}
+
+/// A server that cuts a long request off would answer to a part of it.
+#[test]
+fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
+    let provider = Provider::answering(|asked| {
+        let is_compaction = asked.body["messages"][0]
+            .to_string()
+            .contains("Sum up the conversation");
+        stream(openai(&[if is_compaction { "Summed up." } else { "Yes." }], &[]))
+    });
+    let system = Builder::default()
+        .env("KEN_MODEL", "openai/m")
+        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
+        .file(
+            "models.toml",
+            "[[model]]\nname = \"openai/m\"\nwindow = 12000\noutput = 500\n",
+        )
+        .start();
+    let session = system.session();
+    let long = "a long story ".repeat(8_000);
+    let failed = system.say(&session, &long).expect(500).json();
+    assert_eq!(failed["code"], "model_failed");
+    let error = failed["error"].as_str().unwrap();
+    assert!(
+        error.contains("openai/m: the request has about") && error.contains("the context window has 12000"),
+        "{error}"
+    );
+    assert_eq!(provider.asked().len(), 0);
+    // A prompt that fits is answered; a history that does not is left out or summed up.
+    for _ in 0..6 {
+        let answer = system.say(&session, &"a short story ".repeat(1_000)).expect(200);
+        assert_eq!(answer.text("/result/text"), "Yes.");
+    }
+    let sizes = provider
+        .asked()
+        .iter()
+        .map(|asked| asked.body.to_string().len())
+        .max()
+        .unwrap();
+    assert!(sizes < 12_000 * 5, "{sizes}");
+    assert!(kinds(&system, &session).contains(&"compaction".to_owned()));
+    // Without a known window the server decides.
+    let output = run(filter(&provider, "openai/unknown", &[]), &"word ".repeat(200_000));
+    assert_eq!(output.status.code(), Some(0));
 }
 
 #[test]

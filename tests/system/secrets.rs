@@ -357,7 +357,8 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     http.arg(home.join("mcp.py"))
         .arg(&scratch)
         .arg("http")
-        .stdout(Stdio::null());
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut http = http.spawn().unwrap();
     until("the server listens", || scratch.join("port").exists());
     let port = std::fs::read_to_string(scratch.join("port")).unwrap();

@@ -157,12 +157,14 @@ fn a_tool_runs_once_whichever_part_is_killed() {
 }
 
 #[test]
-fn an_abort_kills_the_tool() {
+fn an_abort_kills_the_tool_with_its_children() {
     let system = Builder::default()
         .script(&script(&[("endless", json!({}))]))
         .start();
     let script = format!(
-        "echo ran >> '{0}/runs'; while :; do date >> '{0}/clock'; sleep 0.05; done",
+        // A child that has left the process group, and whose parent has ended.
+        "(setsid sh -c 'while :; do date >> {0}/clock; sleep 0.05; done' &) ; \
+         until [ -s '{0}/clock' ]; do sleep 0.05; done; echo ran >> '{0}/runs'; sleep 1000",
         scratch(&system).display()
     );
     add_tool(&system, "endless", &script, false);

@@ -14,7 +14,7 @@ use ken_wire::Pool;
 
 use crate::embedder::Embedder;
 use crate::provider::{DeltaSink, Pending, Provider, Rates, generate};
-use crate::usage::{delta_bytes, input_tokens};
+use crate::usage::{delta_bytes, request_tokens};
 
 /// How long the store may take for one call.
 const CALL: Duration = Duration::from_secs(10);
@@ -199,15 +199,9 @@ fn on_the_high_side(tokens: u64) -> u64 {
 }
 
 fn most_input_tokens(request: &Generate) -> u64 {
-    let tools = request.tools.iter();
-    let tools = tools.map(|tool| {
-        let texts = [&tool.name, &tool.description, &tool.parameters.to_string()];
-        texts.map(|text| estimated_tokens(text)).iter().sum::<u64>()
-    });
     let blocks = request.messages.iter().flat_map(|message| message.content());
     let images = blocks.filter(|block| matches!(block, ken_types::event::Block::Image { .. }));
-    let texts = input_tokens(request) + tools.sum::<u64>();
-    on_the_high_side(texts) + IMAGE_TOKENS * images.count() as u64
+    on_the_high_side(request_tokens(request)) + IMAGE_TOKENS * images.count() as u64
 }
 
 /// Whether a call that fails in this way has cost nothing.

@@ -14,6 +14,8 @@ use crate::provider::Rates;
 pub(crate) struct Model {
     /// Tokens of its window.
     pub(crate) window: u64,
+    /// Whether the table has its window; otherwise it is only a guess.
+    pub(crate) has_known_window: bool,
     /// Tokens that an answer may have.
     pub(crate) output: u64,
     prices: Prices,
@@ -87,6 +89,7 @@ impl Table {
         let found = self.model.iter().find(|entry| fits(&entry.name, name));
         Model {
             window: found.and_then(|entry| entry.window).unwrap_or(WINDOW),
+            has_known_window: found.is_some_and(|entry| entry.window.is_some()),
             output: found.and_then(|entry| entry.output).unwrap_or(OUTPUT),
             prices: found.map(|entry| entry.price).unwrap_or_default(),
         }
@@ -203,16 +206,16 @@ mod tests {
         assert_eq!(price(&mini, &usage).total, 4.0);
         assert!(read("models.toml", include_str!("../../../share/models.toml")).is_ok());
         for (line, wanted) in [
-            ("nme = 1", "t:2: unknown field `nme`"),
+            ("nme = 1", "(at t:2)"),
             (
                 "name = \"a\"\nprice = { input = -1.0 }",
-                "t: a: price.input is 0 to 1000000",
+                "a: price.input is 0 to 1000000 (at t)",
             ),
             (
                 "name = \"a\"\nprice = { output = nan }",
-                "t: a: price.output is 0 to 1000000",
+                "a: price.output is 0 to 1000000 (at t)",
             ),
-            ("name = \"a\"\nwindow = 0", "t: a: window is 1 to 1000000000"),
+            ("name = \"a\"\nwindow = 0", "a: window is 1 to 1000000000 (at t)"),
         ] {
             let error = read("t", &format!("[[model]]\n{line}")).unwrap_err().to_string();
             assert!(error.contains(wanted), "{error}");

@@ -23,6 +23,15 @@ pub(crate) fn delta_bytes(delta: &Delta) -> usize {
     }
 }
 
+/// All that a request contains, with the tools.
+pub(crate) fn request_tokens(request: &Generate) -> u64 {
+    let tools = request.tools.iter().flat_map(|tool| {
+        let texts = [&tool.name, &tool.description, &tool.parameters.to_string()];
+        texts.map(|text| estimated_tokens(text))
+    });
+    input_tokens(request) + tools.sum::<u64>()
+}
+
 pub(crate) fn input_tokens(request: &Generate) -> u64 {
     let sources = request.sources.iter();
     let sources = sources.map(|source| estimated_tokens(&source.title) + estimated_tokens(&source.text));

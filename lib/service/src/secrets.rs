@@ -24,10 +24,11 @@ pub fn secret(name: &str) -> Option<String> {
         .filter(|value| !value.is_empty())
 }
 
-/// Shorter values would be found in texts that have nothing to do with them.
-const LEAST_REDACTED: usize = 4;
+/// Shorter values, such as `test`, occur in texts that have nothing to do with them.
+const LEAST_REDACTED: usize = 8;
 
-/// The text with `[redacted]` in place of each secret that kend has passed to this process, as it is and as in a JSON string.
+/// The text with `[redacted]` in place of each secret of at least 8 bytes that kend has passed to this process, as it is and as in a JSON
+/// string.
 pub fn redacted(text: String) -> String {
     let secrets = PASSED.get().into_iter().flat_map(HashMap::values);
     redact(text, secrets.map(String::as_str))
@@ -76,11 +77,11 @@ mod tests {
 
     #[test]
     fn secrets_are_taken_out_of_a_text() {
-        let secrets = ["key-one", "a\"b\\c", "abc", ""];
-        let text = r#"key-one, {"x":"a\"b\\c"}, a"b\c, abc"#;
+        let secrets = ["number-1", "with\"and\\", "test", ""];
+        let text = r#"number-1, {"x":"with\"and\\"}, with"and\, test"#;
         assert_eq!(
             redact(text.to_owned(), secrets.into_iter()),
-            r#"[redacted], {"x":"[redacted]"}, [redacted], abc"#
+            r#"[redacted], {"x":"[redacted]"}, [redacted], test"#
         );
     }
 

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::http::{self, Http};
 use crate::prices::{Model, price, rates};
 use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window};
-use crate::usage::{delta_bytes, estimate};
+use crate::usage::{delta_bytes, estimate, request_tokens};
 use failure::{Refusal, retry_after_ms};
 use format::{Broken, Ended};
 use stream::Stream;
@@ -261,7 +261,24 @@ impl Remote {
         }
     }
 
+    /// Why a request is not sent: it is longer than the window, even if a token had five bytes. Some servers would cut it off
+    /// without a word.
+    fn overflow(&self, request: &Generate) -> Option<Error> {
+        let tokens = request_tokens(request);
+        let window = self.model.window;
+        let fits = tokens - tokens / 5 <= window;
+        (self.model.has_known_window && !fits).then(|| {
+            let ModelName { provider, id } = &self.name;
+            Error::too_large(format!(
+                "{provider}/{id}: the request has about {tokens} tokens, and the context window has {window}"
+            ))
+        })
+    }
+
     async fn call(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+        if let Some(error) = self.overflow(request) {
+            return Err(error);
+        }
         let permit = Arc::clone(&self.room).try_acquire_owned();
         let permit = permit.map_err(|_| {
             let message = format!("{AT_ONCE} calls to {} are under way", self.name.provider);
