@@ -10,6 +10,7 @@ mod keys;
 mod kit;
 mod knowledge;
 mod leases;
+mod messenger;
 mod model;
 mod public;
 mod runs;
