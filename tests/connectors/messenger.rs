@@ -1043,6 +1043,7 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
             .map(|call| call.body["text"].as_str().unwrap().to_owned())
             .collect::<Vec<_>>()
     };
+    let typing = platform.calls("sendChatAction").len();
     // A stranger, a forged button, then the user; then again, from another user and as a repeat.
     accepted(&system, &press(2, 6, &yes));
     accepted(&system, &press(3, 7, &yes.replace("y:", "n:")));
@@ -1062,6 +1063,9 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
     let edit = platform.calls("editMessageText")[0].body.clone();
     assert!(edit["text"].as_str().unwrap().contains("approved by"), "{edit}");
     assert_eq!(edit["message_id"], 100);
+    until("typing is shown again", || {
+        platform.calls("sendChatAction").len() > typing
+    });
     // Decided elsewhere, while the connector is down.
     ask("2", "c2");
     texts(&platform, 7, 2);

@@ -1172,6 +1172,11 @@ fn the_command_does_what_the_routes_do() {
     let preview: Value = serde_json::from_str(&preview).unwrap();
     assert_eq!(preview["slots"].as_array().unwrap().len(), 3);
     ken(&system, &["rm", "morning", "pulse"]);
+    assert_eq!(system.ken(&["schedule", "next", "0"]).status.code(), Some(2));
+    let long = "x".repeat(64 * 1024 + 1);
+    let refused = system.ken(&["schedule", "add", "x", "--every", "1h", &long]);
+    let error: Value = serde_json::from_slice(&refused.stderr).unwrap();
+    assert_eq!(error["error"]["message"], "prompt has more than 65536 bytes");
     let refused = system.ken(&["schedule", "add", "x", "--cron", "0 25 * * *", "p"]);
     let error: Value = serde_json::from_slice(&refused.stderr).unwrap();
     assert_eq!(

@@ -167,10 +167,13 @@ pub(crate) async fn allow(gateway: Arc<Gateway>, mut request: Request) -> Result
     let user = body::read::<User>(&bytes)?;
     let user_id = required("userId", user.user_id)?;
     check_id("/userId", &user_id)?;
-    let chat_id = user.chat_id.unwrap_or_else(|| user_id.clone());
+    let (at, chat_id) = match user.chat_id {
+        Some(chat_id) => ("/chatId", chat_id),
+        None => ("/userId", user_id.clone()),
+    };
     if !is_chat(&chat_id) {
-        let message = "a chatId is digits, or @ and a name of 5 to 32 letters, digits and underscores";
-        return Err(Error::invalid("/chatId", message).into());
+        let message = "a chatId, or a userId without one, is digits, or @ and a name of 5 to 32 letters, digits and underscores";
+        return Err(Error::invalid(at, message).into());
     }
     let args = Allow { user_id, chat_id };
     let work = async |_: Mint| {

@@ -147,8 +147,8 @@ struct Runs {
 #[derive(Debug, Args)]
 struct Next {
     /// How many
-    #[arg(default_value_t = 10)]
-    number: usize,
+    #[arg(default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    number: u32,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -275,7 +275,7 @@ fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
     let mut schedules = all(gateway)?;
     schedules.retain(|schedule| fires(schedule).is_some());
     schedules.sort_by_key(fires);
-    schedules.truncate(args.number);
+    schedules.truncate(args.number as usize);
     print(&schedules, args.json)
 }
 
@@ -290,6 +290,12 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
     };
     let usage = "ken schedule add SLUG --cron EXPRESSION PROMPT";
     let prompt = words_or_stdin(&new.prompt, PROMPT_BYTES, "PROMPT", usage)?;
+    if prompt.len() > PROMPT_BYTES {
+        return Err(Error::invalid(
+            "/prompt",
+            format!("prompt has more than {PROMPT_BYTES} bytes"),
+        ));
+    }
     let mut body = json!({"slug": new.slug, "kind": kind, "schedule": schedule, "prompt": prompt});
     if let Some(fields) = body.as_object_mut() {
         let optional = [
