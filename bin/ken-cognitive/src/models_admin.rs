@@ -45,6 +45,6 @@ pub(crate) async fn activate(
     let written = app.models.choose(&alias);
     app.settle(record, written).await?;
     // Running tools still use the previous model.
-    app.engine.rest();
+    app.engine.restart_tools();
     Response::json(200, &app.models.list().await?)
 }

@@ -1,4 +1,4 @@
-//! The hash chain: its state, and whether a line is its next record. Pure.
+//! The hash chain: its state, and the check whether a line is its next record. Without I/O.
 
 use std::fmt;
 
@@ -131,27 +131,23 @@ fn is_digit(byte: &u8) -> bool {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Form => f.write_str("it does not have the form of a record"),
-            Fault::Content => f.write_str("it was changed: its hash does not match its content"),
-            Fault::Order { expected, found } if found == &(expected + 1) => {
-                write!(f, "it is record {found}: record {expected} is missing")
-            }
-            Fault::Order { expected, found } if found > expected => {
-                write!(
-                    f,
-                    "it is record {found}: records {expected} to {} are missing",
-                    found - 1
-                )
-            }
-            Fault::Order { expected, found } => {
-                write!(f, "it is record {found} in the place of record {expected}")
-            }
-            Fault::Link => f.write_str("it does not follow the record before it"),
-            Fault::Beginning => {
-                f.write_str("it is not the beginning of a file: the records before it were removed")
-            }
-            Fault::Unfinished => f.write_str("it has no line feed"),
-        }
+        let text = match self {
+            Fault::Order { expected, found } => return write_order(f, *expected, *found),
+            Fault::Form => "it does not have the form of a record",
+            Fault::Content => "it was changed: its hash does not match its content",
+            Fault::Link => "it does not follow the record before it",
+            Fault::Beginning => "it is not the beginning of a file: the records before it were removed",
+            Fault::Unfinished => "it has no line feed",
+        };
+        f.write_str(text)
+    }
+}
+
+fn write_order(f: &mut fmt::Formatter<'_>, expected: u64, found: u64) -> fmt::Result {
+    write!(f, "it is record {found}")?;
+    match found.checked_sub(expected) {
+        Some(1) => write!(f, ": record {expected} is missing"),
+        Some(_) => write!(f, ": records {expected} to {} are missing", found - 1),
+        None => write!(f, " in the place of record {expected}"),
     }
 }

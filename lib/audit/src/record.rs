@@ -39,9 +39,8 @@ impl Record {
         self
     }
 
-    /// Appends its line with LF as the record after `link`, and returns the new state of the chain.
-    ///
-    /// The hash covers every byte before it, and so the hash of the record before.
+    /// Appends its line with LF as the record after `link`, and returns the new state of the chain. The hash covers every
+    /// byte before it, including the hash of the record before.
     pub(crate) fn write(&self, link: &Link, out: &mut Vec<u8>) -> Result<Link, Error> {
         let begin = out.len();
         let line = Line {

@@ -1,4 +1,4 @@
-//! Verifies the chain in files.
+//! Verifies the chain of a log.
 
 use std::fmt;
 use std::fs::File;
@@ -19,7 +19,7 @@ pub struct Verified {
     /// The number of the first record; above 1 if older files were not given.
     pub first: u64,
     pub last: Link,
-    /// Whether the record with the wanted hash was found.
+    /// Whether the record with the wanted hash was found; true if none was wanted.
     pub holds: bool,
 }
 
@@ -47,7 +47,7 @@ pub enum Why {
 }
 
 /// Follows the chain through files in the order of their first records, up to the head beside the last one. `wanted` is the
-/// hash of a record to look for, in lower-case hexadecimal, or empty.
+/// hash of a record to look for, in lower-case hexadecimal, or empty. The outer error is that of a file that cannot be read.
 pub fn verify(files: &[PathBuf], wanted: &str) -> Result<Result<Verified, Bad>, Error> {
     let mut walk = Walk {
         link: None,
@@ -134,7 +134,7 @@ impl Walk<'_> {
         self.link = Some(link);
     }
 
-    /// Whether the head names a later record than the last one.
+    /// The fault of a log whose head names a later record than the last one.
     fn cut(&self, file: Option<&PathBuf>) -> Option<Bad> {
         let last = self.head.filter(|head| head.seq > self.found.last.seq)?.seq;
         Some(Bad {

@@ -18,12 +18,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::leases::Leases;
 
-/// How long a claim stays open. A holder that is full claims nothing, and asks again this soon whether it still is.
+/// How long one call waits for work. A holder that is full claims nothing, and its calls, which also bring aborts, are short.
 const OPEN: Duration = Duration::from_secs(20);
 const OPEN_WHEN_FULL: Duration = Duration::from_millis(100);
 /// The time limit of a call, beyond what a claim waits.
 const CALL: Duration = Duration::from_secs(10);
-/// The pause between two attempts to reach the store: it doubles, up to the longest.
+/// The first pause between two attempts to reach the store. It doubles each time, up to the longest.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Younger leases are not renewed: most are settled before that.
@@ -33,8 +33,8 @@ const DRAIN_STEP: Duration = Duration::from_millis(10);
 
 /// Does claimed work.
 pub trait Worker: Clone + Send + Sync + 'static {
-    /// Finishes the claim, or ends it when `aborted` turns true. An error means that its lease is lost, or that the store
-    /// refused to record it: the next holder continues. When the future is dropped, nothing may keep working.
+    /// Finishes the claim, or ends it when `aborted` becomes true. An error means that its lease is lost, or that the store
+    /// refused to record it: the next holder continues. Dropping the future must stop all of its work.
     fn work(
         &self,
         claim: Claim,
@@ -67,8 +67,9 @@ impl Held {
 pub struct Claiming<W> {
     pub worker: W,
     pub held: Arc<Held>,
-    /// What it claims, and how many at a time: 1 to 64.
+    /// The kind of work that it claims.
     pub work: Work,
+    /// The maximum number of claims at a time, 1 to 64.
     pub at_once: usize,
     /// The store's socket.
     pub socket: PathBuf,
@@ -77,7 +78,7 @@ pub struct Claiming<W> {
 }
 
 impl<W: Worker> Claiming<W> {
-    /// Claims and works until told to stop, then finishes what it has begun.
+    /// Claims and works until it is told to stop, then finishes what it has begun.
     pub async fn run(self, mut stop: Stop) {
         let mut away = None;
         while let Err(error) = self.hold_connection(&mut stop, &mut away).await {

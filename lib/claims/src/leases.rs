@@ -49,39 +49,33 @@ impl Leases {
 
     /// Removes a lease whose work has ended.
     pub(crate) fn release(&mut self, lease: &Lease) {
-        if self.is_held(lease) {
+        if self.find(lease).is_some() {
             self.held.remove(&lease.submission_id);
         }
     }
 
-    /// Stops the task of a lost lease. False when nothing was stopped: a submission that is being settled no longer
-    /// accepts aborts, its lease ends with that, and its task learns so from the answer.
+    /// Stops the task of a lost lease. Returns false when nothing was stopped: a submission that is being settled no longer
+    /// accepts aborts. Its lease ends with the settling, and its task learns that from the answer.
     pub(crate) fn lose(&mut self, lease: &Lease) -> bool {
-        let is_working = |held: &Held| held.lease == *lease && !held.abort.is_closed();
-        if !self.held.get(&lease.submission_id).is_some_and(is_working) {
+        let Some(held) = self.find(lease).filter(|held| !held.abort.is_closed()) else {
             return false;
-        }
-        if let Some(held) = self.held.remove(&lease.submission_id) {
-            held.task.abort();
-        }
+        };
+        held.task.abort();
+        self.held.remove(&lease.submission_id);
         true
     }
 
     /// Tells the task of a lease to abort.
     pub(crate) fn abort(&self, lease: &Lease) {
-        if let Some(held) = self
-            .held
-            .get(&lease.submission_id)
-            .filter(|held| held.lease == *lease)
-        {
+        if let Some(held) = self.find(lease) {
             held.abort.send_replace(true);
         }
     }
 
-    fn is_held(&self, lease: &Lease) -> bool {
-        self.held
-            .get(&lease.submission_id)
-            .is_some_and(|held| held.lease == *lease)
+    /// What is held under this lease, unless the lease of its submission is another one.
+    fn find(&self, lease: &Lease) -> Option<&Held> {
+        let held = self.held.get(&lease.submission_id)?;
+        (held.lease == *lease).then_some(held)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Calls that wait while the store cannot be reached.
+//! Calls that are repeated while the store cannot be reached.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ const CALL: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Repeats an operation until the store answers: all operations may be repeated (`ken_types::ops`). An error is a refusal.
+/// Repeats an operation until the store answers, which is harmless for every operation (`ken_types::ops`). An error is a
+/// refusal.
 pub async fn patiently<O: Op>(pool: &Pool, args: &O::Args) -> Result<O::Reply, Error> {
     loop {
         match pool.call::<O>(args, CALL).await {

@@ -1,5 +1,5 @@
-//! A claimed run of a workflow. Its steps are recorded as `log` events of its stream, so that whoever watches sees what
-//! whoever goes on with it reads.
+//! A claimed run of a workflow. Its steps are recorded as `log` events of its stream: those who watch the run see what the
+//! next holder reads to continue it.
 //!
 //! `attributes` of such an event: `{"step","state":"started","repeatable"}` before a step that is worth a record, and
 //! `{"step","state":"done","output"}` or `{"step","state":"failed","error"}` after each. `step` names one execution of a
@@ -25,20 +25,20 @@ const ENVELOPE_BYTES: usize = 4 * 1024;
 /// What has been recorded of a run by earlier holders.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recorded {
-    /// Steps that have ended, with what they gave or why they failed, in the order in which they ended.
+    /// Steps that have ended, each with its output or error, in the order in which they ended.
     pub ended: Vec<(String, Result<Value, Error>)>,
-    /// Steps that were begun, are not known to have ended, and must not be done again.
+    /// Steps that have begun, are not known to have ended, and must not be repeated.
     pub uncertain: Vec<String>,
 }
 
 impl Recorded {
-    /// How a step has ended, if it has.
+    /// The output or error of a step, if it has ended.
     pub fn step(&self, step: &str) -> Option<&Result<Value, Error>> {
         let found = self.ended.iter().find(|(name, _)| name == step);
         found.map(|(_, ended)| ended)
     }
 
-    /// How a run with an open step has to end: it is not known whether the step took effect.
+    /// The failure with which a run has to end if it is unknown whether one of its steps took effect.
     pub fn interruption(&self) -> Option<Failure> {
         let step = self.uncertain.first()?;
         Some(Failure {
@@ -53,7 +53,7 @@ impl Recorded {
             Mark::Started { .. } => {}
             Mark::Done { step, output } => {
                 self.close(&step);
-                // Done without its output: it was too long to be kept, and is made again.
+                // A step without an output, which was too long to be kept, runs again.
                 self.ended.extend(output.map(|output| (step, Ok(output))));
             }
             Mark::Failed { step, error } => {
@@ -91,7 +91,7 @@ enum Mark {
     },
 }
 
-/// A `null` that is present is a value.
+/// Reads a `null` that is present as a value, not as an absent field.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -106,12 +106,12 @@ pub struct Run {
     workflow: String,
     payload: Value,
     recorded: Recorded,
-    place: Mutex<Place>,
+    end: Mutex<End>,
 }
 
-/// Where the next event goes. Locked while one is written: parallel steps are recorded one by one.
+/// The end of the stream. Locked while an event is written, because parallel steps are recorded one by one.
 #[derive(Debug)]
-struct Place {
+struct End {
     next_index: u64,
     last: Timestamp,
 }
@@ -133,7 +133,7 @@ impl Run {
             workflow,
             payload: strict::parse(claim.text.as_bytes(), strict::MAX_DEPTH)?,
             recorded,
-            place: Mutex::new(Place {
+            end: Mutex::new(End {
                 next_index: claim.next_event_index,
                 last: claim.last_timestamp.unwrap_or_default(),
             }),
@@ -167,14 +167,12 @@ impl Run {
     /// Records that a step is done. An output that is too long for an event is left out, and the step runs again after a
     /// crash.
     pub async fn done(&self, step: &str, output: &Value) -> Result<(), Error> {
-        let mark = |output| Mark::Done {
-            step: step.to_owned(),
-            output,
-        };
-        let message = format!("step {step} done");
-        let whole = mark(Some(output.clone()));
         let fits = output.to_string().len() + ENVELOPE_BYTES <= EVENT_BYTES;
-        self.mark(message, if fits { whole } else { mark(None) }).await
+        let mark = Mark::Done {
+            step: step.to_owned(),
+            output: fits.then(|| output.clone()),
+        };
+        self.mark(format!("step {step} done"), mark).await
     }
 
     /// Records that a step has failed.
@@ -204,13 +202,9 @@ impl Run {
 
     /// Ends the run with a result that names blobs, which are kept as long as the run.
     pub async fn end_naming(self, ended: Result<(Value, Vec<String>), Failure>) -> Result<(), Error> {
-        let (ended, blobs) = match ended {
-            Ok((result, blobs)) => (Ok(result), blobs),
-            Err(error) => (Err(error), Vec::new()),
-        };
-        let (result, error) = match ended {
-            Ok(result) => fitting(result),
-            Err(error) => (Value::Null, Some(error)),
+        let ((result, error), blobs) = match ended {
+            Ok((result, blobs)) => (fitting(result), blobs),
+            Err(error) => ((Value::Null, Some(error)), Vec::new()),
         };
         let args = EndRun {
             lease: self.lease,
@@ -232,17 +226,17 @@ impl Run {
             message: message.to_owned(),
             attributes: Some(attributes),
         };
-        let mut place = self.place.lock().await;
-        let at = Timestamp::now().max(place.last);
-        let event = RunEvent::new(body, place.next_index, at, self.id.clone());
+        let mut end = self.end.lock().await;
+        let at = Timestamp::now().max(end.last);
+        let event = RunEvent::new(body, end.next_index, at, self.id.clone());
         let args = AppendEvents {
             lease: self.lease.clone(),
-            first_index: place.next_index,
+            first_index: end.next_index,
             events: vec![to_raw_value(&event).map_err(unwritten)?],
         };
         patiently::<SubmissionsAppend>(&self.store, &args).await?;
-        place.next_index += 1;
-        place.last = at;
+        end.next_index += 1;
+        end.last = at;
         Ok(())
     }
 }
@@ -251,7 +245,7 @@ fn unwritten(error: serde_json::Error) -> Error {
     Error::internal(format!("an event could not be written: {error}"))
 }
 
-/// A result that is too long to keep fails its run.
+/// The result, or the failure of a run whose result is too long to be kept.
 fn fitting(result: Value) -> (Value, Option<Failure>) {
     let bytes = result.to_string().len();
     if bytes <= RUN_BYTES {
@@ -282,7 +276,7 @@ async fn read_recorded(store: &Pool, stream: &str, recorded: &mut Recorded) -> R
     }
 }
 
-/// What an event records of a step; most record nothing.
+/// The mark that an event has; most have none.
 fn mark_of(event: &RawValue) -> Option<Mark> {
     #[derive(Deserialize)]
     struct Log {

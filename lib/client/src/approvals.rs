@@ -1,4 +1,4 @@
-//! Requests for approval: what waits for a decision, and the decision.
+//! Requests for approval: the pending ones, and decisions.
 
 use ken_types::Error;
 use ken_types::id::Mint;
@@ -8,20 +8,20 @@ use serde_json::{Value, json};
 use crate::chat::Identity;
 use crate::gateway::Gateway;
 
-/// What a person decides.
+/// The decision of a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub approved: bool,
-    /// Who decides, 1 to 120 characters.
+    /// The name of the person, 1 to 120 characters.
     pub by: String,
-    /// Why, at most 2 000 characters.
+    /// At most 2 000 characters.
     pub reason: Option<String>,
     /// Whether the same action may run again in the session.
     pub for_session: bool,
 }
 
 impl Gateway {
-    /// The requests of an identity that wait for a decision, oldest first.
+    /// The pending requests of an identity, oldest first.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -41,10 +41,10 @@ impl Gateway {
         self.get(&format!("/api/approvals/{}", encode_segment(request)))
     }
 
-    /// Decides a request, once.
+    /// Decides a request.
     ///
     /// # Errors
-    /// As [`Gateway::call`]; `conflict` when it was decided before, or has expired.
+    /// As [`Gateway::call`]; `conflict` if it was decided before, or has expired.
     pub fn decide(&mut self, request: &str, decision: &Decision) -> Result<Value, Error> {
         let mut body = json!({"decidedBy": decision.by, "approved": decision.approved});
         if let Some(fields) = body.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Conversations: prompts, turns and sessions, on behalf of somebody.
+//! Conversations: prompts, turns and sessions, on behalf of an identity.
 
 use ken_types::Error;
 use ken_types::id::Mint;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::gateway::Gateway;
 
-/// On whose behalf: sessions belong to one identity.
+/// The person or program on whose behalf a request is made, and where. A session belongs to one identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub connector: String,
@@ -74,24 +74,24 @@ impl Identity {
     }
 }
 
-/// What is said, by whom, in which session.
+/// A message, who sends it, and to which session.
 #[derive(Debug, Clone)]
 pub struct Prompt {
     pub identity: Identity,
     pub text: String,
-    /// Id or explicit name; a fresh session without it.
+    /// Id or explicit name; `None` opens a new session.
     pub session: Option<String>,
     /// The only model that may answer, as `provider/model`.
     pub model: Option<String>,
     /// At most 8.
     pub images: Vec<Image>,
-    /// What the prompt belongs to, stored with its event; transcripts leave internal prompts out.
+    /// The workflow that the prompt belongs to, stored with its event. Transcripts leave internal prompts out.
     pub workflow: Option<String>,
-    /// The `Idempotency-Key`: a later repeat with the same key is joined to what became of this one. A fresh one without it.
+    /// The `Idempotency-Key`: a later repeat with the same key joins this prompt. `None` makes a new one.
     pub key: Option<String>,
 }
 
-/// A session, as the gateway opens it.
+/// A session that the gateway has opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
     pub id: String,
@@ -101,7 +101,7 @@ pub struct Session {
     pub created: bool,
 }
 
-/// A picture that goes with a prompt.
+/// An image that is sent with a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
@@ -111,13 +111,6 @@ pub struct Image {
 }
 
 impl Prompt {
-    fn key(&self) -> Result<String, Error> {
-        match &self.key {
-            Some(key) => Ok(key.clone()),
-            None => Ok(Mint::fresh()?.ulid()),
-        }
-    }
-
     pub fn new(identity: Identity, text: &str) -> Prompt {
         Prompt {
             identity,
@@ -127,6 +120,13 @@ impl Prompt {
             images: Vec::new(),
             workflow: None,
             key: None,
+        }
+    }
+
+    fn key(&self) -> Result<String, Error> {
+        match &self.key {
+            Some(key) => Ok(key.clone()),
+            None => Ok(Mint::fresh()?.ulid()),
         }
     }
 }
@@ -159,7 +159,7 @@ impl Accepted {
             .map(str::to_owned)
     }
 
-    /// The session it went to; commands such as `/help` have none.
+    /// The session of the message; commands such as `/help` have none.
     pub fn session(&self) -> Option<String> {
         self.text("/session/id")
     }
@@ -182,30 +182,28 @@ impl Accepted {
 }
 
 impl Gateway {
-    /// Says something, and returns as soon as it is accepted.
+    /// Sends a message, and returns as soon as it is accepted.
     ///
     /// # Errors
-    /// As [`Gateway::call`]; a repeat is never a second prompt. Without a model that could answer it is not repeated.
+    /// As [`Gateway::call`]; a repeat is never a second prompt. A refusal because no model is configured is final.
     pub fn chat(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
         if !prompt.images.is_empty() {
             return self.chat_with_images(prompt);
         }
         let mut body = prompt.identity.fields();
         body.insert("text".to_owned(), prompt.text.as_str().into());
-        if let Some(session) = &prompt.session {
-            body.insert("session".to_owned(), session.as_str().into());
-        }
-        if let Some(model) = &prompt.model {
-            body.insert("model".to_owned(), model.as_str().into());
-        }
-        if let Some(workflow) = &prompt.workflow {
-            body.insert("workflow".to_owned(), workflow.as_str().into());
+        for (name, value) in [
+            ("session", &prompt.session),
+            ("model", &prompt.model),
+            ("workflow", &prompt.workflow),
+        ] {
+            body.extend(value.as_deref().map(|value| (name.to_owned(), value.into())));
         }
         let body = self.post("/api/chat/events", &prompt.key()?, &Value::Object(body))?;
         Ok(Accepted { body })
     }
 
-    /// Images go to the session's agent itself, so the session has to be known before.
+    /// Images go to the session's agent itself, so the session is opened first.
     fn chat_with_images(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
         let id = match &prompt.session {
             Some(selector) => self.resume_session(&prompt.identity, selector)?.id,
@@ -227,7 +225,7 @@ impl Gateway {
         Ok(Accepted { body })
     }
 
-    /// A fresh session.
+    /// Opens a new session.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -235,7 +233,7 @@ impl Gateway {
         self.open("/api/chat/sessions", identity)
     }
 
-    /// The session of an id or an explicit name; a fresh one where nothing matches.
+    /// Opens the session with this id or explicit name, or a new one if nothing matches.
     ///
     /// # Errors
     /// As [`Gateway::call`]: `forbidden` for the id of another identity, `conflict` for a name that several sessions have.
@@ -303,7 +301,7 @@ impl Gateway {
         self.transcript_before(identity, session, limit, None)
     }
 
-    /// The same, of the exchanges before a page; `before` is the cursor of that page.
+    /// The newest exchanges before a page; `before` is the cursor of that page.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -322,7 +320,7 @@ impl Gateway {
         ))
     }
 
-    /// Cancels a session's running turn; whether there was one.
+    /// Cancels a session's running turn. Returns whether there was one.
     ///
     /// # Errors
     /// As [`Gateway::call`].

@@ -1,4 +1,4 @@
-//! Where the gateway is, and what it asks of a caller that is not local.
+//! The address of a gateway, and the secret that it requires of callers on other machines.
 
 use std::fmt;
 use std::path::Path;
@@ -13,8 +13,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// `url` without a path: `http://HOST:PORT`. An unspecified address (`0.0.0.0`, `[::]`), which is what a server that
-    /// listens everywhere says, stands for this machine.
+    /// `url` has no path: `http://HOST:PORT`. An unspecified address (`0.0.0.0`, `[::]`), which a server that listens on all
+    /// interfaces reports, becomes the loopback address.
     pub fn new(url: &str) -> Endpoint {
         let url = url.trim_end_matches('/');
         let on_this_machine = [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")]
@@ -44,15 +44,15 @@ impl Endpoint {
     }
 }
 
-/// The gateway's `API_SECRET`. It is never shown.
+/// The gateway's `API_SECRET`. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// From a text, less the white space around it. `None` when nothing is left.
+    /// Reads a text without the white space around it. `None` if nothing is left.
     ///
     /// # Errors
-    /// `invalid` for what cannot stand in an HTTP header; `at` names where it came from.
+    /// `invalid` if it cannot stand in an HTTP header; `at` names where the text came from.
     pub fn new(text: &str, at: &str) -> Result<Option<Secret>, Error> {
         let text = text.trim();
         if !text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
@@ -62,7 +62,7 @@ impl Secret {
         Ok((!text.is_empty()).then(|| Secret(text.to_owned())))
     }
 
-    /// From a file that holds nothing else.
+    /// Reads a file that holds nothing else.
     ///
     /// # Errors
     /// `invalid` when it cannot be read or holds no secret.

@@ -1,4 +1,4 @@
-//! Reading a stream of JSON by server-sent events, on a thread of its own, so that a caller may wait as long as it likes.
+//! Reads a stream of JSON as server-sent events, on a thread of its own, so that a caller can wait with a timeout.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::gateway::{Attempts, Gateway};
 
-/// Batches that wait for the caller; the gateway waits for the rest.
+/// Batches that wait for the caller. When there are more, the connection is not read.
 const BATCHES: usize = 16;
 
-/// Events as they come, from an offset on, over broken connections and restarts of the gateway.
+/// The events of a stream from an offset on, as they come. They survive broken connections and restarts of the gateway.
 #[derive(Debug)]
 pub struct Events {
     batches: Receiver<Result<Batch, Error>>,
@@ -22,13 +22,13 @@ pub struct Events {
 #[derive(Debug, Default)]
 struct Batch {
     events: Vec<Value>,
-    /// Where to read on after these.
+    /// The offset after these events.
     next: Option<String>,
     closed: bool,
 }
 
 impl Gateway {
-    /// The events of the stream at a path, after an offset (`-1` for all, `now` for what is to come).
+    /// The events of the stream at a path, after an offset (`-1` for all, `now` for new ones only).
     pub fn events(&self, target: &str, offset: &str) -> Events {
         let (sender, batches) = sync_channel(BATCHES);
         let subscription = Subscription {
@@ -47,8 +47,8 @@ impl Gateway {
 }
 
 impl Events {
-    /// The next events, in order; `None` when the stream is closed and at its end. A batch is empty when the gateway only
-    /// said that it is there, or when `wait` has passed.
+    /// The next events, in order; `None` at the end of a closed stream. A batch is empty after a heartbeat of the gateway,
+    /// or when `wait` has passed.
     ///
     /// # Errors
     /// As [`Gateway::call`]; nothing follows an error.
@@ -74,13 +74,13 @@ impl Events {
         }
     }
 
-    /// Where the events that were returned so far end.
+    /// The offset after the events that were returned so far.
     pub fn offset(&self) -> &str {
         &self.offset
     }
 }
 
-/// The thread that reads. It ends with the stream, with an error that no repeat mends, or when nobody receives any more.
+/// The thread that reads. It ends with the stream, with a final error, or when the receiver is gone.
 struct Subscription {
     gateway: Gateway,
     target: String,
@@ -90,9 +90,9 @@ struct Subscription {
 
 /// How a connection ended.
 enum End {
-    /// The stream is closed, or the receiver has gone.
+    /// The stream is closed, or the receiver is gone.
     ForGood,
-    /// There is more to read.
+    /// The connection broke, and there is more to read.
     Broken,
 }
 
@@ -117,7 +117,7 @@ impl Subscription {
         let target = format!("{}?offset={}&live=sse", self.target, self.offset);
         let lines = self.gateway.lines(&target)?;
         let mut frame = Frame::default();
-        // Events whose end is not known yet: should the connection break here, they come again.
+        // Events whose offset is not known yet. If the connection breaks here, they come again.
         let mut held = Vec::new();
         for line in lines {
             let Ok(line) = line else { return Ok(End::Broken) };
@@ -140,7 +140,7 @@ impl Subscription {
     }
 }
 
-/// A batch, once it is known where its events end: from the frame's own id, or from the control frame after it.
+/// A batch, once the offset after its events is known: from the frame's own id, or from the control frame after it.
 fn read_frame(frame: &Frame, held: &mut Vec<Value>) -> Result<Option<Batch>, Error> {
     let data = json::parse(frame.data.as_bytes(), json::MAX_DEPTH + 2)?;
     if frame.event != "control" {
@@ -168,7 +168,7 @@ fn read_frame(frame: &Frame, held: &mut Vec<Value>) -> Result<Option<Batch>, Err
     }))
 }
 
-/// One frame of server-sent events (HTML Living Standard, 9.2.6), as far as the gateway uses them.
+/// One frame of server-sent events (HTML Living Standard, 9.2.6). `ken_types::sse` ignores ids, which are needed here.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Frame {
     event: String,
@@ -177,7 +177,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Adds a line; the frame, when that was its end.
+    /// Adds a line. Returns the frame if this was its end.
     fn push(&mut self, line: &str) -> Option<Frame> {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);

@@ -1,7 +1,7 @@
-//! One gateway: requests, their answers, and when a request is made again.
+//! One gateway: requests, their answers, and when a request is repeated.
 
 use std::fmt;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use ken_types::{Code, Error, Outcome, json};
 use serde_json::Value;
 pub use ureq::http::Method;
-use ureq::http::{HeaderMap, Request};
+use ureq::http::{HeaderMap, Request, Response};
 use ureq::{Agent, Body};
 
 use crate::endpoint::Endpoint;
 
-/// The largest answer: a JSON answer is not larger than a page of a transcript can be.
+/// The largest answer that is read. The largest that the gateway sends is a page of a transcript.
 const ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(5);
-/// A gateway that says nothing for so long is not going to: a long poll takes 30 s, and a stream has a heartbeat every 15.
+/// The read timeout. A healthy gateway is never silent for so long: a long poll takes 30 s, and a stream has a heartbeat every 15.
 const SILENCE: Duration = Duration::from_secs(90);
 /// How long a request is repeated by default.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -82,7 +82,7 @@ impl Gateway {
         self
     }
 
-    /// Is called with the reason before a request is repeated.
+    /// Sets a function that is called with the reason before a request is repeated.
     #[must_use]
     pub fn notice(mut self, notice: impl Fn(&Error) + Send + Sync + 'static) -> Gateway {
         self.notice = Some(Arc::new(notice));
@@ -93,7 +93,7 @@ impl Gateway {
         self.endpoint.url()
     }
 
-    /// A request that may be repeated, repeated while nobody can say what became of it.
+    /// Makes a request, and repeats it while it is unknown what became of it. The request must allow that.
     ///
     /// # Errors
     /// A status of 400 and above, as the gateway's own error; `unavailable` when it cannot be reached.
@@ -158,6 +158,30 @@ impl Gateway {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<Answer, Error> {
+        let response = self.request(method, target, headers, body)?;
+        self.whole(response)
+    }
+
+    /// The lines of an answer as they come.
+    pub(crate) fn lines(
+        &self,
+        target: &str,
+    ) -> Result<impl Iterator<Item = io::Result<String>> + use<>, Error> {
+        let response = self.request(&Method::GET, target, &[], &[])?;
+        match response.status().as_u16() {
+            200 => Ok(BufReader::new(response.into_body().into_reader()).lines()),
+            _ => Err(self.whole(response)?.refusal()),
+        }
+    }
+
+    /// Sends a request and reads the head of the answer.
+    fn request(
+        &self,
+        method: &Method,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Response<Body>, Error> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{target}", self.endpoint.url()));
@@ -170,7 +194,11 @@ impl Gateway {
             true => self.agent.run(request.body(body).map_err(wrong)?),
             false => self.agent.run(request.body(()).map_err(wrong)?),
         };
-        let (head, body) = sent.map_err(|error| self.unreachable(&error))?.into_parts();
+        sent.map_err(|error| self.unreachable(&error))
+    }
+
+    fn whole(&self, response: Response<Body>) -> Result<Answer, Error> {
+        let (head, body) = response.into_parts();
         let body = body.into_with_config().limit(ANSWER_BYTES).read_to_vec();
         Ok(Answer {
             status: head.status.as_u16(),
@@ -179,39 +207,13 @@ impl Gateway {
         })
     }
 
-    /// The lines of an answer as they come.
-    pub(crate) fn lines(
-        &self,
-        target: &str,
-    ) -> Result<impl Iterator<Item = std::io::Result<String>> + use<>, Error> {
-        let mut request = self.agent.get(format!("{}{target}", self.endpoint.url()));
-        if let Some(secret) = self.endpoint.secret() {
-            request = request.header("x-api-secret", secret);
-        }
-        let answer = request.call().map_err(|error| self.unreachable(&error))?;
-        let (head, body) = answer.into_parts();
-        if head.status.as_u16() == 200 {
-            return Ok(BufReader::new(body.into_reader()).lines());
-        }
-        Err(Answer {
-            status: head.status.as_u16(),
-            headers: head.headers,
-            body: read_all(body).map_err(|error| self.unreachable(&error))?,
-        }
-        .refusal())
-    }
-
     fn unreachable(&self, error: &ureq::Error) -> Error {
         Error::unavailable(format!("cannot reach the gateway at {}: {error}", self.url()))
             .hint("`ken status` shows whether it runs")
     }
 }
 
-fn read_all(body: Body) -> Result<Vec<u8>, ureq::Error> {
-    body.into_with_config().limit(ANSWER_BYTES).read_to_vec()
-}
-
-/// The pauses between the attempts at one thing, and when there are no more.
+/// The pauses between the attempts at one request, and when the last one is due.
 pub(crate) struct Attempts {
     until: Instant,
     pause: Duration,
@@ -225,7 +227,7 @@ impl Attempts {
         }
     }
 
-    /// Waits for the next attempt, and finds the gateway again; or returns the error, when it is final or it is too late.
+    /// Waits until the next attempt is due, and locates the gateway anew. Returns the error if it is final or the time is over.
     pub(crate) fn again(&mut self, gateway: &mut Gateway, error: Error) -> Result<(), Error> {
         let may_pass = matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline);
         let left = self.until.saturating_duration_since(Instant::now());
@@ -245,7 +247,7 @@ impl Attempts {
     }
 }
 
-/// An answer, whole.
+/// A complete answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -266,7 +268,7 @@ impl Answer {
         json::parse(&self.body, json::MAX_DEPTH + 2)
     }
 
-    /// Whether it refuses a prompt since no model is configured: unlike other answers with its status, this one stays the same.
+    /// Whether it refuses a prompt because no model is configured. Unlike other answers with its status, it is final.
     fn lacks_model(&self) -> bool {
         let body = json::parse(&self.body, json::MAX_DEPTH).unwrap_or_default();
         let mut said = ["/reason", "/error/type"].into_iter();

@@ -1,8 +1,8 @@
 //! The gateway's HTTP client: requests that survive restarts, chat, sessions, and streams by long poll and SSE.
 //!
-//! Blocking, for programs that do one thing at a time. A [`Gateway`] repeats a request while nobody can say what became of
-//! it, with the same `Idempotency-Key`, so that nothing is done twice. A stream is read on from the last offset after a
-//! broken connection: nothing is lost and nothing comes twice.
+//! All calls block. A [`Gateway`] repeats a request while it is unknown what became of it, with the same `Idempotency-Key`,
+//! so that nothing is done twice. After a broken connection a stream is read from the last offset: no event is lost or
+//! repeated.
 //!
 //! ```no_run
 //! # use ken_client::{Endpoint, Gateway, chat::{Identity, Prompt}};

@@ -1,4 +1,4 @@
-//! Reading a stream page by page (long poll), from where the last page ended, also over restarts of the gateway.
+//! Reads a stream page by page, by long polls. Each page begins where the last one ended, also after a restart of the gateway.
 
 use ken_types::{Error, json};
 use serde_json::Value;
@@ -15,12 +15,12 @@ pub struct Reader {
     cursor: Option<String>,
 }
 
-/// Some entries, and where they end.
+/// Some entries, and the offset after them.
 #[derive(Debug)]
 pub struct Page {
     pub body: Vec<u8>,
     pub is_json: bool,
-    /// Where to read on.
+    /// The offset after these entries.
     pub next: String,
     pub up_to_date: bool,
     closed: bool,
@@ -32,7 +32,7 @@ impl Page {
         self.closed && self.up_to_date
     }
 
-    /// The entries of a page of JSON.
+    /// The entries of a JSON page.
     ///
     /// # Errors
     /// `internal` for what is not an array, `invalid` for what is not JSON.
@@ -48,7 +48,7 @@ impl Page {
 }
 
 impl Reader {
-    /// `target` is the stream's path; `tail` asks for at most so many entries before the end and goes with offset `-1`.
+    /// `target` is the stream's path. `tail` is the maximum number of entries before the end; its offset is `-1`.
     pub fn new(gateway: Gateway, target: &str, offset: &str, tail: Option<u64>) -> Reader {
         Reader {
             gateway,
@@ -59,7 +59,7 @@ impl Reader {
         }
     }
 
-    /// The next page. With `live` it is waited for, and comes empty after a while without entries.
+    /// The next page. With `live`, waits for entries; the page is empty when none have come for a while.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -76,21 +76,18 @@ impl Reader {
         }
         let answer = self.gateway.call(&Method::GET, &target, &[], &[])?;
         let is = |name: &str| answer.header(name) == Some("true");
+        let (up_to_date, closed) = (is("stream-up-to-date"), is("stream-closed"));
         let next = answer.header("stream-next-offset");
-        let next = next.ok_or_else(|| Error::internal("the gateway does not say where to read on"))?;
-        let page = Page {
-            is_json: answer.header("content-type").is_some_and(is_json),
-            next: next.to_owned(),
-            up_to_date: is("stream-up-to-date"),
-            closed: is("stream-closed"),
-            body: Vec::new(),
-        };
-        self.offset = next.to_owned();
+        let next = next.ok_or_else(|| Error::internal("the gateway's answer has no Stream-Next-Offset"))?;
+        next.clone_into(&mut self.offset);
         self.tail = None;
         self.cursor = answer.header("stream-cursor").map(str::to_owned);
         Ok(Page {
+            is_json: answer.header("content-type").is_some_and(is_json),
+            next: self.offset.clone(),
+            up_to_date,
+            closed,
             body: answer.body,
-            ..page
         })
     }
 }

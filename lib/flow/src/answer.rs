@@ -83,13 +83,13 @@ impl fmt::Debug for Answer {
 fn fields_of(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let mut reader = serde_json::Deserializer::from_str(text);
     reader.disable_recursion_limit();
-    reader.deserialize_any(Places(text)).unwrap_or_default()
+    reader.deserialize_any(FieldRanges(text)).unwrap_or_default()
 }
 
 /// Finds the ranges of an object's fields. Names with escapes are skipped: no contract has one.
-struct Places<'de>(&'de str);
+struct FieldRanges<'de>(&'de str);
 
-impl<'de> Visitor<'de> for Places<'de> {
+impl<'de> Visitor<'de> for FieldRanges<'de> {
     type Value = Vec<(Range<usize>, Range<usize>)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,14 +97,14 @@ impl<'de> Visitor<'de> for Places<'de> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut places = Vec::with_capacity(12);
+        let mut ranges = Vec::with_capacity(12);
         while let Some(name) = map.next_key::<Text<'de>>()? {
             let value: &'de RawValue = map.next_value()?;
             if let Text(Cow::Borrowed(name)) = name {
-                places.push((place(self.0, name), place(self.0, value.get())));
+                ranges.push((range_of(self.0, name), range_of(self.0, value.get())));
             }
         }
-        Ok(places)
+        Ok(ranges)
     }
 }
 
@@ -113,7 +113,7 @@ impl<'de> Visitor<'de> for Places<'de> {
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// The range of `part`, a slice of `whole`.
-fn place(whole: &str, part: &str) -> Range<usize> {
+fn range_of(whole: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
     start..start + part.len()
 }

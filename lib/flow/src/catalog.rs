@@ -1,6 +1,6 @@
 //! The workflows of a system: files `NAME.json` in folders.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -57,16 +57,8 @@ impl Catalog {
     /// and the folder of the installation: `share/ken/workflows` beside the program's folder, or `share/workflows` of the
     /// checkout that it was built in.
     pub fn usual(protocols: Protocols) -> Catalog {
-        let set = |name| {
-            std::env::var_os(name)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
-        };
-        let home = set("KEN_HOME").map(|home| home.join("workflows"));
-        let config = || set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-        let own = home.or_else(|| Some(config()?.join("ken/workflows")));
-        let shipped = share::find("workflows");
-        Catalog::new(own.into_iter().chain(shipped).collect(), protocols)
+        let own = share::of_user("workflows").into_iter();
+        Catalog::new(own.chain(share::find("workflows")).collect(), protocols)
     }
 
     pub fn folders(&self) -> &[PathBuf] {
@@ -80,33 +72,21 @@ impl Catalog {
             return Err(unknown());
         }
         let file = format!("{name}.json");
-        let mut found = self
+        let found = self
             .folders
             .iter()
-            .filter_map(|folder| self.read(&folder.join(&file)));
-        found
-            .next()
-            .unwrap_or_else(|| Err(unknown().hint(self.suggestion(name))))
+            .find_map(|folder| self.read(&folder.join(&file)));
+        found.unwrap_or_else(|| Err(unknown().hint(self.suggestion(name))))
     }
 
     /// A hint that names the workflow with a similar name, if there is one.
     fn suggestion(&self, name: &str) -> String {
-        let known = self.names().into_iter();
-        let scored = known.map(|known| {
-            (
-                strsim::damerau_levenshtein(&known.to_lowercase(), &name.to_lowercase()),
-                known,
-            )
-        });
+        let edits = |known: &str| strsim::damerau_levenshtein(&known.to_lowercase(), &name.to_lowercase());
+        let scored = self.files().into_iter().map(|(known, _)| (edits(&known), known));
         match scored.min() {
             Some((edits, known)) if edits <= name.len() / 3 => format!("did you mean `{known}`?"),
             _ => "`ken-workflow list` shows the workflows".to_owned(),
         }
-    }
-
-    /// The names of all files, valid or not.
-    fn names(&self) -> BTreeSet<String> {
-        self.files().into_iter().map(|(name, _)| name).collect()
     }
 
     /// All files with the name of a workflow, those of the first folder first.
@@ -189,8 +169,8 @@ impl Version {
 pub fn load(path: &Path, protocols: &Protocols) -> Result<Definition, Error> {
     let metadata = metadata_of(path).map_err(|error| unreadable(path, &error))?;
     if metadata.len() > MAX_FILE_BYTES as u64 {
-        let words = format!("{} is larger than {MAX_FILE_BYTES} bytes", path.display());
-        return Err(Error::too_large(words));
+        let message = format!("{} is larger than {MAX_FILE_BYTES} bytes", path.display());
+        return Err(Error::too_large(message));
     }
     let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
     Definition::parse(&text, path, protocols)
@@ -202,8 +182,8 @@ pub fn load_named(path: &Path, protocols: &Protocols) -> Result<Definition, Erro
     if path.file_stem().is_some_and(|stem| stem == workflow.name()) {
         return Ok(workflow);
     }
-    let words = format!("{}: the workflow is named `{}`", path.display(), workflow.name());
-    Err(Error::invalid("/name", words).hint("a workflow NAME is the file NAME.json"))
+    let message = format!("{}: the workflow is named `{}`", path.display(), workflow.name());
+    Err(Error::invalid("/name", message).hint("a workflow NAME is the file NAME.json"))
 }
 
 /// The metadata of a regular file. Reading a pipe or a device could block for ever or have side effects.

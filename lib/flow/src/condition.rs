@@ -4,7 +4,7 @@ use ken_types::Error;
 use serde_json::Value;
 
 use crate::node::Node;
-use crate::place::{Found, Place};
+use crate::reference::{Found, Reference, References};
 use crate::scope::Scope;
 
 /// An expression over the input and the results. A comparison with a missing value is false.
@@ -17,9 +17,9 @@ use crate::scope::Scope;
 /// ```
 #[derive(Debug, Clone)]
 pub(crate) enum Condition {
-    Exists(Place),
-    Equals(Place, Value),
-    Compare(Place, Order, f64),
+    Exists(Reference),
+    Equals(Reference, Value),
+    Compare(Reference, Order, f64),
     Not(Box<Condition>),
     All(Vec<Condition>),
     Any(Vec<Condition>),
@@ -39,11 +39,11 @@ const KNOWN: [&str; 6] = ["exists", "equals", "compare", "not", "all", "any"];
 const MAX_NESTED: usize = 8;
 
 impl Condition {
-    pub(crate) fn parse(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Condition, Error> {
-        Condition::nested(node, places, 0)
+    pub(crate) fn parse(node: &Node<'_>, references: &mut References) -> Result<Condition, Error> {
+        Condition::nested(node, references, 0)
     }
 
-    fn nested(node: &Node<'_>, places: &mut Vec<(Place, String)>, depth: usize) -> Result<Condition, Error> {
+    fn nested(node: &Node<'_>, references: &mut References, depth: usize) -> Result<Condition, Error> {
         if depth > MAX_NESTED {
             return Err(node.error(format!("conditions are nested deeper than {MAX_NESTED}")));
         }
@@ -56,7 +56,7 @@ impl Condition {
             let items = value.items()?;
             items
                 .iter()
-                .map(|item| Condition::nested(item, places, depth + 1))
+                .map(|item| Condition::nested(item, references, depth + 1))
                 .collect()
         };
         match name {
@@ -64,23 +64,26 @@ impl Condition {
             "any" => Ok(Condition::Any(list()?)),
             "not" => Ok(Condition::Not(Box::new(Condition::nested(
                 &value,
-                places,
+                references,
                 depth + 1,
             )?))),
-            "exists" => Ok(Condition::Exists(place(&value, places)?)),
-            "equals" => Condition::equals(&value, places),
-            _ => Condition::compare(&value, places),
+            "exists" => Ok(Condition::Exists(reference(&value, references)?)),
+            "equals" => Condition::equals(&value, references),
+            _ => Condition::compare(&value, references),
         }
     }
 
-    fn equals(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Condition, Error> {
+    fn equals(node: &Node<'_>, references: &mut References) -> Result<Condition, Error> {
         match node.items()?.as_slice() {
-            [left, right] => Ok(Condition::Equals(place(left, places)?, right.value.clone())),
+            [left, right] => Ok(Condition::Equals(
+                reference(left, references)?,
+                right.value.clone(),
+            )),
             _ => Err(node.error("equals has two parts: [PLACE, VALUE]")),
         }
     }
 
-    fn compare(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Condition, Error> {
+    fn compare(node: &Node<'_>, references: &mut References) -> Result<Condition, Error> {
         let items = node.items()?;
         let [left, order, right] = items.as_slice() else {
             return Err(node.error("compare has three parts: [PLACE, ORDER, NUMBER]"));
@@ -90,7 +93,7 @@ impl Condition {
             .as_f64()
             .ok_or_else(|| right.error("must be a number"))?;
         Ok(Condition::Compare(
-            place(left, places)?,
+            reference(left, references)?,
             Order::parse(order)?,
             number,
         ))
@@ -98,11 +101,11 @@ impl Condition {
 
     /// Evaluates the condition.
     pub(crate) fn holds(&self, scope: &Scope<'_>) -> bool {
-        let found = |place: &Place| place.find(scope).map(|found: Found<'_>| found.to_value());
+        let found = |reference: &Reference| reference.find(scope).map(|found: Found<'_>| found.to_value());
         match self {
-            Condition::Exists(place) => place.find(scope).is_some(),
-            Condition::Equals(place, value) => found(place).is_some_and(|found| equal(&found, value)),
-            Condition::Compare(place, order, number) => found(place)
+            Condition::Exists(reference) => reference.find(scope).is_some(),
+            Condition::Equals(reference, value) => found(reference).is_some_and(|found| equal(&found, value)),
+            Condition::Compare(reference, order, number) => found(reference)
                 .and_then(|found| found.as_f64())
                 .is_some_and(|found| order.holds(found, *number)),
             Condition::Not(condition) => !condition.holds(scope),
@@ -141,8 +144,8 @@ fn equal(left: &Value, right: &Value) -> bool {
     }
 }
 
-fn place(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Place, Error> {
-    let place = Place::parse(node.text()?, node)?;
-    places.push((place.clone(), node.at.clone()));
-    Ok(place)
+fn reference(node: &Node<'_>, references: &mut References) -> Result<Reference, Error> {
+    let reference = Reference::parse(node.text()?, node)?;
+    references.push((reference.clone(), node.at.clone()));
+    Ok(reference)
 }

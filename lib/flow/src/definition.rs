@@ -10,8 +10,8 @@ use ken_types::{Error, json};
 use crate::condition::Condition;
 use crate::data::Data;
 use crate::node::Node;
-use crate::place::{Place, Root};
 use crate::protocol::Protocols;
+use crate::reference::{References, Root};
 use crate::schema::Schema;
 use crate::template::Template;
 
@@ -196,20 +196,22 @@ fn read(text: &str, origin: &Path, protocols: &Protocols) -> Result<Definition, 
     let mut reader = Reader {
         protocols,
         steps: Vec::new(),
-        places: Vec::new(),
+        references: Vec::new(),
         items: 0,
     };
     let items = reader.items(&root.required("steps")?, 0)?;
-    reader.check_places()?;
-    check_steps(&items, &root)?;
-    let description = root.field("description")?;
-    let public = root.field("public")?;
-    let schema = root.field("schema")?;
+    reader.check_references()?;
+    let steps = count(&items);
+    if steps > MAX_STEPS {
+        let message = format!("a run would make {steps} steps; at most {MAX_STEPS} are allowed");
+        return Err(root.error(message));
+    }
+    let description = root.optional("description", Node::text)?;
     Ok(Definition {
         name: name(&root.required("name")?)?,
-        description: description.map_or(Ok(""), |node| node.text())?.to_owned(),
-        is_public: public.map_or(Ok(false), |node| node.flag())?,
-        schema: schema.map(|node| Schema::parse(&node)).transpose()?,
+        description: description.unwrap_or_default().to_owned(),
+        is_public: root.optional("public", Node::flag)?.unwrap_or_default(),
+        schema: root.optional("schema", Schema::parse)?,
         items,
         steps: reader.steps,
         origin: origin.to_owned(),
@@ -217,16 +219,11 @@ fn read(text: &str, origin: &Path, protocols: &Protocols) -> Result<Definition, 
 }
 
 fn name(node: &Node<'_>) -> Result<String, Error> {
-    let name = node.text()?;
-    let wrong = || {
-        node.error(format!(
+    match node.text()? {
+        name if is_name(name) => Ok(name.to_owned()),
+        name => Err(node.error(format!(
             "`{name}` is not a valid name: letters, digits, - and _, at most 64"
-        ))
-    };
-    if is_name(name) {
-        Ok(name.to_owned())
-    } else {
-        Err(wrong())
+        ))),
     }
 }
 
@@ -235,16 +232,7 @@ fn unknown_step(name: &str, protocols: &Protocols) -> Error {
     Error::invalid("", format!("unknown step `{name}`")).hint(format!("known: {}", known.join(", ")))
 }
 
-fn check_steps(items: &[Item], root: &Node<'_>) -> Result<(), Error> {
-    let steps = count(items);
-    if steps > MAX_STEPS {
-        return Err(root.error(format!(
-            "a run would make {steps} steps; at most {MAX_STEPS} are allowed"
-        )));
-    }
-    Ok(())
-}
-
+/// The number of steps that a run makes, counting all rounds of its loops.
 fn count(items: &[Item]) -> u64 {
     let one = |item: &Item| match item {
         Item::Step(_) => 1,
@@ -257,8 +245,7 @@ fn count(items: &[Item]) -> u64 {
 struct Reader<'p> {
     protocols: &'p Protocols,
     steps: Vec<Step>,
-    /// Every place that conditions and templates refer to, each with the pointer to the reference.
-    places: Vec<(Place, String)>,
+    references: References,
     items: usize,
 }
 
@@ -285,9 +272,8 @@ impl Reader<'_> {
         }
         if fields.contains_key("parallel") {
             node.only(&["parallel"])?;
-            return Ok(Item::Parallel(
-                self.items(&node.required("parallel")?, depth + 1)?,
-            ));
+            let items = self.items(&node.required("parallel")?, depth + 1)?;
+            return Ok(Item::Parallel(items));
         }
         if fields.contains_key("loop") {
             node.only(&["loop", "steps"])?;
@@ -316,30 +302,22 @@ impl Reader<'_> {
                 .error(format!("there are two steps `{id}`"))
                 .hint("give each an `id`"));
         }
-        let timeout = node.field("timeout_ms")?;
-        let timeout = timeout.map(|node| node.count(MAX_TIMEOUT_MS)).transpose()?;
-        let when = node.field("when")?;
-        let when = when
-            .map(|node| Condition::parse(&node, &mut self.places))
-            .transpose()?;
-        let input = node.field("input")?;
-        let input = input
-            .map(|node| Template::parse(&node, &mut self.places))
-            .transpose()?;
+        let timeout = node.optional("timeout_ms", |node| node.count(MAX_TIMEOUT_MS))?;
+        let references = &mut self.references;
         self.steps.push(Step {
             id,
             protocol: protocol.to_owned(),
             timeout: timeout.map(Duration::from_millis),
-            when,
-            input,
+            when: node.optional("when", |node| Condition::parse(node, references))?,
+            input: node.optional("input", |node| Template::parse(node, references))?,
         });
         Ok(Item::Step(self.steps.len() - 1))
     }
 
     /// In a loop a result may be referred to before its step, but the step must exist.
-    fn check_places(&self) -> Result<(), Error> {
-        for (place, at) in &self.places {
-            if let Root::Result(id) = &place.root
+    fn check_references(&self) -> Result<(), Error> {
+        for (reference, at) in &self.references {
+            if let Root::Result(id) = &reference.root
                 && !self.steps.iter().any(|step| step.id == *id)
             {
                 return Err(Error::invalid(at.clone(), format!("there is no step `{id}`")));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ken_types::{Code, Error};
+use ken_types::Error;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -16,7 +16,7 @@ use crate::join::join_all;
 use crate::observer::{Decision, Event, Nobody, Observer, Pending, Recorded, StepEnd, StepName};
 use crate::outcome::{Coherence, Outcome, Results, Status, Summary};
 use crate::pool::ToolState;
-use crate::progress::{Made, Progress};
+use crate::progress::{Progress, StepResult};
 use crate::protocol::{Kind, Protocols};
 use crate::scope::Scope;
 use crate::settings::Settings;
@@ -93,9 +93,10 @@ impl Engine {
         self.tools.iter().map(|tool| tool.pool.state()).collect()
     }
 
-    /// Ends idle processes. The next request starts new ones, which read their environment and files again.
-    pub fn rest(&self) {
-        self.tools.iter().for_each(|tool| tool.pool.rest());
+    /// Ends idle processes now and busy ones after their answer. The next request starts new ones, which read their
+    /// environment and files again.
+    pub fn restart_tools(&self) {
+        self.tools.iter().for_each(|tool| tool.pool.restart());
     }
 
     fn find(&self, protocol: &str) -> Option<&Tool> {
@@ -110,7 +111,7 @@ struct Run<'a> {
     data: &'a Data,
     request: Request<'a>,
     /// Limits the number of tools that work for the run at the same time.
-    places: Semaphore,
+    slots: Semaphore,
 }
 
 impl<'a> Run<'a> {
@@ -119,7 +120,7 @@ impl<'a> Run<'a> {
             engine,
             definition,
             data,
-            places: Semaphore::new(request.settings.max_parallel.max(1)),
+            slots: Semaphore::new(request.settings.max_parallel.max(1)),
             request,
         }
     }
@@ -155,11 +156,8 @@ impl<'a> Run<'a> {
 
     async fn tell(&self, summary: &Summary) -> Result<(), Error> {
         let min_quality = self.request.settings.governance.min_quality;
-        for (step, quality) in summary
-            .quality_scores
-            .iter()
-            .filter(|(_, quality)| *quality < min_quality)
-        {
+        let scores = summary.quality_scores.iter();
+        for (step, quality) in scores.filter(|(_, quality)| *quality < min_quality) {
             let event = Event::GovernanceLowQuality {
                 step: step.clone(),
                 quality: *quality,
@@ -167,11 +165,8 @@ impl<'a> Run<'a> {
             };
             self.request.observer.event(&event).await?;
         }
-        match summary
-            .coherence
-            .as_ref()
-            .filter(|found| !found.issues.is_empty())
-        {
+        let found = summary.coherence.as_ref();
+        match found.filter(|found| !found.issues.is_empty()) {
             // When results must agree, the observer was told at the step.
             Some(found) if !self.requires_coherence() => self.tell_incoherence(found).await,
             _ => Ok(()),
@@ -301,12 +296,8 @@ impl<'a> Run<'a> {
         let Some(step) = self.definition.steps().get(number) else {
             return Ok(());
         };
-        let scope = self.scope(progress);
-        if step
-            .when
-            .as_ref()
-            .is_some_and(|condition| !condition.holds(&scope))
-        {
+        let when = step.when.as_ref();
+        if when.is_some_and(|condition| !condition.holds(&self.scope(progress))) {
             return Ok(());
         }
         self.execute(number, step, progress).await?;
@@ -336,7 +327,7 @@ impl<'a> Run<'a> {
         name: &StepName,
         tool: &Tool,
         line: Result<String, Error>,
-    ) -> Result<Made, Error> {
+    ) -> Result<StepResult, Error> {
         let (input, known) = match line {
             Ok(line) => (Arc::from(line), self.request.observer.recorded(name)),
             Err(error) => (Arc::from(""), Some(Err(error))),
@@ -345,7 +336,7 @@ impl<'a> Run<'a> {
             Some(known) => known,
             None => self.observed(step, name, tool, &input).await?,
         };
-        Ok(Made {
+        Ok(StepResult {
             id: step.id.as_str().into(),
             protocol: step.protocol.as_str().into(),
             input,
@@ -378,7 +369,7 @@ impl<'a> Run<'a> {
     async fn ask(&self, step: &Step, tool: &Tool, line: &str) -> Recorded {
         let limit = self.limit(step)?;
         let asked = async {
-            let _place = self.places.acquire().await; // never closed
+            let _slot = self.slots.acquire().await; // never closed
             tool.ask(line, limit.time).await
         };
         let answer = match timeout(limit.time, asked).await {
@@ -395,24 +386,16 @@ impl<'a> Run<'a> {
         let own = step
             .timeout
             .unwrap_or_else(|| self.request.settings.timeout_of(&step.protocol));
-        let left = self
-            .request
-            .deadline
-            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        match left {
-            Some(left) if left.is_zero() => Err(Limit {
-                time: left,
-                is_own: false,
-            }
-            .error(step)),
-            Some(left) if left < own => Ok(Limit {
-                time: left,
-                is_own: false,
-            }),
-            _ => Ok(Limit {
-                time: own,
-                is_own: true,
-            }),
+        let deadline = self.request.deadline;
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let (time, is_own) = match left {
+            Some(left) if left < own => (left, false),
+            _ => (own, true),
+        };
+        let limit = Limit { time, is_own };
+        match time.is_zero() {
+            true => Err(limit.error(step)),
+            false => Ok(limit),
         }
     }
 
@@ -457,7 +440,7 @@ struct Ended {
     summary: Summary,
 }
 
-/// How long a step may take, and whether that is its own limit or what was left of the request's.
+/// How long a step may take, and whether that is its own limit or what is left of the request's.
 struct Limit {
     time: Duration,
     is_own: bool,
@@ -465,11 +448,11 @@ struct Limit {
 
 impl Limit {
     fn error(&self, step: &Step) -> Error {
-        let words = match self.is_own {
+        let message = match self.is_own {
             true => format!("no answer within {} ms", self.time.as_millis()),
             false => "the deadline of the request has passed".to_owned(),
         };
-        named(step, Error::new(Code::Deadline, words))
+        named(step, Error::deadline(message))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::definition::Definition;
 use crate::outcome::Summary;
-use crate::progress::Made;
+use crate::progress::StepResult;
 use crate::protocol::Protocols;
 use crate::{coherence, quality};
 
@@ -10,7 +10,7 @@ use crate::{coherence, quality};
 pub(crate) fn judge(
     definition: &Definition,
     protocols: &Protocols,
-    results: &[Option<Made>],
+    results: &[Option<StepResult>],
     min_quality: f64,
 ) -> Summary {
     let mut summary = Summary::default();

@@ -14,14 +14,14 @@ use ken_wire::Pool;
 use crate::answer::Answer;
 
 /// A connection to ken-model, which holds the keys so that tools need none.
-pub(crate) struct Part {
+pub(crate) struct ModelPart {
     socket: PathBuf,
     pool: Pool,
 }
 
-impl Part {
-    pub(crate) fn new(socket: PathBuf) -> Part {
-        Part {
+impl ModelPart {
+    pub(crate) fn new(socket: PathBuf) -> ModelPart {
+        ModelPart {
             pool: Pool::new(&socket),
             socket,
         }

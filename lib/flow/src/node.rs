@@ -44,6 +44,15 @@ impl<'a> Node<'a> {
         Ok(value.map(|value| self.child(name, value)))
     }
 
+    /// The value of the named field, if it is present.
+    pub(crate) fn optional<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&Node<'a>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        self.field(name)?.map(|field| read(&field)).transpose()
+    }
+
     /// The named field, which must be present.
     pub(crate) fn required(&self, name: &str) -> Result<Node<'a>, Error> {
         let missing = || Error::invalid(format!("{}/{name}", self.at), format!("missing field `{name}`"));
@@ -63,7 +72,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The fields of an object as nodes.
+    /// The fields of an object, each with its name.
     pub(crate) fn entries(&self) -> Result<impl Iterator<Item = (&'a str, Node<'a>)> + '_, Error> {
         let fields = self.fields()?.iter();
         Ok(fields.map(|(name, value)| (name.as_str(), self.child(name, value))))

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use ken_tool::find_program;
 use ken_types::Error;
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use crate::process::{Launch, command, words_of};
+use crate::process::{Launch, command, described, kill_group};
 
 /// Limits of a program.
 #[derive(Debug, Clone, Copy)]
@@ -49,15 +48,13 @@ pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<
         Ok(Err(error)) => Err(Error::unavailable(format!(
             "cannot communicate with {program}: {error}"
         ))),
-        Ok(Ok(None)) => {
-            let limit = limits.bytes;
-            Err(Error::too_large(format!(
-                "{program} wrote more than {limit} bytes and was killed"
-            )))
-        }
+        Ok(Ok(None)) => Err(Error::too_large(format!(
+            "{program} wrote more than {} bytes and was killed",
+            limits.bytes
+        ))),
         Ok(Ok(Some(end))) if !end.status.success() => Err(Error::unavailable(format!(
             "{program} {}{}",
-            words_of(end.status),
+            described(end.status),
             last_line(&end.said)
         ))),
         Ok(Ok(Some(end))) => Ok(end.output),
@@ -76,7 +73,7 @@ struct End {
 struct Running(Child);
 
 impl Running {
-    /// Nothing when it wrote more than `most` bytes.
+    /// Returns `None` if it wrote more than `most` bytes.
     async fn finish(mut self, input: &[u8], most: usize) -> io::Result<Option<End>> {
         let (stdin, stdout, stderr) = (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take());
         let write = async {
@@ -87,10 +84,9 @@ impl Running {
         };
         let read = async {
             let output = read(stdout, most + 1).await?;
-            if output.len() > most {
-                Err(too_much())
-            } else {
-                Ok(output)
+            match output.len() > most {
+                true => Err(io::ErrorKind::FileTooLarge.into()),
+                false => Ok(output),
             }
         };
         let (output, said) = match tokio::try_join!(write, read, drain(stderr)) {
@@ -105,16 +101,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The process id, which is the group's, cannot be reused before the child has been waited for.
-        let pid = self.0.id().and_then(|pid| i32::try_from(pid).ok());
-        if let Some(group) = pid.and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, Signal::KILL); // it may have exited
-        }
+        kill_group(&self.0);
     }
-}
-
-fn too_much() -> io::Error {
-    io::ErrorKind::FileTooLarge.into()
 }
 
 async fn read(pipe: Option<impl AsyncRead + Unpin>, most: usize) -> io::Result<Vec<u8>> {

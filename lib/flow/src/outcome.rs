@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ken_types::Error;
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::answer::Answer;
@@ -19,7 +18,7 @@ pub struct Outcome {
     pub governance_summary: Summary,
     /// Why it failed or was aborted. The message begins with the name of the step; `at` points into the step's input.
     pub error: Option<Error>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "milliseconds")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_milliseconds")]
     pub execution_time_ms: Option<Duration>,
 }
 
@@ -49,8 +48,12 @@ impl Status {
 impl Outcome {
     /// The time that the run took, in milliseconds; 0 where it is not set.
     pub fn milliseconds(&self) -> f64 {
-        self.execution_time_ms.unwrap_or_default().as_micros() as f64 / 1e3
+        milliseconds(self.execution_time_ms)
     }
+}
+
+fn milliseconds(time: Option<Duration>) -> f64 {
+    time.unwrap_or_default().as_micros() as f64 / 1e3
 }
 
 /// The newest result of each step, in the order of the workflow's file, as the tools wrote them.
@@ -119,14 +122,9 @@ pub struct Check {
 }
 
 fn by_name<S: Serializer>(pairs: &[(String, f64)], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(pairs.len()))?;
-    for (name, value) in pairs {
-        map.serialize_entry(name, value)?;
-    }
-    map.end()
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
-fn milliseconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    let time = time.unwrap_or_default();
-    serializer.serialize_f64(time.as_micros() as f64 / 1e3)
+fn as_milliseconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(milliseconds(*time))
 }

@@ -6,11 +6,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ken_tool::find_program;
-use ken_types::{Code, Error};
+use ken_types::Error;
 use tokio::sync::Semaphore;
 
 use crate::answer::Answer;
-use crate::process::{Asked, Fault, Launch, MAX_ANSWER, Process};
+use crate::process::{Fault, Launch, MAX_ANSWER, Process, Reply};
 use crate::protocol::Protocol;
 
 /// Environment variables that every tool inherits. None of them is a secret.
@@ -37,11 +37,12 @@ const KEPT: Duration = Duration::from_secs(60);
 pub(crate) struct Pool {
     protocol: Protocol,
     launch: OnceLock<Launch>,
-    places: Semaphore,
+    /// Limits the number of processes.
+    slots: Semaphore,
     /// The most recently used one is last.
     idle: Mutex<Vec<(Process, Instant)>>,
-    /// Counts the calls of `rest`; a process from before the last one is not used again.
-    era: AtomicU64,
+    /// Counts the calls of `restart`. A process of an earlier generation is not used again.
+    generation: AtomicU64,
     counts: Counts,
 }
 
@@ -70,11 +71,11 @@ pub struct ToolState {
 impl Pool {
     pub(crate) fn new(protocol: Protocol) -> Pool {
         Pool {
-            places: Semaphore::new(protocol.processes),
+            slots: Semaphore::new(protocol.processes),
             protocol,
             launch: OnceLock::new(),
             idle: Mutex::default(),
-            era: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
             counts: Counts::default(),
         }
     }
@@ -82,26 +83,26 @@ impl Pool {
     /// Sends a line to a process and returns its answer. If the process ends without an answer, a new one is tried once.
     /// Dropping the future kills the process.
     pub(crate) async fn ask(&self, line: &str) -> Result<Answer, Error> {
-        let _place = self.places.acquire().await; // never closed
+        let _slot = self.slots.acquire().await; // never closed
         let _at_work = AtWork::begin(&self.counts.at_work);
         let launch = self.launch()?;
         match self.ask_once(launch, line).await {
-            Err(Fault::Ended { .. } | Fault::Unasked) => self.ask_once(launch, line).await,
+            Err(Fault::Ended { .. } | Fault::Unsolicited) => self.ask_once(launch, line).await,
             result => result,
         }
         .map_err(|fault| self.error(fault))
     }
 
     async fn ask_once(&self, launch: &Launch, line: &str) -> Result<Answer, Fault> {
-        let era = self.era.load(Ordering::Relaxed);
+        let generation = self.generation.load(Ordering::Relaxed);
         let mut process = self.take(launch)?;
         let asked = process.ask(line).await;
-        let asked = asked.and_then(|Asked { text, is_clean }| match Answer::read(text) {
+        let asked = asked.and_then(|Reply { text, is_clean }| match Answer::read(text) {
             Ok(answer) => Ok((answer, is_clean)),
             Err(error) => Err(Fault::NotJson(error)),
         });
         match asked {
-            Ok((_, true)) if era == self.era.load(Ordering::Relaxed) => self.give_back(process),
+            Ok((_, true)) if generation == self.generation.load(Ordering::Relaxed) => self.give_back(process),
             Ok(_) => drop(process),
             Err(_) => _ = self.counts.crashed.fetch_add(1, Ordering::Relaxed),
         }
@@ -110,7 +111,7 @@ impl Pool {
 
     /// The most recently used idle process that is usable, else a new one.
     fn take(&self, launch: &Launch) -> Result<Process, Fault> {
-        while let Some((process, _)) = self.pop() {
+        while let Some(process) = self.pop() {
             if process.is_quiet() {
                 return Ok(process);
             }
@@ -120,21 +121,19 @@ impl Pool {
         Process::start(launch).map_err(Fault::NotStarted)
     }
 
-    fn pop(&self) -> Option<(Process, Instant)> {
-        self.idle().pop()
+    /// In a function of its own, so that the lock is released before the process is used.
+    fn pop(&self) -> Option<Process> {
+        self.idle().pop().map(|(process, _)| process)
     }
 
     fn give_back(&self, process: Process) {
         let now = Instant::now();
         let mut idle = self.idle();
-        let unused = idle
-            .iter()
-            .take_while(|(_, since)| now.duration_since(*since) > KEPT)
-            .count();
-        let unused: Vec<_> = idle.drain(..unused).collect();
+        let expired = idle.partition_point(|(_, since)| now.duration_since(*since) > KEPT);
+        let ended: Vec<_> = idle.drain(..expired).collect();
         idle.push((process, now));
         drop(idle); // kill outside of the lock
-        drop(unused);
+        drop(ended);
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<(Process, Instant)>> {
@@ -174,9 +173,9 @@ impl Pool {
         }
     }
 
-    /// Ends idle processes now and busy ones after their answer.
-    pub(crate) fn rest(&self) {
-        self.era.fetch_add(1, Ordering::Relaxed);
+    /// Ends idle processes now and busy ones after their answer. New ones are started when they are needed.
+    pub(crate) fn restart(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
         let idle = std::mem::take(&mut *self.idle());
         drop(idle);
     }
@@ -192,11 +191,10 @@ impl Pool {
             Fault::Ended { how, said: None } => {
                 Error::unavailable(format!("{program} {how} without an error message"))
             }
-            Fault::Unasked => Error::unavailable(format!("{program} wrote an unsolicited line")),
-            Fault::TooLong => Error::new(
-                Code::TooLarge,
-                format!("the answer of {program} is longer than {MAX_ANSWER} bytes"),
-            ),
+            Fault::Unsolicited => Error::unavailable(format!("{program} wrote an unsolicited line")),
+            Fault::TooLong => Error::too_large(format!(
+                "the answer of {program} is longer than {MAX_ANSWER} bytes"
+            )),
             Fault::NotJson(error) => {
                 Error::internal(format!("the answer of {program} is not JSON: {}", error.message))
             }

@@ -52,7 +52,7 @@ pub(crate) enum Fault {
         said: Option<String>,
     },
     /// It wrote a line that answers no request, or another one.
-    Unasked,
+    Unsolicited,
     TooLong,
     NotText,
     NotJson(Error),
@@ -99,7 +99,7 @@ impl Process {
 
     /// Sends a line, given without its line feed, and waits for the answer. The process cannot be used again after an error,
     /// or when the future is dropped early.
-    pub(crate) async fn ask(&mut self, line: &str) -> Result<Asked, Fault> {
+    pub(crate) async fn ask(&mut self, line: &str) -> Result<Reply, Fault> {
         self.lines += 1;
         let tag = Tag::new(self.lines);
         let bytes = [line.as_bytes(), tag.as_bytes(), b"\n"].concat();
@@ -114,7 +114,7 @@ impl Process {
     }
 
     /// Takes the line that ends at `end` of the buffer as the answer to the line with this tag.
-    fn answer(&mut self, tag: Tag, end: usize) -> Result<Asked, Fault> {
+    fn answer(&mut self, tag: Tag, end: usize) -> Result<Reply, Fault> {
         let is_last = self.buffer.len() == end + 1;
         let mut line = std::mem::take(&mut self.buffer);
         line.truncate(end);
@@ -127,11 +127,11 @@ impl Process {
             }
         };
         if !is_asked {
-            return Err(Fault::Unasked);
+            return Err(Fault::Unsolicited);
         }
         line.truncate(end - found.map_or(0, |_| Tag::BYTES));
         let text = String::from_utf8(line).map_err(|_| Fault::NotText)?;
-        Ok(Asked {
+        Ok(Reply {
             text,
             is_clean: is_last && found.is_some(),
         })
@@ -159,7 +159,7 @@ impl Process {
     async fn ended(&mut self) -> Fault {
         let waited = timeout(LAST_WORDS, self.child.wait()).await;
         let how = match waited {
-            Ok(Ok(status)) => words_of(status),
+            Ok(Ok(status)) => described(status),
             _ => "closed its output".to_owned(),
         };
         Fault::Ended {
@@ -171,12 +171,17 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The process id, which is the group's, cannot be reused before the child has been waited for.
-        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
-        if let Some(group) = pid.and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, Signal::KILL); // it may have exited
-        }
+        kill_group(&self.child);
         self.errors.task.abort();
+    }
+}
+
+/// Kills the process group of a child.
+pub(crate) fn kill_group(child: &Child) {
+    // The process id, which is the group's, cannot be reused before the child has been waited for.
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+    if let Some(group) = pid.and_then(Pid::from_raw) {
+        let _ = kill_process_group(group, Signal::KILL); // it may have exited
     }
 }
 
@@ -190,7 +195,7 @@ fn end_of_line(bytes: &[u8]) -> Option<usize> {
 }
 
 /// The answer to a line.
-pub(crate) struct Asked {
+pub(crate) struct Reply {
     pub(crate) text: String,
     /// Whether the answer had the tag and nothing followed it; else the process must not be used again.
     pub(crate) is_clean: bool,
@@ -219,11 +224,8 @@ impl Errors {
     async fn last(&mut self) -> Option<String> {
         let _ = timeout(LAST_WORDS, &mut self.task).await; // use what has arrived by then
         let tail = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = tail
-            .lines
-            .iter()
-            .rev()
-            .find(|line| !line.trim_ascii().is_empty())?;
+        let mut lines = tail.lines.iter();
+        let line = lines.rfind(|line| !line.trim_ascii().is_empty())?;
         Some(String::from_utf8_lossy(line.trim_ascii()).into_owned())
     }
 }
@@ -284,7 +286,8 @@ pub(crate) fn command(launch: &Launch) -> Command {
     command
 }
 
-pub(crate) fn words_of(status: ExitStatus) -> String {
+/// How a process ended, as text for an error message.
+pub(crate) fn described(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with status {code}"),
         (None, Some(signal)) => format!("was ended by signal {signal}"),

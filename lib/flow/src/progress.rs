@@ -6,7 +6,7 @@ use crate::observer::Recorded;
 
 /// A step that has run.
 #[derive(Clone)]
-pub(crate) struct Made {
+pub(crate) struct StepResult {
     /// The step's id and protocol.
     pub(crate) id: Arc<str>,
     pub(crate) protocol: Arc<str>,
@@ -19,7 +19,7 @@ pub(crate) struct Made {
 #[derive(Clone)]
 pub(crate) struct Progress {
     /// The newest result of each step, by its index in the definition.
-    pub(crate) made: Vec<Option<Made>>,
+    pub(crate) made: Vec<Option<StepResult>>,
     /// How often each step has run.
     turns: Vec<u32>,
     /// The steps that have run, the latest last.
@@ -57,7 +57,7 @@ impl Progress {
         })
     }
 
-    pub(crate) fn keep(&mut self, step: usize, made: Made) {
+    pub(crate) fn keep(&mut self, step: usize, made: StepResult) {
         self.order.retain(|known| *known != step);
         self.order.push(step);
         if let Some(place) = self.made.get_mut(step) {
@@ -67,7 +67,7 @@ impl Progress {
 
     /// The steps that a branch has run, in its order, each with its turns and its newest result. No step is in two
     /// branches.
-    pub(crate) fn news_of(&self, mut branch: Progress) -> Vec<(usize, u32, Made)> {
+    pub(crate) fn news_of(&self, mut branch: Progress) -> Vec<(usize, u32, StepResult)> {
         let mut news = Vec::new();
         for step in std::mem::take(&mut branch.order) {
             let (before, after) = (self.turns.get(step), branch.turns.get(step));
@@ -81,7 +81,7 @@ impl Progress {
     }
 
     /// Adds a step that a branch has run.
-    pub(crate) fn take(&mut self, step: usize, turn: u32, made: Made) {
+    pub(crate) fn take(&mut self, step: usize, turn: u32, made: StepResult) {
         if let Some(known) = self.turns.get_mut(step) {
             *known = turn;
         }

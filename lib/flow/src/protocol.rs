@@ -44,38 +44,33 @@ const PROCESSES: usize = 16;
 impl Protocols {
     /// `ESL`, `REP`, `VVP`, `LAWS` and `MODEL`.
     pub fn shipped() -> Protocols {
-        Protocols(vec![
-            Protocol::new(
-                "ESL",
+        let shipped = [
+            (
                 Kind::Esl,
-                "ken-esl",
+                "ESL",
                 "Reads emotions, valence and intensity out of a text.",
             ),
-            Protocol::new(
-                "REP",
+            (
                 Kind::Rep,
-                "ken-rep",
+                "REP",
                 "Reasons over facts and rules and proves every conclusion.",
             ),
-            Protocol::new(
-                "VVP",
+            (
                 Kind::Vvp,
-                "ken-vvp",
+                "VVP",
                 "Finds every problem of a rule set or of a result of REP.",
             ),
-            Protocol::new(
-                "LAWS",
+            (
                 Kind::Laws,
-                "ken-laws",
+                "LAWS",
                 "Scores a text against the five laws, with evidence.",
             ),
-            Protocol::new(
-                "MODEL",
-                Kind::Model,
-                "ken-model",
-                "Asks the configured language model.",
-            ),
-        ])
+            (Kind::Model, "MODEL", "Asks the configured language model."),
+        ];
+        let protocol = |(kind, name, description): (Kind, &str, &'static str)| {
+            Protocol::new(name, kind, format!("ken-{}", name.to_lowercase()), description)
+        };
+        Protocols(shipped.map(protocol).into())
     }
 
     /// Adds a protocol, or replaces the one with the same name.

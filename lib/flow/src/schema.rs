@@ -92,48 +92,26 @@ impl Schema {
 impl Rule {
     fn parse(node: &Node<'_>) -> Result<Rule, Error> {
         node.only(&KEYWORDS)?;
-        let count = |name| -> Result<Option<u64>, Error> {
-            let whole = |node: Node<'_>| {
-                node.value
-                    .as_u64()
-                    .ok_or_else(|| node.error("must be a whole number"))
-            };
-            node.field(name)?.map(whole).transpose()
-        };
-        let number = |name| -> Result<Option<f64>, Error> {
-            let number = |node: Node<'_>| node.value.as_f64().ok_or_else(|| node.error("must be a number"));
-            node.field(name)?.map(number).transpose()
-        };
+        let items = node.optional("items", Rule::parse)?;
         Ok(Rule {
-            types: node.field("type")?.map_or(Ok(Vec::new()), |node| types(&node))?,
-            allowed: node.field("enum")?.map(|node| values(&node)).transpose()?,
-            properties: node
-                .field("properties")?
-                .map_or(Ok(Vec::new()), |node| properties(&node))?,
-            required: node
-                .field("required")?
-                .map_or(Ok(Vec::new()), |node| texts(&node))?,
-            is_closed: !node
-                .field("additionalProperties")?
-                .map_or(Ok(true), |node| node.flag())?,
-            items: node
-                .field("items")?
-                .map(|node| Rule::parse(&node).map(Box::new))
-                .transpose()?,
-            prefix: rules(node, "prefixItems")?,
-            any: rules(node, "anyOf")?,
-            all: rules(node, "allOf")?,
+            types: node.optional("type", types)?.unwrap_or_default(),
+            allowed: node.optional("enum", values)?,
+            properties: node.optional("properties", properties)?.unwrap_or_default(),
+            required: node.optional("required", texts)?.unwrap_or_default(),
+            is_closed: node.optional("additionalProperties", Node::flag)? == Some(false),
+            items: items.map(Box::new),
+            prefix: node.optional("prefixItems", rules)?.unwrap_or_default(),
+            any: node.optional("anyOf", rules)?.unwrap_or_default(),
+            all: node.optional("allOf", rules)?.unwrap_or_default(),
             condition: condition(node)?,
-            is_not_blank: node
-                .field("pattern")?
-                .map_or(Ok(false), |node| not_blank(&node))?,
-            minimum: number("minimum")?,
-            above: number("exclusiveMinimum")?,
-            maximum: number("maximum")?,
-            min_length: count("minLength")?,
-            max_length: count("maxLength")?,
-            min_items: count("minItems")?,
-            max_items: count("maxItems")?,
+            is_not_blank: node.optional("pattern", not_blank)?.unwrap_or_default(),
+            minimum: node.optional("minimum", number)?,
+            above: node.optional("exclusiveMinimum", number)?,
+            maximum: node.optional("maximum", number)?,
+            min_length: node.optional("minLength", whole)?,
+            max_length: node.optional("maxLength", whole)?,
+            min_items: node.optional("minItems", whole)?,
+            max_items: node.optional("maxItems", whole)?,
         })
     }
 
@@ -231,30 +209,28 @@ impl Rule {
     }
 
     fn check_text(&self, text: &str, at: &str) -> Result<(), Error> {
+        let characters = text.chars().count() as u64;
         if self.is_not_blank && text.trim().is_empty() {
             return Err(Error::invalid(at, "is blank"));
         }
-        self.check_length(text.chars().count() as u64, at)
-    }
-
-    fn check_length(&self, characters: u64, at: &str) -> Result<(), Error> {
-        let is_short = self.min_length.is_some_and(|least| characters < least);
-        let is_long = self.max_length.is_some_and(|most| characters > most);
-        match (is_short, is_long) {
-            (false, false) => Ok(()),
-            (true, _) => Err(Error::invalid(at, "is too short")),
-            _ => Err(Error::invalid(at, "is too long")),
+        if self.min_length.is_some_and(|least| characters < least) {
+            return Err(Error::invalid(at, "is too short"));
+        }
+        match self.max_length.is_some_and(|most| characters > most) {
+            true => Err(Error::invalid(at, "is too long")),
+            false => Ok(()),
         }
     }
 
     fn check_number(&self, number: f64, at: &str) -> Result<(), Error> {
         let is_low = self.minimum.is_some_and(|least| number < least)
             || self.above.is_some_and(|bound| number <= bound);
-        let is_high = self.maximum.is_some_and(|most| number > most);
-        match (is_low, is_high) {
-            (false, false) => Ok(()),
-            (true, _) => Err(Error::invalid(at, "is too low")),
-            _ => Err(Error::invalid(at, "is too high")),
+        if is_low {
+            return Err(Error::invalid(at, "is too low"));
+        }
+        match self.maximum.is_some_and(|most| number > most) {
+            true => Err(Error::invalid(at, "is too high")),
+            false => Ok(()),
         }
     }
 }
@@ -287,6 +263,15 @@ fn types(node: &Node<'_>) -> Result<Vec<String>, Error> {
     nodes.iter().map(one).collect()
 }
 
+fn whole(node: &Node<'_>) -> Result<u64, Error> {
+    let number = node.value.as_u64();
+    number.ok_or_else(|| node.error("must be a whole number"))
+}
+
+fn number(node: &Node<'_>) -> Result<f64, Error> {
+    node.value.as_f64().ok_or_else(|| node.error("must be a number"))
+}
+
 fn values(node: &Node<'_>) -> Result<Vec<Value>, Error> {
     Ok(node.items()?.iter().map(|item| item.value.clone()).collect())
 }
@@ -303,12 +288,11 @@ fn properties(node: &Node<'_>) -> Result<Vec<(String, Rule)>, Error> {
         .collect()
 }
 
-/// The subschemas of a keyword that takes a list of them.
-fn rules(node: &Node<'_>, keyword: &str) -> Result<Vec<Rule>, Error> {
-    match node.field(keyword)? {
-        None => Ok(Vec::new()),
-        Some(list) if list.items()?.is_empty() => Err(list.error("must have at least one schema")),
-        Some(list) => list.items()?.iter().map(Rule::parse).collect(),
+/// A list of subschemas.
+fn rules(node: &Node<'_>) -> Result<Vec<Rule>, Error> {
+    match node.items()?.as_slice() {
+        [] => Err(node.error("must have at least one schema")),
+        items => items.iter().map(Rule::parse).collect(),
     }
 }
 

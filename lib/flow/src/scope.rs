@@ -2,14 +2,14 @@
 
 use crate::answer::Answer;
 use crate::data::Data;
-use crate::progress::Made;
+use crate::progress::StepResult;
 
 /// The input of the run, the newest result of every step so far, and what governance found wrong with the first result of
 /// the step that runs.
 pub(crate) struct Scope<'a> {
     pub(crate) data: &'a Data,
     /// By index of the step in the definition.
-    pub(crate) made: &'a [Option<Made>],
+    pub(crate) made: &'a [Option<StepResult>],
     /// The steps that have run, the latest last.
     pub(crate) order: &'a [usize],
     pub(crate) issues: &'a [String],

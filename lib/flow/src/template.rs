@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::data::push_text;
 use crate::node::Node;
-use crate::place::Place;
+use crate::reference::{Found, Reference, References};
 use crate::scope::Scope;
 
 /// A JSON value with placeholders. A string that is one placeholder, `"{{/data/text}}"`, is replaced by the value it refers
@@ -23,7 +23,7 @@ pub(crate) enum Template {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Hole {
-    places: Vec<Place>,
+    references: Vec<Reference>,
     is_optional: bool,
     /// The source text, for errors.
     written: String,
@@ -47,26 +47,26 @@ enum Part {
 }
 
 impl Template {
-    /// Parses a template. The references of its placeholders are added to `places`, each with its position.
-    pub(crate) fn parse(node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Template, Error> {
+    /// Parses a template. The references of its placeholders are added to `references`, each with its position.
+    pub(crate) fn parse(node: &Node<'_>, references: &mut References) -> Result<Template, Error> {
         match node.value {
-            Value::String(text) => Template::of_text(text, node, places),
+            Value::String(text) => Template::of_text(text, node, references),
             Value::Array(_) => {
                 let items = node.items()?;
-                let items = items.iter().map(|item| Template::parse(item, places));
+                let items = items.iter().map(|item| Template::parse(item, references));
                 Ok(Template::List(items.collect::<Result<_, Error>>()?))
             }
             Value::Object(_) => {
                 let fields = node.entries()?;
                 let fields =
-                    fields.map(|(name, field)| Ok((name.to_owned(), Template::parse(&field, places)?)));
+                    fields.map(|(name, field)| Ok((name.to_owned(), Template::parse(&field, references)?)));
                 Ok(Template::Object(fields.collect::<Result<_, Error>>()?))
             }
             other => Ok(Template::Fixed(other.to_string())),
         }
     }
 
-    fn of_text(text: &str, node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Template, Error> {
+    fn of_text(text: &str, node: &Node<'_>, references: &mut References) -> Result<Template, Error> {
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{/") {
@@ -76,7 +76,7 @@ impl Template {
             if !before.is_empty() {
                 pieces.push(Piece::Text(before.to_owned()));
             }
-            pieces.push(Piece::Hole(Hole::parse(&format!("/{inner}"), node, places)?));
+            pieces.push(Piece::Hole(Hole::parse(&format!("/{inner}"), node, references)?));
             rest = after;
         }
         if !rest.is_empty() {
@@ -117,9 +117,9 @@ impl Template {
 }
 
 impl Hole {
-    fn parse(inner: &str, node: &Node<'_>, places: &mut Vec<(Place, String)>) -> Result<Hole, Error> {
+    fn parse(inner: &str, node: &Node<'_>, references: &mut References) -> Result<Hole, Error> {
         let mut hole = Hole {
-            places: Vec::new(),
+            references: Vec::new(),
             is_optional: false,
             written: inner.to_owned(),
         };
@@ -133,15 +133,15 @@ impl Hole {
                 hole.is_optional = true;
                 continue;
             }
-            let place = Place::parse(pointer, node)?;
-            places.push((place.clone(), node.at.clone()));
-            hole.places.push(place);
+            let reference = Reference::parse(pointer, node)?;
+            references.push((reference.clone(), node.at.clone()));
+            hole.references.push(reference);
         }
         Ok(hole)
     }
 
-    fn push(&self, scope: &Scope<'_>, push: impl FnOnce(crate::place::Found<'_>)) -> Result<Part, Unfilled> {
-        match self.places.iter().find_map(|place| place.find(scope)) {
+    fn push(&self, scope: &Scope<'_>, push: impl FnOnce(Found<'_>)) -> Result<Part, Unfilled> {
+        match self.references.iter().find_map(|reference| reference.find(scope)) {
             Some(found) => {
                 push(found);
                 Ok(Part::Written)

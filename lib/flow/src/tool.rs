@@ -3,7 +3,7 @@ use std::time::Duration;
 use ken_types::Error;
 
 use crate::answer::Answer;
-use crate::model::Part;
+use crate::model::ModelPart;
 use crate::pool::Pool;
 use crate::protocol::Protocol;
 
@@ -12,14 +12,14 @@ pub struct Tool {
     pub(crate) protocol: Protocol,
     pub(crate) pool: Pool,
     /// The connection to ken-model, for that protocol.
-    part: Option<Part>,
+    part: Option<ModelPart>,
 }
 
 impl Tool {
     pub fn new(protocol: &Protocol) -> Tool {
         Tool {
             pool: Pool::new(protocol.clone()),
-            part: protocol.socket.clone().map(Part::new),
+            part: protocol.socket.clone().map(ModelPart::new),
             protocol: protocol.clone(),
         }
     }

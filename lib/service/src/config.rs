@@ -13,20 +13,13 @@ pub(crate) fn load(path: &Path) -> Result<Config, Error> {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Config::default()),
         Err(error) => {
-            return Err(Error::invalid(
-                place.to_string(),
-                format!("the configuration cannot be read: {error}"),
-            ));
+            let message = format!("the configuration cannot be read: {error}");
+            return Err(Error::invalid(place.to_string(), message));
         }
     };
     toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| {
-            1 + text
-                .bytes()
-                .take(span.start)
-                .filter(|byte| *byte == b'\n')
-                .count()
-        });
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = 1 + before.unwrap_or_default().matches('\n').count();
         Error::invalid(format!("{place}:{line}"), error.message().to_owned())
             .hint("`kend --check` reports all errors")
     })

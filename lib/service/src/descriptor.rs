@@ -4,15 +4,24 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use ken_types::Error;
 
+/// Takes the descriptor whose number is in an environment variable, if the variable is set. Call this only at the start, and
+/// once for each variable.
+pub(crate) fn inherited(variable: &str) -> Result<Option<OwnedFd>, Error> {
+    let Ok(number) = std::env::var(variable) else {
+        return Ok(None);
+    };
+    let fd = number.parse();
+    let fd = fd.map_err(|_| Error::invalid(variable, format!("{number:?} is not a descriptor")))?;
+    own(fd).map(Some)
+}
+
 /// Takes ownership of an inherited descriptor. Call this only at the start, and once for each number: then nothing else in this
 /// process has opened a descriptor with that number.
 #[allow(unsafe_code)]
 pub(crate) fn own(fd: RawFd) -> Result<OwnedFd, Error> {
     if fd <= 2 || std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_err() {
-        return Err(Error::invalid(
-            "LISTEN_FDS",
-            format!("descriptor {fd} is named but not open"),
-        ));
+        let message = format!("descriptor {fd} is named but not open");
+        return Err(Error::invalid("LISTEN_FDS", message));
     }
     // SAFETY: it is open, and by the rule above nobody else in this process owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

@@ -7,21 +7,18 @@ use std::os::unix::net::UnixStream;
 use ken_types::Error;
 use tokio::io::AsyncReadExt;
 
-use crate::descriptor::own;
+use crate::descriptor;
+
+const VARIABLE: &str = "KEN_GUARD_FD";
 
 /// Takes the inherited end, if there is one. Call once, at the start.
 pub(crate) fn inherited() -> Result<Option<UnixStream>, Error> {
-    let Ok(number) = std::env::var("KEN_GUARD_FD") else {
+    let Some(fd) = descriptor::inherited(VARIABLE)? else {
         return Ok(None);
     };
-    let wrong = |why: String| Error::invalid("KEN_GUARD_FD", format!("{number:?} is not a guard: {why}"));
-    let fd = number
-        .parse()
-        .map_err(|_| wrong("it is not a number".to_owned()))?;
-    let guard = UnixStream::from(own(fd)?);
-    guard
-        .set_nonblocking(true)
-        .map_err(|error| wrong(error.to_string()))?;
+    let guard = UnixStream::from(fd);
+    let set = guard.set_nonblocking(true);
+    set.map_err(|error| Error::invalid(VARIABLE, format!("it is not a guard: {error}")))?;
     Ok(Some(guard))
 }
 

@@ -1,6 +1,5 @@
 //! The life of a daemon, from `main` to its exit.
 
-use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -13,6 +12,7 @@ use ken_types::config::Config;
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 use ken_wire::{Daemon, Server, Table, serve};
+use nix::unistd::geteuid;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -218,38 +218,33 @@ fn tell(state: &[NotifyState<'_>]) {
 }
 
 fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let uid = nix::unistd::geteuid().as_raw();
-    let home = options.home.as_deref();
-    let mut places = Places::resolve(home, uid, |name| variable(name).map(PathBuf::from))?;
+    let variable = |name: &str| {
+        let value = std::env::var_os(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
+    };
+    let mut places = Places::resolve(options.home.as_deref(), geteuid().as_raw(), variable)?;
     // kend passes the exact paths, which may differ from those that KEN_HOME implies.
-    let set = |place: &mut PathBuf, value: Option<OsString>| value.map(|value| *place = value.into());
-    set(
-        &mut places.state,
-        variable("KEN_STATE_DIR").filter(|_| options.home.is_none()),
-    );
-    set(
-        &mut places.run,
-        variable("KEN_RUN_DIR").filter(|_| options.home.is_none()),
-    );
-    set(
-        &mut places.config,
-        variable("KEN_CONFIG").filter(|_| options.home.is_none()),
-    );
-    set(
-        &mut places.config,
-        options.config.clone().map(PathBuf::into_os_string),
-    );
+    for (place, name) in [
+        (&mut places.state, "KEN_STATE_DIR"),
+        (&mut places.run, "KEN_RUN_DIR"),
+        (&mut places.config, "KEN_CONFIG"),
+    ] {
+        if let Some(path) = variable(name).filter(|_| options.home.is_none()) {
+            *place = path;
+        }
+    }
+    if let Some(config) = &options.config {
+        places.config.clone_from(config);
+    }
     Ok(places)
 }
 
 /// Prints clap's own text: help and version on standard output with status 0, a usage error on standard error with 2.
 fn show(shown: &clap::Error) -> ExitCode {
     _ = shown.print();
-    if shown.use_stderr() {
-        ExitCode::from(Code::Invalid.exit_status())
-    } else {
-        ExitCode::SUCCESS
+    match shown.use_stderr() {
+        true => ExitCode::from(Code::Invalid.exit_status()),
+        false => ExitCode::SUCCESS,
     }
 }
 

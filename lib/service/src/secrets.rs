@@ -8,15 +8,16 @@ use std::sync::OnceLock;
 
 use ken_types::Error;
 
-use crate::descriptor::own;
+use crate::descriptor;
 
+const VARIABLE: &str = "KEN_SECRETS_FD";
 /// More than kend ever passes.
 const LIMIT_BYTES: u64 = 1024 * 1024;
 
 static PASSED: OnceLock<HashMap<String, String>> = OnceLock::new();
 
-/// The secret of this name: the one that kend has passed to this process, else the environment variable, as for a
-/// program that is run by hand. An empty one counts as absent. Values are read once, when the daemon starts.
+/// The secret of this name: the one that kend has passed to this process, else the environment variable, which a program
+/// that is run by hand uses. An empty value counts as absent. Passed values are read once, when the daemon starts.
 pub fn secret(name: &str) -> Option<String> {
     let passed = PASSED.get().and_then(|passed| passed.get(name).cloned());
     passed
@@ -46,20 +47,14 @@ fn redact<'a>(mut text: String, secrets: impl Iterator<Item = &'a str>) -> Strin
     text
 }
 
-/// Reads and closes the inherited descriptor, if there is one. Call once, at the start; a daemon's skeleton does.
+/// Reads and closes the inherited descriptor, if there is one. Call once, at the start; [`crate::run`] does.
 pub fn inherit() -> Result<(), Error> {
-    let Ok(number) = std::env::var("KEN_SECRETS_FD") else {
+    let Some(fd) = descriptor::inherited(VARIABLE)? else {
         return Ok(());
     };
-    let wrong = |why: String| Error::invalid("KEN_SECRETS_FD", format!("descriptor {number:?}: {why}"));
-    let fd = number
-        .parse()
-        .map_err(|_| wrong(String::from("it is not a number")))?;
     let mut text = String::new();
-    File::from(own(fd)?)
-        .take(LIMIT_BYTES)
-        .read_to_string(&mut text)
-        .map_err(|error| wrong(error.to_string()))?;
+    let read = File::from(fd).take(LIMIT_BYTES).read_to_string(&mut text);
+    read.map_err(|error| Error::invalid(VARIABLE, format!("it cannot be read: {error}")))?;
     PASSED.get_or_init(|| parse(&text));
     Ok(())
 }

@@ -29,11 +29,7 @@ struct Answered {
 
 impl Answer for Answered {
     fn verdict(&self) -> Verdict {
-        if self.yes {
-            Verdict::Positive
-        } else {
-            Verdict::Negative
-        }
+        self.yes.into()
     }
 
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {

@@ -100,7 +100,8 @@ pub trait Filter: clap::Args {
         Need::Input
     }
 
-    /// Answers one input. Called once, or once for each line with `--lines`; no answer may depend on an earlier call. The input is valid UTF-8 and, unless [`Filter::need`] says otherwise, not blank.
+    /// Answers one input. Called once, or once for each line with `--lines`; no answer may depend on an earlier call. The
+    /// input is valid UTF-8 and, unless [`Filter::need`] says otherwise, not blank.
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error>;
 }
 
@@ -176,11 +177,7 @@ fn answer_one<F: Filter>(
     }
     let text = input::read(source, need)?;
     input::check_blank(&text, need)?;
-    let reply = Reply::new(output, &cli.common.shown);
-    let reply = match file {
-        Some(file) => reply.about(file),
-        None => reply,
-    };
+    let reply = Reply::new(output, &cli.common.shown).about(file);
     Ok(cli.filter.run(&text, reply)?.verdict())
 }
 
@@ -199,13 +196,10 @@ fn answer_files<F: Filter>(
             Ok(Verdict::Positive) => {}
             Ok(Verdict::Negative) => verdict = Verdict::Negative,
             Err(Failure::Error(error)) => {
-                let error = match error.message.contains(&name) {
-                    true => error,
-                    false => Error {
-                        message: format!("{name}: {}", error.message),
-                        ..error
-                    },
-                };
+                let mut error = error;
+                if !error.message.contains(&name) {
+                    error.message = format!("{name}: {}", error.message);
+                }
                 if let Some(earlier) = failed.replace(error) {
                     failure::say(F::NAME, &earlier, "");
                 }

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use ken_text::TerminalBytes;
 
 use crate::failure::Failure;
+use crate::start::stdout_was_closed;
 use crate::{Code, Error};
 
 /// Answers are written in blocks of at most this many bytes.
@@ -27,16 +28,12 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output, or an error for [`Output::finish`] if the process was started without one.
+    /// Standard output, or an error for [`Output::finish`] if the process was started without one. Bypasses the line buffer
+    /// of the standard library, which ignores a closed descriptor and writes line by line.
     pub fn open() -> Output {
-        Output::stdout(crate::start::stdout_was_closed())
-    }
-
-    /// Bypasses the standard library's line buffer, which ignores a closed descriptor and writes line by line.
-    fn stdout(was_closed: bool) -> Output {
-        let file = match io::stdout().as_fd().try_clone_to_owned() {
-            _ if was_closed => Err(io::Error::other("it is closed")),
-            descriptor => descriptor.map(File::from),
+        let file = match stdout_was_closed() {
+            true => Err(io::Error::other("it is closed")),
+            false => io::stdout().as_fd().try_clone_to_owned().map(File::from),
         };
         let (file, error) = match file {
             Ok(file) => (Some(file), None),
@@ -75,11 +72,6 @@ impl Output {
     /// Appends text.
     pub fn text(&mut self, text: &str) {
         self.push(text.as_bytes());
-    }
-
-    /// Appends bytes.
-    pub fn bytes(&mut self, bytes: &[u8]) {
-        self.push(bytes);
     }
 
     /// How many bytes wait to be written.

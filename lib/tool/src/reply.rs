@@ -37,12 +37,18 @@ pub enum Verdict {
     Negative,
 }
 
+impl From<bool> for Verdict {
+    fn from(is_positive: bool) -> Verdict {
+        match is_positive {
+            true => Verdict::Positive,
+            false => Verdict::Negative,
+        }
+    }
+}
+
 impl Verdict {
     pub(crate) fn exit_code(self) -> ExitCode {
-        match self {
-            Verdict::Positive => ExitCode::SUCCESS,
-            Verdict::Negative => ExitCode::from(1),
-        }
+        ExitCode::from(u8::from(self == Verdict::Negative))
     }
 }
 
@@ -92,12 +98,10 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Adds the name of the file that the answer is about.
-    pub(crate) fn about(self, file: &str) -> Reply<'a> {
-        Reply {
-            mark: Some(Mark::file(file)),
-            ..self
-        }
+    /// Adds the name of the file that the answer is about, if there are several.
+    pub(crate) fn about(mut self, file: Option<&str>) -> Reply<'a> {
+        self.mark = file.map(Mark::file);
+        self
     }
 
     /// Whether `--verbose` was given, for answers whose JSON depends on it.

@@ -1,8 +1,8 @@
 //! How a co-process marks which line an answer belongs to.
 
 /// Twelve blanks at the end of a line, which mean nothing to a reader of JSON: a tab, ten tabs or spaces, a tab. With
-/// `--lines` a tool ends its answer with the tag that its line ended with. A caller that
-/// shares a tool among requests can then recognise an answer that is late, repeated or unsolicited.
+/// `--lines` a tool ends its answer with the tag that its line ended with. A caller that shares a tool among requests can
+/// then recognise an answer that is late, repeated or unsolicited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag([u8; Tag::BYTES]);
 

@@ -1,18 +1,22 @@
 //! A reference of a template or a condition: `/data/…`, `/results/ID/…` or `/issues`.
 
+use ken_types::Error;
 use serde_json::Value;
 
+use crate::data::{push_flat, value_of};
 use crate::node::Node;
 use crate::scope::Scope;
-use ken_types::Error;
 
 /// A JSON pointer (RFC 6901) into the input, a result or the issues.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct Reference {
     pub(crate) root: Root,
     /// The rest of the pointer: empty, or from its `/` on.
     rest: String,
 }
+
+/// References, each with a pointer to where it stands in the file.
+pub(crate) type References = Vec<(Reference, String)>;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Root {
@@ -23,7 +27,7 @@ pub(crate) enum Root {
     Issues,
 }
 
-/// A value that a place refers to.
+/// A value that a reference refers to.
 pub(crate) enum Found<'a> {
     /// As it was written.
     Raw(&'a str),
@@ -31,9 +35,9 @@ pub(crate) enum Found<'a> {
     Issues(&'a [String]),
 }
 
-impl Place {
+impl Reference {
     /// Parses a pointer; `node` gives the position for errors.
-    pub(crate) fn parse(pointer: &str, node: &Node<'_>) -> Result<Place, Error> {
+    pub(crate) fn parse(pointer: &str, node: &Node<'_>) -> Result<Reference, Error> {
         let unknown = || {
             node.error(format!("`{pointer}` is not a valid reference"))
                 .hint("/data/FIELD/…, /results/ID/… or /issues")
@@ -48,7 +52,7 @@ impl Place {
             }
             _ => return Err(unknown()),
         };
-        Ok(Place {
+        Ok(Reference {
             root,
             rest: rest.to_owned(),
         })
@@ -85,7 +89,7 @@ impl Place {
 impl Found<'_> {
     pub(crate) fn to_value(&self) -> Value {
         match self {
-            Found::Raw(raw) => crate::data::value_of(raw),
+            Found::Raw(raw) => value_of(raw),
             Found::Value(value) => (*value).clone(),
             Found::Issues(issues) => Value::from(issues.to_vec()),
         }
@@ -94,7 +98,7 @@ impl Found<'_> {
     /// Appends the value as JSON without line feeds.
     pub(crate) fn push_json(&self, to: &mut String) {
         match self {
-            Found::Raw(raw) => crate::data::push_flat(to, raw),
+            Found::Raw(raw) => push_flat(to, raw),
             Found::Value(value) => to.push_str(&value.to_string()),
             Found::Issues(_) => to.push_str(&self.to_value().to_string()),
         }
