@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::Gateway;
-use crate::body::{self, given, required};
+use crate::body::{self, check_size, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CHANGE, failed_change};
 use crate::stream::read;
@@ -40,22 +40,13 @@ const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/w
 impl Prompt {
     fn check(self, instance: String, mint: &mut Mint) -> Result<Admit, Error> {
         let message = required("message", self.message)?;
-        if message.len() > PROMPT_BYTES {
-            let text = format!(
-                "message has {} bytes, at most {PROMPT_BYTES} are allowed",
-                message.len()
-            );
-            return Err(Error::too_large(text).at("/message"));
-        }
+        check_size("message", &message, PROMPT_BYTES)?;
         if self.images.len() > IMAGES {
             let text = format!("{} images, at most {IMAGES} are allowed", self.images.len());
             return Err(Error::invalid("/images", text));
         }
-        let images = self
-            .images
-            .into_iter()
-            .enumerate()
-            .map(|(index, image)| check_image(index, image));
+        let images = self.images.into_iter().enumerate();
+        let images = images.map(|(index, image)| check_image(index, image));
         Ok(Admit {
             instance,
             submission_id: mint.submission(),
@@ -78,10 +69,8 @@ fn check_image(index: usize, image: Value) -> Result<Image, Error> {
         return Err(wrong("/type", "type must be image"));
     }
     if !IMAGE_TYPES.contains(&image.mime_type.as_str()) {
-        return Err(wrong(
-            "/mimeType",
-            "mimeType must be image/png, image/jpeg, image/gif or image/webp",
-        ));
+        let message = "mimeType must be image/png, image/jpeg, image/gif or image/webp";
+        return Err(wrong("/mimeType", message));
     }
     if image.data.len() > IMAGE_CHARACTERS {
         let text = format!(

@@ -41,15 +41,11 @@ pub(crate) struct Gateway {
 
 impl Daemon for Gateway {
     fn stats(&self) -> Map<String, Value> {
-        let stats: [(&str, Value); 3] = [
-            ("followed_streams", self.followed.count().into()),
-            ("has_secret", self.has_secret.into()),
-            ("trusts_loopback", self.trusts_loopback.into()),
-        ];
-        stats
-            .map(|(name, value)| (name.to_owned(), value))
-            .into_iter()
-            .collect()
+        Map::from_iter([
+            ("followed_streams".to_owned(), self.followed.count().into()),
+            ("has_secret".to_owned(), self.has_secret.into()),
+            ("trusts_loopback".to_owned(), self.trusts_loopback.into()),
+        ])
     }
 }
 

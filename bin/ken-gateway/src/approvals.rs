@@ -6,7 +6,6 @@ use std::time::Duration;
 use ken_http::{Failure, Query, Request, Response, plain};
 use ken_types::Error;
 use ken_types::id::Mint;
-use ken_types::limits::IDENTITY_CHARACTERS;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{
     ApprovalsDecide, ApprovalsGet, ApprovalsPending, DECIDED_BY_CHARACTERS, DecideApproval, GetApproval,
@@ -18,6 +17,7 @@ use serde_json::{Value, json};
 use crate::app::Gateway;
 use crate::body::{self, check_length, given, required};
 use crate::idempotency::{ReplayableResponse, once};
+use crate::page;
 use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
 
 /// GET /api/approvals/pending
@@ -25,7 +25,7 @@ pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<R
     let query = request.query()?;
     let wait_ms = query.number("wait_ms", 0..=LIST_WAIT_MS, 0)?;
     let mut list = ListApprovals {
-        task_id: filter(&query, "taskId")?,
+        task_id: page::filter(&query, "taskId")?,
         wait_ms,
         // The tag of the list that the client has, without its quotes.
         unless: request
@@ -66,19 +66,11 @@ async fn call<O: Op>(gateway: &Gateway, args: &O::Args, time: Duration) -> Resul
 /// The part of a filter that names connector, actor and conversation.
 fn scope(query: &Query) -> Result<ListApprovals, Error> {
     Ok(ListApprovals {
-        connector: filter(query, "connector")?,
-        actor_id: filter(query, "actorId")?,
-        conversation_id: filter(query, "conversationId")?,
+        connector: page::filter(query, "connector")?,
+        actor_id: page::filter(query, "actorId")?,
+        conversation_id: page::filter(query, "conversationId")?,
         ..ListApprovals::default()
     })
-}
-
-fn filter(query: &Query, name: &str) -> Result<Option<String>, Error> {
-    let Some(value) = query.one(name)? else {
-        return Ok(None);
-    };
-    check_length(&format!("?{name}"), value, 1, IDENTITY_CHARACTERS)?;
-    Ok(Some(value.to_owned()))
 }
 
 /// GET /api/approvals/bindings/pending

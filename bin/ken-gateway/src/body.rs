@@ -10,31 +10,20 @@ use serde_json::Value;
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     let value = value(bytes)?;
     if !value.is_object() {
-        return Err(Error::invalid("", format!("the body is {}, not an object", kind(&value))).into());
+        let kind = json::kind_of(&value);
+        return Err(Error::invalid("", format!("the body is {kind}, not an object")).into());
     }
     Ok(json::from_value(value)?)
 }
 
 /// Reads a body as any JSON value. An empty or blank body is `{}`.
 pub(crate) fn value(bytes: &[u8]) -> Result<Value, Failure> {
-    let bytes = if bytes.trim_ascii().is_empty() {
-        b"{}"
-    } else {
-        bytes
+    let bytes = match bytes.trim_ascii() {
+        b"" => b"{}",
+        _ => bytes,
     };
     let malformed = |error| Failure::from(error).kind("invalid_json");
     json::parse(bytes, json::MAX_DEPTH).map_err(malformed)
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
 
 /// For `deserialize_with`: an optional field may be left out, but must not be null.
@@ -54,22 +43,26 @@ pub(crate) fn required<T>(name: &str, value: Option<T>) -> Result<T, Error> {
 /// Checks the length of a text, counted in Unicode scalar values.
 pub(crate) fn check_length(at: &str, text: &str, least: usize, most: usize) -> Result<(), Error> {
     let name = at.trim_start_matches(['/', '?']);
-    // There are never more characters than bytes, so most texts need no counting.
-    let length = if text.len() <= most && least == 0 {
-        0
-    } else {
-        text.chars().count()
-    };
+    let length = text.chars().count();
     if length < least {
         return Err(Error::invalid(at, format!("{name} is empty")));
     }
     if length > most {
-        return Err(Error::invalid(
-            at,
-            format!("{name} has {length} characters, at most {most} are allowed"),
-        ));
+        let message = format!("{name} has {length} characters, at most {most} are allowed");
+        return Err(Error::invalid(at, message));
     }
     Ok(())
+}
+
+/// Checks the size of the text in a field, in bytes.
+pub(crate) fn check_size(name: &str, text: &str, most: usize) -> Result<(), Error> {
+    match text.len() {
+        length if length > most => {
+            let message = format!("{name} has {length} bytes, at most {most} are allowed");
+            Err(Error::too_large(message).at(pointer(name)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The JSON pointer to a top-level field.

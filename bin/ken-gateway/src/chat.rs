@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::app::Gateway;
-use crate::body::{self, check_length, given, pointer, required};
+use crate::body::{self, check_length, check_size, given, pointer, required};
 use crate::health::missing_for_turns;
 use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CALL, change_failed, failed_change};
@@ -58,13 +58,7 @@ struct Message {
 impl Message {
     fn into_inbound(self) -> Result<Inbound, Error> {
         let text = required("text", self.text.as_deref())?;
-        if text.len() > PROMPT_BYTES {
-            let message = format!(
-                "text has {} bytes, at most {PROMPT_BYTES} are allowed",
-                text.len()
-            );
-            return Err(Error::too_large(message).at("/text"));
-        }
+        check_size("text", text, PROMPT_BYTES)?;
         if text.trim().is_empty() {
             return Err(Error::invalid("/text", "text is blank"));
         }
@@ -84,10 +78,9 @@ impl Message {
     }
 
     fn connector(&self) -> Connector {
-        if self.connector == "tui" {
-            Connector::Tui
-        } else {
-            Connector::Web
+        match self.connector == "tui" {
+            true => Connector::Tui,
+            false => Connector::Web,
         }
     }
 
@@ -147,21 +140,16 @@ impl Preference {
     }
 
     fn of(request: &Request, configured: Duration) -> Preference {
-        for wish in request
-            .header("prefer")
-            .unwrap_or_default()
-            .split([',', ';'])
-            .map(str::trim)
-        {
-            if wish.eq_ignore_ascii_case("respond-async") {
+        let header = request.header("prefer").unwrap_or_default();
+        for preference in header.split([',', ';']).map(str::trim) {
+            if preference.eq_ignore_ascii_case("respond-async") {
                 return Preference {
                     time: Duration::ZERO,
                     applied: Some("respond-async".to_owned()),
                 };
             }
-            let seconds = wish
-                .split_once('=')
-                .filter(|(name, _)| name.trim().eq_ignore_ascii_case("wait"));
+            let wait = preference.split_once('=');
+            let seconds = wait.filter(|(name, _)| name.trim().eq_ignore_ascii_case("wait"));
             let seconds = seconds.and_then(|(_, seconds)| seconds.trim().parse().ok());
             // A longer wait than the configured one is not honoured.
             if let Some(seconds) = seconds.filter(|seconds| Duration::from_secs(*seconds) <= configured) {
@@ -189,10 +177,9 @@ pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Resu
         .map_err(|error| Failure::from(error).with("reason", "model_not_configured"))?;
     check_named_model(&gateway, model.as_deref()).await?;
     // Reserved before anything is accepted, so that a refusal for lack of room still means that nothing was.
-    let _held = if preference.time.is_zero() {
-        None
-    } else {
-        Some(request.hold()?)
+    let _held = match preference.time.is_zero() {
+        true => None,
+        false => Some(request.hold()?),
     };
     let work = async |mint: Mint| converse(&gateway, &request, preference, mint, inbound).await;
     once(&gateway, &request, &bytes, plain, work).await
@@ -304,20 +291,23 @@ impl Turn {
         }
     }
 
+    async fn wait(
+        &self,
+        gateway: &Gateway,
+        request: &Request,
+        preference: &Preference,
+    ) -> Result<Waited, Error> {
+        let id = &self.submission.submission_id;
+        wait(gateway, request.shutdown(), id, Some(preference.time)).await
+    }
+
     async fn answered(
         self,
         gateway: &Gateway,
         request: &Request,
         preference: Preference,
     ) -> Result<ReplayableResponse, Failure> {
-        let waited = wait(
-            gateway,
-            request.shutdown(),
-            &self.submission.submission_id,
-            Some(preference.time),
-        )
-        .await?;
-        let answer = match waited {
+        let answer = match self.wait(gateway, request, &preference).await? {
             Waited::Settled(standing) => self.settled(*standing)?,
             Waited::Running(standing) => {
                 // A caller who does not wait is answered at once, without asking kend first.
@@ -341,13 +331,7 @@ impl Turn {
         name: &str,
         text: &str,
     ) -> Result<ReplayableResponse, Failure> {
-        let waited = wait(
-            gateway,
-            request.shutdown(),
-            &self.submission.submission_id,
-            Some(preference.time),
-        )
-        .await?;
+        let waited = self.wait(gateway, request, &preference).await?;
         let mut body = json!({
             "result": {"text": text, "command": {"name": name, "handled": true}},
             "event": self.event,
@@ -357,12 +341,9 @@ impl Turn {
         });
         let answer = match waited {
             Waited::Settled(standing) if standing.state == State::Completed => {
-                let budget = standing
-                    .result
-                    .and_then(|result| result.context_budget)
-                    .unwrap_or_default();
+                let budget = standing.result.and_then(|result| result.context_budget);
                 if let Some(result) = body.get_mut("result") {
-                    insert(result, "contextBudget", budget);
+                    insert(result, "contextBudget", budget.unwrap_or_default());
                 }
                 insert(&mut body, "contextUsage", usage(standing.context_usage));
                 ReplayableResponse::json(200, &body)?
@@ -397,11 +378,8 @@ impl Turn {
         if !parts.is_empty() {
             insert(&mut body, "waiting", json!(parts));
         }
-        let approvals = standing
-            .map(|standing| standing.approvals.as_slice())
-            .unwrap_or_default();
-        if !approvals.is_empty() {
-            insert(&mut body, "approvals", json!(approvals));
+        if let Some(standing) = standing.filter(|standing| !standing.approvals.is_empty()) {
+            insert(&mut body, "approvals", json!(standing.approvals));
         }
         ReplayableResponse::json(202, &body)
     }

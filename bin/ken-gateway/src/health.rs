@@ -62,11 +62,7 @@ async fn can_write(gateway: &Gateway) -> bool {
 async fn waiting(gateway: &Gateway) -> Vec<String> {
     let is_awaited = |part: &PartStatus| part.wanted && part.state != PartState::Ready;
     match parts(gateway).await {
-        Ok(parts) => parts
-            .into_iter()
-            .filter(is_awaited)
-            .map(|part| part.name)
-            .collect(),
+        Ok(parts) => names(parts, is_awaited),
         Err(_) => {
             let parts = [
                 ("store", gateway.store.pool()),
@@ -82,12 +78,12 @@ async fn waiting(gateway: &Gateway) -> Vec<String> {
 pub(crate) async fn missing_for_turns(gateway: &Gateway) -> Vec<String> {
     let is_missing =
         |part: &PartStatus| matches!(part.name.as_str(), "agent" | "model") && part.state != PartState::Ready;
-    let parts = parts(gateway).await.unwrap_or_default();
-    parts
-        .into_iter()
-        .filter(is_missing)
-        .map(|part| part.name)
-        .collect()
+    names(parts(gateway).await.unwrap_or_default(), is_missing)
+}
+
+fn names(parts: Vec<PartStatus>, are: impl Fn(&PartStatus) -> bool) -> Vec<String> {
+    let found = parts.into_iter().filter(are);
+    found.map(|part| part.name).collect()
 }
 
 async fn parts(gateway: &Gateway) -> Result<Vec<PartStatus>, Error> {

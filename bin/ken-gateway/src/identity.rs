@@ -6,7 +6,7 @@ use ken_types::limits::IDENTITY_CHARACTERS;
 use ken_types::ops::store::Scope;
 use serde::Deserialize;
 
-use crate::body::{check_length, given, required};
+use crate::body::{check_length, given, pointer, required};
 
 /// The four fields, not yet checked.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -24,10 +24,6 @@ pub(crate) struct Identity {
 
 /// How an error refers to a field: by a JSON pointer in a body, by `?name` in a query.
 type At = fn(&str) -> String;
-
-fn in_body(name: &str) -> String {
-    format!("/{name}")
-}
 
 fn in_query(name: &str) -> String {
     format!("?{name}")
@@ -69,12 +65,12 @@ impl Identity {
 
     /// Checks a complete identity from a body, with any connector.
     pub(crate) fn into_scope(self) -> Result<Scope, Error> {
-        self.scope(&CONNECTORS, in_body)
+        self.scope(&CONNECTORS, pointer)
     }
 
     /// Checks a complete identity from a body of the terminal client.
     pub(crate) fn into_tui_scope(self) -> Result<Scope, Error> {
-        self.scope(&["tui"], in_body)
+        self.scope(&["tui"], pointer)
     }
 
     fn scope(self, connectors: &[&str], at: At) -> Result<Scope, Error> {
@@ -87,20 +83,16 @@ impl Identity {
         };
         let connector = text("connector", self.connector)?;
         if !connectors.contains(&connector.as_str()) {
-            let message = format!(
-                "connector is {connector:?}, it must be {}",
-                connectors.join(" or ")
-            );
+            let known = connectors.join(" or ");
+            let message = format!("connector is {connector:?}, it must be {known}");
             return Err(Error::invalid(at("connector"), message));
         }
+        let thread = self.thread_id.map(|thread| text("threadId", Some(thread)));
         Ok(Scope {
             connector,
             actor_id: text("actorId", self.actor_id)?,
             conversation_id: text("conversationId", self.conversation_id)?,
-            thread_id: self
-                .thread_id
-                .map(|thread| text("threadId", Some(thread)))
-                .transpose()?,
+            thread_id: thread.transpose()?,
         })
     }
 }

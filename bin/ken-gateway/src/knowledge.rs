@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::app::Gateway;
-use crate::body::{self, check_length, given, pointer, required};
+use crate::body::{self, check_length, check_size, given, pointer, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::page;
 use crate::store::{CALL, CHANGE};
@@ -47,13 +47,7 @@ impl Entry {
         check_length("/title", &title, 1, KNOWLEDGE_TITLE_CHARACTERS)?;
         let content = required("content", self.content)?;
         not_blank("content", &content)?;
-        if content.len() > KNOWLEDGE_CONTENT_BYTES {
-            let message = format!(
-                "content has {} bytes, at most {KNOWLEDGE_CONTENT_BYTES} are allowed",
-                content.len()
-            );
-            return Err(Error::too_large(message).at("/content"));
-        }
+        check_size("content", &content, KNOWLEDGE_CONTENT_BYTES)?;
         if self.tags.len() > KNOWLEDGE_TAGS {
             let message = format!("{} tags, at most {KNOWLEDGE_TAGS} are allowed", self.tags.len());
             return Err(Error::invalid("/tags", message));
@@ -105,19 +99,11 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         q: query.one("q")?.map(str::to_owned),
         limit: page::limit(&query, 100, 20)?,
         after: page::cursor(&query, "after")?,
-        actor_id: filter(&query, "actorId")?,
-        conversation_id: filter(&query, "conversationId")?,
+        actor_id: page::filter(&query, "actorId")?,
+        conversation_id: page::filter(&query, "conversationId")?,
         source: source(&query)?,
     };
     Response::json(200, &gateway.store.call::<KnowledgeList>(&args, CALL).await?)
-}
-
-fn filter(query: &Query, name: &str) -> Result<Option<String>, Error> {
-    let Some(value) = query.one(name)? else {
-        return Ok(None);
-    };
-    check_length(&format!("?{name}"), value, 1, IDENTITY_CHARACTERS)?;
-    Ok(Some(value.to_owned()))
 }
 
 fn source(query: &Query) -> Result<Option<String>, Error> {
@@ -132,10 +118,8 @@ fn source(query: &Query) -> Result<Option<String>, Error> {
 
 /// GET /api/knowledge/:id
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let record = gateway
-        .store
-        .call::<KnowledgeGet>(&entry_id(&request, "id"), CALL)
-        .await?;
+    let args = entry_id(&request, "id");
+    let record = gateway.store.call::<KnowledgeGet>(&args, CALL).await?;
     Response::json(200, &json!({"record": record}))
 }
 
@@ -150,16 +134,11 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
 pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     request.no_fields().await?;
     let work = async |mut mint: Mint| {
-        let job = gateway
-            .store
-            .change::<KnowledgeReindex>(
-                &KeyedJob {
-                    id: mint.ulid(),
-                    documents: true,
-                },
-                CHANGE,
-            )
-            .await?;
+        let args = KeyedJob {
+            id: mint.ulid(),
+            documents: true,
+        };
+        let job = gateway.store.change::<KnowledgeReindex>(&args, CHANGE).await?;
         ReplayableResponse::json(202, &json!({"status": "reindexing", "jobId": job.job_id}))
     };
     once(&gateway, &request, b"{}", plain, work).await
@@ -167,13 +146,8 @@ pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Resu
 
 /// GET /api/knowledge/reindex/:jobId
 pub(crate) async fn job(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    Response::json(
-        200,
-        &gateway
-            .store
-            .call::<KnowledgeJob>(&entry_id(&request, "jobId"), CALL)
-            .await?,
-    )
+    let args = entry_id(&request, "jobId");
+    Response::json(200, &gateway.store.call::<KnowledgeJob>(&args, CALL).await?)
 }
 
 fn entry_id(request: &Request, segment: &str) -> ById {

@@ -2,6 +2,9 @@
 
 use ken_http::Query;
 use ken_types::Error;
+use ken_types::limits::IDENTITY_CHARACTERS;
+
+use crate::body::check_length;
 
 /// Reads `limit`, a number from 1 to `most`.
 pub(crate) fn limit(query: &Query, most: u32, default: u32) -> Result<u32, Error> {
@@ -17,14 +20,23 @@ pub(crate) fn cursor(query: &Query, name: &str) -> Result<Option<String>, Error>
     }
 }
 
+/// Reads the value that a field of the listed records must have.
+pub(crate) fn filter(query: &Query, name: &str) -> Result<Option<String>, Error> {
+    let Some(value) = query.one(name)? else {
+        return Ok(None);
+    };
+    check_length(&format!("?{name}"), value, 1, IDENTITY_CHARACTERS)?;
+    Ok(Some(value.to_owned()))
+}
+
 /// Reads a flag: `1` sets it.
 pub(crate) fn flag(query: &Query, name: &str) -> Result<bool, Error> {
     match query.one(name)? {
         None | Some("0") => Ok(false),
         Some("1") => Ok(true),
-        Some(other) => Err(Error::invalid(
-            format!("?{name}"),
-            format!("{name} is {other:?}, it must be 1"),
-        )),
+        Some(other) => {
+            let message = format!("{name} is {other:?}, it must be 1");
+            Err(Error::invalid(format!("?{name}"), message))
+        }
     }
 }

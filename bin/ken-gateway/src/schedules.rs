@@ -143,12 +143,9 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
     request.no_fields().await?;
     let args = of(&request);
     let work = async |_: Mint| {
-        let schedule = change::<SchedulesResume>(&gateway, &args).await?;
-        let next = schedule.next_fire_at;
-        ReplayableResponse::json(
-            200,
-            &json!({"slug": args.slug, "resumed": true, "nextFireAt": next}),
-        )
+        let next = change::<SchedulesResume>(&gateway, &args).await?.next_fire_at;
+        let body = json!({"slug": args.slug, "resumed": true, "nextFireAt": next});
+        ReplayableResponse::json(200, &body)
     };
     once(&gateway, &request, b"{}", plain, work).await
 }
@@ -191,28 +188,23 @@ fn waited(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
         #[serde(skip_serializing_if = "Option::is_none")]
         code: Option<Code>,
     }
-    let (status, code) = match run.status {
-        RunState::Ok => (200, None),
-        state if state.is_terminal() => (502, Some(Code::Unavailable)),
-        _ => (504, Some(Code::Deadline)),
+    let (status, code, why) = match run.status {
+        RunState::Ok => (200, None, None),
+        state if state.is_terminal() => {
+            let why = format!("the run ended with {}", state.name());
+            (502, Some(Code::Unavailable), Some(why))
+        }
+        _ => {
+            let why = "the run has not ended yet; GET .../runs/:runId shows how it ends".to_owned();
+            (504, Some(Code::Deadline), Some(why))
+        }
     };
-    let why = || match run.status.is_terminal() {
-        true => format!("the run ended with {}", run.status.name()),
-        false => "the run has not ended yet; GET .../runs/:runId shows how it ends".to_owned(),
-    };
-    let error = code.and_then(|_| run.error.clone().or_else(|| Some(why())));
-    let response = ReplayableResponse::json(
-        status,
-        &Waited {
-            slug,
-            run: ScheduleRun { error, ..run },
-            code,
-        },
-    )?;
-    Ok(if status == 504 {
-        response.not_kept()
-    } else {
-        response
+    let error = code.and_then(|_| run.error.clone().or(why));
+    let run = ScheduleRun { error, ..run };
+    let response = ReplayableResponse::json(status, &Waited { slug, run, code })?;
+    Ok(match status {
+        504 => response.not_kept(),
+        _ => response,
     })
 }
 
@@ -226,10 +218,8 @@ pub(crate) async fn runs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
         after: page::cursor(&query, "after")?,
     };
     let found = ask::<SchedulesRuns>(&gateway, &args).await?;
-    Response::json(
-        200,
-        &json!({"slug": args.slug, "runs": found.runs, "page": found.page}),
-    )
+    let body = json!({"slug": args.slug, "runs": found.runs, "page": found.page});
+    Response::json(200, &body)
 }
 
 /// GET /api/schedules/:slug/runs/:runId

@@ -54,10 +54,8 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
             fresh: Some(fresh),
         };
         let session = gateway.store.change::<SessionsResume>(&args, CHANGE).await?;
-        ReplayableResponse::json(
-            if session.created { 201 } else { 200 },
-            &json!({"session": session}),
-        )
+        let status = if session.created { 201 } else { 200 };
+        ReplayableResponse::json(status, &json!({"session": session}))
     };
     once(&gateway, &request, &bytes, plain, work).await
 }
@@ -131,11 +129,8 @@ pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Resul
             id: id.clone(),
             submission_id,
         };
-        let stopped = gateway
-            .store
-            .change_once::<SessionsCancel>(&args)
-            .await?
-            .submission_id;
+        let cancelled = gateway.store.change_once::<SessionsCancel>(&args).await?;
+        let stopped = cancelled.submission_id;
         let body = json!({"session": {"id": id}, "cancelled": stopped.is_some(), "submissionId": stopped});
         ReplayableResponse::json(200, &body)
     };

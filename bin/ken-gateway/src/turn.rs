@@ -56,7 +56,10 @@ pub(crate) async fn wait(
             // The store cannot write, so nothing will settle soon, and waiting is pointless.
             Ok(now) if now.stalled.is_some() => return Ok(Waited::Running(Some(Box::new(now)))),
             Ok(now) => standing = Some(Box::new(now)),
-            Err(error) if may_pass(error.code) => sleep(PAUSE.min(left)).await,
+            Err(Error {
+                code: Code::Unavailable | Code::Deadline | Code::Busy,
+                ..
+            }) => sleep(PAUSE.min(left)).await,
             Err(error) => return Err(error),
         }
     }
@@ -95,21 +98,16 @@ pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
     .kind(kind)
 }
 
-fn may_pass(code: Code) -> bool {
-    matches!(code, Code::Unavailable | Code::Deadline | Code::Busy)
-}
-
 /// Refuses a prompt if no model is configured. If ken-model is merely down, the prompt is accepted and waits.
 pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
-    match gateway.models.get(Duration::from_secs(1)).await {
-        Ok(state) => match no_model(&state) {
-            Some(why) => {
-                let hint = "set the key in secrets.env, or KEN_MODEL or [model] use in ken.toml; `rules` needs no model";
-                Err(Error::unavailable(why).hint(hint))
-            }
-            None => Ok(()),
-        },
-        _ => Ok(()),
+    let state = gateway.models.get(Duration::from_secs(1)).await;
+    match state.ok().and_then(|state| no_model(&state)) {
+        Some(why) => {
+            let hint =
+                "set the key in secrets.env, or KEN_MODEL or [model] use in ken.toml; `rules` needs no model";
+            Err(Error::unavailable(why).hint(hint))
+        }
+        None => Ok(()),
     }
 }
 
@@ -118,15 +116,12 @@ pub(crate) async fn check_named_model(gateway: &Gateway, model: Option<&str>) ->
     let (Some(model), Ok(state)) = (model, gateway.models.get(Duration::from_secs(1)).await) else {
         return Ok(());
     };
-    match state.models.iter().any(|known| known == model) {
-        true => Ok(()),
-        false => {
-            let message = format!("no model `{model}` is configured");
-            let known = state.models.join(", ");
-            Err(Error::invalid("/model", message)
-                .hint(format!("configured: {known}; KEN_MODEL or [model] use")))
-        }
+    if state.models.iter().any(|known| known == model) {
+        return Ok(());
     }
+    let error = Error::invalid("/model", format!("no model `{model}` is configured"));
+    let known = state.models.join(", ");
+    Err(error.hint(format!("configured: {known}; KEN_MODEL or [model] use")))
 }
 
 /// Why no model can be called, if none can.

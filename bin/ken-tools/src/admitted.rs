@@ -1,7 +1,5 @@
 //! A call whose name, agent and arguments have been checked, and the processes that are run for it.
 
-use std::time::Duration;
-
 use ken_types::Error;
 use ken_types::ops::tools::CallTool;
 use serde_json::Value;
@@ -73,29 +71,18 @@ pub(crate) fn written<'a>(
     match ended.end {
         End::Status(status) if ok_status.contains(&status) => {}
         End::Status(status) => {
-            return Err(failed(
-                name,
-                &format!("ended with status {status}"),
-                &ended.errors,
-            ));
+            let how = format!("ended with status {status}");
+            return Err(failed(name, &how, &ended.errors));
         }
         End::TimedOut => {
-            return Err(format!(
-                "The tool {name} did not end within {}.",
-                seconds(entry.timeout)
-            ));
+            let seconds = entry.timeout.as_secs_f64();
+            return Err(format!("The tool {name} did not end within {seconds} s."));
         }
-        End::TooMuch => {
-            return Err(format!("The tool {name} wrote more than {most} bytes."));
-        }
+        End::TooMuch => return Err(format!("The tool {name} wrote more than {most} bytes.")),
     }
     std::str::from_utf8(&ended.output)
         .map(str::trim)
         .map_err(|_| format!("The tool {name} wrote bytes that are not UTF-8."))
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{} s", time.as_secs_f64())
 }
 
 /// The message for a tool that failed, with what it wrote to standard error.

@@ -15,7 +15,7 @@ use crate::catalog::Listing;
 use crate::entry::{Entry, Writes};
 use crate::gate::{Gate, Passed};
 use crate::mcp::Servers;
-use crate::output::{DETAILS_BYTES, Outputs};
+use crate::output::{Outputs, details};
 use crate::preview;
 use crate::process::Ended;
 
@@ -31,7 +31,8 @@ const MAX_JSON: usize = 4 * 1024 * 1024;
 
 /// Runs calls.
 pub(crate) struct Caller {
-    places: Semaphore,
+    /// Limits the calls that run at a time.
+    slots: Semaphore,
     gate: Gate,
     servers: Arc<Servers>,
     outputs: Outputs,
@@ -40,7 +41,7 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn new(gate: Gate, servers: Arc<Servers>, outputs: Outputs) -> Caller {
         Caller {
-            places: Semaphore::new(AT_ONCE),
+            slots: Semaphore::new(AT_ONCE),
             gate,
             servers,
             outputs,
@@ -48,12 +49,12 @@ impl Caller {
     }
 
     pub(crate) fn running(&self) -> usize {
-        AT_ONCE - self.places.available_permits()
+        AT_ONCE - self.slots.available_permits()
     }
 
     pub(crate) async fn call(&self, listing: &Listing, call: CallTool) -> Result<Called, Error> {
         let call = Admitted::new(listing, call)?;
-        let _place = self.places.acquire().await; // never closed
+        let _slot = self.slots.acquire().await; // never closed
         let begun = Instant::now();
         let result = match self.gate.pass(&call).await? {
             Passed::Refused(reason) => Err(reason),
@@ -87,7 +88,7 @@ impl Caller {
 
     pub(crate) async fn preview(&self, listing: &Listing, call: CallTool) -> Result<Preview, Error> {
         let call = Admitted::new(listing, call)?;
-        let _place = self.places.acquire().await; // never closed
+        let _slot = self.slots.acquire().await; // never closed
         Ok(preview::of(&call).await)
     }
 }
@@ -115,18 +116,12 @@ async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> R
         })?;
     }
     let compact = value.to_string();
-    let shown = entry
-        .shows
-        .as_ref()
-        .and_then(|place| value.pointer(place)?.as_str());
+    let shown = entry.shows.as_ref();
+    let shown = shown.and_then(|place| value.pointer(place)?.as_str());
     let shown = outputs.show(shown.unwrap_or(&compact)).await;
     Ok(ToolResult {
         content: vec![Block::text(shown.text)],
-        details: if compact.len() <= DETAILS_BYTES {
-            value
-        } else {
-            Value::Null
-        },
+        details: details(value),
         output: shown.output,
     })
 }

@@ -38,17 +38,9 @@ pub(crate) struct Listing {
 /// `tools.d` beside the configuration (without one: in `$KEN_HOME` or `$XDG_CONFIG_HOME/ken`), then that of the installation:
 /// `share/ken/tools.d` beside the folder of this program, or `share/tools.d` of the checkout that it was built in.
 pub(crate) fn folders(config: Option<&Path>) -> Vec<PathBuf> {
-    let set = |name| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
     let own = match config {
         Some(config) => Some(config.with_file_name("tools.d")),
-        None => set("KEN_HOME").map(|home| home.join("tools.d")).or_else(|| {
-            let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-            Some(config?.join("ken/tools.d"))
-        }),
+        None => share::of_user("tools.d"),
     };
     own.into_iter().chain(share::find("tools.d")).collect()
 }

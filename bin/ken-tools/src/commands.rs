@@ -49,9 +49,8 @@ impl Report for List {
     const ABOUT: &'static str = "List the tools that agents may call";
 
     fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
-        Ok(reply.send(&Listed(
-            self.folders.catalog().read().shown(self.agent.as_deref()),
-        )))
+        let tools = self.folders.catalog().read().shown(self.agent.as_deref());
+        Ok(reply.send(&Listed(tools)))
     }
 }
 
@@ -114,10 +113,7 @@ struct Checked {
 
 impl Answer for Checked {
     fn verdict(&self) -> Verdict {
-        match self.problems.is_empty() {
-            true => Verdict::Positive,
-            false => Verdict::Negative,
-        }
+        self.problems.is_empty().into()
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
@@ -172,11 +168,8 @@ impl CallWords {
         };
         let catalog = self.folders.catalog();
         let listing = catalog.read();
-        runtime()?.block_on(work(
-            Caller::new(Gate::Operator, catalog.servers.clone(), Outputs(None)),
-            &listing,
-            call,
-        ))
+        let caller = Caller::new(Gate::Operator, catalog.servers.clone(), Outputs(None));
+        runtime()?.block_on(work(caller, &listing, call))
     }
 }
 
@@ -226,10 +219,7 @@ struct Previewed(ken_types::ops::tools::Preview);
 
 impl Answer for Previewed {
     fn verdict(&self) -> Verdict {
-        match self.0.approval {
-            Need::Deny => Verdict::Negative,
-            Need::None | Need::Ask => Verdict::Positive,
-        }
+        (self.0.approval != Need::Deny).into()
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
@@ -254,10 +244,7 @@ struct Told(Called);
 
 impl Answer for Told {
     fn verdict(&self) -> Verdict {
-        match self.0.is_error {
-            true => Verdict::Negative,
-            false => Verdict::Positive,
-        }
+        (!self.0.is_error).into()
     }
 
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {

@@ -163,19 +163,12 @@ impl File {
     fn check(&self) -> Result<(), Error> {
         let invalid = |at: &str, message: String| Err(Error::invalid(at, message));
         if !is_name(&self.name) {
-            return invalid(
-                "/name",
-                format!(
-                    "{:?} is not 1 to {NAME_BYTES} of a-z, 0-9 and _, beginning with a letter",
-                    self.name
-                ),
-            );
+            let wanted = format!("1 to {NAME_BYTES} of a-z, 0-9 and _, beginning with a letter");
+            return invalid("/name", format!("{:?} is not {wanted}", self.name));
         }
         if !(1..=DESCRIPTION_CHARACTERS).contains(&self.description.trim().chars().count()) {
-            return invalid(
-                "/description",
-                format!("1 to {DESCRIPTION_CHARACTERS} characters"),
-            );
+            let wanted = format!("1 to {DESCRIPTION_CHARACTERS} characters");
+            return invalid("/description", wanted);
         }
         if lacks_program(&self.command) {
             return invalid("/command", "the program is missing".to_owned());
@@ -184,46 +177,36 @@ impl File {
             let message = "the command `preview` and the approval `preview` belong together";
             return invalid("/preview", message.to_owned());
         }
-        if self
-            .preview
-            .as_ref()
-            .is_some_and(|command| lacks_program(command))
-        {
+        if self.preview.as_deref().is_some_and(lacks_program) {
             return invalid("/preview", "the program is missing".to_owned());
         }
         if self.input.get("type").and_then(Value::as_str) != Some("object") {
             return invalid("/input/type", "the arguments of a tool are an object".to_owned());
         }
-        if let Some(timeout) = self
-            .timeout_ms
-            .filter(|timeout| !(1..=MAX_TIMEOUT_MS).contains(timeout))
-        {
-            return invalid(
-                "/timeout_ms",
-                format!("{timeout} is not 1 to {MAX_TIMEOUT_MS} ms"),
-            );
+        let timeout = self.timeout_ms.unwrap_or(TIMEOUT_MS);
+        if !(1..=MAX_TIMEOUT_MS).contains(&timeout) {
+            let message = format!("{timeout} is not 1 to {MAX_TIMEOUT_MS} ms");
+            return invalid("/timeout_ms", message);
         }
-        if self.sandbox == Confinement::Own {
-            let programs = [&self.command]
-                .into_iter()
-                .chain(&self.preview)
-                .filter_map(|command| command.first());
-            if self.touch != Touch::default() || !programs.into_iter().all(|program| is_own_program(program))
-            {
-                let message = "`own` is for programs of ken, named without a path, and has no `touch`";
-                return invalid("/sandbox", message.to_owned());
-            }
+        let mut programs = self
+            .preview
+            .iter()
+            .chain([&self.command])
+            .filter_map(|words| words.first());
+        if self.sandbox == Confinement::Own
+            && (self.touch != Touch::default() || !programs.all(|program| is_own_program(program)))
+        {
+            let message = "`own` is for programs of ken, named without a path, and has no `touch`";
+            return invalid("/sandbox", message.to_owned());
         }
         self.touch.check("/touch")?;
         if self.shows.as_ref().is_some_and(|place| !place.starts_with('/')) {
             return invalid("/shows", "a JSON pointer begins with /".to_owned());
         }
-        let agents = self.agents.iter().flatten();
-        if self.touch.is_networked() && agents.clone().any(|agent| agent == ORCHESTRATOR) {
-            return invalid(
-                "/agents",
-                "a tool with network access is not for the orchestrator".to_owned(),
-            );
+        let mut agents = self.agents.iter().flatten();
+        if self.touch.is_networked() && agents.any(|agent| agent == ORCHESTRATOR) {
+            let message = "a tool with network access is not for the orchestrator";
+            return invalid("/agents", message.to_owned());
         }
         Ok(())
     }

@@ -8,13 +8,14 @@ use ken_types::limits::PIECE_BYTES;
 use ken_types::ops::blobs::{BlobsPut, PutBlob};
 use ken_types::{Error, Octets, hex};
 use ken_wire::Pool;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// What is shown of a long text: its beginning and its end, in bytes.
 const HEAD_BYTES: usize = 24 * 1024;
 const TAIL_BYTES: usize = 8 * 1024;
-/// Results up to here are also kept whole, as JSON.
-pub(crate) const DETAILS_BYTES: usize = 128 * 1024;
+/// The longest result, in bytes of JSON, that is recorded whole besides its text.
+const DETAILS_BYTES: usize = 128 * 1024;
 /// How long the store may take for a piece.
 const CALL: Duration = Duration::from_secs(10);
 
@@ -40,33 +41,32 @@ impl Outputs {
             Some(store) => keep(store, text).await.map(Some),
             None => Ok(None),
         };
-        let (output, where_it_is) = match kept {
+        let (output, note) = match kept {
             Ok(Some(output)) => {
                 let id = output.id();
-                let words = format!(" The whole output is kept as {id}: {READ_OUTPUT} reads any part of it.");
-                (Some(output), words)
+                let note = format!(" The whole output is kept as {id}: {READ_OUTPUT} reads any part of it.");
+                (Some(output), note)
             }
             Ok(None) => (None, String::new()),
-            Err(error) => {
-                tracing::warn!(
-                    code = error.code.name(),
-                    "an output is not kept: {}",
-                    error.message
-                );
-                (
-                    None,
-                    format!(" The whole output could not be kept: {}.", error.message),
-                )
+            Err(Error { code, message, .. }) => {
+                tracing::warn!(code = code.name(), "an output is not kept: {message}");
+                (None, format!(" The whole output could not be kept: {message}."))
             }
         };
         let (head, tail) = (head(text, HEAD_BYTES), tail(text, TAIL_BYTES));
         let (from, until, all) = (head.len(), text.len() - tail.len(), text.len());
         Shown {
-            text: format!(
-                "{head}\n[cut: bytes {from} to {until} of {all} are left out here.{where_it_is}]\n{tail}"
-            ),
+            text: format!("{head}\n[cut: bytes {from} to {until} of {all} are left out here.{note}]\n{tail}"),
             output,
         }
+    }
+}
+
+/// The details of a result: its value, unless that is too long to be recorded.
+pub(crate) fn details(value: Value) -> Value {
+    match value.to_string().len() <= DETAILS_BYTES {
+        true => value,
+        false => Value::Null,
     }
 }
 

@@ -47,16 +47,13 @@ pub(crate) fn host_of(text: &str) -> Option<String> {
         "https" => ":443",
         _ => "",
     };
-    let has_port = authority
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let host = match has_port {
+    let own = authority.rsplit_once(':');
+    let host = match own.is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
         true => authority.to_owned(),
+        false if port.is_empty() => return None,
         false => format!("{authority}{port}"),
     };
-    (has_port || !port.is_empty())
-        .then_some(host)
-        .filter(|host| !host.starts_with(':'))
+    (!host.starts_with(':')).then_some(host)
 }
 
 /// A URL without what may be secret in it: user, password, query and fragment.

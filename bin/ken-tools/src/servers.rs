@@ -99,10 +99,7 @@ struct Listed {
 
 impl Answer for Listed {
     fn verdict(&self) -> Verdict {
-        match self.servers.iter().all(Seen::is_usable) && self.problems.is_empty() {
-            true => Verdict::Positive,
-            false => Verdict::Negative,
-        }
+        (self.servers.iter().all(Seen::is_usable) && self.problems.is_empty()).into()
     }
 
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
@@ -127,19 +124,14 @@ fn show(seen: &Seen, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
     };
     writeln!(to, "{name}: {state}{why}, {} tools", seen.tools.0.len())?;
     for tool in seen.tools.0.iter().filter(|_| verbose || !seen.is_usable()) {
-        writeln!(
-            to,
-            "  {}: {}",
-            for_terminal(&tool.name),
-            for_terminal(&tool.description)
-        )?;
+        let (name, description) = (for_terminal(&tool.name), for_terminal(&tool.description));
+        writeln!(to, "  {name}: {description}")?;
     }
     match *state {
-        "new" | "changed" => writeln!(
-            to,
-            "  accept them as they are: ken tools accept {name} {}",
-            seen.sha256
-        ),
+        "new" | "changed" => {
+            let sha256 = &seen.sha256;
+            writeln!(to, "  accept them as they are: ken tools accept {name} {sha256}")
+        }
         _ => Ok(()),
     }
 }
@@ -174,9 +166,8 @@ impl Report for Accept {
             }
             Some(_) if seen.state != "down" => {
                 let message = format!("the list is another one now: {}", seen.sha256);
-                return Err(
-                    Error::conflict(message).hint(format!("look at it: ken tools accept {}", self.server))
-                );
+                let hint = format!("look at it: ken tools accept {}", self.server);
+                return Err(Error::conflict(message).hint(hint));
             }
             _ => {}
         }
@@ -190,10 +181,7 @@ struct Accepted(Seen);
 
 impl Answer for Accepted {
     fn verdict(&self) -> Verdict {
-        match self.0.is_usable() {
-            true => Verdict::Positive,
-            false => Verdict::Negative,
-        }
+        self.0.is_usable().into()
     }
 
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {

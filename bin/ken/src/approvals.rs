@@ -4,15 +4,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ken_client::Gateway;
+use ken_client::approvals::Decision;
 use ken_types::Error;
-use ken_types::id::Mint;
-use ken_types::uri::encode_segment;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, only_one};
-use crate::output::{Outcome, one_line, say, say_json, table};
+use crate::output::{Outcome, one_line, say, say_json, say_table};
 use crate::progress::during;
 
 const PENDING: &str = "/api/approvals/pending";
@@ -62,8 +61,7 @@ pub(crate) fn run(globals: &Globals, args: &Approvals) -> Outcome {
     match &args.id {
         Some(word) => {
             let id = find(&mut gateway, word)?;
-            let record = gateway.get(&target(&id))?;
-            show(&record, args.json)?;
+            show(&gateway.approval(&id)?, args.json)?;
         }
         None => list(&mut gateway, args.json)?,
     }
@@ -75,19 +73,21 @@ fn list(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
     if as_json {
         return pending.iter().try_for_each(say_json);
     }
-    let head = ["ID", "RISK", "ACTION", "TARGET", "SUMMARY"].map(String::from);
     let row = |record: &Value| {
-        let request = request(record);
+        let [risk, action, target, summary] =
+            ["risk", "actionType", "target", "summary"].map(|name| field(request(record), name).to_owned());
         [
             field(record, "requestId").to_owned(),
-            field(request, "risk").to_owned(),
-            field(request, "actionType").to_owned(),
-            field(request, "target").to_owned(),
-            field(request, "summary").to_owned(),
+            risk,
+            action,
+            target,
+            summary,
         ]
     };
-    let rows: Vec<_> = std::iter::once(head).chain(pending.iter().map(row)).collect();
-    table(&rows).iter().try_for_each(|line| say(line))
+    say_table(
+        ["ID", "RISK", "ACTION", "TARGET", "SUMMARY"],
+        pending.iter().map(row),
+    )
 }
 
 fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
@@ -101,7 +101,7 @@ fn request(record: &Value) -> &Value {
     record.get("request").unwrap_or(&Value::Null)
 }
 
-/// Prints a request: what there is to know about it, an empty line, exactly what would be done.
+/// Prints a request: its fields, an empty line, the exact action.
 fn show(record: &Value, as_json: bool) -> Result<(), Error> {
     if as_json {
         return say_json(record);
@@ -165,17 +165,13 @@ pub(crate) fn deny(globals: &Globals, args: &Deny) -> Outcome {
 fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, words: &Words) -> Outcome {
     let mut gateway = gateway::find(globals)?;
     let id = find(&mut gateway, word)?;
-    let mut body = json!({
-        "approved": approved,
-        "decidedBy": words.by.clone().unwrap_or_else(user),
-        "scope": if for_session { "session" } else { "once" },
-    });
-    if let (Some(reason), Some(fields)) = (&words.reason, body.as_object_mut()) {
-        fields.insert("reason".to_owned(), reason.clone().into());
-    }
-    let key = Mint::fresh()?.ulid();
-    let target = format!("{}/decision", target(&id));
-    during("deciding", || gateway.post(&target, &key, &body))?;
+    let decision = Decision {
+        approved,
+        by: words.by.clone().unwrap_or_else(user),
+        reason: words.reason.clone(),
+        for_session,
+    };
+    during("deciding", || gateway.decide(&id, &decision))?;
     let done = if approved { "approved" } else { "denied" };
     say(&format!("{done} {id}"))?;
     Ok(ExitCode::SUCCESS)
@@ -188,10 +184,6 @@ fn user() -> String {
         Ok(Some(user)) => user.name,
         _ => format!("uid {uid}"),
     }
-}
-
-fn target(id: &str) -> String {
-    format!("/api/approvals/{}", encode_segment(id))
 }
 
 /// The id that a word means: a whole one, or the beginning of one that is pending.

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::client;
 use crate::duration::duration;
 use crate::gateway::status;
+use crate::ids::items;
 use crate::nearest::nearest;
 use crate::operations::describe;
 use crate::output::{Outcome, put, say_json};
@@ -53,8 +54,8 @@ pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
 /// The operations that the part itself says it has, with their arguments.
 fn list(part: &mut Client, call: &Call) -> Outcome {
     let info = part.call("service.info", &json!({}), Some(call.timeout), |_| Ok(()))?;
-    for op in info.get("ops").and_then(Value::as_array).into_iter().flatten() {
-        put(&describe(op.as_str().unwrap_or_default()))?;
+    for op in items(&info, "ops").iter().filter_map(Value::as_str) {
+        put(&describe(op))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,11 @@
-//! Connections of `ken` to kend and the parts (ken-wire(5)), arguments and answers as they travel there, and the errors for a
-//! socket that nobody listens on.
+//! Calls of `ken` to kend and the parts (ken-wire(5)), and the errors for a socket that nobody listens on.
 
 use std::io::{Error as IoError, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
 
 use ken_types::Error;
+use ken_types::ops::Op;
 use ken_types::places::Places;
 use ken_wire::blocking::Client;
 use serde::de::DeserializeOwned;
@@ -15,7 +15,7 @@ pub(crate) const KEND: &str = "kend";
 /// How long a part that ends may take to close its connections.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// Connects to a socket; `name` is what messages call the other side.
+/// Connects to a socket; `name` is the other side's name in messages.
 pub(crate) fn connect(path: &Path, name: &str) -> Result<Client, Error> {
     Client::connect(path, name).map_err(|error| not_reached(path, name, &error))
 }
@@ -41,6 +41,27 @@ pub(crate) fn kend(places: &Places) -> Result<Client, Error> {
     connect(&places.socket(KEND), KEND)
 }
 
+/// Calls an operation without items of a part.
+pub(crate) fn call<O: Op>(
+    places: &Places,
+    part: &str,
+    args: &O::Args,
+    limit: Option<Duration>,
+) -> Result<O::Reply, Error> {
+    typed(part, ask(places, part, O::NAME, &to_args(args)?, limit)?)
+}
+
+/// Does the same with JSON in place of the types of the operation.
+pub(crate) fn ask(
+    places: &Places,
+    part: &str,
+    op: &str,
+    args: &Value,
+    limit: Option<Duration>,
+) -> Result<Value, Error> {
+    connect(&places.socket(part), part)?.call(op, args, limit, |_| Ok(()))
+}
+
 /// Reads the answer of a part. A part of another version may answer something else.
 pub(crate) fn typed<T: DeserializeOwned>(part: &str, value: Value) -> Result<T, Error> {
     serde_json::from_value(value).map_err(|error| {
@@ -49,7 +70,7 @@ pub(crate) fn typed<T: DeserializeOwned>(part: &str, value: Value) -> Result<T, 
     })
 }
 
-/// The arguments of an operation as they travel.
+/// The arguments of an operation as JSON.
 pub(crate) fn to_args(args: &impl serde::Serialize) -> Result<Value, Error> {
     serde_json::to_value(args).map_err(|error| Error::internal(error.to_string()))
 }

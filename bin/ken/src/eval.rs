@@ -7,15 +7,18 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use ken_types::Error;
+use ken_types::ops::Nothing;
+use ken_types::ops::model::ModelInfo;
 use ken_types::places::Places;
 use serde_json::{Value, json};
 
 use crate::client;
-use crate::output::{Outcome, one_line, say, say_json, table};
+use crate::ids::items;
+use crate::output::{Outcome, one_line, say, say_json, say_table};
 use crate::replay::{read, record, replay, save};
 
 const MODEL: &str = "model";
-/// So much of an answer is shown to a person.
+/// How much of an answer is shown to a person, in bytes.
 const SHOWN: usize = 200;
 
 #[derive(Debug, Args)]
@@ -101,16 +104,10 @@ fn make(places: &Places, add: &Add) -> Outcome {
     let short: String = id.chars().take(8).collect();
     let name = add.name.as_deref().unwrap_or(&short);
     let file = file(places, name)?;
-    if case
-        .pointer("/record/images")
-        .and_then(Value::as_u64)
-        .unwrap_or_default()
-        > 0
-    {
-        return Err(Error::invalid(
-            "RUN",
-            "its prompt has images, which a case cannot hold",
-        ));
+    let images = case.pointer("/record/images").and_then(Value::as_u64);
+    if images.is_some_and(|images| images > 0) {
+        let message = "its prompt has images, which a case cannot hold";
+        return Err(Error::invalid("RUN", message));
     }
     if file.exists() {
         let hint = format!("ken eval rm {name}, or --name OTHER");
@@ -140,10 +137,10 @@ fn prompt(case: &Value) -> &str {
 }
 
 fn list(places: &Places, args: &List) -> Outcome {
-    let mut rows = vec![["NAME".to_owned(), "EVENTS".into(), "PROMPT".into()]];
+    let mut rows = Vec::new();
     for (name, file) in cases(places) {
         let case = read(&file)?;
-        let events = case.get("events").and_then(Value::as_array).map_or(0, Vec::len);
+        let events = items(&case, "events").len();
         match args.json {
             true => say_json(&json!({"name": name, "events": events, "prompt": prompt(&case)}))?,
             false => rows.push([
@@ -154,7 +151,7 @@ fn list(places: &Places, args: &List) -> Outcome {
         }
     }
     if !args.json {
-        table(&rows).iter().try_for_each(|line| say(line))?;
+        say_table(["NAME", "EVENTS", "PROMPT"], rows)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -216,17 +213,16 @@ fn try_all(places: &Places, args: &Run) -> Outcome {
 }
 
 fn first_model(places: &Places) -> Result<String, Error> {
-    let mut model = client::connect(&places.socket(MODEL), MODEL)?;
-    let state = model.call("model.info", &json!({}), None, |_| Ok(()))?;
-    let first = state.pointer("/models/0").and_then(Value::as_str);
-    first
-        .map(str::to_owned)
-        .ok_or_else(|| Error::unavailable("no model is configured").hint("--model PROVIDER/MODEL"))
+    let state = client::call::<ModelInfo>(places, MODEL, &Nothing {}, None)?;
+    let first = state.models.into_iter().next();
+    first.ok_or_else(|| Error::unavailable("no model is configured").hint("--model PROVIDER/MODEL"))
 }
 
 fn differing(result: &Value) -> Vec<&str> {
-    let names = result.get("differs").and_then(Value::as_array);
-    names.into_iter().flatten().filter_map(Value::as_str).collect()
+    items(result, "differs")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect()
 }
 
 fn is_same(result: &Value) -> bool {
@@ -247,10 +243,7 @@ fn show(name: &str, result: &Value) -> Result<(), Error> {
             other => other,
         };
         for side in ["recorded", "now"] {
-            let value = result
-                .pointer(&format!("/{side}/{from}"))
-                .cloned()
-                .unwrap_or_default();
+            let value = result.pointer(&format!("/{side}/{from}")).unwrap_or(&Value::Null);
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             say(&format!(
                 "  {what}, {side}: {}",
@@ -258,8 +251,7 @@ fn show(name: &str, result: &Value) -> Result<(), Error> {
             ))?;
         }
     }
-    let unrecorded = result.get("unrecordedCalls").and_then(Value::as_array);
-    for call in unrecorded.into_iter().flatten() {
+    for call in items(result, "unrecordedCalls") {
         say(&format!(
             "  not executed, because it is not recorded: {}",
             one_line(ken_text::head(&call.to_string(), SHOWN))

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use ken_tool::find_program;
 use ken_types::Error;
+use serde::Deserialize;
 
 use crate::globals::Globals;
 use crate::nearest::nearest;
@@ -33,6 +34,19 @@ pub(crate) fn run(globals: &Globals, words: &[OsString], ken: &clap::Command) ->
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let file = Some(format!("ken-{name}")).filter(|_| !name.contains('/'));
     file.and_then(find_program)
+}
+
+/// The error that a program has written on standard error as one line of JSON, or else in plain text.
+pub(crate) fn error_of(program: &str, stderr: &[u8]) -> Error {
+    #[derive(Deserialize)]
+    struct Line {
+        error: Error,
+    }
+    let line = serde_json::from_slice(stderr).map(|Line { error }| error);
+    line.unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(stderr);
+        Error::unavailable(format!("{program}: {}", text.trim()))
+    })
 }
 
 /// The error for a command that is neither built in nor a program.

@@ -5,20 +5,18 @@ use std::time::Duration;
 
 use ken_client::{Endpoint, Gateway, Secret};
 use ken_types::Error;
-use ken_types::ops::kend::{PartState, PartStatus, StatusArgs, SystemStatus};
+use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs, SystemStatus};
 use ken_types::places::Places;
 
-use crate::client::{KEND, kend, to_args, typed};
+use crate::client::{KEND, call};
 use crate::config;
 use crate::globals::Globals;
 
 /// How long kend may take to say where the gateway is.
 const STATUS: Duration = Duration::from_secs(5);
 
-/// The gateway that the command line means.
-///
-/// The secret never stands on the command line: it comes from `--secret-file`, `KEN_API_SECRET`, or, for the gateway of
-/// this system, from its `secrets.env`.
+/// The gateway that the command line means. Its secret never stands on the command line: it comes from `--secret-file`,
+/// `KEN_API_SECRET`, or, for the gateway of this system, from its `secrets.env`.
 pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
     let given = given_secret(globals.secret_file.as_deref())?;
     if let Some(url) = &globals.url {
@@ -78,11 +76,7 @@ fn url(places: &Places) -> Result<String, Error> {
 
 /// What kend says about the parts.
 pub(crate) fn status(places: &Places) -> Result<SystemStatus, Error> {
-    let args = to_args(&StatusArgs::default())?;
-    typed(
-        KEND,
-        kend(places)?.call("parts.status", &args, Some(STATUS), |_| Ok(()))?,
-    )
+    call::<PartsStatus>(places, KEND, &StatusArgs::default(), Some(STATUS))
 }
 
 /// The error for a gateway that is not going to come back by itself.

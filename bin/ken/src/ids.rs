@@ -1,4 +1,4 @@
-//! Ids as people type them: whole, or as much of the beginning as makes them unique.
+//! Fields of records, and ids as people type them: whole, or as much of the beginning as makes them unique.
 
 use ken_types::{Code, Error};
 use serde_json::Value;
@@ -6,6 +6,12 @@ use serde_json::Value;
 /// A field of a record; empty when it is absent or not a text.
 pub(crate) fn field<'a>(record: &'a Value, name: &str) -> &'a str {
     record.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The items of a list in a record; none when it is absent or not a list.
+pub(crate) fn items<'a>(record: &'a Value, name: &str) -> &'a [Value] {
+    let list = record.get(name).and_then(Value::as_array);
+    list.map(Vec::as_slice).unwrap_or_default()
 }
 
 /// Whether a word is short for an id: its beginning, but not so short that a typing error is likely.

@@ -12,12 +12,12 @@ use std::thread::sleep;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
-use ken_types::ops::kend::{StatusArgs, unknown_part};
+use ken_types::ops::kend::{PartsStatus, StatusArgs, unknown_part};
 use ken_types::places::Places;
 use ken_types::{Code, Error, Timestamp};
 use serde_json::{Map, Value};
 
-use crate::client::{kend, to_args};
+use crate::client::{KEND, call};
 use crate::output::{Outcome, say, say_coloured, wants_colour};
 
 const LINES: usize = 50;
@@ -133,14 +133,12 @@ fn open(places: &Places, logs: &Logs) -> Result<Vec<Tail>, Error> {
     Ok(names.into_iter().map(|name| Tail::new(places, name)).collect())
 }
 
+/// Asks kend whether there is a part of this name.
 fn is_part(places: &Places, name: &str) -> Result<(), Error> {
-    let args = to_args(&StatusArgs {
+    let args = StatusArgs {
         name: Some(name.to_owned()),
-    })?;
-    let limit = Some(Duration::from_secs(5));
-    kend(places)?
-        .call("parts.status", &args, limit, |_| Ok(()))
-        .map(drop)
+    };
+    call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5))).map(drop)
 }
 
 /// The parts that have a log, kend among them.

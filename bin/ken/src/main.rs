@@ -43,6 +43,7 @@ mod usage;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use ken_types::ops::kend::{PartsRestart, PartsStart};
 
 use audit::AuditCommand;
 use cli::{Cli, Command};
@@ -69,9 +70,9 @@ fn run(cli: &Cli) -> Outcome {
         Command::Status(status) => status::run(&globals.places()?, status),
         Command::Logs(logs) => logs::run(&globals.places()?, logs),
         Command::Reload => parts::reload(&globals.places()?),
-        Command::Start(change) => parts::start(&globals.places()?, "parts.start", change),
+        Command::Start(change) => parts::start::<PartsStart>(&globals.places()?, change),
         Command::Stop(stop) => parts::stop(&globals.places()?, stop),
-        Command::Restart(change) => parts::start(&globals.places()?, "parts.restart", change),
+        Command::Restart(change) => parts::start::<PartsRestart>(&globals.places()?, change),
         Command::Kill(kill) => parts::kill(&globals.places()?, kill),
         Command::Call(call) => call::run(&globals.places()?, call),
         Command::Chat(chat) => chat::run(globals, chat),

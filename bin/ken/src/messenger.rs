@@ -7,20 +7,19 @@ use clap::{Args, Subcommand};
 use ken_client::Gateway;
 use ken_types::Error;
 use ken_types::id::Mint;
-use ken_types::ops::Nothing;
-use ken_types::ops::Op;
 use ken_types::ops::messenger::{ConnectorSetWebhook, ListUpdates, MessengerUpdates, SetWebhook, UpdateList};
 use ken_types::ops::outbox::{ListMessages, MessageList, OutboxList};
+use ken_types::ops::{Nothing, Op};
 use ken_types::uri::encode_segment;
 use serde_json::{Value, json};
 
-use crate::client::{self, to_args, typed};
+use crate::client;
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::field;
-use crate::output::{Outcome, say, say_json, table};
+use crate::ids::{field, items};
+use crate::output::{Outcome, say, say_json, say_table};
 
-/// How long a part may take: the platform is asked for some of it.
+/// How long a part may take. Some calls wait for the platform.
 const PATIENCE: Duration = Duration::from_secs(70);
 const TARGET: &str = "/api/connectors/messenger";
 
@@ -200,10 +199,8 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
         (true, false) => "on",
     };
     let number = |pointer: &str| {
-        health
-            .pointer(pointer)
-            .and_then(Value::as_u64)
-            .unwrap_or_default()
+        let number = health.pointer(pointer).and_then(Value::as_u64);
+        number.unwrap_or_default()
     };
     say(&format!("connector  {state}"))?;
     say(&format!("policy     {}", field(&status, "dmPolicy")))?;
@@ -234,19 +231,19 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
             field(&health, "lastError")
         ))?;
     }
-    for user in listed(&status, "allowedUsers") {
-        let (id, chat) = (field(user, "userId"), field(user, "chatId"));
-        let chat = if chat == id {
-            String::new()
-        } else {
-            format!(", chat {chat}")
+    for user in items(&status, "allowedUsers") {
+        let (id, chat, since) = (
+            field(user, "userId"),
+            field(user, "chatId"),
+            field(user, "addedAt"),
+        );
+        let chat = match chat == id {
+            true => String::new(),
+            false => format!(", chat {chat}"),
         };
-        say(&format!(
-            "user       {id}{chat}, since {}",
-            field(user, "addedAt")
-        ))?;
+        say(&format!("user       {id}{chat}, since {since}"))?;
     }
-    for pairing in listed(&status, "pendingPairings") {
+    for pairing in items(&status, "pendingPairings") {
         say(&format!(
             "waiting    {} of user {}, until {}",
             field(pairing, "code"),
@@ -254,14 +251,7 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
             field(pairing, "expiresAt")
         ))?;
     }
-    listed(&status, "groups").iter().try_for_each(say_group)
-}
-
-fn listed<'a>(of: &'a Value, name: &str) -> &'a [Value] {
-    of.get(name)
-        .and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default()
+    items(&status, "groups").iter().try_for_each(say_group)
 }
 
 fn say_group(group: &Value) -> Result<(), Error> {
@@ -269,14 +259,10 @@ fn say_group(group: &Value) -> Result<(), Error> {
         Some(Value::Bool(false)) => "every message",
         _ => "mentions only",
     };
-    let from: Vec<&str> = listed(group, "allowFrom")
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
-    let from = if from.is_empty() {
-        String::new()
-    } else {
-        format!(", from {}", from.join(", "))
+    let from = items(group, "allowFrom").iter().filter_map(Value::as_str);
+    let from = match from.collect::<Vec<_>>().join(", ").as_str() {
+        "" => String::new(),
+        users => format!(", from {users}"),
     };
     say(&format!("group      {} {mention}{from}", field(group, "groupId")))
 }
@@ -284,7 +270,7 @@ fn say_group(group: &Value) -> Result<(), Error> {
 fn set_group(globals: &Globals, group: &Group) -> Result<(), Error> {
     let Some(id) = &group.group else {
         let groups = gateway::find(globals)?.get(&format!("{TARGET}/groups"))?;
-        return listed(&groups, "groups").iter().try_for_each(say_group);
+        return items(&groups, "groups").iter().try_for_each(say_group);
     };
     if group.rm {
         gateway::find(globals)?.delete(&format!("{TARGET}/group/{}", encode_segment(id)))?;
@@ -294,13 +280,9 @@ fn set_group(globals: &Globals, group: &Group) -> Result<(), Error> {
     say_group(&post(globals, "group", &body)?)
 }
 
-/// Calls a part of this system; what is listed here has no route of the gateway.
+/// Calls a part of this system, for what has no route of the gateway.
 fn part<O: Op>(globals: &Globals, part: &str, args: &O::Args) -> Result<O::Reply, Error> {
-    let mut connection = client::connect(&globals.places()?.socket(part), part)?;
-    typed(
-        part,
-        connection.call(O::NAME, &to_args(args)?, Some(PATIENCE), |_| Ok(()))?,
-    )
+    client::call::<O>(&globals.places()?, part, args, Some(PATIENCE))
 }
 
 fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
@@ -312,8 +294,7 @@ fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
     if updates.list.json {
         return found.iter().try_for_each(say_json);
     }
-    let mut rows = vec![["UPDATE", "AT", "KIND", "SENDER", "CHAT", "VERDICT"].map(String::from)];
-    rows.extend(found.into_iter().map(|update| {
+    let rows = found.into_iter().map(|update| {
         let verdict = match update.reason {
             Some(reason) => format!("{}: {reason}", update.verdict),
             None => update.verdict,
@@ -327,8 +308,8 @@ fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
             id(update.chat_id),
             verdict,
         ]
-    }));
-    table(&rows).iter().try_for_each(|line| say(line))
+    });
+    say_table(["UPDATE", "AT", "KIND", "SENDER", "CHAT", "VERDICT"], rows)
 }
 
 fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
@@ -340,8 +321,7 @@ fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
     if list.json {
         return messages.iter().try_for_each(say_json);
     }
-    let mut rows = vec![["MESSAGE", "AT", "CHAT", "STATE", "KEY", "ERROR"].map(String::from)];
-    rows.extend(messages.into_iter().map(|message| {
+    let rows = messages.into_iter().map(|message| {
         [
             message.id.to_string(),
             message.created_at.to_string(),
@@ -350,8 +330,8 @@ fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
             message.key,
             message.error.unwrap_or_default(),
         ]
-    }));
-    table(&rows).iter().try_for_each(|line| say(line))
+    });
+    say_table(["MESSAGE", "AT", "CHAT", "STATE", "KEY", "ERROR"], rows)
 }
 
 fn set_webhook(globals: &Globals, webhook: &Webhook) -> Result<(), Error> {

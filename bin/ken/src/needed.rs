@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::gateway::{self, not_coming, status};
 use crate::globals::Globals;
 
-/// In the order in which their absence is told.
+/// In the order in which their absence is reported.
 const PARTS: [&str; 4] = ["gateway", "store", "model", "agent"];
 /// Without these nothing can be accepted.
 const FIRST: [&str; 2] = ["gateway", "store"];
@@ -28,7 +28,7 @@ impl Needed {
         })
     }
 
-    /// An error when what is needed first is stopped: it would be waited for in vain.
+    /// Returns an error if a part without which nothing is accepted is stopped: waiting for it would be in vain.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let missing = self.missing()?;
         let error = missing
@@ -78,12 +78,6 @@ fn state(part: &PartStatus) -> String {
 fn not_ready(gateway: &Gateway) -> Option<Vec<String>> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[]).ok()?;
     let body = json::parse(&answer.body, json::MAX_DEPTH).ok()?;
-    let names = body.get("waiting")?.as_array()?;
-    Some(
-        names
-            .iter()
-            .filter_map(Value::as_str)
-            .map(str::to_owned)
-            .collect(),
-    )
+    let names = body.get("waiting")?.as_array()?.iter();
+    Some(names.filter_map(Value::as_str).map(str::to_owned).collect())
 }

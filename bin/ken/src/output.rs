@@ -9,7 +9,7 @@ use ken_text::for_terminal;
 use ken_types::{Code, Error};
 use serde::Serialize;
 
-/// What a command comes to.
+/// How a command ends.
 pub(crate) type Outcome = Result<ExitCode, Error>;
 
 /// Whether `--raw` was given. The one piece of state that all output shares, so that no command can forget it.
@@ -48,10 +48,9 @@ pub(crate) fn put_bytes(bytes: &[u8]) -> Result<(), Error> {
 pub(crate) fn say_coloured(pieces: &[(Option<u8>, &str)]) -> Result<(), Error> {
     let mut line = String::new();
     for (colour, text) in pieces {
-        let text = if is_guarded() {
-            for_terminal(text)
-        } else {
-            (*text).into()
+        let text = match is_guarded() {
+            true => for_terminal(text),
+            false => (*text).into(),
         };
         match colour {
             Some(colour) => line.push_str(&format!("\x1b[{colour}m{text}\x1b[0m")),
@@ -75,7 +74,7 @@ pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Error> {
     say(&line)
 }
 
-/// A reader that has seen enough is not an error, and nothing more is printed.
+/// The error of a write. A reader that has seen enough is an error without a message, which is not reported.
 fn closed(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Error::cancelled(String::new()),
@@ -104,8 +103,7 @@ pub(crate) fn fail_each(errors: impl IntoIterator<Item = Error>) -> ExitCode {
         .fold(ExitCode::SUCCESS, |_, error| fail(&error))
 }
 
-/// Prints what clap has to say instead of a command line: its own text for a person who asked for it, one line of JSON
-/// for a program.
+/// Prints help or a usage error of clap: clap's own text for a person, one line of JSON for a program.
 pub(crate) fn show(shown: &clap::Error) -> ExitCode {
     if !shown.use_stderr() || io::stderr().is_terminal() {
         _ = shown.print();
@@ -125,6 +123,15 @@ pub(crate) fn remark(text: &str) {
         true => writeln!(stderr, "ken: {}", for_terminal(text)),
         false => writeln!(stderr, "ken: {text}"),
     };
+}
+
+/// Prints rows of cells below a heading, with the columns aligned.
+pub(crate) fn say_table<const N: usize>(
+    head: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Result<(), Error> {
+    let rows: Vec<_> = std::iter::once(head.map(String::from)).chain(rows).collect();
+    table(&rows).iter().try_for_each(|line| say(line))
 }
 
 /// Rows of cells as lines, with the columns aligned. A cell is one line.

@@ -4,19 +4,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use ken_types::Code;
 use ken_types::ops::kend::{
-    ChangeArgs, Changed, KillArgs, Killed, PartStatus, Reloaded, StopArgs, Stopped, WaitFor,
+    ChangeArgs, Changed, KendReload, KillArgs, PartStatus, PartsKill, PartsStop, StopArgs, Stopped, WaitFor,
 };
+use ken_types::ops::{Nothing, Op};
 use ken_types::places::Places;
-use ken_types::{Code, Error};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::client::{GRACE, KEND, kend, to_args, typed};
+use crate::client::{GRACE, KEND, call, kend, typed};
 use crate::duration::duration;
 use crate::output::{Outcome, remark, say};
 use crate::progress::during;
 
-/// For what is answered at once.
+/// The timeout of calls that are answered at once.
 const SOON: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
@@ -52,21 +53,18 @@ pub(crate) struct Kill {
     pub(crate) signal: Option<String>,
 }
 
-/// Calls an operation of kend, and shows what is waited for when that takes long.
-fn ask(places: &Places, what: &str, op: &str, args: &Value, limit: Duration) -> Result<Value, Error> {
-    during(what, || kend(places)?.call(op, args, Some(limit), |_| Ok(())))
-}
-
-/// Starts or restarts a part, and says what state that led to.
-pub(crate) fn start(places: &Places, op: &str, change: &Change) -> Outcome {
+/// Starts or restarts a part, and prints the state that it has then.
+pub(crate) fn start<O>(places: &Places, change: &Change) -> Outcome
+where
+    O: Op<Args = ChangeArgs, Reply = PartStatus>,
+{
     let args = ChangeArgs {
         name: change.name.clone(),
         wait: change.waits(WaitFor::Ready),
         timeout_ms: Some(millis(change.timeout)),
     };
     let what = format!("waiting for {}", change.name);
-    let value = ask(places, &what, op, &to_args(&args)?, change.timeout)?;
-    let part: PartStatus = typed(KEND, value)?;
+    let part = during(&what, || call::<O>(places, KEND, &args, Some(change.timeout)))?;
     say(&format!("{} {}", part.name, part.state.name()))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -80,8 +78,10 @@ pub(crate) fn stop(places: &Places, stop: &Stop) -> Outcome {
         timeout_ms: Some(millis(change.timeout)),
     };
     let what = format!("stopping {}", change.name);
-    let value = ask(places, &what, "parts.stop", &to_args(&args)?, change.timeout)?;
-    let Changed { part, also } = typed(KEND, value)?;
+    let stopped = during(&what, || {
+        call::<PartsStop>(places, KEND, &args, Some(change.timeout))
+    });
+    let Changed { part, also } = stopped?;
     let state = part.state.name();
     for name in also.iter().chain([&part.name]) {
         say(&format!("{name} {state}"))?;
@@ -104,8 +104,7 @@ pub(crate) fn kill(places: &Places, kill: &Kill) -> Outcome {
         name: kill.name.clone(),
         signal: kill.signal.clone(),
     };
-    let value = kend(places)?.call("parts.kill", &to_args(&args)?, Some(SOON), |_| Ok(()))?;
-    let sent: Killed = typed(KEND, value)?;
+    let sent = call::<PartsKill>(places, KEND, &args, Some(SOON))?;
     say(&format!(
         "{} {} sent to process {}",
         sent.name, sent.signal, sent.pid
@@ -114,14 +113,9 @@ pub(crate) fn kill(places: &Places, kill: &Kill) -> Outcome {
 }
 
 pub(crate) fn reload(places: &Places) -> Outcome {
-    let value = ask(
-        places,
-        "reading the configuration",
-        "kend.reload",
-        &json!({}),
-        SOON,
-    )?;
-    let done: Reloaded = typed(KEND, value)?;
+    let done = during("reading the configuration", || {
+        call::<KendReload>(places, KEND, &Nothing {}, Some(SOON))
+    })?;
     for (what, names) in [
         ("added", &done.added),
         ("removed", &done.removed),

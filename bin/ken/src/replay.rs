@@ -12,13 +12,13 @@ use ken_types::places::Places;
 use serde_json::{Value, json};
 
 use crate::client;
-use crate::external::program;
+use crate::external::{error_of, program};
 use crate::ids::field;
 use crate::output::{Outcome, one_line, say, say_json};
 use crate::skills::workspace;
 
 const AGENT: &str = "agent";
-/// So much of an event is shown to a person.
+/// How much of an event is shown to a person, in bytes.
 const SHOWN: usize = 400;
 
 #[derive(Debug, Args)]
@@ -115,10 +115,7 @@ pub(crate) fn replay(
     if matches!(output.status.code(), Some(0 | 1)) {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let error = serde_json::from_str::<Value>(&said).ok();
-    let error = error.and_then(|error| serde_json::from_value(error.get("error")?.clone()).ok());
-    Err(error.unwrap_or_else(|| Error::internal(format!("ken-agent: {}", said.trim()))))
+    Err(error_of("ken-agent", &output.stderr))
 }
 
 fn show(line: &Value) -> Result<(), Error> {

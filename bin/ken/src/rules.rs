@@ -12,9 +12,9 @@ use ken_types::places::Places;
 use ken_types::rule::Rule;
 use serde_json::{Value, json};
 
-use crate::client::connect;
-use crate::ids::field;
-use crate::output::{Outcome, fail_each, say, say_json, table};
+use crate::client::ask;
+use crate::ids::{field, items};
+use crate::output::{Outcome, fail_each, say, say_json, say_table};
 
 /// The longest file of a rule.
 const RULE_BYTES: u64 = 64 * 1024;
@@ -74,7 +74,7 @@ struct Files {
     files: Vec<PathBuf>,
 }
 
-/// `check` needs no system.
+/// `places` is not called by `check`, which needs no system.
 pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> Outcome {
     match &rules.command {
         Command::List(args) => list(&places()?, args)?,
@@ -85,14 +85,15 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> 
             call(&places, "store", "rules.put", &json!({ "rule": rule }))?;
             say(&rule.name)?;
         }
-        Command::Enable(named) => switch(&places()?, &named.name, true)?,
-        Command::Disable(named) => switch(&places()?, &named.name, false)?,
-        Command::Rm(named) => own(
-            &places()?,
-            "rules.delete",
-            &named.name,
-            json!({"name": named.name}),
-        )?,
+        Command::Enable(Named { name }) => {
+            let args = json!({"name": name, "enabled": true});
+            own(&places()?, "rules.switch", name, args)?;
+        }
+        Command::Disable(Named { name }) => {
+            let args = json!({"name": name, "enabled": false});
+            own(&places()?, "rules.switch", name, args)?;
+        }
+        Command::Rm(Named { name }) => own(&places()?, "rules.delete", name, json!({"name": name}))?,
         Command::Check(files) => {
             let mut errors = Vec::new();
             for file in &files.files {
@@ -108,19 +109,10 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> 
 }
 
 fn call(places: &Places, part: &str, op: &str, args: &Value) -> Result<Value, Error> {
-    connect(&places.socket(part), part)?.call(op, args, Some(CALL), |_| Ok(()))
+    ask(places, part, op, args, Some(CALL))
 }
 
-fn switch(places: &Places, name: &str, enabled: bool) -> Result<(), Error> {
-    own(
-        places,
-        "rules.switch",
-        name,
-        json!({"name": name, "enabled": enabled}),
-    )
-}
-
-/// Changes a rule of the user. One of ken itself is refused by its name.
+/// Changes a rule of the user. A built-in rule is refused by its name.
 fn own(places: &Places, op: &str, name: &str, args: Value) -> Result<(), Error> {
     let Err(error) = call(places, "store", op, &args) else {
         return Ok(());
@@ -142,11 +134,8 @@ fn refuse_base_name(places: &Places, name: &str) -> Result<(), Error> {
 
 fn is_base(places: &Places, name: &str) -> Result<bool, Error> {
     let base = call(places, "agent", "rules.base", &json!({}))?;
-    Ok(each(&base).any(|base| base.pointer("/rule/name").and_then(Value::as_str) == Some(name)))
-}
-
-fn each(reply: &Value) -> impl Iterator<Item = &Value> {
-    reply.get("rules").and_then(Value::as_array).into_iter().flatten()
+    let is_named = |base: &Value| base.pointer("/rule/name").and_then(Value::as_str) == Some(name);
+    Ok(items(&base, "rules").iter().any(is_named))
 }
 
 fn read(file: &PathBuf) -> Result<Rule, Error> {
@@ -175,17 +164,15 @@ fn read(file: &PathBuf) -> Result<Rule, Error> {
 fn list(places: &Places, args: &List) -> Result<(), Error> {
     let base = call(places, "agent", "rules.base", &json!({}))?;
     let own = call(places, "store", "rules.list", &json!({}))?;
+    let (base, own) = (items(&base, "rules").iter(), items(&own, "rules").iter());
     if args.json {
-        let base =
-            each(&base).map(|base| json!({"rule": base["rule"], "state": "base", "file": base["file"]}));
-        let own = each(&own).map(|own| json!({"rule": own["rule"], "state": state(own)}));
+        let base = base.map(|base| json!({"rule": base["rule"], "state": "base", "file": base["file"]}));
+        let own = own.map(|own| json!({"rule": own["rule"], "state": state(own)}));
         return base.chain(own).try_for_each(|line| say_json(&line));
     }
-    let head = ["NAME", "STATE", "PRIORITY", "DIRECTIVES"].map(String::from);
-    let base = each(&base).map(|base| row(&base["rule"], "base"));
-    let own = each(&own).map(|own| row(&own["rule"], state(own)));
-    let rows: Vec<_> = std::iter::once(head).chain(base).chain(own).collect();
-    table(&rows).iter().try_for_each(|line| say(line))
+    let base = base.map(|base| row(&base["rule"], "base"));
+    let own = own.map(|own| row(&own["rule"], state(own)));
+    say_table(["NAME", "STATE", "PRIORITY", "DIRECTIVES"], base.chain(own))
 }
 
 fn state(own: &Value) -> &'static str {
@@ -196,9 +183,10 @@ fn state(own: &Value) -> &'static str {
 }
 
 fn row(rule: &Value, state: &str) -> [String; 4] {
-    let directives = rule.get("directives").and_then(Value::as_array);
-    let names = directives.into_iter().flatten().filter_map(Value::as_object);
-    let names: Vec<&str> = names.flat_map(|one| one.keys().map(String::as_str)).collect();
+    let directives = items(rule, "directives").iter().filter_map(Value::as_object);
+    let names: Vec<&str> = directives
+        .flat_map(|one| one.keys().map(String::as_str))
+        .collect();
     let priority = rule.get("priority").map(Value::to_string).unwrap_or_default();
     [
         field(rule, "name").to_owned(),

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{field, only_one};
-use crate::output::{Outcome, say, say_json, table};
+use crate::ids::{field, items, only_one};
+use crate::output::{Outcome, say, say_json, say_table};
 use crate::progress::during;
 use crate::{knowledge, sessions};
 
@@ -52,18 +52,13 @@ pub(crate) struct Cancel {
 
 pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
     let mut gateway = gateway::find(globals)?;
-    let status = args
-        .status
-        .as_deref()
-        .map(|status| format!("&status={status}"))
-        .unwrap_or_default();
-    let target = format!("/runs?limit={}{status}", args.limit);
+    let status = args.status.as_deref().map(|status| format!("&status={status}"));
+    let target = format!("/runs?limit={}{}", args.limit, status.unwrap_or_default());
     let runs = during("waiting for the gateway", || recent(&mut gateway, &target))?;
     if args.json {
         runs.iter().try_for_each(say_json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let head = ["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"].map(String::from);
     let row = |run: &Value| {
         let took = run.get("durationMs").and_then(Value::as_u64);
         [
@@ -74,8 +69,10 @@ pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
             took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
         ]
     };
-    let rows: Vec<_> = std::iter::once(head).chain(runs.iter().map(row)).collect();
-    table(&rows).iter().try_for_each(|line| say(line))?;
+    say_table(
+        ["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"],
+        runs.iter().map(row),
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -93,7 +90,7 @@ enum Named {
     Knowledge(String),
 }
 
-/// Looks for a word among sessions, runs and knowledge entries; their prefixes make it quicker, not different.
+/// Looks for a word among sessions, runs and knowledge entries. A prefix in the word only spares requests.
 fn find(gateway: &mut Gateway, word: &str) -> Result<Named, Error> {
     let may_be = |prefix: &[&str]| prefix.iter().any(|prefix| word.starts_with(prefix));
     let mut found = Vec::new();
@@ -165,11 +162,7 @@ fn show_run(record: &Value, as_json: bool) -> Result<(), Error> {
 fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result<(), Error> {
     let identity = Identity::of(session).ok_or_else(|| Error::internal("the session has no owner"))?;
     let page = gateway.transcript(&identity, field(session, "sessionId"), EXCHANGES)?;
-    let exchanges = page
-        .get("exchanges")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let exchanges = items(&page, "exchanges");
     if as_json {
         return exchanges.iter().try_for_each(say_json);
     }
@@ -178,10 +171,8 @@ fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result
     }
     for exchange in exchanges {
         let text = |pointer: &str| {
-            exchange
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
+            let text = exchange.pointer(pointer).and_then(Value::as_str);
+            text.unwrap_or_default()
         };
         for line in text("/prompt/text").lines() {
             say(&format!("> {line}"))?;
@@ -211,11 +202,8 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
             (id.to_owned(), gateway.cancel_turn(&identity, id)?)
         }
         Named::Knowledge(id) => {
-            let error = Error::invalid(
-                "ID",
-                format!("{id} is a knowledge entry, which cannot be cancelled"),
-            );
-            return Err(error.hint("`ken knowledge rm` deletes it"));
+            let message = format!("{id} is a knowledge entry, which cannot be cancelled");
+            return Err(Error::invalid("ID", message).hint("`ken knowledge rm` deletes it"));
         }
     };
     match cancelled {

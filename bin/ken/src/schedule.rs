@@ -16,7 +16,7 @@ use crate::external::program;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::input::words_or_stdin;
-use crate::output::{Outcome, say, say_json, table};
+use crate::output::{Outcome, say, say_json, say_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/schedules";
@@ -242,28 +242,23 @@ fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
     if as_json {
         return schedules.iter().try_for_each(say_json);
     }
-    let head = ["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"].map(String::from);
-    let mut rows = vec![head];
-    for schedule in schedules {
+    let rows = schedules.iter().map(|schedule| {
         let text = |name: &str| {
-            schedule
-                .get(name)
-                .and_then(Value::as_str)
-                .unwrap_or("-")
-                .to_owned()
+            let text = schedule.get(name).and_then(Value::as_str);
+            text.unwrap_or("-").to_owned()
         };
         let instant = |name: &str| time(schedule.get(name).and_then(Value::as_i64));
-        let is_enabled = schedule.get("enabled").and_then(Value::as_bool) == Some(true);
-        rows.push([
+        let is_enabled = schedule.get("enabled") == Some(&Value::Bool(true));
+        [
             text("slug"),
             text("kind"),
             if is_enabled { "active" } else { "paused" }.to_owned(),
             instant("nextFireAt"),
             instant("lastFiredAt"),
             text("lastRunStatus"),
-        ]);
-    }
-    table(&rows).iter().try_for_each(|line| say(line))
+        ]
+    });
+    say_table(["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"], rows)
 }
 
 fn list(gateway: &mut Gateway, shown: &Shown) -> Result<(), Error> {
@@ -281,10 +276,7 @@ fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
 
 fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
     let when = [("cron", &new.cron), ("every", &new.every), ("at", &new.at)];
-    let Some((kind, schedule)) = when
-        .iter()
-        .find_map(|(kind, text)| text.as_ref().map(|text| (kind, text)))
-    else {
+    let Some((kind, schedule)) = when.iter().find_map(|(kind, text)| Some((kind, text.as_ref()?))) else {
         let error = Error::invalid("--cron", "the time is missing");
         return Err(error.hint("--cron EXPRESSION, --every INTERVAL or --at TIME"));
     };
@@ -395,7 +387,6 @@ fn runs(gateway: &mut Gateway, args: &Runs) -> Result<(), Error> {
 }
 
 fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
-    let head = ["RUN", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"].map(String::from);
     let row = |run: &ScheduleRun| {
         let took = run
             .finished_at
@@ -414,8 +405,10 @@ fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
             note.unwrap_or("-").chars().take(60).collect(),
         ]
     };
-    let rows: Vec<_> = std::iter::once(head).chain(runs.iter().map(row)).collect();
-    table(&rows).iter().try_for_each(|line| say(line))
+    say_table(
+        ["RUN", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"],
+        runs.iter().map(row),
+    )
 }
 
 fn preview(args: &Preview) -> Outcome {

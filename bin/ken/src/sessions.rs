@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::gateway;
 use crate::globals::Globals;
 use crate::ids::{field, is_short};
-use crate::output::{Outcome, say, say_json, table};
+use crate::output::{Outcome, say_json, say_table};
 use crate::progress::during;
 
 /// Sessions that are looked through for a short id.
@@ -39,9 +39,7 @@ pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
         sessions.iter().try_for_each(say_json)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let head = ["SESSION", "UPDATED", "NAME", "TITLE"].map(String::from);
-    let rows: Vec<_> = std::iter::once(head).chain(sessions.iter().map(row)).collect();
-    table(&rows).iter().try_for_each(|line| say(line))?;
+    say_table(["SESSION", "UPDATED", "NAME", "TITLE"], sessions.iter().map(row))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,7 +11,7 @@ use ken_types::places::Places;
 use serde_json::{Value, json};
 
 use crate::config;
-use crate::output::{Outcome, fail_each, put, remark, say, say_json, table};
+use crate::output::{Outcome, fail_each, put, remark, say, say_json, say_table};
 
 const EXAMPLES: &str = "Examples:
   ken skills list
@@ -106,7 +106,7 @@ impl Found {
     }
 }
 
-/// Of one name the first: the one that counts, or that waits to be accepted.
+/// The first text with this name: the one that counts, or that waits to be accepted.
 fn found(sources: &Sources, name: &str) -> Result<Found, Error> {
     let accepted = sources.accepted()?;
     if name == PROJECT_FILE {
@@ -131,7 +131,7 @@ fn found(sources: &Sources, name: &str) -> Result<Found, Error> {
     }
 }
 
-/// The error with the file that it is in.
+/// Adds the file to the place of an error.
 fn at_file(file: &std::path::Path, error: Error) -> Error {
     let place = match &error.at {
         Some(at) if !at.is_empty() => format!("{}: {at}", file.display()),
@@ -153,17 +153,12 @@ fn list(sources: &Sources, args: &List) -> Result<(), Error> {
             Err(error) => say_json(&json!({"name": PROJECT_FILE, "error": error})),
         };
     }
-    let head = ["NAME", "STATE", "DESCRIPTION"].map(String::from);
-    let mut rows = vec![head];
-    rows.extend(listing.skills.iter().map(row));
-    if let Ok(Some(project)) = &project {
-        rows.push([
-            PROJECT_FILE.to_owned(),
-            project.state.name().to_owned(),
-            format!("project rules for the coding worker: {}", project.file.display()),
-        ]);
-    }
-    table(&rows).iter().try_for_each(|line| say(line))?;
+    let of_project = project.as_ref().ok().and_then(Option::as_ref).map(|project| {
+        let about = format!("project rules for the coding worker: {}", project.file.display());
+        [PROJECT_FILE.to_owned(), project.state.name().to_owned(), about]
+    });
+    let rows = listing.skills.iter().map(row).chain(of_project);
+    say_table(["NAME", "STATE", "DESCRIPTION"], rows)?;
     for broken in &listing.broken {
         remark(&format!("left out: {}: {}", broken.file.display(), broken.error));
     }
@@ -192,7 +187,7 @@ fn row(skill: &Skill) -> [String; 3] {
     ]
 }
 
-/// To what fits on a line.
+/// Shortens a text to what fits on a line.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(80) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
@@ -200,7 +195,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Shows the text and accepts exactly that: what has changed after it was shown is not accepted.
+/// Shows the text and accepts exactly this text: one that has changed since it was shown is not accepted.
 fn accept(sources: &Sources, args: &Accept) -> Outcome {
     let found = found(sources, &args.name)?;
     let (name, state) = (&args.name, state(&found));

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use ken_types::ops::kend::{PartState, PartStatus, StatusArgs, SystemStatus};
+use ken_types::ops::kend::{PartState, PartStatus, PartsStatus, StatusArgs, SystemStatus};
 use ken_types::places::Places;
 use ken_types::{Code, Error};
 
-use crate::client::{KEND, kend, to_args, typed};
+use crate::client::{KEND, call};
 use crate::output::{Outcome, fail, remark, say, say_coloured, say_json, table, wants_colour};
 
 /// Exit statuses as the init scripts of LSB have them.
@@ -65,11 +65,7 @@ fn ask(places: &Places, args: &Status) -> Result<SystemStatus, Error> {
     let args = StatusArgs {
         name: args.name.clone(),
     };
-    let limit = Some(Duration::from_secs(5));
-    typed(
-        KEND,
-        kend(places)?.call("parts.status", &to_args(&args)?, limit, |_| Ok(()))?,
-    )
+    call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5)))
 }
 
 /// Names a part that should be ready and is not, with its state. A part should be ready if its entry starts it with the

@@ -1,12 +1,12 @@
-//! `ken undo` and `ken diff`: what a run changed in the workspace. ken-coder(1) does it; this prints it.
+//! `ken undo` and `ken diff`: what a run changed in the workspace. Both run ken-coder(1) and print its answer.
 
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use ken_tool::find_program;
 use ken_types::Error;
-use serde_json::Value;
 
+use crate::external::error_of;
 use crate::globals::Globals;
 use crate::output::{Outcome, put};
 
@@ -35,13 +35,6 @@ pub(crate) fn run(globals: &Globals, what: &str, of: &OfRun) -> Outcome {
     put(&String::from_utf8_lossy(&output.stdout))?;
     match output.status.code().and_then(|status| u8::try_from(status).ok()) {
         Some(status @ 0..=1) => Ok(ExitCode::from(status)),
-        _ => Err(said(&output.stderr)),
+        _ => Err(error_of("ken-coder", &output.stderr)),
     }
-}
-
-/// The error that ken-coder has written.
-fn said(stderr: &[u8]) -> Error {
-    let said: Option<Value> = serde_json::from_slice(stderr).ok();
-    said.and_then(|said| serde_json::from_value(said.get("error")?.clone()).ok())
-        .unwrap_or_else(|| Error::unavailable(String::from_utf8_lossy(stderr).trim().to_owned()))
 }

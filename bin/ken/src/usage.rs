@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use ken_types::Error;
 use ken_types::ops::budget::Sum;
-use ken_types::ops::model::BudgetState;
+use ken_types::ops::model::{BudgetState, ModelBudget, OfSession};
 use ken_types::places::Places;
 use serde_json::{Value, json};
 
-use crate::client::{self, typed};
-use crate::ids::field;
-use crate::output::{Outcome, one_line, remark, say, say_json, table};
+use crate::client::{ask, call};
+use crate::ids::{field, items};
+use crate::output::{Outcome, one_line, remark, say, say_json, say_table};
 
 const STORE: &str = "store";
 const MODEL: &str = "model";
@@ -59,21 +59,18 @@ pub(crate) struct Why {
     json: bool,
 }
 
-fn ask(places: &Places, op: &str, args: &Value) -> Result<Value, Error> {
-    let mut store = client::connect(&places.socket(STORE), STORE)?;
-    store.call(op, args, None, |_| Ok(()))
-}
-
 pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
-    let answer = ask(places, "telemetry.usage", &json!({"by": args.by.name()}))?;
-    let groups = answer
-        .get("groups")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let answer = ask(
+        places,
+        STORE,
+        "telemetry.usage",
+        &json!({"by": args.by.name()}),
+        None,
+    )?;
+    let groups = items(&answer, "groups");
     match args.json {
         true => groups.iter().try_for_each(say_json)?,
-        false => show_groups(args.by, &groups)?,
+        false => show_groups(args.by, groups)?,
     }
     match budget(places, args.session.as_deref()) {
         Ok(None) => {}
@@ -88,19 +85,9 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
 }
 
 fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
-    let head = [
-        by.name().to_uppercase(),
-        "RUNS".into(),
-        "INPUT".into(),
-        "OUTPUT".into(),
-        "COST".into(),
-    ];
     let number = |group: &Value, name: &str| {
-        group
-            .get(name)
-            .and_then(Value::as_u64)
-            .unwrap_or_default()
-            .to_string()
+        let number = group.get(name).and_then(Value::as_u64);
+        number.unwrap_or_default().to_string()
     };
     let row = |group: &Value| {
         let cost = group.get("cost").and_then(Value::as_f64);
@@ -112,21 +99,16 @@ fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
             cost.map_or_else(|| "-".to_owned(), |cost| format!("${cost:.4}")),
         ]
     };
-    let rows: Vec<_> = std::iter::once(head).chain(groups.iter().map(row)).collect();
-    table(&rows).iter().try_for_each(|line| say(line))
+    let by = by.name().to_uppercase();
+    say_table([&by, "RUNS", "INPUT", "OUTPUT", "COST"], groups.iter().map(row))
 }
 
 /// The caps and what is used of them; `None` when there are none.
 fn budget(places: &Places, session: Option<&str>) -> Result<Option<BudgetState>, Error> {
-    let mut model = client::connect(&places.socket(MODEL), MODEL)?;
-    let args = match session {
-        Some(session) => json!({"session": session}),
-        None => json!({}),
+    let args = OfSession {
+        session: session.map(str::to_owned),
     };
-    let state: BudgetState = typed(
-        MODEL,
-        model.call("model.budget", &args, Some(PATIENCE), |_| Ok(()))?,
-    )?;
+    let state = call::<ModelBudget>(places, MODEL, &args, Some(PATIENCE))?;
     Ok((!state.caps.is_unlimited()).then_some(state))
 }
 
@@ -149,25 +131,16 @@ fn budget_lines(state: &BudgetState, session: Option<&str>) -> Vec<String> {
         (!parts.is_empty()).then(|| format!("budget of {scope}: {}", parts.join("; ")))
     };
     let day = line(&state.day, caps.tokens_per_day, caps.cost_per_day, &spent.day);
-    let of_session = match session {
-        Some(session) => line(
-            &one_line(session),
-            caps.tokens_per_session,
-            caps.cost_per_session,
-            &spent.session,
-        ),
-        None => line(
-            "each session",
-            caps.tokens_per_session,
-            caps.cost_per_session,
-            &Sum::default(),
-        ),
+    let (scope, used) = match session {
+        Some(session) => (one_line(session), spent.session),
+        None => ("each session".to_owned(), Sum::default()),
     };
+    let of_session = line(&scope, caps.tokens_per_session, caps.cost_per_session, &used);
     day.into_iter().chain(of_session).collect()
 }
 
 pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
-    let why = ask(places, "events.why", &json!({"id": args.id}))?;
+    let why = ask(places, STORE, "events.why", &json!({"id": args.id}), None)?;
     if args.json {
         say_json(&why)?;
         return Ok(ExitCode::SUCCESS);
@@ -187,18 +160,10 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
             say(&format!("  {label}  {}", one_line(value)))?;
         }
     }
-    for approval in why
-        .get("approvals")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-    {
-        say(&format!(
-            "  approval  {}",
-            one_line(approval.as_str().unwrap_or_default())
-        ))?;
+    for approval in items(&why, "approvals").iter().filter_map(Value::as_str) {
+        say(&format!("  approval  {}", one_line(approval)))?;
     }
-    for output in why.get("outputs").and_then(Value::as_array).into_iter().flatten() {
+    for output in items(&why, "outputs") {
         say(&format!(
             "  output  {} bytes: ken call store blobs.get digest={}",
             output.get("bytes").and_then(Value::as_u64).unwrap_or_default(),

@@ -35,12 +35,8 @@ pub(crate) fn body(page: &mut StreamPage) -> Bytes {
 }
 
 fn array(page: &StreamPage) -> Vec<u8> {
-    let length = page
-        .entries
-        .iter()
-        .map(|entry| entry.get().len() + 1)
-        .sum::<usize>();
-    let mut bytes = Vec::with_capacity(length + 2);
+    let lengths = page.entries.iter().map(|entry| entry.get().len() + 1);
+    let mut bytes = Vec::with_capacity(lengths.sum::<usize>() + 2);
     bytes.push(b'[');
     for (index, entry) in page.entries.iter().enumerate() {
         if index > 0 {

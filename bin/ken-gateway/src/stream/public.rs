@@ -186,12 +186,9 @@ fn answer(appending: Appending, args: &AppendStream) -> Result<Response, Failure
         }
         Appending::Closed { end } => {
             let failure = conflict("stream_closed", format!("{} is closed", args.stream));
-            with(
-                with(failure, "stream-closed", "true")?,
-                "stream-next-offset",
-                &Kind::Public.offset(end).to_string(),
-            )
-            .and_then(Err)
+            let offset = Kind::Public.offset(end).to_string();
+            let headers = [("stream-closed", "true"), ("stream-next-offset", &offset)];
+            Err(with(failure, headers)?)
         }
         Appending::OtherType { content_type } => {
             Err(conflict("stream_exists", format!("{} holds {content_type}", args.stream)).at("content-type"))
@@ -201,28 +198,19 @@ fn answer(appending: Appending, args: &AppendStream) -> Result<Response, Failure
             Err(conflict("sequence_conflict", message).at("stream-seq"))
         }
         Appending::Fenced { epoch } => {
-            let failure = Failure::from(Error::forbidden(format!(
-                "a producer with the newer epoch {epoch} has appended"
-            )));
-            with(
-                failure.kind("producer_fenced"),
-                "producer-epoch",
-                &epoch.to_string(),
-            )
-            .and_then(Err)
+            let error = Error::forbidden(format!("a producer with the newer epoch {epoch} has appended"));
+            let failure = Failure::from(error).kind("producer_fenced");
+            Err(with(failure, [("producer-epoch", &epoch.to_string())])?)
         }
         Appending::Gap { expected } => {
             let received = args.producer.as_ref().map_or(0, |producer| producer.seq);
-            let failure = conflict(
-                "sequence_conflict",
-                format!("the producer's next sequence is {expected}"),
-            );
-            with(
-                with(failure, "producer-expected-seq", &expected.to_string())?,
-                "producer-received-seq",
-                &received.to_string(),
-            )
-            .and_then(Err)
+            let message = format!("the producer's next sequence is {expected}");
+            let (expected, received) = (expected.to_string(), received.to_string());
+            let headers = [
+                ("producer-expected-seq", expected.as_str()),
+                ("producer-received-seq", &received),
+            ];
+            Err(with(conflict("sequence_conflict", message), headers)?)
         }
         Appending::BadStart => {
             Err(Error::invalid("producer-seq", "a new epoch begins with sequence 0").into())
@@ -235,11 +223,8 @@ fn done(args: &AppendStream, end: u64, closed: bool) -> Result<Response, Failure
         None => ended(Response::empty(204), end, closed),
         Some(producer) => {
             let status = if args.payload.is_some() { 200 } else { 204 };
-            produced(
-                ended(Response::empty(status), end, closed)?,
-                producer.epoch,
-                producer.seq,
-            )
+            let response = ended(Response::empty(status), end, closed)?;
+            produced(response, producer.epoch, producer.seq)
         }
     }
 }
@@ -250,8 +235,11 @@ fn produced(response: Response, epoch: u64, seq: u64) -> Result<Response, Failur
         .text_header("producer-seq", &seq.to_string())
 }
 
-fn with(failure: Failure, name: &'static str, value: &str) -> Result<Failure, Failure> {
-    Ok(failure.header(HeaderName::from_static(name), header_value(value)?))
+/// Adds headers to a failure.
+fn with<const N: usize>(failure: Failure, headers: [(&'static str, &str); N]) -> Result<Failure, Failure> {
+    headers.into_iter().try_fold(failure, |failure, (name, value)| {
+        Ok(failure.header(HeaderName::from_static(name), header_value(value)?))
+    })
 }
 
 fn conflict(kind: &'static str, message: String) -> Failure {
@@ -270,10 +258,7 @@ fn refused(error: Error, stream: &str) -> Failure {
 }
 
 fn refused_creation(error: Error, args: &CreateStream) -> Failure {
-    let source = args
-        .fork
-        .as_ref()
-        .map_or(args.stream.as_str(), |fork| fork.from.as_str());
+    let source = args.fork.as_ref().map_or(&args.stream, |fork| &fork.from);
     match (error.code, error.at.as_deref()) {
         (Code::Invalid, Some("/fork/offset")) => Failure::from(error).at("stream-fork-offset"),
         (Code::Invalid, Some("/fork/sub_offset")) => Failure::from(error).at("stream-fork-sub-offset"),
@@ -287,12 +272,8 @@ fn refused_creation(error: Error, args: &CreateStream) -> Failure {
 fn name(path: &str) -> Result<String, Failure> {
     let mut name = String::from("streams");
     for (number, segment) in path.split('/').enumerate() {
-        let segment = decode(segment).ok_or_else(|| {
-            Failure::from(Error::new(
-                Code::Invalid,
-                "malformed percent-encoding in the path",
-            ))
-        })?;
+        let malformed = || Error::new(Code::Invalid, "malformed percent-encoding in the path");
+        let segment = decode(segment).ok_or_else(malformed)?;
         if segment.is_empty() || segment == RESERVED || number >= STREAM_PATH_SEGMENTS {
             return Err(Error::not_found("no such path").into());
         }
@@ -302,13 +283,12 @@ fn name(path: &str) -> Result<String, Failure> {
         name.push('/');
         name.push_str(&segment.replace('%', "%25").replace('/', "%2F"));
     }
-    match name.len() - "streams/".len() {
-        length if length > STREAM_PATH_BYTES => {
-            let message = format!("the path has {length} bytes, at most {STREAM_PATH_BYTES} are allowed");
-            Err(Error::new(Code::Invalid, message).into())
-        }
-        _ => Ok(name),
+    let length = name.len() - "streams/".len();
+    if length > STREAM_PATH_BYTES {
+        let message = format!("the path has {length} bytes, at most {STREAM_PATH_BYTES} are allowed");
+        return Err(Error::new(Code::Invalid, message).into());
     }
+    Ok(name)
 }
 
 /// A header's value, trimmed. `None` if it is absent or empty.
@@ -374,23 +354,16 @@ fn fork(headers: &HeaderMap) -> Result<Option<Fork>, Failure> {
             ),
         };
     };
-    let sub_offset = match sub_offset {
+    let sub_offset = match sub_offset.map(|_| text(headers, "stream-fork-sub-offset").and_then(number)) {
         None => 0,
-        Some(_) => match text(headers, "stream-fork-sub-offset").and_then(number) {
-            Some(sub_offset) if sub_offset == 0 || offset.is_some() => sub_offset,
-            Some(_) => {
-                return wrong(
-                    "stream-fork-sub-offset",
-                    "it counts from Stream-Fork-Offset, which is missing",
-                );
-            }
-            None => {
-                return wrong(
-                    "stream-fork-sub-offset",
-                    "Stream-Fork-Sub-Offset must be a number",
-                );
-            }
-        },
+        Some(Some(sub_offset)) if sub_offset == 0 || offset.is_some() => sub_offset,
+        Some(found) => {
+            let message = match found {
+                Some(_) => "it counts from Stream-Fork-Offset, which is missing",
+                None => "Stream-Fork-Sub-Offset must be a number",
+            };
+            return wrong("stream-fork-sub-offset", message);
+        }
     };
     let Ok(offset) = offset.map(str::parse::<Offset>).transpose() else {
         return wrong("stream-fork-offset", "Stream-Fork-Offset must be an offset");

@@ -136,11 +136,9 @@ impl Reader {
     /// Reads entries that are no longer among the recent pieces from the store.
     async fn catch_up(&mut self, position: Position) -> Result<Position, Gone> {
         let page = self.read(position.next).await?;
-        let silent = page.is_empty() && !page.closed;
-        if silent {
-            Ok(position)
-        } else {
-            self.backlog(page).await
+        match page.is_empty() && !page.closed {
+            true => Ok(position),
+            false => self.backlog(page).await,
         }
     }
 

@@ -188,22 +188,16 @@ impl ServerConfig {
         let invalid = |at: &str, message: String| Err(Error::invalid(at, message));
         let own = &self.ken;
         if own.approval == Approval::Preview {
-            return invalid(
-                "/ken/approval",
-                "a server has no preview: `ask` or `none`".to_owned(),
-            );
+            let message = "a server has no preview: `ask` or `none`";
+            return invalid("/ken/approval", message.to_owned());
         }
         if !(1..=MAX_TIMEOUT_MS).contains(&own.timeout_ms) {
-            return invalid(
-                "/ken/timeout_ms",
-                format!("{} is not 1 to {MAX_TIMEOUT_MS} ms", own.timeout_ms),
-            );
+            let message = format!("{} is not 1 to {MAX_TIMEOUT_MS} ms", own.timeout_ms);
+            return invalid("/ken/timeout_ms", message);
         }
         if self.is_networked() && own.agents.iter().any(|agent| agent == ORCHESTRATOR) {
-            return invalid(
-                "/ken/agents",
-                "a server with network access is not for the orchestrator".to_owned(),
-            );
+            let message = "a server with network access is not for the orchestrator";
+            return invalid("/ken/agents", message.to_owned());
         }
         own.touch.check("/ken/touch")
     }
@@ -211,19 +205,22 @@ impl ServerConfig {
 
 impl Written {
     fn reached(self, folder: &Path) -> Result<Reached, Error> {
-        let kind = self.kind.as_deref().unwrap_or(match self.url {
-            Some(_) => "http",
-            None => "stdio",
-        });
+        let invalid = |at: &str, message: String| Err(Error::invalid(at, message));
+        let kind = match (self.kind.as_deref(), &self.url) {
+            (Some("local"), _) | (None, None) => "stdio",
+            (Some("streamable-http" | "streamable_http" | "streamableHttp"), _) | (None, Some(_)) => "http",
+            (Some(kind), _) => kind,
+        };
         match (kind, self.command, self.url) {
-            ("stdio" | "local", Some(program), _) if !program.is_empty() => {
-                if let Some(word) = std::iter::once(&program)
-                    .chain(&self.args)
+            ("stdio", Some(program), _) if !program.is_empty() => {
+                if let Some(word) = self
+                    .args
+                    .iter()
+                    .chain([&program])
                     .find(|word| word.contains("${"))
                 {
-                    let message =
-                        format!("{word:?}: everybody on this machine can see arguments; pass it in `env`");
-                    return Err(Error::invalid("/args", message));
+                    let why = "everybody on this machine can see arguments; pass it in `env`";
+                    return invalid("/args", format!("{word:?}: {why}"));
                 }
                 let program = match program.contains('/') {
                     true => folder.join(program).display().to_string(),
@@ -235,31 +232,21 @@ impl Written {
                     cwd: self.cwd,
                 })
             }
-            ("stdio" | "local", ..) => Err(Error::invalid("/command", "the program is missing")),
-            ("http" | "streamable-http" | "streamable_http" | "streamableHttp", _, Some(url)) => {
-                if !url.starts_with("http://") && !url.starts_with("https://") {
-                    return Err(Error::invalid(
-                        "/url",
-                        "an address begins with http:// or https://",
-                    ));
-                }
+            ("stdio", ..) => invalid("/command", "the program is missing".to_owned()),
+            ("http", _, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
                 Ok(Reached::Http {
                     url,
                     headers: self.headers,
                 })
             }
-            ("http" | "streamable-http" | "streamable_http" | "streamableHttp", ..) => {
-                Err(Error::invalid("/url", "the address is missing"))
+            ("http", _, Some(_)) => invalid("/url", "an address begins with http:// or https://".to_owned()),
+            ("http", ..) => invalid("/url", "the address is missing".to_owned()),
+            ("sse", ..) => {
+                let message = "`sse` is the transport of 2024, which is not supported";
+                let hint = "most servers offer streamable HTTP too: \"type\": \"http\"";
+                Err(Error::invalid("/type", message).hint(hint))
             }
-            ("sse", ..) => Err(Error::invalid(
-                "/type",
-                "`sse` is the transport of 2024, which is not spoken",
-            )
-            .hint("most servers offer streamable HTTP too: \"type\": \"http\"")),
-            (other, ..) => Err(Error::invalid(
-                "/type",
-                format!("{other:?} is neither `stdio` nor `http`"),
-            )),
+            (other, ..) => invalid("/type", format!("{other:?} is neither `stdio` nor `http`")),
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ken_types::sse::Parser;
@@ -45,7 +45,6 @@ struct Bridge {
     url: String,
     headers: BTreeMap<String, String>,
     session: Mutex<Session>,
-    out: Mutex<std::io::Stdout>,
 }
 
 /// What the server has set in its answer to `initialize`.
@@ -72,7 +71,6 @@ impl Bridge {
             url,
             headers: json::from_value(json::parse(headers.as_bytes(), 2)?)?,
             session: Mutex::default(),
-            out: Mutex::new(std::io::stdout()),
         })
     }
 
@@ -99,18 +97,14 @@ impl Bridge {
                 })),
             }
         }
-        let session = self.session();
-        if session.id.is_some() {
-            _ = self.with_headers(self.agent.delete(&self.url), &session).call();
+        if self.session().id.is_some() {
+            _ = self.with_headers(self.agent.delete(&self.url)).call();
         }
         Ok(())
     }
 
-    fn session(&self) -> Session {
-        self.session
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the process. It holds nothing that has to be saved.
@@ -118,58 +112,47 @@ impl Bridge {
         _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
     }
 
-    fn with_headers<B>(&self, request: RequestBuilder<B>, session: &Session) -> RequestBuilder<B> {
-        let own = [
-            ("mcp-session-id", &session.id),
-            ("mcp-protocol-version", &session.version),
-        ];
-        let own = own
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value.as_deref()?)));
-        let given = self
-            .headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()));
-        let request = request.header("accept", "application/json, text/event-stream");
-        given
-            .chain(own)
-            .fold(request, |request, (name, value)| request.header(name, value))
+    fn with_headers<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        let session = self.session().clone();
+        let mut request = request.header("accept", "application/json, text/event-stream");
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        for (name, value) in [
+            ("mcp-session-id", session.id),
+            ("mcp-protocol-version", session.version),
+        ] {
+            if let Some(value) = value {
+                request = request.header(name, value);
+            }
+        }
+        request
     }
 
     /// Sends a message and prints the answer. If the server does not answer a request, an error is printed as the answer. Returns
     /// an error if the session is lost.
     fn send(&self, message: &Value) -> Result<(), Error> {
-        let session = self.session();
+        let has_session = self.session().id.is_some();
         let id = message.get("method").and_then(|_| message.get("id"));
-        let request = self
-            .with_headers(self.agent.post(&self.url), &session)
-            .header("content-type", "application/json");
+        let request = self.with_headers(self.agent.post(&self.url));
+        let request = request.header("content-type", "application/json");
         let mut response = match request.send(&message.to_string()) {
             Ok(response) => response,
             Err(error) => return self.fail(id, &format!("the server cannot be reached: {error}")),
         };
-        if response.status() == StatusCode::NOT_FOUND && session.id.is_some() {
+        if response.status() == StatusCode::NOT_FOUND && has_session {
             self.fail(id, "the server has forgotten the session")?;
             return Err(Error::not_found("the server has forgotten the session"));
         }
         if !response.status().is_success() {
             let mut said = String::new();
-            _ = response
-                .body_mut()
-                .as_reader()
-                .take(ERROR_BYTES)
-                .read_to_string(&mut said);
-            return self.fail(
-                id,
-                &format!("the server answers {}: {}", response.status(), said.trim()),
-            );
+            let reader = response.body_mut().as_reader();
+            _ = reader.take(ERROR_BYTES).read_to_string(&mut said);
+            let why = format!("the server answers {}: {}", response.status(), said.trim());
+            return self.fail(id, &why);
         }
-        let set = response
-            .headers()
-            .get("mcp-session-id")
-            .and_then(|value| value.to_str().ok());
-        if let Some(set) = set.filter(|_| session.id.is_none()) {
-            self.session.lock().unwrap_or_else(PoisonError::into_inner).id = Some(set.to_owned());
+        if let Some(set) = header(&response, "mcp-session-id").filter(|_| !has_session) {
+            self.session().id = Some(set.to_owned());
         }
         match self.print(response, id) {
             Ok(true) => Ok(()),
@@ -181,8 +164,7 @@ impl Bridge {
     /// Prints the server's own messages, if it offers a stream for them.
     fn listen(&self) {
         loop {
-            let request = self.with_headers(self.agent.get(&self.url), &self.session());
-            match request.call() {
+            match self.with_headers(self.agent.get(&self.url)).call() {
                 Ok(response) if response.status().is_success() => _ = self.print(response, None),
                 // The server offers no such stream.
                 Ok(_) => return,
@@ -194,17 +176,15 @@ impl Bridge {
 
     /// Prints the messages of a body. Returns whether the answer to the request is among them; true without a request.
     fn print(&self, response: Response<Body>, id: Option<&Value>) -> Result<bool, Error> {
-        let kind = response
-            .headers()
-            .get("content-type")
-            .and_then(|value| value.to_str().ok());
-        let is_stream = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
+        let kind = header(&response, "content-type").unwrap_or_default();
+        let is_stream = kind.starts_with("text/event-stream");
+        let broke_off = |error: std::io::Error| Error::unavailable(format!("the answer broke off: {error}"));
         let mut reader = response.into_body().into_reader();
         let mut answered = id.is_none();
         if !is_stream {
             let mut text = Vec::new();
             let read = reader.take(MAX_LINE as u64 + 1).read_to_end(&mut text);
-            read.map_err(|error| Error::unavailable(format!("the answer broke off: {error}")))?;
+            read.map_err(broke_off)?;
             if !text.trim_ascii().is_empty() {
                 answered |= self.print_text(&text, id)?;
             }
@@ -212,8 +192,7 @@ impl Bridge {
         }
         let (mut parser, mut buffer) = (Parser::default(), [0; 16 * 1024]);
         loop {
-            let read = reader.read(&mut buffer);
-            let read = read.map_err(|error| Error::unavailable(format!("the answer broke off: {error}")))?;
+            let read = reader.read(&mut buffer).map_err(broke_off)?;
             let chunk = buffer.get(..read).unwrap_or_default();
             for event in parser.push(chunk)? {
                 if !event.data.is_empty() {
@@ -229,9 +208,8 @@ impl Bridge {
     /// Prints a message, or several in an array. Returns whether the answer to the request is among them.
     fn print_text(&self, text: &[u8], id: Option<&Value>) -> Result<bool, Error> {
         if text.len() > MAX_LINE {
-            return Err(Error::too_large(format!(
-                "the server sent a message of more than {MAX_LINE} bytes"
-            )));
+            let message = format!("the server sent a message of more than {MAX_LINE} bytes");
+            return Err(Error::too_large(message));
         }
         let broken =
             |error: Error| Error::invalid("", format!("the server sent broken JSON: {}", error.message));
@@ -242,10 +220,7 @@ impl Bridge {
         let mut answered = false;
         for message in messages {
             if let Some(version) = message.pointer("/result/protocolVersion").and_then(Value::as_str) {
-                self.session
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .version = Some(version.to_owned());
+                self.session().version = Some(version.to_owned());
             }
             answered |= id.is_some() && message.get("method").is_none() && message.get("id") == id;
             self.put(&message)?;
@@ -267,10 +242,13 @@ impl Bridge {
     }
 
     fn put(&self, message: &Value) -> Result<(), Error> {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
-        let put = out
-            .write_all(format!("{message}\n").as_bytes())
-            .and_then(|()| out.flush());
+        let mut out = std::io::stdout().lock();
+        let line = format!("{message}\n");
+        let put = out.write_all(line.as_bytes()).and_then(|()| out.flush());
         put.map_err(|error| Error::cancelled(format!("standard output: {error}")))
     }
+}
+
+fn header<'a>(response: &'a Response<Body>, name: &str) -> Option<&'a str> {
+    response.headers().get(name)?.to_str().ok()
 }

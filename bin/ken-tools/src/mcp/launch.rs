@@ -69,14 +69,8 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
             let text = format!("{URL}={url}\0{HEADERS}={headers}\0");
             let file = memory_file(&text).map_err(|error| format!("no memory for the address: {error}"))?;
             let number = file.as_raw_fd().to_string();
-            command.args([
-                "--fd",
-                &number,
-                "--env",
-                "KEN_SECRETS_FD",
-                "--env",
-                "SSL_CERT_FILE",
-            ]);
+            command.args(["--fd", &number]);
+            command.args(["--env", "KEN_SECRETS_FD", "--env", "SSL_CERT_FILE"]);
             command.env("KEN_SECRETS_FD", number);
             command.preserved_fds(vec![file]);
             if !server.ken.touch.network {

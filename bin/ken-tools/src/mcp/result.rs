@@ -5,7 +5,7 @@ use ken_types::fence::fence_as;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-use crate::output::{DETAILS_BYTES, Outputs};
+use crate::output::{Outputs, details};
 use crate::schema::Schema;
 
 /// Reads the answer to a call. `Err` if the tool says that it failed, or if its answer does not fit its schema.
@@ -42,10 +42,7 @@ pub(crate) async fn read(
     }
     Ok(ToolResult {
         content: vec![Block::text(text)],
-        details: match structured.to_string().len() <= DETAILS_BYTES {
-            true => structured,
-            false => Value::Null,
-        },
+        details: details(structured),
         output: shown.output,
     })
 }

@@ -111,13 +111,9 @@ impl Server {
         });
         if keeps_running {
             server.state.send_replace(State::Starting);
-            let (config, state) = (server.config.clone(), server.state.clone());
-            let task = tokio::spawn(keep_running(
-                config,
-                server.secrets.clone(),
-                state,
-                server.changed.clone(),
-            ));
+            let (config, secrets) = (server.config.clone(), server.secrets.clone());
+            let (state, changed) = (server.state.clone(), server.changed.clone());
+            let task = tokio::spawn(keep_running(config, secrets, state, changed));
             *lock(&server.runs) = Some(task.abort_handle());
         }
         server
@@ -149,11 +145,8 @@ impl Server {
             offer.problems.push(error);
             return offer;
         }
-        for tool in pinned
-            .iter()
-            .flat_map(|list| &list.0)
-            .filter(|tool| self.is_wanted(tool))
-        {
+        let accepted = pinned.iter().flat_map(|list| &list.0);
+        for tool in accepted.filter(|tool| self.is_wanted(tool)) {
             match self.entry(tool, file) {
                 Ok(entry) => offer.entries.push(entry),
                 Err(error) => offer.problems.push(error),
@@ -163,35 +156,26 @@ impl Server {
     }
 
     fn is_wanted(&self, tool: &PinnedTool) -> bool {
-        self.config
-            .ken
-            .tools
-            .as_ref()
-            .is_none_or(|tools| tools.contains(&tool.name))
+        let wanted = self.config.ken.tools.as_ref();
+        wanted.is_none_or(|tools| tools.contains(&tool.name))
     }
 
     fn is_accepted(&self, link: &Link) -> Result<(), Error> {
         let name = &self.config.name;
         let said = lock(&link.tools).clone();
-        let hint = format!("ken tools accept {name}");
-        match &*lock(&self.pinned) {
-            Some(pinned) if *pinned == said => Ok(()),
+        let why = match &*lock(&self.pinned) {
+            Some(pinned) if *pinned == said => return Ok(()),
             Some(pinned) => {
-                let changes = pinned.changes(&said);
-                let message = format!(
-                    "the MCP server {name} has changed its tools ({}); they are not used",
-                    few(&changes, ", ")
-                );
-                Err(Error::forbidden(message).hint(hint))
+                let changes = few(&pinned.changes(&said), ", ");
+                format!("the MCP server {name} has changed its tools ({changes})")
             }
             None => {
-                let message = format!(
-                    "nobody has accepted the {} tools of the MCP server {name}; they are not used",
-                    said.0.len()
-                );
-                Err(Error::forbidden(message).hint(hint))
+                let count = said.0.len();
+                format!("nobody has accepted the {count} tools of the MCP server {name}")
             }
-        }
+        };
+        let error = Error::forbidden(format!("{why}; they are not used"));
+        Err(error.hint(format!("ken tools accept {name}")))
     }
 
     /// The entry of a tool for agents.
@@ -199,18 +183,13 @@ impl Server {
         let own = &self.config.ken;
         let name = offered_name(&self.config.name, &tool.name);
         let left_out = |why: &str| {
-            Error::invalid(
-                "",
-                format!(
-                    "the tool {} of the MCP server {} is left out: {why}",
-                    tool.name, self.config.name
-                ),
-            )
+            let (tool, server) = (&tool.name, &self.config.name);
+            let message = format!("the tool {tool} of the MCP server {server} is left out: {why}");
+            Error::invalid("", message)
         };
         if name.len() > TOOL_BYTES {
-            return Err(left_out(&format!(
-                "its name {name} has more than {TOOL_BYTES} bytes"
-            )));
+            let why = format!("its name {name} has more than {TOOL_BYTES} bytes");
+            return Err(left_out(&why));
         }
         if tool.description.len() > DESCRIPTION_BYTES || tool.input_schema.to_string().len() > SCHEMA_BYTES {
             return Err(left_out("its description is too long"));

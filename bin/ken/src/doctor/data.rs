@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
+use ken_types::ops::Nothing;
+use ken_types::ops::service::ServiceStats;
 use ken_types::places::Places;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Findings, ask};
 use crate::client;
@@ -57,10 +59,8 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
 
 /// What the running store says of its files.
 fn check_store(places: &Places, findings: &mut Findings) {
-    let asked = client::connect(&places.socket("store"), "store")
-        .and_then(|mut store| store.call("service.stats", &json!({}), Some(PATIENCE), |_| Ok(())));
-    let Ok(stats) = asked else {
-        return; // it is a part that is not ready, or soon will be
+    let Ok(stats) = client::call::<ServiceStats>(places, "store", &Nothing {}, Some(PATIENCE)) else {
+        return; // that the store is not ready is another finding
     };
     let stat = |name: &str| stats.get(name).and_then(Value::as_u64);
     let database = places.state.join("store/ken.db");

@@ -2,27 +2,25 @@
 
 use std::time::Duration;
 
+use ken_types::ops::tools::{ListTools, ToolsList};
 use ken_types::places::Places;
-use serde_json::{Value, json};
 
 use super::Findings;
-use crate::client::connect;
+use crate::client::call;
 
 const CALL: Duration = Duration::from_secs(5);
 
 pub(super) fn check(places: &Places, findings: &mut Findings) {
-    let listed = connect(&places.socket("tools"), "tools")
-        .and_then(|mut tools| tools.call("tools.list", &json!({}), Some(CALL), |_| Ok(())));
+    let listed = call::<ToolsList>(places, "tools", &ListTools::default(), Some(CALL));
     // That the part is down is another finding.
     let Ok(listed) = listed else { return };
-    let problems = listed.get("problems").and_then(Value::as_array);
-    for problem in problems.into_iter().flatten() {
-        let text = |place: &str| problem.pointer(place).and_then(Value::as_str);
-        let why = match text("/error/at").filter(|at| !at.is_empty()) {
-            Some(at) => format!("{at}: {}", text("/error/message").unwrap_or_default()),
-            None => text("/error/message").unwrap_or_default().to_owned(),
+    for problem in listed.problems {
+        let error = problem.error;
+        let why = match error.at.filter(|at| !at.is_empty()) {
+            Some(at) => format!("{at}: {}", error.message),
+            None => error.message,
         };
-        let fix = text("/error/hint").unwrap_or("edit the file; it is read again at once");
-        findings.warning("tool-left-out", text("/file").unwrap_or_default(), why, fix);
+        let fix = "edit the file; it is read again at once".to_owned();
+        findings.warning("tool-left-out", problem.file, why, error.hint.unwrap_or(fix));
     }
 }

@@ -1,4 +1,4 @@
-//! `ken knowledge`: what the agent is taught.
+//! `ken knowledge`: the entries that people have added for the agent.
 
 mod import;
 
@@ -12,12 +12,12 @@ use ken_types::places::Places;
 use ken_types::uri::{encode_query, encode_segment};
 use serde_json::{Value, json};
 
-use crate::client::connect;
+use crate::client::ask;
 use crate::gateway;
 use crate::globals::Globals;
-use crate::ids::{field, only_one};
+use crate::ids::{field, items, only_one};
 use crate::input::words_or_stdin;
-use crate::output::{Outcome, say, say_json, table};
+use crate::output::{Outcome, say, say_json, say_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/knowledge";
@@ -175,12 +175,11 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
     let by = args.by.and_then(|by| by.to_possible_value());
     let by = by.map_or(String::new(), |by| format!("&source={}", by.get_name()));
     let target = format!("{TARGET}?limit={}{query}{by}", args.limit);
-    let mut answer = during("waiting for the gateway", || gateway.get(&target))?;
-    let records = records(&mut answer);
+    let answer = during("waiting for the gateway", || gateway.get(&target))?;
+    let records = items(&answer, "records");
     if args.json {
         return records.iter().try_for_each(say_json);
     }
-    let head = ["ID", "UPDATED", "SCOPE", "FROM", "TITLE"].map(String::from);
     let row = |record: &Value| {
         let id = field(record, "id");
         [
@@ -191,8 +190,10 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
             field(record, "title").to_owned(),
         ]
     };
-    let rows: Vec<_> = std::iter::once(head).chain(records.iter().map(row)).collect();
-    table(&rows).iter().try_for_each(|line| say(line))
+    say_table(
+        ["ID", "UPDATED", "SCOPE", "FROM", "TITLE"],
+        records.iter().map(row),
+    )
 }
 
 /// Where an entry is from: who added it, the turn in which an agent wrote it, or the file and its line.
@@ -210,40 +211,26 @@ fn origin(record: &Value) -> String {
 
 /// Prints the turns that used an entry.
 fn why(places: &Places, id: &str, as_json: bool) -> Result<(), Error> {
-    let mut store = connect(&places.socket("store"), "store")?;
-    let answer = store.call("knowledge.uses", &json!({"id": id}), None, |_| Ok(()))?;
-    let uses = answer
-        .get("uses")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let answer = ask(places, "store", "knowledge.uses", &json!({"id": id}), None)?;
+    let uses = items(&answer, "uses");
     if as_json {
         return uses.iter().try_for_each(say_json);
     }
     if uses.is_empty() {
         return say("No turn of the last 30 days used it.");
     }
-    let head = ["AT", "USED", "SESSION", "TURN", "PROMPT"].map(String::from);
     let row = |used: &Value| {
         ["at", "how", "sessionId", "submissionId", "prompt"].map(|name| field(used, name).to_owned())
     };
-    let rows: Vec<_> = std::iter::once(head).chain(uses.iter().map(row)).collect();
-    table(&rows).iter().try_for_each(|line| say(line))
+    say_table(["AT", "USED", "SESSION", "TURN", "PROMPT"], uses.iter().map(row))
 }
 
-/// `kb-` and 12 of 32 digits: no two entries of one system have these in common.
+/// `kb-` and 12 of 32 digits, which identify an entry of one system.
 fn short(id: &str) -> &str {
     id.get(..15).unwrap_or(id)
 }
 
-fn records(answer: &mut Value) -> Vec<Value> {
-    match answer.get_mut("records").map(Value::take) {
-        Some(Value::Array(records)) => records,
-        _ => Vec::new(),
-    }
-}
-
-/// Prints an entry: what there is to know about it, an empty line, its content.
+/// Prints an entry: its fields, an empty line, its content.
 pub(crate) fn show(gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(), Error> {
     let answer = gateway.get(&target(id))?;
     let record = answer.get("record").unwrap_or(&Value::Null);
@@ -254,11 +241,7 @@ pub(crate) fn show(gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(),
         say(&format!("{name:10} {}", field(record, name)))?;
     }
     say(&format!("{:10} {}", "from", origin(record)))?;
-    let tags: Vec<&str> = record
-        .get("tags")
-        .and_then(Value::as_array)
-        .map(|tags| tags.iter().filter_map(Value::as_str).collect())
-        .unwrap_or_default();
+    let tags: Vec<&str> = items(record, "tags").iter().filter_map(Value::as_str).collect();
     if !tags.is_empty() {
         say(&format!("{:10} {}", "tags", tags.join(", ")))?;
     }
@@ -278,12 +261,9 @@ pub(crate) fn find(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
     let mut ids = Vec::new();
     let mut after = String::new();
     for _ in 0..PAGES {
-        let mut answer = gateway.get(&format!("{TARGET}?limit={PAGE}{after}"))?;
-        ids.extend(
-            records(&mut answer)
-                .iter()
-                .map(|record| field(record, "id").to_owned()),
-        );
+        let answer = gateway.get(&format!("{TARGET}?limit={PAGE}{after}"))?;
+        let records = items(&answer, "records").iter();
+        ids.extend(records.map(|record| field(record, "id").to_owned()));
         match answer.pointer("/page/after").and_then(Value::as_str) {
             Some(cursor) => after = format!("&after={}", encode_query(cursor)),
             None => break,

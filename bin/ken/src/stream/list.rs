@@ -7,7 +7,7 @@ use ken_types::uri::encode_segment;
 
 use super::Ls;
 use crate::client::typed;
-use crate::output::{say, say_json, table};
+use crate::output::{say_json, say_table};
 use crate::progress::during;
 
 pub(super) fn run(gateway: &mut Gateway, args: &Ls) -> Result<(), Error> {
@@ -16,7 +16,6 @@ pub(super) fn run(gateway: &mut Gateway, args: &Ls) -> Result<(), Error> {
     if args.json {
         return streams.iter().try_for_each(say_json);
     }
-    let head = ["STREAM", "TYPE", "ENTRIES", "STATE"].map(String::from);
     let row = |stream: &StreamItem| {
         let state = if stream.closed { "closed" } else { "open" };
         [
@@ -26,8 +25,7 @@ pub(super) fn run(gateway: &mut Gateway, args: &Ls) -> Result<(), Error> {
             state.to_owned(),
         ]
     };
-    let rows: Vec<_> = std::iter::once(head).chain(streams.iter().map(row)).collect();
-    table(&rows).iter().try_for_each(|line| say(line))
+    say_table(["STREAM", "TYPE", "ENTRIES", "STATE"], streams.iter().map(row))
 }
 
 fn all(gateway: &mut Gateway, prefix: &str) -> Result<Vec<StreamItem>, Error> {
