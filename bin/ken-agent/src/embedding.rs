@@ -38,7 +38,7 @@ impl Embedding {
         }))
     }
 
-    /// Nobody makes vectors.
+    /// Without a model for vectors.
     pub(crate) fn none() -> Embedding {
         Embedding(None)
     }
@@ -74,14 +74,9 @@ impl Embedding {
 
 impl Parts {
     async fn embed(&self, text: &str) -> Result<Embedded, Error> {
-        if let Some((at, error)) = self
-            .failed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-            && at.elapsed() < REST
-        {
-            return Err(error.clone());
+        match &*self.failed.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some((at, error)) if at.elapsed() < REST => return Err(error.clone()),
+            _ => {}
         }
         let embedded = tokio::time::timeout(PATIENCE, self.model.embed(vec![text.to_owned()])).await;
         let late = |_| Error::deadline("the model of vectors did not answer in time");

@@ -1,5 +1,5 @@
-//! What keeps knowledge in step with files, and gives entries their vectors. The store says what there is to do and where each job
-//! stands, so nothing is kept here: two of these do no harm, and one that was killed costs one page.
+//! Reads knowledge from files, and has vectors of entries made. The store keeps the jobs and how far each has come, so nothing is
+//! kept here: two indexers do no harm, and a killed one loses one page.
 
 use std::time::Duration;
 

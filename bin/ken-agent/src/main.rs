@@ -106,7 +106,7 @@ impl<S: Store, M: Model> Worker for Agent<S, M> {
     }
 }
 
-/// What others may ask of it: counts, and the governing rules that it has from files.
+/// What the operations of this part read.
 struct Part {
     held: Arc<Held>,
     base: Vec<BaseRule>,

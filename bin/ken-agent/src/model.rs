@@ -21,7 +21,7 @@ pub(crate) trait Model: Clone + Send + Sync + 'static {
     /// Begins a call. Dropping the reply cancels it.
     fn generate(&self, request: &Generate) -> impl Future<Output = Result<Self::Reply, ModelError>> + Send;
 
-    /// Whether pauses between tries are made; a replay has no use for them.
+    /// Whether there are pauses between attempts. A replay makes none.
     fn paces(&self) -> bool {
         true
     }

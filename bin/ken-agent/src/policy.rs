@@ -11,12 +11,12 @@ use ken_types::ops::approvals::{
     OfSubmission, RequestApproval, Status,
 };
 use ken_types::ops::store::Claim;
-use ken_types::ops::tools::{Approval, CallTool};
+use ken_types::ops::tools::Approval;
 use ken_types::{Code, Error, Timestamp};
 use ken_wire::Pool;
 use tokio::time::{Instant, sleep};
 
-use crate::seams::{Asked, AskedCalls, Events, Grant, Pending, Policy, Tools};
+use crate::seams::{Asked, AskedCalls, Events, Grant, Pending, Policy, Tools, reason};
 
 /// How long one request may take: ken-tools reads what the call would do.
 const REQUEST: Duration = Duration::from_secs(60);
@@ -72,9 +72,9 @@ impl Policy for Approvals {
         Box::pin(async move {
             let tool = asked.call.name.clone();
             let until = Instant::now() + AWAY;
-            let request = request(asked);
+            let request = request(&asked);
             let answer = call::<ApprovalsRequest>(&approver, &request, REQUEST, until).await;
-            match answer.map_err(|error| told(&error))? {
+            match answer.map_err(|error| words(&error))? {
                 Answer::Free => Ok(None),
                 Answer::Denied(reason) => Err(reason),
                 Answer::Request(request) => {
@@ -91,29 +91,21 @@ impl Policy for Approvals {
     }
 }
 
-fn request(asked: Asked) -> RequestApproval {
-    let claim = &asked.caller.claim;
+fn request(asked: &Asked) -> RequestApproval {
     RequestApproval {
         call_id: asked.call.key(),
         tool_call_id: asked.call.id.clone(),
         task_id: asked.caller.task.clone(),
         // Nobody reads the session of a schedule's run while it runs.
-        unattended: claim.instance.starts_with("schedule:"),
-        call: CallTool {
-            name: asked.call.name,
-            arguments: asked.call.arguments,
-            agent: Some(asked.caller.agent),
-            ask: asked.ask,
-            submission: Some(claim.lease.submission_id.to_string()),
-            session: Some(claim.instance.clone()),
-            grant: None,
-        },
+        unattended: asked.caller.claim.instance.starts_with("schedule:"),
+        call: asked.request(),
     }
 }
 
-/// The request once it is decided. What is told twice, by this holder and by one before it, is recorded once.
+/// The request once it is decided. An event that an earlier holder has sent already is recorded once.
 async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<Request, String> {
-    // Also when it was decided before a holder that was killed could tell of it; not when it was decided as it was made.
+    // A request that was decided in the moment it was made has not waited. One that is decided already may have waited for an
+    // earlier holder, which was killed before it could record that.
     let has_waited = approval.status == Status::Pending || approval.updated_at > approval.request.created_at;
     if has_waited {
         let request = &approval.request;
@@ -126,7 +118,7 @@ async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<
             })
             .await;
     }
-    let approval = wait(approver, approval).await.map_err(|error| told(&error))?;
+    let approval = wait(approver, approval).await.map_err(|error| words(&error))?;
     events
         .send(Body::ApprovalDecided {
             request_id: approval.request_id.clone(),
@@ -179,12 +171,9 @@ fn grant(request: Request, tool: &str) -> Result<Option<Grant>, String> {
     }
 }
 
-fn told(error: &Error) -> String {
+fn words(error: &Error) -> String {
     match error.code {
         Code::Unavailable | Code::Deadline => "nobody can be asked for the approval now".to_owned(),
-        _ => match &error.at {
-            Some(at) => format!("{at}: {}", error.message),
-            None => error.message.clone(),
-        },
+        _ => reason(error),
     }
 }

@@ -1,6 +1,6 @@
-//! Records a submission: each event is applied to the state and sent to the store at once, in order, in as few appends as
-//! the store's speed allows. One append is under way at a time; events that come meanwhile go with the next one. Only the
-//! start of something waits a moment for what follows it, so that a quick turn is one write.
+//! Records a submission: each event is applied to the state at once and sent to the store in order. One append is under way at a
+//! time, and events that come meanwhile go with the next one. The event that begins a step waits a moment for those that follow
+//! it, so that a quick turn is one write.
 
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -23,7 +23,7 @@ const WAITING_BYTES: usize = 1024 * 1024;
 /// How long a start waits for what follows it.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The state of a submission, and what of it the store has not got yet.
+/// The state of a submission, and the events that the store does not have yet.
 pub(crate) struct Recorder<S> {
     pub(crate) state: TurnState,
     envelope: Envelope,

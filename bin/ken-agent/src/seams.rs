@@ -20,6 +20,14 @@ use crate::share::Share;
 use crate::skills::Skills;
 use crate::turn_state::{Call, SessionName, TaskRef, TurnState};
 
+/// What was wrong in an error of another part, and where, in words for the model.
+pub(crate) fn reason(error: &Error) -> String {
+    match &error.at {
+        Some(at) => format!("{at}: {}", error.message),
+        None => error.message.clone(),
+    }
+}
+
 /// A future that a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -50,7 +58,9 @@ pub(crate) trait Tools: Send + Sync {
     }
 
     /// Whether a call whose outcome is unknown may be made again.
-    fn is_idempotent(&self, name: &str) -> bool;
+    fn is_idempotent(&self, _name: &str) -> bool {
+        false
+    }
 
     /// Whether a person has to approve its calls, as far as that is known.
     fn approval(&self, _name: &str) -> Option<Approval> {
@@ -164,6 +174,26 @@ pub(crate) struct Asked {
     pub(crate) call: Call,
     /// A governing rule wants a person to approve it, whatever the tool's own description says.
     pub(crate) ask: bool,
+}
+
+impl Asked {
+    /// The call, as other parts take it.
+    pub(crate) fn request(&self) -> CallTool {
+        request(&self.caller.claim, &self.caller.agent, &self.call, self.ask)
+    }
+}
+
+/// A call of an agent, as other parts take it.
+pub(crate) fn request(claim: &Claim, agent: &str, call: &Call, ask: bool) -> CallTool {
+    CallTool {
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+        agent: Some(agent.to_owned()),
+        submission: Some(claim.lease.submission_id.to_string()),
+        session: Some(claim.instance.clone()),
+        grant: None,
+        ask,
+    }
 }
 
 /// Agents that can be given a task, by the tool `task` with `agent` and `prompt`.

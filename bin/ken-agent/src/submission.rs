@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ken_types::event::{Event, ModelName, OperationKind, Outcome};
+use ken_types::event::{Event, ModelName, Outcome};
 use ken_types::id::Mint;
 use ken_types::ops::documents::Used;
-use ken_types::ops::store::{Claim, ReadStream, SubmissionKind, Verdict};
-use ken_types::ops::tools::{Approval, CallTool};
+use ken_types::ops::store::{Claim, ReadStream, SubmissionKind};
+use ken_types::ops::tools::Approval;
 use ken_types::{Error, Offset};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -23,10 +23,10 @@ use crate::model::Model;
 use crate::recorder::Recorder;
 use crate::retry::failure;
 use crate::scheduled;
-use crate::seams::{AskedCalls, Caller, Seams, TASK};
+use crate::seams::{AskedCalls, Caller, Seams, TASK, request};
 use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
-use crate::turn_state::{Duties, Ending, Plan, TurnState};
+use crate::turn_state::{Ending, Plan, TurnState};
 
 /// What all submissions of an agent share.
 #[derive(Clone)]
@@ -44,28 +44,11 @@ impl<S: Store, M: Model> Agent<S, M> {
         let state = self.recorded(&claim).await?;
         let envelope = Envelope::of(&claim, Mint::fresh()?);
         let limit = Duration::from_millis(u64::try_from(claim.time_left_ms).unwrap_or(0));
-        let mut submission = TurnLoop {
-            journal: Recorder::new(state, envelope, claim.lease.clone(), self.store.clone()),
-            model: &self.model,
-            seams: &self.seams,
-            plan: Plan {
-                kind: claim.kind,
-                operation: operation_kind(claim.kind),
-                attempt: claim.attempt,
-                models: Vec::new(),
-                compaction: None,
-                on_overflow: None,
-                prompt: None,
-                duties: Duties::default(),
-                ending: claim.verdict.map(Ending::from),
-            },
-            caller: Caller::root(Arc::new(claim)),
-            background: None,
-            budget: None,
-            abort,
-            until: Some(Instant::now() + limit),
-            waiting_since: None,
-        };
+        let journal = Recorder::new(state, envelope, claim.lease.clone(), self.store.clone());
+        let plan = Plan::of_submission(&claim);
+        let caller = Caller::root(Arc::new(claim));
+        let mut submission = TurnLoop::new(journal, &self.model, &self.seams, caller, plan, abort);
+        submission.until = Some(Instant::now() + limit);
         submission.note_approvals();
         self.prepare(&mut submission).await?;
         submission.go().await?;
@@ -121,16 +104,7 @@ impl<S: Store, M: Model> Agent<S, M> {
             if asked.contains(&call.key()) || tools.approval(&call.name) != Some(Approval::Preview) {
                 continue;
             }
-            let preview = CallTool {
-                name: call.name.clone(),
-                arguments: call.arguments.clone(),
-                agent: Some(agent.to_owned()),
-                ask: false,
-                submission: Some(claim.lease.submission_id.to_string()),
-                session: Some(claim.instance.clone()),
-                grant: None,
-            };
-            if tools.asks(preview).await {
+            if tools.asks(request(claim, agent, call, false)).await {
                 unasked.insert(call.key());
             }
         }
@@ -215,10 +189,9 @@ fn used(background: &Background, state: &TurnState) -> Vec<(String, Used)> {
     let entries = given.chain(found).filter(|(id, _)| id.starts_with("kb-"));
     let mut used = BTreeMap::new();
     for (id, how) in entries {
-        let how = if state.text.contains(&id) {
-            Used::Cited
-        } else {
-            how
+        let how = match state.text.contains(&id) {
+            true => Used::Cited,
+            false => how,
         };
         let known = used.entry(id).or_insert(how);
         *known = how.max(*known);
@@ -230,21 +203,4 @@ fn events(entries: &[Box<serde_json::value::RawValue>]) -> Result<Vec<Event>, Er
     let read = entries.iter().map(|entry| serde_json::from_str(entry.get()));
     let unreadable = |error| Error::internal(format!("a recorded event was not understood: {error}"));
     read.collect::<Result<_, _>>().map_err(unreadable)
-}
-
-impl From<Verdict> for Ending {
-    fn from(verdict: Verdict) -> Ending {
-        match verdict {
-            Verdict::Abort => Ending::Aborted,
-            Verdict::RetryExhausted => Ending::RetryExhausted,
-            Verdict::Timeout => Ending::Timeout,
-        }
-    }
-}
-
-pub(crate) fn operation_kind(kind: SubmissionKind) -> OperationKind {
-    match kind {
-        SubmissionKind::Compact => OperationKind::Compact,
-        _ => OperationKind::Prompt,
-    }
 }

@@ -11,7 +11,7 @@ use ken_types::{Code, Error};
 use ken_wire::Pool;
 use tokio::time::Instant;
 
-use crate::seams::{Asked, Grant, Pending, Tools};
+use crate::seams::{Asked, Grant, Pending, Tools, reason};
 
 /// How old the list may be: a new file in `tools.d` is seen by the turn after that.
 const FRESH: Duration = Duration::from_millis(500);
@@ -81,10 +81,10 @@ impl Tools for WireTools {
 
     fn list(&self, agent: &str) -> Vec<ToolSpec> {
         let tools = self.lock().tools.clone();
-        let for_it = tools
+        let own = tools
             .iter()
             .filter(|tool| tool.agents.iter().any(|known| known == agent));
-        for_it.map(|tool| tool.spec.clone()).collect()
+        own.map(|tool| tool.spec.clone()).collect()
     }
 
     fn is_idempotent(&self, name: &str) -> bool {
@@ -105,19 +105,13 @@ impl Tools for WireTools {
 
     fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let (pool, tool) = (self.pool.clone(), self.find(&asked.call.name));
+        let args = CallTool {
+            grant,
+            ..asked.request()
+        };
         Box::pin(async move {
-            let Asked { caller, call, ask } = asked;
             let Some(tool) = tool else {
-                return Err(format!("{NO_TOOL}{}`.", call.name));
-            };
-            let args = CallTool {
-                name: call.name,
-                arguments: call.arguments,
-                agent: Some(caller.agent),
-                submission: Some(caller.claim.lease.submission_id.to_string()),
-                session: Some(caller.claim.instance.clone()),
-                grant,
-                ask,
+                return Err(format!("{NO_TOOL}{}`.", args.name));
             };
             // A call whose connection is lost is made again only if that does no harm.
             let called = match tool.idempotent {
@@ -130,21 +124,18 @@ impl Tools for WireTools {
             match called {
                 Ok(called) if called.is_error => Err(called.result.text()),
                 Ok(called) => Ok(called.result),
-                Err(error) => Err(told(&args.name, &error)),
+                Err(error) => Err(words(&args.name, &error)),
             }
         })
     }
 }
 
 /// A refused call, in words for the model.
-fn told(tool: &str, error: &Error) -> String {
+fn words(tool: &str, error: &Error) -> String {
     match error.code {
         Code::Unavailable | Code::Deadline => {
             format!("The tool {tool} was interrupted. Whether it took effect is unknown.")
         }
-        _ => match &error.at {
-            Some(at) => format!("The call of {tool} was refused: {at}: {}", error.message),
-            None => format!("The call of {tool} was refused: {}", error.message),
-        },
+        _ => format!("The call of {tool} was refused: {}", reason(error)),
     }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::builtin;
 use crate::seams::{Asked, Caller, Events, Seams, TASK, Task, Told};
 use crate::turn_state::{Call, MOST_REPEATS, REPEATS_TOLD, since};
 
@@ -60,7 +61,7 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
     let mut result = match call.arguments {
         _ if repeats >= MOST_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => result(&seams, caller, &call, &events).await,
-        // What a model wrote as arguments was no JSON, and is kept as a text.
+        // Arguments that are not JSON are kept as a text.
         _ => Err(format!("{NOT_ALLOWED}its arguments are not a JSON object")),
     };
     if repeats >= REPEATS_TOLD {
@@ -202,10 +203,6 @@ async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -
 fn task_result(value: Value) -> ToolResult {
     match value {
         Value::String(said) => ToolResult::said(said),
-        value => ToolResult {
-            content: vec![Block::text(value.to_string())],
-            details: value,
-            output: None,
-        },
+        value => builtin::result(value),
     }
 }

@@ -45,7 +45,30 @@ pub(crate) struct TurnLoop<'a, J, M> {
     pub(crate) waiting_since: Option<Instant>,
 }
 
-impl<J: Journal, M: Model> TurnLoop<'_, J, M> {
+impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
+    /// Nothing is loaded yet, and there is no time limit.
+    pub(crate) fn new(
+        journal: J,
+        model: &'a M,
+        seams: &'a Seams,
+        caller: Caller,
+        plan: Plan,
+        abort: watch::Receiver<bool>,
+    ) -> TurnLoop<'a, J, M> {
+        TurnLoop {
+            journal,
+            model,
+            seams,
+            caller,
+            plan,
+            background: None,
+            budget: None,
+            abort,
+            until: None,
+            waiting_since: None,
+        }
+    }
+
     /// Takes the next step until none is left. An error means that nothing more may be recorded.
     pub(crate) async fn go(&mut self) -> Result<(), Error> {
         loop {

@@ -19,7 +19,7 @@ pub(crate) use events::{Settlement, Stop, since};
 pub(crate) use plan::{Duties, Ending, Plan, Planned, RULE, Step, TASK_INTERRUPTED, TaskRef, WorkerRef};
 pub(crate) use session::SessionName;
 use turn::Stage;
-pub(crate) use turn::{Call, Draft, MessageState, Turn};
+pub(crate) use turn::{Call, Draft, MessageState, Turn, task_end};
 
 use serde_json::Value;
 

@@ -44,20 +44,14 @@ pub(crate) async fn work(
 ) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
     let info = info(model).await?;
-    // Nobody aborts a worker by itself: what it runs for is dropped, and it with that.
+    // A worker is not aborted: the turn that it works for is, and drops it.
     let (_, abort) = watch::channel(false);
-    let mut turns = TurnLoop {
-        journal: Relay::new(&caller, &task, events, Mint::fresh()?),
-        model,
-        seams,
-        background: Some(Background::of_worker(seams, &caller)?),
-        budget: Some(Budget::of(&info)),
-        plan: Plan::of_worker(task.prompt, info.models),
-        caller,
-        abort,
-        until: None,
-        waiting_since: None,
-    };
+    let journal = Relay::new(&caller, &task, events, Mint::fresh()?);
+    let background = Background::of_worker(seams, &caller)?;
+    let budget = Budget::of(&info);
+    let plan = Plan::of_worker(task.prompt, info.models);
+    let mut turns = TurnLoop::new(journal, model, seams, caller, plan, abort);
+    (turns.background, turns.budget) = (Some(background), Some(budget));
     turns.go().await?;
     let settlement = turns.journal.state().settlement(&turns.plan);
     match (settlement.outcome, settlement.result, settlement.error) {

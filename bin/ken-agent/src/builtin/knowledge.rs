@@ -1,12 +1,11 @@
 //! Knowledge tools: search within the scope of the trusted event, and entries that the agent adds.
 
-use ken_claims::patiently;
 use ken_types::event::ToolResult;
 use ken_types::ops::store::{KnowledgePut, KnowledgeSearch, PutKnowledge, Search};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, EVERYONE, Parts, arguments, refused, result, spec};
+use super::{Builtin, Parts, arguments, result, store, tool};
 use crate::passage::{origin, passage};
 use crate::seams::Caller;
 
@@ -15,49 +14,38 @@ const SHOWN: u32 = 10;
 
 pub(super) fn tools() -> Vec<Builtin> {
     vec![
-        Builtin {
-            spec: spec(
-                "knowledge_search",
-                "Search the knowledge base. Gives entries with id, title, source, text and score, best first. Name the id of each \
-                 entry that an answer uses.",
-                json!({
-                    "type": "object",
-                    "properties": {
-                        "query": {"type": "string", "minLength": 1, "description": "The words to look for"},
-                        "limit": {"type": "integer", "minimum": 1, "maximum": SHOWN},
-                    },
-                    "required": ["query"],
-                    "additionalProperties": false,
-                }),
-            ),
-            agents: EVERYONE,
-            idempotent: true,
-            run: |parts, caller, given| Box::pin(search(parts, caller, given)),
-        },
-        Builtin {
-            spec: spec(
-                "knowledge_add",
-                "Add an entry to the knowledge base, to be found in later conversations with the same person. Add only what \
-                 was asked to be remembered or will be needed again, never a secret.",
-                json!({
-                    "type": "object",
-                    "properties": {
-                        "title": {"type": "string", "minLength": 1, "maxLength": 200},
-                        "content": {"type": "string", "minLength": 1},
-                        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 32},
-                        "scope": {"enum": ["actor", "conversation"],
-                                  "description": "Who finds it: this person everywhere (the default), or this conversation only"},
-                    },
-                    "required": ["title", "content"],
-                    "additionalProperties": false,
-                }),
-            ),
-            agents: EVERYONE,
-            // The id of an entry is derived from its content.
-            idempotent: true,
-            run: |parts, caller, given| Box::pin(add(parts, caller, given)),
-        },
+        tool(
+            "knowledge_search",
+            "Search the knowledge base. Gives entries with id, title, source, text and score, best first. Name the id of each \
+             entry that an answer uses.",
+            search_properties(),
+            &["query"],
+            |parts, caller, given| Box::pin(search(parts, caller, given)),
+        ),
+        // It may be called again, as the id of an entry is derived from its content.
+        tool(
+            "knowledge_add",
+            "Add an entry to the knowledge base, to be found in later conversations with the same person. Add only what \
+             was asked to be remembered or will be needed again, never a secret.",
+            json!({
+                "title": {"type": "string", "minLength": 1, "maxLength": 200},
+                "content": {"type": "string", "minLength": 1},
+                "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 32},
+                "scope": {"enum": ["actor", "conversation"],
+                          "description": "Who finds it: this person everywhere (the default), or this conversation only"},
+            }),
+            &["title", "content"],
+            |parts, caller, given| Box::pin(add(parts, caller, given)),
+        ),
     ]
+}
+
+/// The arguments of a search.
+pub(super) fn search_properties() -> Value {
+    json!({
+        "query": {"type": "string", "minLength": 1, "description": "The words to look for"},
+        "limit": {"type": "integer", "minimum": 1, "maximum": SHOWN},
+    })
 }
 
 #[derive(Deserialize)]
@@ -86,13 +74,12 @@ async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
     let embedded = parts.embedding.query(&asked.query).await;
     let note = embedded.as_ref().err().map(|error| {
         format!(
-            "The search was made by words alone, as no vector could be had: {}",
+            "The search was made by words alone, as no vector could be made: {}",
             error.message
         )
     });
     query.vector = embedded.unwrap_or_default();
-    let found = patiently::<KnowledgeSearch>(&parts.store, &query).await;
-    let found = found.map_err(|error| refused(&error))?.found;
+    let found = store::<KnowledgeSearch>(&parts, &query).await?.found;
     let entries = found.iter().map(|found| {
         let entry = &found.entry;
         json!({
@@ -148,7 +135,6 @@ async fn add(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, S
         source: "agent".to_owned(),
         created_by: format!("{}:{}", caller.agent, caller.claim.lease.submission_id),
     };
-    let added = patiently::<KnowledgePut>(&parts.store, &put).await;
-    let added = added.map_err(|error| refused(&error))?;
+    let added = store::<KnowledgePut>(&parts, &put).await?;
     Ok(result(json!({ "id": added.id, "scope": added.scope })))
 }

@@ -10,16 +10,18 @@ mod skill;
 
 use std::sync::Arc;
 
+use ken_claims::patiently;
 use ken_types::Error;
 use ken_types::event::{Block, ToolResult};
+use ken_types::ops::Op;
 use ken_types::ops::model::ToolSpec;
 use ken_wire::Pool;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::embedding::Embedding;
 use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
-use crate::seams::{Caller, Pending};
+use crate::seams::{Caller, Pending, reason};
 use crate::skills::Skills;
 
 /// The parts whose operations these tools call.
@@ -43,8 +45,6 @@ pub(crate) struct Builtin {
     pub(crate) idempotent: bool,
     run: Run,
 }
-
-const EVERYONE: &[&str] = &[ORCHESTRATOR, RESEARCH_WORKER, CODING_WORKER];
 
 /// All built-in tools.
 pub(crate) struct Builtins {
@@ -92,11 +92,23 @@ impl Builtins {
     }
 }
 
-fn spec(name: &str, description: &str, parameters: Value) -> ToolSpec {
-    ToolSpec {
-        name: name.to_owned(),
-        description: description.to_owned(),
-        parameters,
+/// A tool of every agent, whose calls may be made again. It takes these arguments and no others.
+fn tool(name: &str, description: &str, properties: Value, required: &[&str], run: Run) -> Builtin {
+    let parameters = json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    });
+    Builtin {
+        spec: ToolSpec {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            parameters,
+        },
+        agents: &[ORCHESTRATOR, RESEARCH_WORKER, CODING_WORKER],
+        idempotent: true,
+        run,
     }
 }
 
@@ -110,7 +122,7 @@ fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
 }
 
 /// A result as JSON, which the model gets as text.
-fn result(value: Value) -> ToolResult {
+pub(crate) fn result(value: Value) -> ToolResult {
     ToolResult {
         content: vec![Block::text(value.to_string())],
         details: value,
@@ -118,10 +130,13 @@ fn result(value: Value) -> ToolResult {
     }
 }
 
+/// Calls the store, again while it is away. The error is worded for the model.
+async fn store<O: Op>(parts: &Parts, args: &O::Args) -> Result<O::Reply, String> {
+    let answer = patiently::<O>(&parts.store, args).await;
+    answer.map_err(|error| refused(&error))
+}
+
 /// An error of another part, worded for the model.
 fn refused(error: &Error) -> String {
-    match &error.at {
-        Some(at) => format!("The call was refused: {at}: {}", error.message),
-        None => format!("The call was refused: {}", error.message),
-    }
+    format!("The call was refused: {}", reason(error))
 }

@@ -1,13 +1,12 @@
 //! Checklists and notes that an agent writes while it works. They belong to the conversation, outlive a compaction of its
 //! history, and are available to every agent that works for it.
 
-use ken_claims::patiently;
 use ken_types::event::ToolResult;
 use ken_types::ops::store::{ListNotes, Note, NoteKind, NotesList, NotesPut, PutNote};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Builtin, EVERYONE, Parts, Run, arguments, refused, result, spec};
+use super::{Builtin, Parts, arguments, result, store, tool};
 use crate::seams::Caller;
 
 /// The checklist of a call that names none.
@@ -16,17 +15,6 @@ const LIST: &str = "todo";
 const ITEMS: usize = 200;
 
 pub(super) fn tools() -> Vec<Builtin> {
-    let tool = |name, description, properties: Value, required: Value, run: Run| Builtin {
-        spec: spec(
-            name,
-            description,
-            json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false}),
-        ),
-        agents: EVERYONE,
-        // Each call replaces a note as a whole.
-        idempotent: true,
-        run,
-    };
     let item = json!({
         "type": "object",
         "properties": {"text": {"type": "string", "minLength": 1}, "status": {"enum": ["open", "doing", "done"]}},
@@ -40,28 +28,28 @@ pub(super) fn tools() -> Vec<Builtin> {
             "Write a checklist of this conversation, in place of the one of the same name; without items it is deleted. Use it \
              for work of several steps, and mark each step when it is done.",
             json!({"list": name, "items": {"type": "array", "items": item, "maxItems": ITEMS}}),
-            json!(["items"]),
+            &["items"],
             |parts, caller, given| Box::pin(write_list(parts, caller, given)),
         ),
         tool(
             "todo_read",
             "Read the checklists of this conversation.",
             json!({"list": name}),
-            json!([]),
+            &[],
             |parts, caller, given| Box::pin(read_lists(parts, caller, given)),
         ),
         tool(
             "note_write",
             "Write a note of this conversation, in place of the one of the same name; an empty text deletes it.",
             json!({"name": name, "text": {"type": "string"}}),
-            json!(["name", "text"]),
+            &["name", "text"],
             |parts, caller, given| Box::pin(write_note(parts, caller, given)),
         ),
         tool(
             "note_read",
             "Read the notes of this conversation.",
             json!({"name": name}),
-            json!([]),
+            &[],
             |parts, caller, given| Box::pin(read_notes(parts, caller, given)),
         ),
     ]
@@ -163,8 +151,7 @@ async fn put(parts: &Parts, caller: &Caller, kind: NoteKind, name: &str, body: S
         name: name.to_owned(),
         body,
     };
-    let put = patiently::<NotesPut>(&parts.store, &note).await;
-    put.map(drop).map_err(|error| refused(&error))
+    store::<NotesPut>(parts, &note).await.map(drop)
 }
 
 /// The notes of a kind, or the one of this name.
@@ -178,8 +165,7 @@ async fn list(
         instance: caller.claim.instance.clone(),
         kind,
     };
-    let notes = patiently::<NotesList>(&parts.store, &which).await;
-    let mut notes = notes.map_err(|error| refused(&error))?.notes;
+    let mut notes = store::<NotesList>(parts, &which).await?.notes;
     if let Some(name) = name {
         notes.retain(|note| note.name == name);
         if notes.is_empty() {

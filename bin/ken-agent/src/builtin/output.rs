@@ -1,13 +1,12 @@
 //! The tool that reads long outputs of other tools, of which a result shows only the beginning and the end.
 
-use ken_claims::patiently;
 use ken_types::event::{Block, OUTPUT_ID, READ_OUTPUT, ToolResult};
 use ken_types::fence::fence_as;
 use ken_types::ops::blobs::{GetOutput, OutputsGet};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, EVERYONE, Parts, arguments, refused, spec};
+use super::{Builtin, Parts, arguments, store, tool};
 use crate::seams::Caller;
 
 /// The bytes of a part, by default and at most.
@@ -15,27 +14,19 @@ const PART: u32 = 16 * 1024;
 const LONGEST_PART: u32 = 32 * 1024;
 
 pub(super) fn tools() -> Vec<Builtin> {
-    vec![Builtin {
-        spec: spec(
-            READ_OUTPUT,
-            "Read a part of the whole output of a tool, when its result shows only the beginning and the end.",
-            json!({
-                "type": "object",
-                "properties": {
-                    "output": {"type": "string", "pattern": format!("^[0-9a-f]{{{OUTPUT_ID},64}}$"),
-                               "description": "The name of the output, as the result of the tool gives it"},
-                    "offset": {"type": "integer", "minimum": 0, "description": "Where the part begins, in bytes"},
-                    "limit": {"type": "integer", "minimum": 1, "maximum": LONGEST_PART,
-                              "description": format!("The bytes of the part; {PART} unless given")},
-                },
-                "required": ["output"],
-                "additionalProperties": false,
-            }),
-        ),
-        agents: EVERYONE,
-        idempotent: true,
-        run: |parts, caller, given| Box::pin(read(parts, caller, given)),
-    }]
+    vec![tool(
+        READ_OUTPUT,
+        "Read a part of the whole output of a tool, when its result shows only the beginning and the end.",
+        json!({
+            "output": {"type": "string", "pattern": format!("^[0-9a-f]{{{OUTPUT_ID},64}}$"),
+                       "description": "The name of the output, as the result of the tool gives it"},
+            "offset": {"type": "integer", "minimum": 0, "description": "Where the part begins, in bytes"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": LONGEST_PART,
+                      "description": format!("The bytes of the part; {PART} unless given")},
+        }),
+        &["output"],
+        |parts, caller, given| Box::pin(read(parts, caller, given)),
+    )]
 }
 
 #[derive(Deserialize)]
@@ -56,8 +47,7 @@ async fn read(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, 
         offset: wanted.offset,
         limit: wanted.limit.unwrap_or(PART).clamp(1, LONGEST_PART),
     };
-    let piece = patiently::<OutputsGet>(&parts.store, &get).await;
-    let piece = piece.map_err(|error| refused(&error))?;
+    let piece = store::<OutputsGet>(&parts, &get).await?;
     let (skipped, text) = whole_characters(&piece.bytes.0);
     let from = wanted.offset + skipped as u64;
     let until = from + text.len() as u64;

@@ -14,7 +14,7 @@ use ken_types::ops::store::Scope;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, Run, arguments, refused, result, spec};
+use super::{Builtin, Parts, Run, arguments, refused, result};
 use crate::names::ORCHESTRATOR;
 use crate::seams::Caller;
 
@@ -24,15 +24,10 @@ const CALL: Duration = Duration::from_secs(10);
 const SCHEDULED: &str = "schedule";
 
 pub(super) fn tools() -> Vec<Builtin> {
-    let tool = |name, description, properties: Value, required: Value, idempotent, run: Run| Builtin {
-        spec: spec(
-            name,
-            description,
-            json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false}),
-        ),
+    let tool = |name, description, properties, required: &[&str], idempotent, run: Run| Builtin {
         agents: &[ORCHESTRATOR],
         idempotent,
-        run,
+        ..super::tool(name, description, properties, required, run)
     };
     let slug = json!({"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,63}$", "description": "Its name."});
     let named = json!({"slug": slug});
@@ -49,7 +44,7 @@ pub(super) fn tools() -> Vec<Builtin> {
                 "prompt": {"type": "string", "minLength": 1},
                 "deliver": {"type": "boolean", "description": "false: the answers are kept, and not shown here."},
             }),
-            json!(["slug", "kind", "schedule", "prompt"]),
+            &["slug", "kind", "schedule", "prompt"],
             false,
             |parts, caller, given| Box::pin(create(parts, caller, given)),
         ),
@@ -57,7 +52,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             "schedule_list",
             "List the schedules of this conversation.",
             json!({}),
-            json!([]),
+            &[],
             true,
             |parts, caller, given| Box::pin(list(parts, caller, given)),
         ),
@@ -65,7 +60,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             "schedule_pause",
             "Let a schedule of this conversation fire no more until it is resumed.",
             named.clone(),
-            json!(["slug"]),
+            &["slug"],
             true,
             |parts, caller, given| Box::pin(one::<SchedulesPause>(parts, caller, given)),
         ),
@@ -73,7 +68,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             "schedule_resume",
             "Let a paused schedule of this conversation fire again.",
             named.clone(),
-            json!(["slug"]),
+            &["slug"],
             true,
             |parts, caller, given| Box::pin(one::<SchedulesResume>(parts, caller, given)),
         ),
@@ -81,7 +76,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             "schedule_delete",
             "Delete a schedule of this conversation.",
             named.clone(),
-            json!(["slug"]),
+            &["slug"],
             true,
             |parts, caller, given| Box::pin(one::<SchedulesDelete>(parts, caller, given)),
         ),
@@ -89,7 +84,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             "schedule_run",
             "Start a run of a schedule of this conversation now. It is not waited for.",
             named,
-            json!(["slug"]),
+            &["slug"],
             false,
             |parts, caller, given| Box::pin(run(parts, caller, given)),
         ),

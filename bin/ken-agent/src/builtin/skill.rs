@@ -4,25 +4,19 @@ use ken_types::event::{Block, ToolResult};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Builtin, Parts, arguments, spec};
+use super::{Builtin, Parts, arguments, tool};
 use crate::names::ORCHESTRATOR;
 
 pub(super) fn tools() -> Vec<Builtin> {
-    let parameters = json!({
-        "type": "object",
-        "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 64}},
-        "required": ["name"],
-        "additionalProperties": false,
-    });
     vec![Builtin {
-        spec: spec(
+        agents: &[ORCHESTRATOR],
+        ..tool(
             "skill",
             "Read one of the skills that are listed above: how a certain kind of work is done. Read it before that work.",
-            parameters,
-        ),
-        agents: &[ORCHESTRATOR],
-        idempotent: true,
-        run: |parts, _, given| Box::pin(std::future::ready(read(&parts, given))),
+            json!({"name": {"type": "string", "minLength": 1, "maxLength": 64}}),
+            &["name"],
+            |parts, _, given| Box::pin(std::future::ready(read(&parts, given))),
+        )
     }]
 }
 

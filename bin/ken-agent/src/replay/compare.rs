@@ -22,7 +22,6 @@ use crate::envelope::Envelope;
 use crate::seams::{Caller, Seams};
 use crate::share::Share;
 use crate::skills::Skills;
-use crate::submission::operation_kind;
 use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
 
@@ -94,24 +93,15 @@ async fn play(
     }
     let claim = Arc::new(claim);
     let caller = Caller::root(claim.clone());
-    let mut turns = TurnLoop {
-        journal: Compared {
-            state: resumed(before, segment, is_resumed),
-            envelope: Envelope::of(&claim, Mint::fresh()?),
-            tape: tape.clone(),
-            shows,
-            course: Calls::default(),
-        },
-        model: &model,
-        seams: &seams,
-        caller: caller.clone(),
-        plan: plan(case, segment, state.models.clone()),
-        background: None,
-        budget: None,
-        abort: aborted,
-        until: None,
-        waiting_since: None,
+    let journal = Compared {
+        state: resumed(before, segment, is_resumed),
+        envelope: Envelope::of(&claim, Mint::fresh()?),
+        tape: tape.clone(),
+        shows,
+        calls: Calls::default(),
     };
+    let plan = plan(case, segment, state.models.clone());
+    let mut turns = TurnLoop::new(journal, &model, &seams, caller.clone(), plan, aborted);
     let store = RecordedHistory(Arc::new(case.record.history.clone()));
     match Background::load(&store, &seams, &caller, state.exchanges).await {
         Ok(background) => {
@@ -161,22 +151,18 @@ fn resumed(before: &TurnState, segment: &Segment, is_resumed: bool) -> TurnState
 }
 
 fn plan(case: &Case, segment: &Segment, models: Vec<String>) -> Plan {
-    let claim = &case.record.claim;
     let (compaction, on_overflow) = compactions(&case.events, segment);
     let attempt = match segment.events.first().map(|event| &event.body) {
         Some(Body::SubmissionResumed { attempt }) => *attempt,
         _ => 1,
     };
     Plan {
-        kind: claim.kind,
-        operation: operation_kind(claim.kind),
         attempt,
         models,
         compaction,
         on_overflow,
-        prompt: None,
-        duties: Duties::default(),
         ending: ending(&case.events),
+        ..Plan::of_submission(&case.record.claim)
     }
 }
 
@@ -196,18 +182,13 @@ fn ending(events: &[Event]) -> Option<Ending> {
     })
 }
 
-/// The compactions that were due, as the record has them. One who only ends a turn plans none, and says that there was nothing to
-/// compact.
+/// The compactions that were due, as the record has them. A holder that only ended the turn planned none, and recorded that there
+/// was nothing to compact.
 fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<Planned>) {
     let mut planned = None;
-    let is_of_compaction = |event: &Event| {
-        matches!(
-            event.body,
-            Body::TurnStart {
-                purpose: Purpose::Compaction
-            }
-        )
-    };
+    let compaction = Purpose::Compaction;
+    let is_of_compaction =
+        |event: &Event| matches!(event.body, Body::TurnStart { purpose } if purpose == compaction);
     let ends_here = |event: &Event| matches!(event.body, Body::Compaction { .. });
     let least = match segment.events.iter().any(ends_here) {
         true => 0,
@@ -219,12 +200,9 @@ fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<
                 reason,
                 estimated_tokens,
             } => {
-                let reason = ["manual", "threshold", "overflow"]
-                    .into_iter()
-                    .find(|known| known == reason)
-                    .unwrap_or("threshold");
+                let mut reasons = ["manual", "threshold", "overflow"].into_iter();
                 planned = Some(Planned {
-                    reason,
+                    reason: reasons.find(|known| known == reason).unwrap_or("threshold"),
                     estimated_tokens: *estimated_tokens,
                     messages: 1,
                 });

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::journal::Kept;
 use super::tape::result;
-use super::{Case, Course, LONGEST_TURN, RecordedHistory, say};
+use super::{Case, LONGEST_TURN, Outline, RecordedHistory, say};
 use crate::background::Background;
 use crate::budget::Budget;
 use crate::embedding::Embedding;
@@ -29,9 +29,8 @@ use crate::names::{CODING_WORKER, RESEARCH_WORKER};
 use crate::seams::{Asked, Caller, Events, Grant, Pending, Policy, Seams, Task, Tools, Workers};
 use crate::share::Share;
 use crate::skills::Skills;
-use crate::submission::operation_kind;
 use crate::turn_loop::TurnLoop;
-use crate::turn_state::{Plan, TurnState};
+use crate::turn_state::{Plan, TurnState, task_end};
 
 const NOT_RECORDED: &str = "There is no recorded result of this call.";
 
@@ -59,32 +58,22 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let (_abort, aborted) = watch::channel(false);
     caller.rules = background.rules.clone();
     let plan = Plan {
-        kind: claim.kind,
-        operation: operation_kind(claim.kind),
         attempt: 1,
         models: model.state.models.clone(),
         compaction,
         on_overflow,
-        prompt: None,
         duties: background.duties(),
         ending: None,
+        ..Plan::of_submission(&claim)
     };
-    let mut turns = TurnLoop {
-        journal: Kept {
-            state: TurnState::default(),
-            envelope: Envelope::of(&claim, Mint::fresh()?),
-            bodies: Vec::new(),
-        },
-        model: &model,
-        seams: &seams,
-        caller,
-        plan,
-        background: Some(background),
-        budget: Some(budget),
-        abort: aborted,
-        until: Some(Instant::now() + LONGEST_TURN),
-        waiting_since: None,
+    let journal = Kept {
+        state: TurnState::default(),
+        envelope: Envelope::of(&claim, Mint::fresh()?),
+        bodies: Vec::new(),
     };
+    let mut turns = TurnLoop::new(journal, &model, &seams, caller, plan, aborted);
+    (turns.background, turns.budget) = (Some(background), Some(budget));
+    turns.until = Some(Instant::now() + LONGEST_TURN);
     let started = Instant::now();
     turns.go().await?;
     let settlement = turns.journal.state.settlement(&turns.plan);
@@ -93,8 +82,8 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
         .events
         .iter()
         .filter(|event| event.place.parent_session.is_none());
-    let then = Course::of(own.map(|event| &event.body));
-    let now = Course::of(turns.journal.bodies.iter());
+    let then = Outline::of(own.map(|event| &event.body));
+    let now = Outline::of(turns.journal.bodies.iter());
     let unrecorded = recorded.unrecorded();
     let differs = differences(&then, &now, &unrecorded);
     say(&json!({
@@ -119,8 +108,8 @@ fn sources() -> Sources {
     }
 }
 
-/// The names of the fields in which two courses differ.
-fn differences(then: &Course, now: &Course, unrecorded: &[Value]) -> Vec<&'static str> {
+/// The names of the fields in which two turns differ.
+fn differences(then: &Outline, now: &Outline, unrecorded: &[Value]) -> Vec<&'static str> {
     let found = [
         (
             "tool calls",
@@ -202,14 +191,7 @@ impl Results {
                 }
                 Body::Task { is_error, result, .. } => {
                     if let Some(key) = prompts.remove(&task) {
-                        tasks.insert(
-                            key,
-                            match (is_error, result) {
-                                (false, result) => Ok(result.clone()),
-                                (true, Value::String(why)) => Err(why.clone()),
-                                (true, other) => Err(other.to_string()),
-                            },
-                        );
+                        tasks.insert(key, task_end(*is_error, result));
                     }
                 }
                 _ => {}
@@ -241,10 +223,6 @@ impl Tools for Results {
 
     fn is_built_in(&self, name: &str) -> bool {
         self.record.built_in.iter().any(|own| own == name)
-    }
-
-    fn is_idempotent(&self, _: &str) -> bool {
-        false
     }
 
     fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {

@@ -19,7 +19,7 @@ pub(super) struct Compared {
     pub(super) tape: SharedTape,
     /// Whether steps are printed.
     pub(super) shows: bool,
-    pub(super) course: Calls,
+    pub(super) calls: Calls,
 }
 
 /// The state of the tool calls of a turn.
@@ -44,7 +44,7 @@ impl Journal for Compared {
     }
 
     fn ended(&mut self) -> Option<Ending> {
-        self.course = match self.course {
+        self.calls = match self.calls {
             Calls::RunPast => Calls::Past,
             _ => Calls::None,
         };
@@ -60,8 +60,8 @@ impl Journal for Compared {
             return Ok(());
         }
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
-        if matches!(self.course, Calls::Run | Calls::RunPast) && lock(&self.tape).is_past(&event) {
-            self.course = Calls::RunPast;
+        if matches!(self.calls, Calls::Run | Calls::RunPast) && lock(&self.tape).is_past(&event) {
+            self.calls = Calls::RunPast;
             return Ok(());
         }
         let compared = lock(&self.tape).compare(&event);
@@ -76,11 +76,11 @@ impl Journal for Compared {
         Ok(work.await)
     }
 
-    /// The loop waits for the disk before it starts calls, and a call may do so itself: this is how a replay knows that calls have begun.
+    /// The loop calls this before it starts tool calls, which is how a replay knows that calls have begun. A call may do so too.
     async fn flush(&mut self) -> Result<(), Error> {
-        match self.course {
+        match self.calls {
             Calls::Past => return Err(stopped()),
-            Calls::None => self.course = Calls::Run,
+            Calls::None => self.calls = Calls::Run,
             Calls::Run | Calls::RunPast => {}
         }
         Ok(())

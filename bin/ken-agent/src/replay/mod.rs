@@ -55,7 +55,7 @@ pub(crate) struct Case {
 /// The parts of a turn in which two models can be compared.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Course {
+pub(crate) struct Outline {
     pub(crate) outcome: Option<Outcome>,
     /// How the answer was judged, if it was.
     pub(crate) verdict: Option<Judgement>,
@@ -64,9 +64,9 @@ pub(crate) struct Course {
     pub(crate) tool_calls: Vec<Value>,
 }
 
-impl Course {
-    pub(crate) fn of<'a>(events: impl Iterator<Item = &'a Body>) -> Course {
-        let mut course = Course {
+impl Outline {
+    pub(crate) fn of<'a>(events: impl Iterator<Item = &'a Body>) -> Outline {
+        let mut outline = Outline {
             outcome: None,
             verdict: None,
             answer: String::new(),
@@ -80,15 +80,15 @@ impl Course {
                             content, stop_reason, ..
                         },
                 } if !stop_reason.is_some_and(StopReason::is_cut) => {
-                    course.answer = message.text();
-                    course.tool_calls.extend(content.iter().filter_map(call));
+                    outline.answer = message.text();
+                    outline.tool_calls.extend(content.iter().filter_map(call));
                 }
-                Body::Validation { verdict, .. } => course.verdict = Some(*verdict),
-                Body::SubmissionSettled { outcome, .. } => course.outcome = Some(*outcome),
+                Body::Validation { verdict, .. } => outline.verdict = Some(*verdict),
+                Body::SubmissionSettled { outcome, .. } => outline.outcome = Some(*outcome),
                 _ => {}
             }
         }
-        course
+        outline
     }
 }
 

@@ -104,10 +104,6 @@ impl Tools for TapeTools {
         self.record.built_in.iter().any(|own| own == name)
     }
 
-    fn is_idempotent(&self, _: &str) -> bool {
-        false
-    }
-
     fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let (result, not_judged) = {
             let mut tape = lock(&self.tape);

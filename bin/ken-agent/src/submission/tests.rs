@@ -56,21 +56,36 @@ impl Case {
 
     /// Resumes after these events, as the holder of a later claim.
     fn resume(&self, recorded: &[Event], attempt: u32, verdict: Option<Verdict>) -> Left {
-        let runtime = paused();
         let store = MemoryStore::holding(recorded, self.history.clone());
+        let mut claim = self.claim.clone();
+        claim.attempt = attempt;
+        claim.next_event_index = recorded.len() as u64;
+        claim.last_timestamp = recorded.last().map(|event| event.place.timestamp);
+        claim.verdict = verdict;
+        self.run_with(store, claim, false)
+    }
+
+    /// Runs a claim to its end; with `aborts` it is aborted after half a second.
+    fn run_with(&self, store: MemoryStore, claim: Claim, aborts: bool) -> Left {
         let tools = TestTools::default();
         let agent = Agent {
             store: store.clone(),
             model: self.model.clone(),
             seams: seams_with_workers(&tools, &self.model),
         };
-        let mut claim = self.claim.clone();
-        claim.attempt = attempt;
-        claim.next_event_index = recorded.len() as u64;
-        claim.last_timestamp = recorded.last().map(|event| event.place.timestamp);
-        claim.verdict = verdict;
-        let (_abort, aborted) = watch::channel(false);
-        runtime.block_on(agent.run(claim, aborted)).unwrap();
+        let (abort, aborted) = watch::channel(false);
+        paused().block_on(async {
+            let run = agent.run(claim, aborted);
+            let abort = async {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                abort.send_replace(aborts);
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                ended = run => drop(ended.unwrap()),
+                () = abort => {}
+            }
+        });
         let mut kept = store.kept.lock().unwrap();
         let settled = kept.settled.take().expect("it is settled");
         let appends = kept.appends;
@@ -84,9 +99,7 @@ impl Case {
             appends,
         }
     }
-}
 
-impl Case {
     /// What has ended goes through the loop again, and comes out the same.
     fn replay(&self, events: &[Event]) {
         let agents = ["orchestrator", "research-worker", "coding-worker"];
@@ -108,6 +121,33 @@ impl Case {
         let found = paused().block_on(crate::replay::difference(&case, share, false));
         assert_eq!(found.unwrap(), None, "{}", line(events));
     }
+}
+
+/// An agent without workers, and its store.
+fn agent(answers: Vec<Vec<Act>>) -> (Agent<MemoryStore, MemoryModel>, MemoryStore) {
+    let store = MemoryStore::default();
+    let agent = Agent {
+        store: store.clone(),
+        model: MemoryModel::new(answers),
+        seams: seams(&TestTools::default()),
+    };
+    (agent, store)
+}
+
+/// Aborts a submission while it hangs; returns the events until then.
+fn told_until_abort(agent: &Agent<MemoryStore, MemoryModel>) -> String {
+    let (abort, aborted) = watch::channel(false);
+    paused().block_on(async {
+        let watch = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let told = line(&agent.store.events());
+            abort.send_replace(true);
+            told
+        };
+        let (outcome, told) = tokio::join!(agent.run(claim("hello"), aborted), watch);
+        assert_eq!(outcome.unwrap(), Outcome::Aborted);
+        told
+    })
 }
 
 /// A runtime whose clock jumps when nothing else is to be done.
@@ -184,25 +224,8 @@ fn a_plain_prompt_is_told_in_order() {
 
 #[test]
 fn a_beginning_is_told_while_the_model_thinks() {
-    let store = MemoryStore::default();
-    let agent = Agent {
-        store: store.clone(),
-        model: MemoryModel::new(vec![vec![Act::Hang]]),
-        seams: seams(&TestTools::default()),
-    };
-    let (abort, aborted) = watch::channel(false);
-    paused().block_on(async {
-        let run = agent.run(claim("hello"), aborted);
-        let watch = async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            let told = line(&store.events());
-            abort.send_replace(true);
-            told
-        };
-        let (outcome, told) = tokio::join!(run, watch);
-        assert_eq!(told, "operation_start agent_start turn_start message_start");
-        assert_eq!(outcome.unwrap(), Outcome::Aborted);
-    });
+    let told = told_until_abort(&agent(vec![vec![Act::Hang]]).0);
+    assert_eq!(told, "operation_start agent_start turn_start message_start");
 }
 
 /// Allows what is recorded, and only that.
@@ -317,24 +340,9 @@ fn what_a_worker_does_is_readable_while_it_does_it() {
         seams: seams_with_workers(&TestTools::default(), &model),
         model,
     };
-    let (abort, aborted) = watch::channel(false);
-    paused().block_on(async {
-        let run = agent.run(claim("hello"), aborted);
-        let watch = async {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            let told = line(&store.events());
-            abort.send_replace(true);
-            told
-        };
-        let (outcome, told) = tokio::join!(run, watch);
-        assert!(
-            told.ends_with(
-                "task_start operation_start agent_start turn_start message_start message_end message_start"
-            ),
-            "{told}"
-        );
-        assert_eq!(outcome.unwrap(), Outcome::Aborted);
-    });
+    let told = told_until_abort(&agent);
+    let wanted = "task_start operation_start agent_start turn_start message_start message_end message_start";
+    assert!(told.ends_with(wanted), "{told}");
     // The abort closes what the worker has open, inner things first.
     let events = store.events();
     check(&events);
@@ -365,13 +373,7 @@ fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
 /// The jitter shortens the pauses that ken chooses, not those that a provider asks for.
 #[test]
 fn a_provider_is_left_alone_for_as_long_as_it_asks() {
-    let store = MemoryStore::default();
-    let later = Act::Fail(Error::busy("later", 30_000));
-    let agent = Agent {
-        store: store.clone(),
-        model: MemoryModel::new(vec![vec![later]]),
-        seams: seams(&TestTools::default()),
-    };
+    let (agent, store) = agent(vec![vec![Act::Fail(Error::busy("later", 30_000))]]);
     let (_abort, aborted) = watch::channel(false);
     paused().block_on(async {
         let started = tokio::time::Instant::now();
@@ -557,12 +559,7 @@ fn a_hundred_calls_at_once_are_all_answered() {
 /// The clock jumps to the limit, and past it when the limit does not hold.
 #[test]
 fn a_submission_ends_at_its_time_limit() {
-    let store = MemoryStore::default();
-    let agent = Agent {
-        store: store.clone(),
-        model: MemoryModel::new(vec![vec![text("Half"), Act::Hang]]),
-        seams: seams(&TestTools::default()),
-    };
+    let (agent, store) = agent(vec![vec![text("Half"), Act::Hang]]);
     let (_abort, aborted) = watch::channel(false);
     let mut claim = claim("hello");
     claim.time_left_ms = 3_600_000;
@@ -609,14 +606,8 @@ fn waiting_for_an_approval_is_no_running_time() {
         // After the decision the limit of one hour counts again.
         (vec![vec![call("c1", "slow")]], Outcome::Failed),
     ] {
-        let store = MemoryStore::default();
-        let mut seams = seams(&TestTools::default());
-        seams.policy = Arc::new(SlowApproval);
-        let agent = Agent {
-            store: store.clone(),
-            model: MemoryModel::new(answers),
-            seams,
-        };
+        let (mut agent, store) = agent(answers);
+        agent.seams.policy = Arc::new(SlowApproval);
         let (_abort, aborted) = watch::channel(false);
         paused().block_on(async {
             let started = tokio::time::Instant::now();
@@ -695,16 +686,10 @@ fn with_nobody_to_ask_it_fails_and_is_closed() {
 
 #[test]
 fn a_lost_lease_stops_the_writing() {
-    let store = MemoryStore::default();
+    let (agent, store) = agent(vec![vec![text("Hello.")]]);
     store.kept.lock().unwrap().lease_lost = true;
-    let agent = Agent {
-        store: store.clone(),
-        model: MemoryModel::new(vec![vec![text("Hello.")]]),
-        seams: seams(&TestTools::default()),
-    };
-    let runtime = paused();
     let (_abort, aborted) = watch::channel(false);
-    let error = runtime.block_on(agent.run(claim("hello"), aborted)).unwrap_err();
+    let error = paused().block_on(agent.run(claim("hello"), aborted)).unwrap_err();
     assert_eq!(error.code, ken_types::Code::Conflict);
     assert!(store.events().is_empty());
 }
@@ -724,7 +709,11 @@ fn an_abort_closes_everything_and_keeps_the_partial_text() {
     ] {
         let case = Case::of(answers);
         for name in ["aborted", "timeout"] {
-            let left = case.end_by(name);
+            let mut claim = case.claim.clone();
+            if name == "timeout" {
+                claim.time_left_ms = 1_000;
+            }
+            let left = case.run_with(MemoryStore::default(), claim, name == "aborted");
             check(&left.events);
             assert_eq!(left.settled.error.clone().unwrap().name, name);
             assert_eq!(left.settled.result.clone().unwrap().text, "Half");
@@ -737,40 +726,6 @@ fn an_abort_closes_everything_and_keeps_the_partial_text() {
                 (stop, _) => stop,
             };
             assert_eq!(stops.collect::<Vec<_>>(), [stop]);
-        }
-    }
-}
-
-impl Case {
-    fn end_by(&self, name: &str) -> Left {
-        let runtime = paused();
-        let store = MemoryStore::default();
-        let tools = TestTools::default();
-        let agent = Agent {
-            store: store.clone(),
-            model: self.model.clone(),
-            seams: seams_with_workers(&tools, &self.model),
-        };
-        let mut claim = self.claim.clone();
-        let (abort, aborted) = watch::channel(false);
-        if name == "timeout" {
-            claim.time_left_ms = 1_000;
-        }
-        runtime.block_on(async {
-            let run = agent.run(claim, aborted);
-            let later = async {
-                tokio::time::sleep(Duration::from_millis(500)).await;
-                abort.send_replace(name == "aborted");
-            };
-            tokio::join!(run, later).0.unwrap()
-        });
-        let settled = store.kept.lock().unwrap().settled.take().unwrap();
-        self.replay(&store.events());
-        Left {
-            events: store.events(),
-            settled,
-            ran: Vec::new(),
-            appends: 0,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The work that a submission still needs, and the steps that do it.
 
 use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
-use ken_types::ops::store::{SubmissionKind, Verdict};
+use ken_types::ops::store::{Claim, SubmissionKind, Verdict};
 use ken_types::rule::Patterns;
 
 use super::session::SessionName;
@@ -119,18 +119,39 @@ impl TaskRef {
 }
 
 impl Plan {
+    fn new(kind: SubmissionKind, operation: OperationKind) -> Plan {
+        Plan {
+            kind,
+            operation,
+            attempt: 1,
+            models: Vec::new(),
+            compaction: None,
+            on_overflow: None,
+            prompt: None,
+            duties: Duties::default(),
+            ending: None,
+        }
+    }
+
+    /// The plan of a submission before anything is loaded.
+    pub(crate) fn of_submission(claim: &Claim) -> Plan {
+        let operation = match claim.kind {
+            SubmissionKind::Compact => OperationKind::Compact,
+            _ => OperationKind::Prompt,
+        };
+        Plan {
+            attempt: claim.attempt,
+            ending: claim.verdict.map(Ending::from),
+            ..Plan::new(claim.kind, operation)
+        }
+    }
+
     /// What a worker has to do: one prompt, without a history that could be compacted.
     pub(crate) fn of_worker(prompt: String, models: Vec<String>) -> Plan {
         Plan {
-            kind: SubmissionKind::Prompt,
-            operation: OperationKind::Task,
-            attempt: 1,
             models,
-            compaction: None,
-            on_overflow: None,
             prompt: Some(prompt),
-            duties: Duties::default(),
-            ending: None,
+            ..Plan::new(SubmissionKind::Prompt, OperationKind::Task)
         }
     }
 
@@ -152,9 +173,8 @@ impl Plan {
     /// The plan that closes the open events of a worker whose task cannot be finished.
     pub(super) fn closing_worker(&self) -> Plan {
         Plan {
-            prompt: None,
             ending: Some(self.ending.clone().unwrap_or(Ending::Interrupted)),
-            ..Plan::of_worker(String::new(), Vec::new())
+            ..Plan::new(SubmissionKind::Prompt, OperationKind::Task)
         }
     }
 
@@ -163,6 +183,16 @@ impl Plan {
         match self.ending {
             Some(Ending::Aborted) => StopReason::Aborted,
             _ => StopReason::Interrupted,
+        }
+    }
+}
+
+impl From<Verdict> for Ending {
+    fn from(verdict: Verdict) -> Ending {
+        match verdict {
+            Verdict::Abort => Ending::Aborted,
+            Verdict::RetryExhausted => Ending::RetryExhausted,
+            Verdict::Timeout => Ending::Timeout,
         }
     }
 }

@@ -64,6 +64,15 @@ pub(crate) struct Task {
     pub(crate) result: Option<Result<Value, String>>,
 }
 
+/// The result of a task, or why it has none, as its last event has them.
+pub(crate) fn task_end(is_error: bool, result: &Value) -> Result<Value, String> {
+    match result {
+        result if !is_error => Ok(result.clone()),
+        Value::String(why) => Err(why.clone()),
+        other => Err(other.to_string()),
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stage {
     Asked,
@@ -133,11 +142,7 @@ impl Turn {
             Body::Task { is_error, result, .. } => {
                 let task = self.call_of_task(task_id).and_then(|call| call.task.as_mut());
                 if let Some(task) = task {
-                    task.result = Some(match (is_error, result) {
-                        (false, result) => Ok(result.clone()),
-                        (true, Value::String(why)) => Err(why.clone()),
-                        (true, other) => Err(other.to_string()),
-                    });
+                    task.result = Some(task_end(*is_error, result));
                 }
             }
             said => {
