@@ -247,7 +247,7 @@ fn usable(budget: &Budget, state: &TurnState) -> u64 {
     budget.usable() >> state.overflows.min(8)
 }
 
-const SUM_UP: &str = "Sum up the conversation so that it can be gone on with: what was asked, what was answered and from which \
+const SUM_UP: &str = "Sum up the conversation so that it can be continued: what was asked, what was answered and from which \
                       entries, what was decided, what is open. Keep names, numbers and ids exact.";
 
 fn is_preflight(claim: &Claim) -> bool {
@@ -255,7 +255,7 @@ fn is_preflight(claim: &Claim) -> bool {
     workflow.and_then(Value::as_str) == Some(PREFLIGHT)
 }
 
-/// What is searched for a prompt; nothing for a blank one.
+/// The search for a prompt; none for a blank one.
 pub(crate) fn search(claim: &Claim) -> Option<Search> {
     let query = head(&claim.text, QUERY_BYTES);
     (!query.trim().is_empty()).then(|| Search {

@@ -1,4 +1,4 @@
-//! What a turn that has ended is replayed from: `agent.record`.
+//! `agent.record`: the record of a turn that has ended, for a replay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

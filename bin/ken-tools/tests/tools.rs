@@ -15,6 +15,9 @@ struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Folder {
+        // It lies beside ken-tools; this crate alone does not build it.
+        let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-tools")).with_file_name("ken-sandbox");
+        assert!(sandbox.exists(), "build it first: cargo build -p ken-sandbox");
         Folder(tempfile::tempdir().unwrap())
     }
 
@@ -47,6 +50,16 @@ impl Folder {
         program.output().unwrap()
     }
 
+    /// What a call without arguments prints when this variable is set.
+    fn call_with(&self, tool: &str, name: &str, value: &str) -> String {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
+        program
+            .args(["call", tool, "--json", "{}", "--dir"])
+            .arg(self.path())
+            .env(name, value);
+        String::from_utf8(program.output().unwrap().stdout).unwrap()
+    }
+
     /// The answer of a call: exit status, text for the model.
     fn call(&self, name: &str, arguments: &str) -> (Option<i32>, String) {
         let output = self.run("call", &[name, "--json", arguments]);
@@ -71,18 +84,8 @@ impl Folder {
     }
 }
 
-/// `ken-sandbox` lies beside `ken-tools`; this crate alone does not build it.
-fn sandbox_is_built() -> bool {
-    let built = Path::new(env!("CARGO_BIN_EXE_ken-tools"))
-        .with_file_name("ken-sandbox")
-        .exists();
-    assert!(built, "build it first: cargo build -p ken-sandbox");
-    built
-}
-
 #[test]
 fn a_call_gives_arguments_and_takes_the_answer() {
-    assert!(sandbox_is_built());
     let folder = Folder::new();
     folder.tool(
         "echo",
@@ -102,7 +105,6 @@ fn a_call_gives_arguments_and_takes_the_answer() {
 
 #[test]
 fn what_a_tool_does_wrong_is_told() {
-    assert!(sandbox_is_built());
     let folder = Folder::new();
     folder
         .tool("prose", "echo not json", json!({}))
@@ -175,7 +177,6 @@ fn arguments_are_checked_before_anything_runs() {
 
 #[test]
 fn a_tool_reaches_only_what_it_names() {
-    assert!(sandbox_is_built());
     let folder = Folder::new();
     let outside = tempfile::tempdir().unwrap();
     std::fs::write(outside.path().join("note"), "for some eyes").unwrap();
@@ -196,61 +197,35 @@ fn a_tool_reaches_only_what_it_names() {
 #[test]
 fn mistakes_in_a_description_are_named() {
     let folder = Folder::new();
-    for (name, text, at) in [
-        ("a.json", "{", ""),
-        ("b.json", r#"{"name":"b"}"#, "/description"),
-        (
-            "c.json",
-            r#"{"name":"C","description":"x","command":["true"],"input":{"type":"object"}}"#,
-            "/name",
-        ),
-        (
-            "d.json",
-            r#"{"name":"d","description":"x","command":[],"input":{"type":"object"}}"#,
-            "/command",
-        ),
-        (
-            "e.json",
-            r#"{"name":"e","description":"x","command":["true"],"input":{"type":"string"}}"#,
-            "/input/type",
-        ),
-        (
-            "f.json",
-            r#"{"name":"f","description":"x","command":["true"],"input":{"type":"object","required":7}}"#,
-            "/input",
-        ),
-        (
-            "g.json",
-            r#"{"name":"g","description":"x","command":["true"],"input":{"type":"object"},"timeout":1}"#,
-            "/timeout",
-        ),
-        (
-            "h.json",
-            r#"{"name":"h","description":"x","command":["true"],"input":{"type":"object"},"touch":{"read":["x"]}}"#,
-            "/touch/read",
-        ),
-        (
-            "i.json",
-            r#"{"name":"i","description":"x","command":["true"],"input":{"type":"object"},"touch":{"network":true},"agents":["orchestrator"]}"#,
-            "/agents",
-        ),
-        (
-            "j.json",
-            r#"{"name":"j","description":"x","command":["true"],"input":{"type":"object"},"approval":"preview"}"#,
-            "/preview",
-        ),
-        (
-            "k.json",
-            r#"{"name":"k","description":"x","command":["true"],"input":{"type":"object"},"preview":["true"]}"#,
-            "/preview",
-        ),
-    ] {
-        let path = folder.file(name, text).path().join(name);
+    let entry = json!({"name": "x", "description": "x", "command": ["true"], "input": {"type": "object"}});
+    let with = |name: &str, value: Value| {
+        let mut entry = entry.clone();
+        entry[name] = value;
+        entry
+    };
+    let mut networked = with("touch", json!({"network": true}));
+    networked["agents"] = json!(["orchestrator"]);
+    let wrong = [
+        (json!({"name": "b"}), "/description"),
+        (with("name", json!("C")), "/name"),
+        (with("command", json!([])), "/command"),
+        (with("input", json!({"type": "string"})), "/input/type"),
+        (with("input", json!({"type": "object", "required": 7})), "/input"),
+        (with("timeout", json!(1)), "/timeout"),
+        (with("touch", json!({"read": ["x"]})), "/touch/read"),
+        (networked, "/agents"),
+        (with("approval", json!("preview")), "/preview"),
+        (with("preview", json!(["true"])), "/preview"),
+    ];
+    let wrong = wrong.map(|(entry, at)| (entry.to_string(), at));
+    for (number, (text, at)) in wrong.into_iter().chain([("{".to_owned(), "")]).enumerate() {
+        let name = format!("{number}.json");
+        let path = folder.file(&name, &text).path().join(name);
         let output = folder.run("check", &[path.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(1), "{name}: {output:?}");
+        assert_eq!(output.status.code(), Some(1), "{text}: {output:?}");
         let found: Value = serde_json::from_slice(&output.stdout).unwrap();
         let error = &found["problems"][0]["error"];
-        assert_eq!(error["at"].as_str().unwrap_or_default(), at, "{name}: {error}");
+        assert_eq!(error["at"].as_str().unwrap_or_default(), at, "{text}: {error}");
     }
     let output = folder.run("list", &[]);
     let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -296,7 +271,6 @@ impl Folder {
 
 #[test]
 fn a_preview_says_what_a_call_would_do_and_who_has_to_approve_it() {
-    assert!(sandbox_is_built());
     let folder = Folder::new();
     let mark = "0".repeat(64);
     folder
@@ -346,7 +320,6 @@ fn a_preview_says_what_a_call_would_do_and_who_has_to_approve_it() {
 
 #[test]
 fn a_fingerprint_is_of_one_call() {
-    assert!(sandbox_is_built());
     let folder = Folder::new();
     let file = folder.path().join("file");
     std::fs::write(&file, "a").unwrap();
@@ -370,7 +343,6 @@ fn a_fingerprint_is_of_one_call() {
 
 #[test]
 fn a_preview_can_change_nothing() {
-    assert!(sandbox_is_built());
     let folder = Folder::new();
     let file = folder.path().join("file");
     let script = format!("echo x > '{}'; echo '{{\"approval\":\"none\"}}'", file.display());
@@ -385,7 +357,6 @@ fn a_preview_can_change_nothing() {
 
 #[test]
 fn a_long_diff_is_cut_and_says_so() {
-    assert!(sandbox_is_built());
     let folder = Folder::new();
     let script = r#"printf '{"approval":"ask","fingerprint":"%064d","diff":"' 0; head -c 1000000 /dev/zero | tr '\0' x; printf '"}'"#;
     folder.tool(
@@ -471,9 +442,6 @@ fn the_shipped_tools_answer() {
 
 #[test]
 fn a_tool_is_given_its_secrets_through_a_descriptor_and_no_other_has_them() {
-    if !sandbox_is_built() {
-        return;
-    }
     let folder = Folder::new();
     // A shell can only name descriptors of one digit, so the memory file is read through /proc.
     let script = "cat /proc/self/fd/$KEN_SECRETS_FD | tr '\\0' '\\n'; env";
@@ -481,15 +449,7 @@ fn a_tool_is_given_its_secrets_through_a_descriptor_and_no_other_has_them() {
     folder.tool("keyed", script, fields);
     let fields = json!({"approval": "none", "writes": "text"});
     folder.tool("other", "env; ls /proc/self/fd", fields);
-    let call = |name: &str| {
-        let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
-        program
-            .args(["call", name, "--json", "{}", "--dir"])
-            .arg(folder.path())
-            .env("CANARY", "canary-value");
-        let output = program.output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let call = |name: &str| folder.call_with(name, "CANARY", "canary-value");
     let keyed = call("keyed");
     assert_eq!(keyed.matches("CANARY=canary-value").count(), 1, "{keyed}");
     assert!(!keyed.contains("MISSING"), "{keyed}");
@@ -502,9 +462,6 @@ fn a_tool_is_given_its_secrets_through_a_descriptor_and_no_other_has_them() {
 
 #[test]
 fn what_a_description_shows_is_what_the_model_is_told() {
-    if !sandbox_is_built() {
-        return;
-    }
     let folder = Folder::new();
     let script = r#"echo '{"context": "for the model", "more": 7}'"#;
     folder.tool("told", script, json!({"approval": "none", "shows": "/context"}));
@@ -518,25 +475,14 @@ fn what_a_description_shows_is_what_the_model_is_told() {
 
 #[test]
 fn a_tool_may_have_folders_below_the_state_directory() {
-    if !sandbox_is_built() {
-        return;
-    }
     let folder = Folder::new();
     let state = tempfile::tempdir().unwrap();
     let script =
         "echo kept > \"$KEN_STATE_DIR/web/cache/x\" && echo done; echo no > \"$KEN_STATE_DIR/y\"; true";
     let fields = json!({"approval": "none", "writes": "text", "touch": {"state": ["web/cache"]}});
     folder.tool("caching", script, fields);
-    let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
-    program
-        .args(["call", "caching", "--json", "{}", "--dir"])
-        .arg(folder.path())
-        .env("KEN_STATE_DIR", state.path());
-    let output = program.output().unwrap();
-    assert!(
-        String::from_utf8_lossy(&output.stdout).contains("done"),
-        "{output:?}"
-    );
+    let output = folder.call_with("caching", "KEN_STATE_DIR", state.path().to_str().unwrap());
+    assert!(output.contains("done"), "{output}");
     assert_eq!(
         std::fs::read_to_string(state.path().join("web/cache/x")).unwrap(),
         "kept\n"

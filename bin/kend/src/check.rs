@@ -31,9 +31,9 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
         });
     }
     check_sockets(config, places, &mut say);
-    if let Some(ring) = order::cycle(&config.part) {
-        let first = ring.first().copied().unwrap_or_default();
-        let message = format!("these parts wait for each other: {}", ring.join(" -> "));
+    if let Some(cycle) = order::cycle(&config.part) {
+        let first = cycle.first().copied().unwrap_or_default();
+        let message = format!("these parts wait for each other: {}", cycle.join(" -> "));
         say(&["part", first, "requires"], message);
     }
     found
@@ -82,29 +82,20 @@ fn check_part(config: &Config, name: &str, part: &Part, places: &Places, say: &m
     if let Err(message) = program(name, part, places) {
         say("command", message);
     }
-    for entry in &part.env {
-        let name = entry.split_once('=').map_or(entry.as_str(), |(name, _)| name);
-        if !is_name(name) {
-            say(
-                "env",
-                format!("`{name}` is not a name of an environment variable"),
-            );
-        }
-    }
-    for entry in part.secrets.iter().filter(|name| !is_name(name)) {
-        say(
-            "secrets",
-            format!("`{entry}` is not a name of an environment variable"),
-        );
+    let env = part.env.iter().map(|entry| {
+        (
+            "env",
+            entry.split_once('=').map_or(entry.as_str(), |(name, _)| name),
+        )
+    });
+    let secrets = part.secrets.iter().map(|name| ("secrets", name.as_str()));
+    for (key, name) in env.chain(secrets).filter(|(_, name)| !is_name(name)) {
+        say(key, format!("`{name}` is not a name of an environment variable"));
     }
     let sections = SECTIONS.map(|(name, _)| name);
-    for entry in part
-        .reads
-        .iter()
-        .filter(|name| !sections.contains(&name.as_str()))
-    {
-        let near = nearest(entry, &sections).map(|name| format!("; did you mean `{name}`?"));
-        let near = near.unwrap_or_else(|| format!(", only {}", sections.join(", ")));
+    let unknown = |name: &&String| !sections.contains(&name.as_str());
+    for entry in part.reads.iter().filter(unknown) {
+        let near = guess(entry, &sections).unwrap_or_else(|| format!(", only {}", sections.join(", ")));
         say("reads", format!("there is no section `{entry}`{near}"));
     }
     if part.nofile < 16 {
@@ -119,14 +110,19 @@ fn check_reference(config: &Config, part: &Part, key: &str, other: &str) -> Opti
     match config.part.get(other) {
         None => {
             let known: Vec<&str> = config.part.keys().map(String::as_str).collect();
-            let hint = nearest(other, &known).map(|name| format!("; did you mean `{name}`?"));
-            Some(format!("there is no part `{other}`{}", hint.unwrap_or_default()))
+            let near = guess(other, &known).unwrap_or_default();
+            Some(format!("there is no part `{other}`{near}"))
         }
         Some(needed) if key == "requires" && part.enabled && !needed.enabled => {
             Some(format!("needs `{other}`, which is not enabled"))
         }
         Some(_) => None,
     }
+}
+
+/// The end of a message about a name that is perhaps mistyped.
+fn guess(name: &str, known: &[&str]) -> Option<String> {
+    nearest(name, known).map(|name| format!("; did you mean `{name}`?"))
 }
 
 fn is_part_name(name: &str) -> bool {
@@ -162,8 +158,7 @@ pub(crate) fn address(config: &Config, socket: &Socket, places: &Places) -> Resu
         Socket::Tcp(text) => match config.listener(text) {
             Some(listener) => Ok(Address::Tcp(listener.into())),
             None => text.parse().map(Address::Tcp).map_err(|_| {
-                let near = nearest(text, &LISTENING).map(|name| format!("; did you mean `{name}`?"));
-                let near = near.unwrap_or_default();
+                let near = guess(text, &LISTENING).unwrap_or_default();
                 format!("`{text}` is neither ADDRESS:PORT nor a section with `listen` and `port`{near}")
             }),
         },
@@ -270,9 +265,9 @@ mod tests {
 
     #[test]
     fn a_ring_and_a_disabled_requirement_are_errors() {
-        let ring = "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nafter = [\"a\"]\n";
+        let cycle = "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nafter = [\"a\"]\n";
         assert_eq!(
-            problems(ring),
+            problems(cycle),
             ["5: part.a.requires: these parts wait for each other: a -> b -> a"]
         );
         let off = "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nenabled = false\n";

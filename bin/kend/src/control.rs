@@ -28,10 +28,11 @@ pub(crate) struct Control {
 
 impl Control {
     pub(crate) fn bind(path: &Path) -> Result<Control, String> {
-        let listener = bind_unix(path)?;
-        listener
-            .set_nonblocking(true)
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+        let listener = bind_unix(path, |path| {
+            let listener = UnixListener::bind(path)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        })?;
         Ok(Control {
             listener,
             connections: Vec::new(),

@@ -103,10 +103,9 @@ pub(crate) fn program(name: &str, part: &Part, places: &Places) -> Result<PathBu
     if program.contains('/') {
         let base = places.config.parent().unwrap_or(Path::new("/"));
         let path = base.join(program);
-        return if runnable(&path) {
-            Ok(path)
-        } else {
-            Err(format!("no program {}", path.display()))
+        return match runnable(&path) {
+            true => Ok(path),
+            false => Err(format!("no program {}", path.display())),
         };
     }
     let beside = std::env::current_exe()

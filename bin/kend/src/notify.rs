@@ -2,13 +2,14 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, setsockopt, sockopt};
 use nix::unistd::{Pid, getpgid};
 use sd_notify::NotifyState;
+
+use crate::sockets::bind_unix;
 
 /// Longer datagrams are cut; those of sd_notify(3) are far shorter.
 const LONGEST: usize = 4096;
@@ -31,15 +32,12 @@ pub(crate) struct Report {
 
 impl Notify {
     pub(crate) fn bind(path: &Path) -> Result<Notify, String> {
-        let wrong = |error: std::io::Error| format!("cannot bind {}: {error}", path.display());
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(wrong(error)),
-            _ => {}
-        }
-        let socket = UnixDatagram::bind(path).map_err(wrong)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(wrong)?;
-        socket.set_nonblocking(true).map_err(wrong)?;
-        setsockopt(&socket, sockopt::PassCred, &true).map_err(|errno| wrong(errno.into()))?;
+        let socket = bind_unix(path, |path| {
+            let socket = UnixDatagram::bind(path)?;
+            socket.set_nonblocking(true)?;
+            setsockopt(&socket, sockopt::PassCred, &true)?;
+            Ok(socket)
+        })?;
         Ok(Notify { socket })
     }
 

@@ -314,7 +314,7 @@ fn ready(system: &System, name: &str, after: u64, now: Instant) -> Option<Result
 /// Why a part is not going to be ready soon.
 fn cannot_start(name: &str, part: &Part) -> Error {
     let last = part.deaths.back().map(describe).unwrap_or_default();
-    let mut message = format!("{name} {last}{}", part.last_words());
+    let mut message = format!("{name} {last}{}", part.last_line());
     if let State::Failed { cause } = &part.state {
         message.push_str(&format!("; given up after {cause}"));
     }

@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn a_cycle_is_named() {
-        let ring = parts(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"]), ("d", &[])]);
-        assert_eq!(cycle(&ring), Some(vec!["b", "c", "b"]));
+        let circle = parts(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"]), ("d", &[])]);
+        assert_eq!(cycle(&circle), Some(vec!["b", "c", "b"]));
         assert_eq!(cycle(&parts(&[("a", &["a"])])), Some(vec!["a", "a"]));
         let tree = parts(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])]);
         assert_eq!(cycle(&tree), None);
@@ -109,9 +109,9 @@ mod tests {
     }
 
     proptest! {
-        /// Edges that go only from a later to an earlier name never form a ring; one edge back does.
+        /// Edges that go only from a later to an earlier name never form a cycle; one edge back does.
         #[test]
-        fn a_ring_is_found_exactly_when_there_is_one(pairs in prop::collection::vec((0usize..8, 0usize..8), 0..20)) {
+        fn a_cycle_is_found_exactly_when_there_is_one(pairs in prop::collection::vec((0usize..8, 0usize..8), 0..20)) {
             let name = |index: usize| format!("p{index}");
             let mut graph: Parts = (0..8).map(|index| (name(index), Part::default())).collect();
             for (a, b) in pairs.iter().filter(|(a, b)| a != b) {
@@ -122,9 +122,9 @@ mod tests {
             if let Some((a, b)) = pairs.iter().find(|(a, b)| a != b) {
                 let (high, low) = (a.max(b), a.min(b));
                 if let Some(part) = graph.get_mut(&name(*low)) { part.requires.push(name(*high)); }
-                let ring = cycle(&graph).unwrap_or_default();
-                prop_assert!(ring.len() > 2);
-                prop_assert_eq!(ring.first(), ring.last());
+                let found = cycle(&graph).unwrap_or_default();
+                prop_assert!(found.len() > 2);
+                prop_assert_eq!(found.first(), found.last());
             }
         }
     }

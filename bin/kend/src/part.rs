@@ -77,7 +77,7 @@ pub(crate) struct Process {
     _guard: OwnedFd,
 }
 
-/// A process on its way out.
+/// A process that is ending.
 pub(crate) struct Ending {
     pub(crate) why: Why,
     pub(crate) kill_at: Option<Instant>,
@@ -90,7 +90,7 @@ pub(crate) enum Why {
     /// It missed a deadline: the text for a person.
     Fault(String),
     /// It said that it ends (`STOPPING=1`).
-    OwnWill,
+    ByItself,
 }
 
 /// A deadline that has passed.
@@ -102,7 +102,7 @@ pub(crate) enum Alarm {
     /// The watchdog has heard nothing.
     Silent,
     /// It has not ended in time.
-    Stubborn,
+    NotEnded,
 }
 
 impl Part {
@@ -166,7 +166,7 @@ impl Part {
     }
 
     /// The last line of its log, to be appended to a message.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn last_line(&self) -> String {
         let line = self.log.last_line();
         line.map(|line| format!(": {line}")).unwrap_or_default()
     }
@@ -251,7 +251,7 @@ impl Part {
             self.reset_watchdog(now);
         }
         if report.stopping {
-            self.leave(Why::OwnWill, now + self.patience());
+            self.leave(Why::ByItself, now + self.stop_time());
         }
         became_ready
     }
@@ -277,7 +277,7 @@ impl Part {
     }
 
     /// Starts the time to become ready, and the watchdog's, again from now.
-    pub(crate) fn wait_anew(&mut self, now: Instant) {
+    pub(crate) fn restart_deadlines(&mut self, now: Instant) {
         let ready_by = now + self.start_time();
         if let Some(process) = self.process_mut() {
             process.ready_by = process.ready_by.map(|_| ready_by);
@@ -290,13 +290,13 @@ impl Part {
     }
 
     /// The time from TERM to KILL.
-    fn patience(&self) -> Duration {
+    fn stop_time(&self) -> Duration {
         Duration::from_millis(self.spec.stop_timeout_ms)
     }
 
     /// Tells its whole group to end.
     pub(crate) fn end(&mut self, now: Instant) {
-        if let Some(pid) = self.leave(Why::Asked, now + self.patience()) {
+        if let Some(pid) = self.leave(Why::Asked, now + self.stop_time()) {
             let _ = killpg(pid, Signal::SIGTERM);
         }
     }
@@ -312,7 +312,7 @@ impl Part {
             return fault;
         }
         let fault = format!("not ready within {} ms", self.spec.ready_timeout_ms);
-        if let Some(pid) = self.leave(Why::Fault(fault.clone()), now + self.patience()) {
+        if let Some(pid) = self.leave(Why::Fault(fault.clone()), now + self.stop_time()) {
             let _ = killpg(pid, Signal::SIGTERM);
         }
         fault
@@ -361,7 +361,7 @@ impl Part {
         match &self.state {
             State::Backoff { until } if *until <= now => Some(Alarm::Due),
             State::Up(process) => match &process.ending {
-                Some(ending) => passed(ending.kill_at).then_some(Alarm::Stubborn),
+                Some(ending) => passed(ending.kill_at).then_some(Alarm::NotEnded),
                 None if passed(process.ready_by) => Some(Alarm::NotReady),
                 None if passed(process.alive_by) => Some(Alarm::Silent),
                 None => None,

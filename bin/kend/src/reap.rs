@@ -51,10 +51,10 @@ pub(crate) fn adopted(living: &[Pid]) -> Vec<Pid> {
 
 /// Kills everything that is left below kend when no part lives any more, except children that it had before it became
 /// kend. Returns what cannot be killed.
-pub(crate) fn sweep(strangers: &[Pid]) -> Vec<String> {
+pub(crate) fn sweep(earlier: &[Pid]) -> Vec<String> {
     let end = Instant::now() + SWEEP;
     loop {
-        let left = adopted(strangers);
+        let left = adopted(earlier);
         if left.is_empty() || Instant::now() >= end {
             return left.into_iter().map(command).collect();
         }

@@ -57,7 +57,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     }
     let signals = become_supervisor()?;
     // A shell that has executed kend may have had children.
-    let strangers = reap::adopted(&[]);
+    let earlier = reap::adopted(&[]);
     let folders = Folders::make(&places)?;
     let prepared = prepare(&cli, &places, source, loaded);
     let (mut system, mut control, notify) = match prepared {
@@ -78,7 +78,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         watchdog: sd_notify::watchdog_enabled().map(|every| (every / 2, Instant::now())),
     };
     turn.run(&mut system, &mut control);
-    finish(system, control, &places, &folders, &strangers)
+    finish(system, control, &places, &folders, &earlier)
 }
 
 /// Prints which configuration was checked.
@@ -100,12 +100,12 @@ fn finish(
     control: Control,
     places: &Places,
     folders: &Folders,
-    strangers: &[Pid],
+    earlier: &[Pid],
 ) -> Result<ExitCode, Failure> {
     for name in system.parts.keys().cloned().collect::<Vec<_>>() {
         system.pump(&name);
     }
-    let left = reap::sweep(strangers);
+    let left = reap::sweep(earlier);
     if !left.is_empty() {
         let text = format!("still alive, though killed: {}", left.join(", "));
         system.journal.warn(None, &text);
@@ -309,7 +309,7 @@ impl Loop {
             let events = self.wait(system, control, due);
             let now = Instant::now();
             if due.is_some_and(|due| now.duration_since(due) > ABSENT) {
-                system.be_lenient(now);
+                system.restart_deadlines(now);
             }
             self.turn(system, control, events);
         }

@@ -157,7 +157,7 @@ impl Held {
 
 fn bind(address: Address) -> Result<Held, String> {
     let (fd, local) = match &address {
-        Address::Unix(path) => (bind_unix(path)?.into(), None),
+        Address::Unix(path) => (bind_unix(path, |path| UnixListener::bind(path))?.into(), None),
         Address::Tcp(addr) => {
             let socket = TcpListener::bind(addr).map_err(|error| refused(*addr, &error))?;
             let local = socket.local_addr().ok();
@@ -185,13 +185,15 @@ fn refused(addr: SocketAddr, error: &std::io::Error) -> String {
 }
 
 /// Binds a Unix socket of mode 0600. An existing file is a leftover, because kend holds the lock of the run directory.
-pub(crate) fn bind_unix(path: &Path) -> Result<UnixListener, String> {
-    let wrong = |error: std::io::Error| format!("cannot bind {}: {error}", path.display());
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(wrong(error)),
-        _ => {}
-    }
-    let socket = UnixListener::bind(path).map_err(wrong)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(wrong)?;
-    Ok(socket)
+pub(crate) fn bind_unix<S>(path: &Path, bind: impl FnOnce(&Path) -> std::io::Result<S>) -> Result<S, String> {
+    let bound = || {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let socket = bind(path)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(socket)
+    };
+    bound().map_err(|error| format!("cannot bind {}: {error}", path.display()))
 }

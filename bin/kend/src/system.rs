@@ -302,7 +302,7 @@ impl System {
             part.again = false;
             return self.journal.note(Some(name), &text);
         }
-        let last = part.last_words();
+        let last = part.last_line();
         let next = match part.policy.died(now, ready, part.spec.limit, spread) {
             Next::Now => String::from("starting again at once"),
             Next::After(delay) => {
@@ -344,23 +344,25 @@ impl System {
             .filter_map(|(name, part)| Some((name.clone(), part.alarm(now)?)))
             .collect();
         for (name, alarm) in due {
-            self.ring(&name, &alarm, now);
+            self.act_on(&name, &alarm, now);
         }
     }
 
     /// Gives every part its whole time again.
-    pub(crate) fn be_lenient(&mut self, now: Instant) {
-        self.parts.values_mut().for_each(|part| part.wait_anew(now));
+    pub(crate) fn restart_deadlines(&mut self, now: Instant) {
+        self.parts
+            .values_mut()
+            .for_each(|part| part.restart_deadlines(now));
     }
 
-    fn ring(&mut self, name: &str, alarm: &Alarm, now: Instant) {
+    fn act_on(&mut self, name: &str, alarm: &Alarm, now: Instant) {
         let announcing = self.announcing;
         let Some(part) = self.parts.get_mut(name) else {
             return;
         };
         match alarm {
             Alarm::Due => part.state = State::Down,
-            Alarm::Stubborn => {
+            Alarm::NotEnded => {
                 let left = members(part.pid());
                 part.kill();
                 let text = format!("did not end within its time; killed: {}", left.join(", "));
@@ -372,7 +374,7 @@ impl System {
             Alarm::NotReady | Alarm::Silent => {
                 let first = !part.ever_ready;
                 let fault = part.end_for(alarm, now);
-                let last = part.last_words();
+                let last = part.last_line();
                 if announcing && first {
                     return self.give_up(name, &format!("{fault}{last}"));
                 }

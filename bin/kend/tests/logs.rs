@@ -40,8 +40,7 @@ fn the_last_lines_and_what_follows_over_a_restart_and_rotations() {
     assert_eq!(caller.item().unwrap(), "line 2999");
     assert_eq!(caller.item().unwrap(), "end");
     for _ in 0..3 {
-        kend.call("parts.restart", json!({"name": "a", "wait": "ready"}))
-            .unwrap();
+        kend.restart_part("a");
         for line in 0..3000 {
             assert_eq!(caller.item().unwrap(), format!("line {line}"));
         }
@@ -71,9 +70,7 @@ fn a_flood_delays_nobody_else_and_its_own_end() {
     );
     let kend = home.start();
     for _ in 0..5 {
-        let done = kend
-            .call("parts.restart", json!({"name": "a", "wait": "ready"}))
-            .unwrap();
+        let done = kend.restart_part("a");
         assert_eq!(done["state"], "ready");
     }
     // Rotation bounds what a flood can take.

@@ -27,7 +27,7 @@ fn only_what_changed_is_touched() {
          [part.reader]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nreads = [\"chat\"]\n\
          [part.fresh]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n[chat]\nwait_ms = 1\n",
     ));
-    let done = kend.call("kend.reload", json!({})).unwrap();
+    let done = kend.reload();
     assert_eq!(
         done,
         json!({"added": ["fresh"], "removed": ["gone"], "restarted": ["changed", "reader"], "unchanged": ["kept"]})
@@ -40,7 +40,7 @@ fn only_what_changed_is_touched() {
     assert_ne!(kend.part_pid("changed"), before[1]);
     assert_ne!(kend.part_pid("reader"), before[2]);
     assert_eq!(kend.part("changed")["says"], "new");
-    assert_eq!(kend.part("fresh")["state"], "ready");
+    assert_eq!(kend.state("fresh"), "ready");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_bad_file_changes_nothing_and_is_shown_until_it_is_good() {
     assert_eq!(status["config"]["errors"].as_array().unwrap().len(), 1);
     assert_eq!(kend.part_pid("kept"), pid);
     home.configure(KEPT);
-    kend.call("kend.reload", json!({})).unwrap();
+    kend.reload();
     assert_eq!(
         kend.call("parts.status", json!({})).unwrap()["config"]["good"],
         true
@@ -109,7 +109,7 @@ fn a_socket_that_moves_restarts_its_own_part_alone() {
     let kend = home.start();
     let before = ["kept", "moved"].map(|name| kend.part_pid(name));
     home.configure(&entry("new.sock"));
-    let done = kend.call("kend.reload", json!({})).unwrap();
+    let done = kend.reload();
     assert_eq!(
         (&done["restarted"], &done["unchanged"]),
         (&json!(["moved"]), &json!(["kept"]))
@@ -152,11 +152,11 @@ fn a_disabled_part_is_stopped_and_an_enabled_one_started() {
     let home = Home::new(&entry(true));
     let kend = home.start();
     home.configure(&entry(false));
-    kend.call("kend.reload", json!({})).unwrap();
-    until("stopped", || kend.part("x")["state"] == "stopped");
+    kend.reload();
+    kend.until_state("x", "stopped");
     home.configure(&entry(true));
-    kend.call("kend.reload", json!({})).unwrap();
-    until("ready", || kend.part("x")["state"] == "ready");
+    kend.reload();
+    kend.until_state("x", "ready");
 }
 
 #[test]
@@ -167,15 +167,12 @@ fn a_part_that_is_removed_and_put_back_while_it_ends_is_one_part() {
     let home = Home::new(&entry);
     let kend = home.start();
     home.configure(KEPT);
-    kend.call("kend.reload", json!({})).unwrap();
-    until("ending", || kend.part("x")["state"] == "stopping");
+    kend.reload();
+    kend.until_state("x", "stopping");
     home.configure(&entry);
-    assert_eq!(
-        kend.call("kend.reload", json!({})).unwrap()["added"],
-        json!(["x"])
-    );
+    assert_eq!(kend.reload()["added"], json!(["x"]));
     until("the next process", || {
-        kend.part("x")["state"] == "ready" && home.numbers("pid").len() == 2
+        kend.state("x") == "ready" && home.numbers("pid").len() == 2
     });
     assert!(!common::lives(home.numbers("pid")[0]));
 }
@@ -187,12 +184,12 @@ fn a_corrected_entry_is_tried_at_once() {
     ));
     let kend = home.start();
     common::kill9(kend.part_pid("x"));
-    until("failed", || kend.part("x")["state"] == "failed");
+    kend.until_state("x", "failed");
     home.configure(&with(
         "[part.x]\ncommand = [\"PROBE\", \"status:new\", \"ready\", \"hang\"]\n",
     ));
-    kend.call("kend.reload", json!({})).unwrap();
-    until("ready", || kend.part("x")["state"] == "ready");
+    kend.reload();
+    kend.until_state("x", "ready");
 }
 
 /// A home whose kend sees changes by itself.
@@ -219,7 +216,7 @@ fn a_changed_file_is_brought_into_force_by_itself() {
     let pid = kend.part_pid("kept");
     rewrite(&home, &with(part));
     until("the new part", || {
-        home.read("secrets") == "KEY=one\n" && kend.part("x")["state"] == "ready"
+        home.read("secrets") == "KEY=one\n" && kend.state("x") == "ready"
     });
     home.secrets("KEY=two\n", 0o600);
     until("the new secret", || home.read("secrets").ends_with("KEY=two\n"));

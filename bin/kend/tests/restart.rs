@@ -21,7 +21,7 @@ fn an_accident_is_repaired_at_once() {
     let old = kend.part_pid("a");
     kill9(old);
     until("a new process", || {
-        kend.part("a")["state"] == "ready" && kend.part_pid("a") != old
+        kend.state("a") == "ready" && kend.part_pid("a") != old
     });
     assert!(
         kend.notes("a")
@@ -74,9 +74,7 @@ fn a_crash_loop_backs_off_and_the_others_do_not_notice() {
     assert_eq!(kend.part_pid("b"), other);
     // What a person wants does not wait for the delay.
     std::fs::remove_file(home.path("bad")).unwrap();
-    let started = kend
-        .call("parts.start", json!({"name": "a", "wait": "ready"}))
-        .unwrap();
+    let started = kend.start_part("a");
     assert_eq!(started["state"], "ready");
 }
 
@@ -89,7 +87,7 @@ fn a_limit_ends_in_failed_with_its_cause_until_a_person_says_start() {
     let kend = home.start();
     std::fs::write(home.path("bad"), "").unwrap();
     kill9(kend.part_pid("a"));
-    until("failed", || kend.part("a")["state"] == "failed");
+    kend.until_state("a", "failed");
     assert!(
         kend.part("a")["cause"]
             .as_str()
@@ -101,11 +99,7 @@ fn a_limit_ends_in_failed_with_its_cause_until_a_person_says_start() {
         .unwrap_err();
     assert_eq!(waited["code"], "deadline");
     std::fs::remove_file(home.path("bad")).unwrap();
-    assert_eq!(
-        kend.call("parts.start", json!({"name": "a", "wait": "ready"}))
-            .unwrap()["state"],
-        "ready"
-    );
+    assert_eq!(kend.start_part("a")["state"], "ready");
 }
 
 #[test]
@@ -202,7 +196,7 @@ fn a_pause_of_the_whole_system_kills_nobody() {
     }
     std::thread::sleep(Duration::from_millis(2500));
     kend.signal(Signal::SIGCONT);
-    assert_eq!(kend.part("a")["state"], "ready");
+    assert_eq!(kend.state("a"), "ready");
     kill(part, Signal::SIGCONT).unwrap();
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(kend.part("a")["deaths"], json!([]));
@@ -223,11 +217,7 @@ fn a_program_that_cannot_be_executed_is_a_death_with_a_cause() {
     });
     std::fs::copy(common::probe(), home.path("program.new")).unwrap();
     std::fs::rename(home.path("program.new"), home.path("program")).unwrap();
-    assert_eq!(
-        kend.call("parts.restart", json!({"name": "a", "wait": "ready"}))
-            .unwrap()["state"],
-        "ready"
-    );
+    assert_eq!(kend.restart_part("a")["state"], "ready");
 }
 
 #[test]
@@ -253,8 +243,7 @@ fn the_last_sixteen_deaths_are_kept() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");
     let kend = home.start();
     for _ in 0..18 {
-        kend.call("parts.restart", json!({"name": "a", "wait": "ready"}))
-            .unwrap();
+        kend.restart_part("a");
     }
     let part = kend.part("a");
     assert_eq!(part["restarts"], 18);
@@ -297,7 +286,7 @@ fn a_part_that_says_that_it_stops_is_no_longer_ready_and_comes_back() {
         "[part.a]\ncommand = [\"PROBE\", \"ready\", \"pid:DIR/pid\", \"sleep:1100\", \"stopping\", \"deaf\", \"hang\"]\nstop_timeout_ms = 300\n",
     );
     let kend = home.start();
-    until("stopping", || kend.part("a")["state"] == "stopping");
+    kend.until_state("a", "stopping");
     until("killed and started again", || home.numbers("pid").len() == 2);
     let part = kend.part("a");
     assert_eq!(part["deaths"][0]["signal"], 9);

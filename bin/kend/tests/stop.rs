@@ -53,10 +53,8 @@ fn parts_end_before_what_they_are_started_after() {
 fn stopping_a_part_stops_no_other_unless_dependents_are_named() {
     let home = Home::new(CHAIN);
     let kend = home.start();
-    let state = |name: &str| kend.part(name)["state"].as_str().unwrap().to_owned();
-    let stopped = kend
-        .call("parts.stop", json!({"name": "b", "wait": "stopped"}))
-        .unwrap();
+    let state = |name| kend.state(name);
+    let stopped = kend.stop_part("b");
     assert_eq!(
         (&stopped["state"], stopped.get("also")),
         (&json!("stopped"), None)
@@ -75,8 +73,7 @@ fn stopping_a_part_stops_no_other_unless_dependents_are_named() {
         (&stopped["state"], &stopped["also"]),
         (&json!("stopped"), &json!(["c"]))
     );
-    kend.call("parts.start", json!({"name": "b", "wait": "ready"}))
-        .unwrap();
+    kend.start_part("b");
     assert_eq!(
         ["a", "b", "c", "d"].map(state),
         ["ready", "ready", "stopped", "ready"]
@@ -91,33 +88,24 @@ fn the_sockets_of_a_stopped_part_are_closed_and_opened_again_at_start() {
          sockets = { http = { tcp = \"gateway\" }, wire = { unix = \"a.sock\" } }\n",
     );
     let kend = home.start_with(&mut home.command(&["--announce", "--port", "0"]));
-    let address = kend
-        .ready
-        .trim()
-        .strip_prefix("ready gateway=http://")
-        .unwrap()
-        .to_owned();
-    let tcp = || TcpStream::connect(&address).map_err(|error| error.kind());
+    let address = kend.gateway();
+    let tcp = || TcpStream::connect(address).map_err(|error| error.kind());
     let unix = || UnixStream::connect(home.path("run/a.sock")).map_err(|error| error.kind());
     assert!(tcp().is_ok() && unix().is_ok());
-    kend.call("parts.stop", json!({"name": "a", "wait": "stopped"}))
-        .unwrap();
+    kend.stop_part("a");
     assert_eq!(tcp().unwrap_err(), ErrorKind::ConnectionRefused);
     assert_eq!(unix().unwrap_err(), ErrorKind::ConnectionRefused);
-    kend.call("parts.start", json!({"name": "a", "wait": "ready"}))
-        .unwrap();
+    kend.start_part("a");
     let mut answer = String::new();
     tcp().unwrap().read_to_string(&mut answer).unwrap();
     assert_eq!(answer.trim(), kend.part_pid("a").to_string());
     assert!(unix().is_ok());
     // A reload leaves them closed.
-    kend.call("parts.stop", json!({"name": "a", "wait": "stopped"}))
-        .unwrap();
-    kend.call("kend.reload", json!({})).unwrap();
+    kend.stop_part("a");
+    kend.reload();
     assert_eq!(tcp().unwrap_err(), ErrorKind::ConnectionRefused);
     // One that was given up on does not come back by itself either.
-    kend.call("parts.start", json!({"name": "a", "wait": "ready"}))
-        .unwrap();
+    kend.start_part("a");
     for _ in 0..3 {
         let starts = kend.part("a")["restarts"].clone();
         kill9(kend.part_pid("a"));
@@ -125,12 +113,12 @@ fn the_sockets_of_a_stopped_part_are_closed_and_opened_again_at_start() {
             let part = kend.part("a");
             part["state"] == "failed" || part["restarts"] != starts && part["state"] == "ready"
         });
-        if kend.part("a")["state"] == "failed" {
+        if kend.state("a") == "failed" {
             break;
         }
         assert!(tcp().is_ok());
     }
-    until("failed", || kend.part("a")["state"] == "failed");
+    kend.until_state("a", "failed");
     assert_eq!(tcp().unwrap_err(), ErrorKind::ConnectionRefused);
 }
 
@@ -141,15 +129,9 @@ fn a_port_that_was_taken_meanwhile_is_named_by_start() {
         "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { http = { tcp = \"gateway\" } }\n",
     );
     let kend = home.start_with(&mut home.command(&["--announce", "--port", "0"]));
-    let address = kend
-        .ready
-        .trim()
-        .strip_prefix("ready gateway=http://")
-        .unwrap()
-        .to_owned();
-    kend.call("parts.stop", json!({"name": "a", "wait": "stopped"}))
-        .unwrap();
-    let taken = std::net::TcpListener::bind(&address).unwrap();
+    let address = kend.gateway();
+    kend.stop_part("a");
+    let taken = std::net::TcpListener::bind(address).unwrap();
     let error = kend
         .call("parts.start", json!({"name": "a", "wait": "ready"}))
         .unwrap_err();
@@ -160,8 +142,7 @@ fn a_port_that_was_taken_meanwhile_is_named_by_start() {
         "{message}"
     );
     drop(taken);
-    kend.call("parts.start", json!({"name": "a", "wait": "ready"}))
-        .unwrap();
+    kend.start_part("a");
 }
 
 #[test]
@@ -172,8 +153,7 @@ fn a_signal_reaches_the_process_of_a_part() {
     let killed = kend.call("parts.kill", json!({"name": "a"})).unwrap();
     assert_eq!(killed, json!({"name": "a", "pid": pid, "signal": "SIGKILL"}));
     until("its end", || kend.part("a")["last_exit"] == "signal SIGKILL");
-    kend.call("parts.stop", json!({"name": "d", "wait": "stopped"}))
-        .unwrap();
+    kend.stop_part("d");
     for (args, code) in [
         (json!({"name": "d"}), "conflict"),
         (json!({"name": "b", "signal": "NOPE"}), "invalid"),
@@ -195,17 +175,9 @@ fn a_stubborn_part_is_killed_and_named() {
     until("the child", || home.numbers("pid").len() == 2);
     let ended = kend.stop();
     assert!(ended.status.success());
-    assert!(
-        ended.stderr.contains("a did not end within its time; killed: "),
-        "{}",
-        ended.stderr
-    );
+    ended.says("a did not end within its time; killed: ");
     for pid in home.numbers("pid") {
-        assert!(
-            ended.stderr.contains(&format!("{pid} (probe)")),
-            "{}",
-            ended.stderr
-        );
+        ended.says(&format!("{pid} (probe)"));
         until("gone", || !lives(pid));
     }
 }
@@ -217,7 +189,7 @@ fn a_second_signal_has_no_patience() {
     );
     let mut kend = home.start();
     kend.signal(Signal::SIGINT);
-    until("stopping", || kend.part("a")["state"] == "stopping");
+    kend.until_state("a", "stopping");
     kend.signal(Signal::SIGINT);
     assert!(kend.end().status.success());
 }
@@ -271,7 +243,7 @@ fn waiting_ends_with_the_deadline_or_with_bad_news() {
         started.elapsed() < Duration::from_secs(10),
         "it waited for its deadline"
     );
-    until("given up on", || kend.part("bad")["state"] == "failed");
+    kend.until_state("bad", "failed");
     assert_eq!(kend.part("bad")["last_exit"], "exit 1");
     let restarted = kend
         .call("parts.restart", json!({"name": "bad", "wait": "ready"}))

@@ -717,7 +717,11 @@ fn side_by_side_every_request_gets_its_own_answer() {
                     let data = json!({"client": n, "round": round, "text": "x".repeat(n * 2_000)});
                     let outcome = value(&run(&engine, &workflow, data.clone()).await);
                     let got = json!({"got": data});
-                    assert_eq!(outcome["results"], json!({"a": got, "b": got, "c": {"got": got}}));
+                    assert_eq!(
+                        outcome["results"],
+                        json!({"a": got, "b": got, "c": {"got": got}}),
+                        "{outcome}"
+                    );
                 }
             })
         };

@@ -31,6 +31,34 @@ fn refused(document: &Value) -> (String, String) {
     (error.at.unwrap(), error.message)
 }
 
+/// Items, the place of what is wrong with them, and words of the message.
+const WRONG_ITEMS: &str = r#"{} | /steps | must be a list
+[] | /steps | must have at least one item
+["ESL"] | /steps/0 | must be an object, not text
+[{"step": "ESL"}, {"stp": "ESL"}] | /steps/1 | unknown item {stp}
+[{"step": "XYZ"}] | /steps/0/step | unknown step `XYZ`
+[{"step": 5}] | /steps/0/step | must be text, not 5
+[{"step": "ESL", "timeout": 5}] | /steps/0/timeout | unknown field `timeout`
+[{"step": "ESL", "timeout_ms": 0}] | /steps/0/timeout_ms | from 1 to 600000, not 0
+[{"step": "ESL", "timeout_ms": 1.5}] | /steps/0/timeout_ms | whole number
+[{"step": "ESL", "id": "a/b"}] | /steps/0/id | is not a valid name
+[{"step": "ESL"}, {"step": "ESL"}] | /steps/1/step | two steps `ESL`
+[{"step": "ESL"}, {"step": "REP", "id": "ESL"}] | /steps/1/id | two steps `ESL`
+[{"parallel": [{"step": "ESL"}], "id": "x"}] | /steps/0/id | unknown field
+[{"parallel": [{"step": "ESL"}, {"loop": 2}]}] | /steps/0/parallel/1/steps | missing field `steps`
+[{"loop": 101, "steps": [{"step": "ESL"}]}] | /steps/0/loop | from 1 to 100
+[{"loop": 100, "steps": [{"loop": 100, "steps": [{"step": "ESL"}]}]}] |  | would make 10000 steps
+[{"step": "ESL", "when": {"exists": "/dta/x"}}] | /steps/0/when/exists | `/dta/x` is not a valid reference
+[{"step": "ESL", "when": {"exists": "/results/REP"}}] | /steps/0/when/exists | there is no step `REP`
+[{"step": "ESL", "when": {}}] | /steps/0/when | a condition is one of
+[{"step": "ESL", "when": {"not": {"eval": "1"}}}] | /steps/0/when/not/eval | unknown field `eval`
+[{"step": "ESL", "when": {"compare": ["/data/n", "~", 1]}}] | /steps/0/when/compare/1 | unknown order
+[{"step": "ESL", "when": {"compare": ["/data/n", "<", "1"]}}] | /steps/0/when/compare/2 | a number
+[{"step": "ESL", "when": {"all": [{"equals": ["/data/n"]}]}}] | /steps/0/when/all/0/equals | two parts
+[{"step": "ESL", "input": {"a": ["{{/data/x"]}}] | /steps/0/input/a/0 | has no end
+[{"step": "ESL", "input": "{{/data/x||/data/y}}"}] | /steps/0/input | only the last reference
+[{"step": "ESL", "input": {"a": "x {{/results/none}}"}}] | /steps/0/input/a | there is no step `none`"#;
+
 #[test]
 fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
     let nested = |depth: usize| {
@@ -42,124 +70,17 @@ fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
     let many: Vec<Value> = (0..=MAX_ITEMS)
         .map(|n| json!({"step": "ESL", "id": format!("s{n}")}))
         .collect();
-    for (items, at, words) in [
-        (json!({}), "/steps", "must be a list"),
-        (json!([]), "/steps", "must have at least one item"),
-        (json!(["ESL"]), "/steps/0", "must be an object, not text"),
-        (
-            json!([{"step": "ESL"}, {"stp": "ESL"}]),
-            "/steps/1",
-            "unknown item {stp}",
-        ),
-        (json!([{"step": "XYZ"}]), "/steps/0/step", "unknown step `XYZ`"),
-        (json!([{"step": 5}]), "/steps/0/step", "must be text, not 5"),
-        (
-            json!([{"step": "ESL", "timeout": 5}]),
-            "/steps/0/timeout",
-            "unknown field `timeout`",
-        ),
-        (
-            json!([{"step": "ESL", "timeout_ms": 0}]),
-            "/steps/0/timeout_ms",
-            "from 1 to 600000, not 0",
-        ),
-        (
-            json!([{"step": "ESL", "timeout_ms": 1.5}]),
-            "/steps/0/timeout_ms",
-            "whole number",
-        ),
-        (
-            json!([{"step": "ESL", "id": "a/b"}]),
-            "/steps/0/id",
-            "is not a valid name",
-        ),
-        (
-            json!([{"step": "ESL"}, {"step": "ESL"}]),
-            "/steps/1/step",
-            "two steps `ESL`",
-        ),
-        (
-            json!([{"step": "ESL"}, {"step": "REP", "id": "ESL"}]),
-            "/steps/1/id",
-            "two steps `ESL`",
-        ),
-        (
-            json!([{"parallel": [{"step": "ESL"}], "id": "x"}]),
-            "/steps/0/id",
-            "unknown field",
-        ),
-        (
-            json!([{"parallel": [{"step": "ESL"}, {"loop": 2}]}]),
-            "/steps/0/parallel/1/steps",
-            "missing field `steps`",
-        ),
-        (
-            json!([{"loop": 101, "steps": [{"step": "ESL"}]}]),
-            "/steps/0/loop",
-            "from 1 to 100",
-        ),
-        (
-            json!([{"loop": 100, "steps": [{"loop": 100, "steps": [{"step": "ESL"}]}]}]),
-            "",
-            "would make 10000 steps",
-        ),
-        (
-            json!([{"step": "ESL", "when": {"exists": "/dta/x"}}]),
-            "/steps/0/when/exists",
-            "`/dta/x` is not a valid reference",
-        ),
-        (
-            json!([{"step": "ESL", "when": {"exists": "/results/REP"}}]),
-            "/steps/0/when/exists",
-            "there is no step `REP`",
-        ),
-        (
-            json!([{"step": "ESL", "when": {}}]),
-            "/steps/0/when",
-            "a condition is one of",
-        ),
-        (
-            json!([{"step": "ESL", "when": {"not": {"eval": "1"}}}]),
-            "/steps/0/when/not/eval",
-            "unknown field `eval`",
-        ),
-        (
-            json!([{"step": "ESL", "when": {"compare": ["/data/n", "~", 1]}}]),
-            "/steps/0/when/compare/1",
-            "unknown order",
-        ),
-        (
-            json!([{"step": "ESL", "when": {"compare": ["/data/n", "<", "1"]}}]),
-            "/steps/0/when/compare/2",
-            "a number",
-        ),
-        (
-            json!([{"step": "ESL", "when": {"all": [{"equals": ["/data/n"]}]}}]),
-            "/steps/0/when/all/0/equals",
-            "two parts",
-        ),
-        (
-            json!([{"step": "ESL", "input": {"a": ["{{/data/x"]}}]),
-            "/steps/0/input/a/0",
-            "has no end",
-        ),
-        (
-            json!([{"step": "ESL", "input": "{{/data/x||/data/y}}"}]),
-            "/steps/0/input",
-            "only the last reference",
-        ),
-        (
-            json!([{"step": "ESL", "input": {"a": "x {{/results/none}}"}}]),
-            "/steps/0/input/a",
-            "there is no step `none`",
-        ),
-        (
-            nested(MAX_NESTING + 1),
-            &("/steps".to_owned() + &"/0/parallel".repeat(MAX_NESTING + 1)),
-            "nested deeper",
-        ),
-        (json!(many), &format!("/steps/{MAX_ITEMS}"), "more than 64 items"),
-    ] {
+    let rows = WRONG_ITEMS.lines().map(|row| {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        (serde_json::from_str(cells[0]).unwrap(), cells[1], cells[2])
+    });
+    let too_deep = "/steps".to_owned() + &"/0/parallel".repeat(MAX_NESTING + 1);
+    let too_many = format!("/steps/{MAX_ITEMS}");
+    let made = [
+        (nested(MAX_NESTING + 1), too_deep.as_str(), "nested deeper"),
+        (json!(many), &too_many, "more than 64 items"),
+    ];
+    for (items, at, words) in rows.chain(made) {
         let (found, message) = refused(&steps(items.clone()));
         assert_eq!(found, at, "{items}: {message}");
         assert!(message.contains(words), "{items}: {message}");

@@ -194,8 +194,8 @@ impl Tape {
         tape
     }
 
-    /// Whether what a running call tells is not in the record because the record was cut, or the turn ended, before it came so
-    /// far. Other calls may have more to tell.
+    /// Whether the record lacks this event of a running call because it was cut, or the turn ended, before the call came so far.
+    /// Other calls may have more events.
     pub(super) fn is_past(&self, event: &Event) -> bool {
         match self.lanes.get(&lane(event)).and_then(VecDeque::front) {
             None => self.is_cut || self.ending.is_some(),
@@ -315,8 +315,8 @@ impl Tape {
     }
 }
 
-/// The models of each session as its list has them: the tries tell at which place of it each call was. One who only ends a turn
-/// has no list, and names no model.
+/// The models of each session in the order of its list: the attempts tell which one of the list each call was made to. A holder
+/// that only ended a turn has no list, and names no model.
 fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
     let mut lists: HashMap<String, (Vec<String>, Retry)> = HashMap::new();
     let mut is_only_compaction = false;

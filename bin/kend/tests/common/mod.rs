@@ -43,6 +43,13 @@ pub struct Ended {
     pub stderr: String,
 }
 
+impl Ended {
+    /// Whether standard error contains a text.
+    pub fn says(&self, text: &str) {
+        assert!(self.stderr.contains(text), "{text}: {}", self.stderr);
+    }
+}
+
 impl Home {
     /// `PROBE` and `DIR` in the text stand for the program and the folder.
     pub fn new(parts: &str) -> Home {
@@ -149,6 +156,39 @@ impl Kend<'_> {
     pub fn part(&self, name: &str) -> Value {
         let all = self.call("parts.status", json!({"name": name})).unwrap();
         all["parts"][0].clone()
+    }
+
+    pub fn state(&self, name: &str) -> String {
+        self.part(name)["state"].as_str().unwrap().to_owned()
+    }
+
+    pub fn until_state(&self, name: &str, state: &str) {
+        until(&format!("{name} is {state}"), || self.state(name) == state);
+    }
+
+    pub fn start_part(&self, name: &str) -> Value {
+        self.call("parts.start", json!({"name": name, "wait": "ready"}))
+            .unwrap()
+    }
+
+    pub fn restart_part(&self, name: &str) -> Value {
+        self.call("parts.restart", json!({"name": name, "wait": "ready"}))
+            .unwrap()
+    }
+
+    pub fn stop_part(&self, name: &str) -> Value {
+        self.call("parts.stop", json!({"name": name, "wait": "stopped"}))
+            .unwrap()
+    }
+
+    pub fn reload(&self) -> Value {
+        self.call("kend.reload", json!({})).unwrap()
+    }
+
+    /// Where the gateway listens, as the line `ready` says.
+    pub fn gateway(&self) -> &str {
+        let line = self.ready.trim();
+        line.strip_prefix("ready gateway=http://").unwrap()
     }
 
     pub fn part_pid(&self, name: &str) -> Pid {
