@@ -7,7 +7,13 @@ use ken_types::ops::schedules::{Progress, PutSchedule, SchedulesPut, Settings};
 use ken_wire::Connection;
 
 /// Copies the schedule s0 under other names, directly in the database: over HTTP it would take a minute.
-pub(crate) fn fill(system: &System, numbers: std::ops::Range<usize>) {
+///
+/// `change` is given the number of each, its settings and its progress.
+pub(crate) fn fill(
+    system: &System,
+    numbers: std::ops::Range<usize>,
+    change: impl Fn(usize, &mut Settings, &mut Progress),
+) {
     let state = system.call("store", "schedules.state", &["slug=s0"]);
     let settings: Settings = serde_json::from_value(state["schedule"].clone()).unwrap();
     let progress: Progress = serde_json::from_value(state["progress"].clone()).unwrap();
@@ -22,11 +28,13 @@ pub(crate) fn fill(system: &System, numbers: std::ops::Range<usize>) {
         let store = std::sync::Arc::new(store);
         let mut waiting = tokio::task::JoinSet::new();
         for number in numbers {
+            let (mut settings, mut progress) = (settings.clone(), progress);
+            change(number, &mut settings, &mut progress);
             let put = PutSchedule {
                 id: format!("01K2{number:022}"),
                 slug: format!("s{number}"),
                 owner: None,
-                settings: settings.clone(),
+                settings,
                 prompt: "p".to_owned(),
                 payload: None,
                 enabled: true,

@@ -883,7 +883,7 @@ fn ten_thousand_schedules_are_the_limit_and_cost_nothing_while_idle() {
     let system = System::start();
     let one = |slug: &str| json!({"slug": slug, "kind": "cron", "schedule": "0 0 1 1 *", "prompt": "p"});
     add(&system, &one("s0"));
-    fill(&system, 1..MANY);
+    fill(&system, 1..MANY, |_, _, _| {});
     for _ in 0..2 {
         let full = system.post(ROUTE, &one("one-more")).refused(409, "conflict", "");
         assert!(full.text("/error").contains("10000"), "{}", full.shown());

@@ -14,6 +14,9 @@ use crate::tables::{Backend, Reader, Tables};
 /// Reads that may wait.
 const QUEUE: usize = 1_024;
 
+/// How far readers stand back behind the thread that writes, and the one that answers. On Linux this is of a thread.
+const NICE: i32 = 5;
+
 type Job = Box<dyn FnOnce(&mut dyn Reader) + Send>;
 
 /// A few readers over one queue.
@@ -29,6 +32,8 @@ impl Readers {
         for number in 0..count {
             let (queue, mut reader) = (queue.clone(), backend.reader()?);
             let run = move || {
+                // A change waits for the disk anyway, and whoever sends one must not wait for a search on top of that.
+                _ = rustix::process::nice(NICE);
                 while let Some(job) = queue.pop() {
                     job(&mut *reader);
                 }
