@@ -1,6 +1,8 @@
 //! The provider `local`: a model on this machine answers turns, over the real parts, with models that the tests generate.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Both supports below have the same generator of random weights.
+#![allow(clippy::duplicate_mod)]
 
 #[path = "../../bin/ken-textgen/tests/support/mod.rs"]
 mod models;

@@ -341,8 +341,12 @@ fn messages(exchange: &PastExchange) -> [Message; 2] {
 /// Tokens of the descriptions that a request holds.
 fn tool_tokens(tools: &[ToolSpec]) -> u64 {
     let tokens = tools.iter().map(|tool| {
-        let texts = [&tool.name, &tool.description, &tool.parameters.to_string()];
-        texts.map(|text| estimated_tokens(text)).iter().sum::<u64>()
+        let texts = [
+            tool.name.as_str(),
+            tool.description.as_str(),
+            tool.parameters.text(),
+        ];
+        texts.map(estimated_tokens).iter().sum::<u64>()
     });
     tokens.sum()
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use ken_skills::Sources;
 use ken_types::event::{Event, Message, ModelName, Purpose, StopReason, ToolResult, Usage};
 use ken_types::id::SubmissionId;
-use ken_types::ops::model::{Delta, Generate, Generated, ModelState, ToolSpec};
+use ken_types::ops::model::{Delta, Generate, Generated, ModelState, SchemaText, ToolSpec};
 use ken_types::ops::store::{
     AppendEvents, Claim, History, Lease, ReadHistory, ReadStream, SettleSubmission, StreamPage,
     SubmissionKind,
@@ -356,7 +356,7 @@ impl Tools for TestTools {
         let spec = |name: &str| ToolSpec {
             name: name.into(),
             description: String::new(),
-            parameters: Value::Null,
+            parameters: SchemaText::from(&Value::Null),
         };
         ["fine", "again", "broken", "slow"].map(spec).to_vec()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, NO_TOOL, ToolResult};
-use ken_types::ops::model::ToolSpec;
+use ken_types::ops::model::{SchemaText, ToolSpec};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -103,14 +103,14 @@ fn task_tool(workers: &[String]) -> Option<ToolSpec> {
         description: "Give a task to a worker and get its result. The worker knows nothing of this conversation: the prompt \
                       has to say everything. Several tasks in one answer are done at the same time."
             .to_owned(),
-        parameters: serde_json::json!({
+        parameters: SchemaText::from(&serde_json::json!({
             "type": "object",
             "required": ["agent", "prompt"],
             "properties": {
                 "agent": { "type": "string", "enum": workers },
                 "prompt": { "type": "string" },
             },
-        }),
+        })),
     })
 }
 

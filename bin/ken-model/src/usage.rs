@@ -26,8 +26,12 @@ pub(crate) fn delta_bytes(delta: &Delta) -> usize {
 /// All that a request contains, with the tools.
 pub(crate) fn request_tokens(request: &Generate) -> u64 {
     let tools = request.tools.iter().flat_map(|tool| {
-        let texts = [&tool.name, &tool.description, &tool.parameters.to_string()];
-        texts.map(|text| estimated_tokens(text))
+        let texts = [
+            tool.name.as_str(),
+            tool.description.as_str(),
+            tool.parameters.text(),
+        ];
+        texts.map(estimated_tokens)
     });
     input_tokens(request) + tools.sum::<u64>()
 }

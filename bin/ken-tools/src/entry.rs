@@ -6,7 +6,7 @@ use std::time::Duration;
 use ken_types::Error;
 use ken_types::address::is_address;
 use ken_types::json;
-use ken_types::ops::model::ToolSpec;
+use ken_types::ops::model::{SchemaText, ToolSpec};
 use ken_types::ops::tools::{Approval, Tool};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -148,7 +148,7 @@ impl Entry {
                 spec: ToolSpec {
                     name: file.name,
                     description: file.description,
-                    parameters: file.input,
+                    parameters: SchemaText::from(&file.input),
                 },
                 idempotent: file.idempotent,
                 approval: file.approval,

@@ -14,7 +14,7 @@ use ken_claims::patiently;
 use ken_types::Error;
 use ken_types::event::{Block, ToolResult};
 use ken_types::ops::Op;
-use ken_types::ops::model::ToolSpec;
+use ken_types::ops::model::{SchemaText, ToolSpec};
 use ken_wire::Pool;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ fn tool(name: &str, description: &str, properties: Value, required: &[&str], run
         spec: ToolSpec {
             name: name.to_owned(),
             description: description.to_owned(),
-            parameters,
+            parameters: SchemaText::from(&parameters),
         },
         agents: &[ORCHESTRATOR, RESEARCH_WORKER, CODING_WORKER],
         idempotent: true,

@@ -2,6 +2,7 @@
 
 use ken_types::Error;
 use ken_types::event::{StopReason, Usage};
+use ken_types::ops::model::SchemaText;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -51,9 +52,9 @@ pub(super) fn counted(tokens: Option<u64>) -> u64 {
 }
 
 /// A tool without a schema takes an object.
-pub(super) fn parameters(schema: &Value) -> Value {
-    match schema {
-        Value::Object(_) => schema.clone(),
+pub(super) fn parameters(schema: &SchemaText) -> Value {
+    match schema.value() {
+        Value::Object(schema) => Value::Object(schema),
         _ => json!({"type": "object", "properties": {}}),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ken_types::Error;
 use ken_types::event::ToolResult;
-use ken_types::ops::model::ToolSpec;
+use ken_types::ops::model::{SchemaText, ToolSpec};
 use ken_types::ops::tools::{Approval, Tool};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientRequest, Implementation,
@@ -217,7 +217,7 @@ impl Server {
                 spec: ToolSpec {
                     name,
                     description: tool.description.clone(),
-                    parameters: tool.input_schema.clone(),
+                    parameters: SchemaText::from(&tool.input_schema),
                 },
                 idempotent: own.idempotent.contains(&tool.name)
                     || hints.is_some_and(|tool| tool.idempotent || tool.read_only),

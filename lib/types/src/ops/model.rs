@@ -1,7 +1,11 @@
 //! The operations of `ken-model`: messages in, events out.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::Nothing;
 use super::budget::Spent;
@@ -102,7 +106,54 @@ pub struct ToolSpec {
     pub name: String,
     pub description: String,
     /// The JSON Schema of the arguments.
-    pub parameters: Value,
+    pub parameters: SchemaText,
+}
+
+/// A JSON Schema that is passed on as it is: every turn copies and sends those of all its tools, and only a provider's format
+/// looks into them.
+#[derive(Clone)]
+pub struct SchemaText(Arc<RawValue>);
+
+impl SchemaText {
+    pub fn text(&self) -> &str {
+        self.0.get()
+    }
+
+    /// The value; null if its numbers or nesting are beyond what can be read.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(self.text()).unwrap_or_default()
+    }
+}
+
+impl From<&Value> for SchemaText {
+    fn from(value: &Value) -> SchemaText {
+        let text = RawValue::from_string(value.to_string());
+        SchemaText(Arc::from(text.unwrap_or_else(|_| RawValue::NULL.to_owned())))
+    }
+}
+
+impl Serialize for SchemaText {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for SchemaText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SchemaText, D::Error> {
+        Box::<RawValue>::deserialize(from).map(|text| SchemaText(Arc::from(text)))
+    }
+}
+
+impl PartialEq for SchemaText {
+    fn eq(&self, other: &SchemaText) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl fmt::Debug for SchemaText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
 }
 
 /// A piece of a model's answer, in a form common to all providers.
