@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::model::ToolSpec;
+use super::model::{SchemaText, ToolSpec};
 use crate::Error;
 use crate::event::ToolResult;
 
@@ -40,6 +40,7 @@ pub struct Tools {
 
 /// A tool, as an agent needs to know it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "FlatTool")]
 pub struct Tool {
     #[serde(flatten)]
     pub spec: ToolSpec,
@@ -50,6 +51,34 @@ pub struct Tool {
     pub agents: Vec<String>,
     /// The file that describes it.
     pub file: String,
+}
+
+/// As it is read: serde reads no text as it is into a field that is flattened.
+#[derive(Deserialize)]
+struct FlatTool {
+    name: String,
+    description: String,
+    parameters: SchemaText,
+    idempotent: bool,
+    approval: Approval,
+    agents: Vec<String>,
+    file: String,
+}
+
+impl From<FlatTool> for Tool {
+    fn from(read: FlatTool) -> Tool {
+        Tool {
+            spec: ToolSpec {
+                name: read.name,
+                description: read.description,
+                parameters: read.parameters,
+            },
+            idempotent: read.idempotent,
+            approval: read.approval,
+            agents: read.agents,
+            file: read.file,
+        }
+    }
 }
 
 /// Whether a person has to approve each call.
