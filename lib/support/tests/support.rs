@@ -141,3 +141,46 @@ proptest::proptest! {
         }
     }
 }
+
+/// Sentences by somebody who had not read this crate; nothing was changed for them.
+#[test]
+fn errors_of_a_summary_are_found_and_true_sentences_are_not() {
+    let source = "On 9 June 2023 the ferry Alma left Dover at 07:40 with 212 passengers and 31 cars on board. \
+        Captain Ruth Neri noticed smoke in the engine room twenty minutes later and turned back. The fire brigade of \
+        Dover put the fire out within an hour. Nobody was hurt, but two sailors were treated for smoke. The company \
+        Blueline sued the shipyard Horn because a fuel pipe had been fitted without a clamp. The court has not decided \
+        yet. A second ferry, the Bette, took the passengers to Calais in the afternoon. Tickets were not refunded.";
+    let kind = |text: &str| {
+        let support = ken_support::support(text, &[source]);
+        support.sentences[0].findings.first().map(|finding| finding.kind)
+    };
+    for text in [
+        "The Alma carried 221 passengers.",
+        "There were 31 cars and 2,120 passengers on board.",
+        "Captain Ruth Nolan noticed smoke in the engine room.",
+        "The ferry Alma left Dover on 12 June 2023.",
+        "The ferry left Dover at 09:40.",
+        "Tickets were refunded.",
+        "The court has decided.",
+        "The shipyard Horn sued the company Blueline.",
+        "The Bette took the passengers to Ostend.",
+    ] {
+        assert_eq!(kind(text), Some(Kind::Contradicted), "{text}");
+    }
+    let invented = "The insurer paid 2 million euros to the families.";
+    assert_eq!(kind(invented), Some(Kind::Unsupported));
+    for text in [
+        "The Alma left Dover with 212 passengers.",
+        "Smoke was noticed in the engine room by Captain Ruth Neri.",
+        "The fire was put out within an hour by the fire brigade.",
+        "Nobody was hurt.",
+        "Blueline sued Horn because a fuel pipe had no clamp.",
+        "The court has not decided.",
+        "The Bette took passengers to Calais.",
+        "There was no refund of tickets.",
+        "Two sailors were treated for smoke.",
+        "The ferry turned back after about twenty minutes.",
+    ] {
+        assert_eq!(kind(text), None, "{text}");
+    }
+}
