@@ -447,6 +447,21 @@ fn updates_can_be_polled() {
         (platform.texts(7).len(), &health(&system)["updateCount"]),
         (2, &json!(3))
     );
+    // A kill in the middle of a batch: the platform repeats all of it, and each update is answered once.
+    for id in 4..24 {
+        platform.push(update(id, 7, "hello"));
+    }
+    until("some of them are taken", || {
+        health(&system)["updateCount"].as_u64() > Some(6)
+    });
+    system.kill("messenger");
+    until("all are answered", || {
+        let outbox = &health(&system)["outbox"];
+        outbox["sent"].as_u64().unwrap() + outbox["unknown"].as_u64().unwrap() == 22
+    });
+    assert_eq!(health(&system)["updateCount"], 23);
+    let unknown = sent(&system)["unknown"].as_u64().unwrap() as usize;
+    assert!((22 - unknown..=22).contains(&platform.texts(7).len()));
 }
 
 #[test]

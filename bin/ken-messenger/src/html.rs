@@ -226,6 +226,15 @@ mod tests {
                 "**bold** *it* ~~no~~ `x<y`",
                 "<b>bold</b> <i>it</i> <s>no</s> <code>x&lt;y</code>",
             ),
+            (
+                "***both*** **a *b* ~~c~~ `d*e*`**",
+                "<i><b>both</b></i> <b>a <i>b</i> <s>c</s> <code>d*e*</code></b>",
+            ),
+            ("**open *and", "**open *and"),
+            (
+                "> **q**\n> - *x*",
+                "<blockquote><b>q</b>\n\n• <i>x</i></blockquote>",
+            ),
             ("# Title\n\nText\nmore", "<b>Title</b>\n\nText\nmore"),
             (
                 "```rust\nlet x = 1;\n```",
