@@ -123,6 +123,7 @@ def llama(folder):
     base = f"http://127.0.0.1:{port}"
     tiny_model(folder / "tiny.gguf")
     command = [sys.executable, "-m", "llama_cpp.server", "--model", folder / "tiny.gguf", "--model_alias", "tiny", "--n_ctx", "2048",
+               "--n_threads", "1", "--n_threads_batch", "1",  # threads of so small a model only wait for each other
                "--host", "127.0.0.1", "--port", str(port), "--api_key", KEY]
     with Server(command, f"{base}/v1/models", folder / "llama.log", KEY):
         got = ask(base, "openai/tiny")

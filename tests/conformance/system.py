@@ -12,6 +12,8 @@ import urllib.request
 from pathlib import Path
 
 checks = 0
+# A script that is ended ends what it has started.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
 
 
 def counted():
