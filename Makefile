@@ -64,7 +64,7 @@ torture: toolchain
 	node tests/conformance/messenger.js target/release
 	node tests/conformance/mcp.js target/release
 	nice tests/conformance/servers.sh target/release target/servers
-	$(CARGO) build --workspace --bins --test stalls --locked
+	$(CARGO) build --workspace --bins --example runner --test stalls --locked
 	KEN_STALLS=30 $(CARGO) test --workspace --test stalls --locked
 
 # Figures, each beside a floor of the same run. A quiet machine, and a few minutes.
