@@ -25,9 +25,9 @@ def env_of(base, key=KEY):
     }
 
 
-def ask(base, model, text="Hello", key=KEY):
+def ask(base, model, text="Hello", key=KEY, **more):
     """ken-model as a filter: its answer, or its error."""
-    env = env_of(base, key) | {"KEN_MODEL": model}
+    env = env_of(base, key) | {"KEN_MODEL": model} | more
     done = subprocess.run([programs / "ken-model"], input=text, text=True, env=env, capture_output=True, timeout=300)
     holds(f"{model}: no key is shown", key not in done.stdout + done.stderr, done.stderr)
     return json.loads(done.stdout) if done.returncode == 0 else json.loads(done.stderr)["error"]
@@ -130,9 +130,13 @@ def llama(folder):
         got = ask(base, "openai/tiny", text=json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_output": 64}))
         holds("random weights say something", len(got.get("text", "")) > 0, got)
         holds("how it ended", got["stopReason"] in ("stop", "length"), got)
-        # It has sent the head of its answer before it counts the tokens, and then ends the stream without a word.
+        # It has sent the head of its answer before it counts the tokens, and then ends the stream without a word: its window has
+        # to be known.
         got = ask(base, "openai/tiny", text="word " * 4000)
         holds("a context that is too long", got.get("code") == "unavailable" and "stream ended" in got["message"], got)
+        (folder / "models.toml").write_text('[[model]]\nname = "openai/tiny"\nwindow = 2048\n')
+        got = ask(base, "openai/tiny", text="word " * 4000, KEN_CONFIG=str(folder / "ken.toml"))
+        holds("a context that is longer than the window", got.get("code") == "too_large", got)
         got = ask(base, "openai/tiny", key="sk-wrong")
         holds("a wrong key", got.get("code") == "unauthenticated", got)
         listed = subprocess.run([programs / "ken-model", "list"], env=env_of(base) | {"KEN_MODEL": "openai/tiny"},
