@@ -1,4 +1,5 @@
-//! The budget: what a call may use is reserved in the store before it is made, and replaced by what it has used after it.
+//! The budget: before a call, what it may use is reserved in the store; after the call, the reservation is replaced by what it
+//! used.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,12 +19,12 @@ use crate::usage::{delta_bytes, request_tokens};
 
 /// How long the store may take for one call.
 const CALL: Duration = Duration::from_secs(10);
-/// How often settling a call is tried while the store is away, and the pause between two attempts.
+/// How often settling a call is tried while the store is unavailable, and the pause between two attempts.
 const TRIES: u32 = 600;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The shortest answer, in tokens, that is worth a call.
 const LEAST_OUTPUT: u64 = 64;
-/// Tokens of an image, at most: what the largest one that providers take counts.
+/// The most tokens of an image: those of the largest one that providers accept.
 const IMAGE_TOKENS: u64 = 1_600;
 
 #[derive(Debug)]
@@ -45,24 +46,20 @@ impl Budget {
         })
     }
 
-    /// The caps, and what is used of them today and by a session.
+    /// The caps, and how much of them is used today and by a session.
     pub(crate) async fn state(&self, session: Option<String>) -> Result<BudgetState, Error> {
         let day = Timestamp::now().day();
         let spent = match self.caps.is_unlimited() {
             true => Spent::default(),
             false => {
-                let args = OfBudget {
-                    day: day.clone(),
-                    session,
-                };
-                self.store.call::<BudgetSpent>(&args, CALL).await?
+                let day = day.clone();
+                self.store
+                    .call::<BudgetSpent>(&OfBudget { day, session }, CALL)
+                    .await?
             }
         };
-        Ok(BudgetState {
-            caps: self.caps,
-            day,
-            spent,
-        })
+        let caps = self.caps;
+        Ok(BudgetState { caps, day, spent })
     }
 
     /// Why calls are refused now, for `ken status`.
@@ -83,23 +80,21 @@ impl Budget {
         if self.caps.is_unlimited() || !provider.is_model() || provider.unusable().is_some() {
             return generate(provider, &request, sink).await;
         }
-        let (mut open, output) = self
-            .reserve(Needs {
-                session: request.session.clone(),
-                input: most_input_tokens(&request),
-                output: provider.window().reserve,
-                least_output: LEAST_OUTPUT,
-                rates: provider.rates(),
-            })
-            .await?;
+        let needs = Needs {
+            session: request.session.clone(),
+            input: most_input_tokens(&request),
+            output: provider.window().reserve,
+            least_output: LEAST_OUTPUT,
+            rates: provider.rates(),
+        };
+        let (mut open, output) = self.reserve(needs).await?;
+        let max_output = Some(output);
         let request = Generate {
-            max_output: Some(output),
+            max_output,
             ..request
         };
-        let counted = Counted {
-            sink,
-            bytes: open.bytes.clone(),
-        };
+        let bytes = open.bytes.clone();
+        let counted = Counted { sink, bytes };
         let generated = generate(provider, &request, &counted).await;
         match &generated {
             Ok(generated) => {
@@ -142,7 +137,7 @@ impl Budget {
         embedded
     }
 
-    /// Also says how many tokens the answer may have.
+    /// Reserves what a call may use. Also returns how many tokens its answer may have.
     async fn reserve(&self, needs: Needs) -> Result<(Open, u64), Error> {
         let id = self
             .mint
@@ -164,12 +159,10 @@ impl Budget {
             Err(error) if error.code == Code::Forbidden => Some(error.message.clone()),
             _ => None,
         };
-        let reserved = reserved.map_err(|error| Error {
-            at: error
-                .at
-                .filter(|_| error.code == Code::Forbidden)
-                .map(|_| "/budget".to_owned()),
-            ..error
+        let reserved = reserved.map_err(|error| {
+            let is_cap = error.at.is_some() && error.code == Code::Forbidden;
+            let at = is_cap.then(|| "/budget".to_owned());
+            Error { at, ..error }
         })?;
         let open = Open {
             store: self.store.clone(),
@@ -187,13 +180,13 @@ impl Budget {
 struct Needs {
     session: Option<String>,
     input: u64,
-    /// The most of its answer, and the least with which it is worth making.
+    /// The longest answer, and the shortest one for which the call is worth making.
     output: u64,
     least_output: u64,
     rates: Rates,
 }
 
-/// Three bytes per token, where most texts have four.
+/// An estimate with three bytes per token; most texts have four.
 fn on_the_high_side(tokens: u64) -> u64 {
     tokens + tokens / 3
 }
@@ -204,23 +197,21 @@ fn most_input_tokens(request: &Generate) -> u64 {
     on_the_high_side(request_tokens(request)) + IMAGE_TOKENS * images.count() as u64
 }
 
-/// Whether a call that fails in this way has cost nothing.
+/// Whether a call that failed with this error cost nothing.
 fn is_free(error: &Error) -> bool {
-    !matches!(
-        error.code,
-        Code::Unavailable | Code::Deadline | Code::Cancelled | Code::Internal
-    )
+    use Code::{Cancelled, Deadline, Internal, Unavailable};
+    !matches!(error.code, Unavailable | Deadline | Cancelled | Internal)
 }
 
 #[derive(Debug)]
 enum Used {
     /// Tokens and US dollars.
     Told(u64, f64),
-    /// The call was cut: its request counts, and what was passed on of its answer.
+    /// The call was interrupted: its request counts, and the part of its answer that was passed on.
     Unknown,
 }
 
-/// A reservation, settled when it is dropped: a caller that hangs up drops the call.
+/// A reservation. It is settled when it is dropped, because the call is dropped if its caller closes the connection.
 struct Open {
     store: Pool,
     /// `None` once it is settled.
@@ -245,7 +236,7 @@ impl Open {
         Some(Settle { id, tokens, cost })
     }
 
-    /// Waits for the store once; when it is away, goes on in the background.
+    /// Waits for the store once; if it is unavailable, continues in the background.
     async fn settle(mut self) {
         let Some(settle) = self.settlement() else { return };
         if self.store.call::<BudgetSettle>(&settle, CALL).await.is_err() {
@@ -262,7 +253,7 @@ impl Drop for Open {
     }
 }
 
-/// A call that cannot be settled in all this time stays counted as it was reserved.
+/// Tries to settle a call for ten minutes. If that fails, the reservation stays counted.
 async fn patiently(store: Pool, settle: Settle) {
     for _ in 0..TRIES {
         if store.call::<BudgetSettle>(&settle, CALL).await.is_ok() {
@@ -272,11 +263,11 @@ async fn patiently(store: Pool, settle: Settle) {
     }
     tracing::warn!(
         call = settle.id,
-        "what a call has used could not be stored; it stays counted as reserved"
+        "the usage of a call could not be stored; its reservation stays counted"
     );
 }
 
-/// Counts what is passed on.
+/// Counts the bytes that are passed on.
 struct Counted<'a> {
     sink: &'a dyn DeltaSink,
     bytes: Arc<AtomicU64>,

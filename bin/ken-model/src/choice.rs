@@ -1,4 +1,4 @@
-//! Which providers there are, in which order: `KEN_MODEL`, else `[model] use` of ken.toml.
+//! The configured providers in their order: `KEN_MODEL`, else `[model] use` of ken.toml.
 
 use std::path::PathBuf;
 
@@ -17,25 +17,25 @@ use crate::script::Script;
 #[derive(Debug)]
 pub(crate) struct Choice {
     providers: Vec<Box<dyn Provider>>,
-    /// What makes vectors.
+    /// The model that makes vectors.
     embedder: Option<Embedder>,
 }
 
 impl Choice {
-    /// The list of `KEN_MODEL`, else `otherwise`.
+    /// Reads the list in `KEN_MODEL`, else `otherwise`.
     pub(crate) fn from_environment(otherwise: &str) -> Result<Choice, Error> {
         let list = setting("KEN_MODEL");
         Choice::read(list.as_deref().unwrap_or(otherwise), setting)
     }
 
-    /// The same, with what makes vectors: `KEN_EMBED`, else `otherwise`; empty for nothing.
+    /// Adds the model that makes vectors: `KEN_EMBED`, else `otherwise`; none if that is empty.
     pub(crate) fn with_embedder(mut self, otherwise: &str) -> Result<Choice, Error> {
         let name = setting("KEN_EMBED").unwrap_or_else(|| otherwise.to_owned());
         self.embedder = embedder(name.trim(), &setting)?;
         Ok(self)
     }
 
-    /// The model that makes vectors of these texts.
+    /// The model that makes vectors, for these texts. `not_found` if none is configured, `invalid` for too many texts.
     pub(crate) fn embedder(&self, texts: &[String]) -> Result<&Embedder, Error> {
         let none =
             || Error::not_found("no model is chosen that makes vectors").hint("see embed in ken.toml(5)");
@@ -84,7 +84,7 @@ impl Choice {
         found.map(AsRef::as_ref).ok_or_else(missing)
     }
 
-    /// Those that a request may be answered by, in the order in which they are asked: the named one, or all.
+    /// The providers that may answer a request, in the order in which they are asked: the named one, or all.
     pub(crate) fn fitting(&self, name: Option<&str>) -> Result<Vec<&dyn Provider>, Error> {
         match name {
             Some(_) => Ok(vec![self.find(name)?]),
@@ -94,7 +94,7 @@ impl Choice {
 
     /// The models that can be called, and those that cannot.
     pub(crate) fn state(&self) -> ModelState {
-        let (unusable, usable): (Vec<&dyn Provider>, Vec<&dyn Provider>) = self
+        let (unusable, usable): (Vec<_>, Vec<_>) = self
             .providers()
             .partition(|provider| provider.unusable().is_some());
         let first = usable.first();
@@ -104,15 +104,16 @@ impl Choice {
             context_window: window.map_or(0, |window| window.tokens),
             output_reserve: window.map_or(0, |window| window.reserve),
             exchanges: first.map_or(0, |first| first.exchanges()),
-            unusable: unusable
-                .iter()
-                .map(|provider| Unusable {
-                    model: full_name(*provider),
-                    why: provider.unusable().unwrap_or_default(),
-                })
-                .collect(),
+            unusable: unusable.into_iter().map(reason).collect(),
             embeds: self.embedder.as_ref().map(Embedder::name),
         }
+    }
+}
+
+fn reason(provider: &dyn Provider) -> Unusable {
+    Unusable {
+        model: full_name(provider),
+        why: provider.unusable().unwrap_or_default(),
     }
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn setting(name: &str) -> Option<String> {
     ken_service::secret(name)
 }
 
-/// Texts of one call.
+/// The most texts of one call.
 const EMBEDDED_AT_ONCE: usize = 64;
 
 fn embedder(name: &str, setting: &dyn Fn(&str) -> Option<String>) -> Result<Option<Embedder>, Error> {
@@ -142,7 +143,7 @@ fn embedder(name: &str, setting: &dyn Fn(&str) -> Option<String>) -> Result<Opti
     }
 }
 
-/// One entry of the list. `alone`: no entry is a language model.
+/// The provider of one entry of the list. `alone` says that no entry is a language model.
 fn provider(
     engine: &Engine,
     setting: &dyn Fn(&str) -> Option<String>,
@@ -151,11 +152,8 @@ fn provider(
 ) -> Result<Box<dyn Provider>, Error> {
     let remote = |format: Format, model: &str| -> Result<Box<dyn Provider>, Error> {
         let known = table.model(&format!("{}/{model}", format.provider()));
-        Ok(Box::new(Remote::new(
-            model,
-            Endpoint::new(format, setting)?,
-            known,
-        )))
+        let endpoint = Endpoint::new(format, setting)?;
+        Ok(Box::new(Remote::new(model, endpoint, known)))
     };
     match engine {
         Engine::OpenAi(model) => remote(Format::OpenAi, model),
@@ -167,10 +165,8 @@ fn provider(
                 let message = "the engine `script` needs KEN_SCRIPT, the file that it replays";
                 Error::invalid("KEN_MODEL", message)
             })?;
-            Ok(Box::new(Script::open(
-                model.as_deref().unwrap_or("script-1"),
-                file,
-            )?))
+            let name = model.as_deref().unwrap_or("script-1");
+            Ok(Box::new(Script::open(name, file)?))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! An answer collected whole, for a caller that wants no pieces.
+//! Collects a whole answer, for a caller that does not want its pieces.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,14 +8,14 @@ use ken_types::ops::model::Delta;
 
 use crate::provider::{DeltaSink, Pending};
 
-/// What a provider has said.
+/// The answer of a provider.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) text: String,
     pub(crate) tool_calls: Vec<Block>,
 }
 
-/// Hears an answer to its end.
+/// Collects the deltas of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Collector(Mutex<Collected>);
 

@@ -4,14 +4,14 @@
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use ken_text::for_terminal;
 use ken_tool::{MAX_DEPTH, MAX_INPUT};
-use ken_types::event::{Block, Message, Purpose};
+use ken_types::event::{Block, Message};
 use ken_types::ops::call::{self, Failed};
 use ken_types::ops::model::{Delta, Generate};
 use ken_types::{Code, Error};
@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::choice::{Choice, setting};
 use crate::filter::DEFAULT;
-use crate::provider::{DeltaSink, Pending, Rates, full_name, generate};
+use crate::provider::{DeltaSink, Pending, Provider, Rates, full_name, generate};
 use crate::remote::{Endpoint, Format};
 use crate::secrets;
 
@@ -80,10 +80,7 @@ pub(crate) fn run() -> ExitCode {
             Command::Try { model, text } => try_model(model, text, &setting, commands.json),
         }
     });
-    match done {
-        Ok(status) => status,
-        Err(error) => fail(&error),
-    }
+    done.unwrap_or_else(|error| fail(&error))
 }
 
 /// Text on a terminal, else the line of JSON that every tool writes.
@@ -109,7 +106,7 @@ fn write(line: &str) -> Result<(), Error> {
     }
 }
 
-/// Status 1 when a provider could not be asked.
+/// Prints the models. The exit status is 1 if a provider could not be asked.
 fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<ExitCode, Error> {
     let mut all_answered = true;
     for format in [Format::OpenAi, Format::Anthropic] {
@@ -121,7 +118,7 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
                 false => write(&for_terminal(&format!("{provider}/{model}"))),
             })?,
             Err(error) => {
-                // A provider that nobody has set up is no failure.
+                // A provider that is not configured is not a failure.
                 all_answered &= error.code == Code::Unauthenticated && error.message.ends_with("is not set");
                 match as_json {
                     true => write(&json!({"provider": provider, "error": error}).to_string())?,
@@ -132,10 +129,8 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
     }
     let configured = setting("KEN_MODEL").unwrap_or_else(|| DEFAULT.to_owned());
     let choice = Choice::read(&configured, setting)?;
-    for provider in choice
-        .providers()
-        .filter(|provider| !["openai", "anthropic"].contains(&&*provider.name().provider))
-    {
+    let is_listed = |provider: &dyn Provider| ["openai", "anthropic"].contains(&&*provider.name().provider);
+    for provider in choice.providers().filter(|provider| !is_listed(*provider)) {
         match as_json {
             true => write(&json!({"model": full_name(provider)}).to_string())?,
             false => write(&full_name(provider))?,
@@ -209,22 +204,18 @@ fn runtime() -> Result<Runtime, Error> {
     runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
 }
 
-/// Notes when the first delta came, and the text.
+/// Records the text, and when its first delta arrived.
 #[derive(Default)]
 struct Timed(Mutex<(Option<Instant>, String)>);
 
 impl DeltaSink for Timed {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
-        let mut timed = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match delta {
-            Delta::Start { .. } => {}
-            Delta::Text { delta } => {
-                timed.0.get_or_insert_with(Instant::now);
-                timed.1.push_str(&delta);
-            }
-            Delta::Think { .. } | Delta::ToolCall { .. } => {
-                timed.0.get_or_insert_with(Instant::now);
-            }
+        let mut timed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(delta, Delta::Start { .. }) {
+            timed.0.get_or_insert_with(Instant::now);
+        }
+        if let Delta::Text { delta } = delta {
+            timed.1.push_str(&delta);
         }
         Box::pin(std::future::ready(Ok(())))
     }
@@ -238,27 +229,17 @@ fn try_model(
 ) -> Result<ExitCode, Error> {
     let choice = Choice::read(model, setting)?;
     let provider = choice.find(None)?;
+    let (content, timestamp) = (vec![Block::text(text)], 0);
     let request = Generate {
-        model: None,
         system: "You are being tested. Answer in a few words.".to_owned(),
-        sources: Vec::new(),
-        messages: vec![Message::User {
-            content: vec![Block::text(text)],
-            timestamp: 0,
-        }],
-        tools: Vec::new(),
-        prefix: String::new(),
-        purpose: Purpose::Agent,
+        messages: vec![Message::User { content, timestamp }],
         ..Generate::default()
     };
     let runtime = runtime()?;
     let (sink, started) = (Timed::default(), Instant::now());
     let generated = runtime.block_on(generate(provider, &request, &sink))?;
     let took = started.elapsed();
-    let (first, said) = sink
-        .0
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (first, said) = sink.0.into_inner().unwrap_or_else(PoisonError::into_inner);
     let first = first.map_or(took, |first| first - started);
     let usage = generated.usage;
     let ms = |duration: Duration| duration.as_millis() as u64;

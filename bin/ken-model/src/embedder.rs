@@ -22,7 +22,7 @@ impl Embedder {
         }
     }
 
-    /// Why it cannot be called before somebody changes the configuration.
+    /// Why it cannot be called until the configuration changes.
     pub(crate) fn unusable(&self) -> Option<String> {
         match self {
             Embedder::Remote(remote) => remote.unusable(),

@@ -1,10 +1,10 @@
-//! ken-model as a filter: one request in, one answer out; nobody listens, nothing is kept.
+//! ken-model as a filter: one request in, one answer out. It keeps no state.
 
 use std::cell::OnceCell;
 use std::fmt;
 
 use ken_tool::{Answer, Error, Filter, MAX_DEPTH, Reply, Sent};
-use ken_types::event::Usage;
+use ken_types::event::{ModelName, Usage};
 use ken_types::ops::call::{self, Answered, Failed};
 use ken_types::ops::model::Generate;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::choice::Choice;
 use crate::collected::Collector;
 use crate::provider::{Provider, full_name, generate};
 
-/// Who answers where `KEN_MODEL` does not say it.
+/// The engine that answers if `KEN_MODEL` is not set.
 pub(crate) const DEFAULT: &str = "rules";
 
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ impl Filter for Ask {
 }
 
 impl Ask {
-    /// Opened for the first request and kept for the next.
+    /// Opened for the first request and kept for the following ones.
     fn engine(&self) -> Result<&Engine, Error> {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
@@ -77,10 +77,10 @@ impl Engine {
         for provider in self.choice.fitting(request.model.as_deref())? {
             match self.runtime.block_on(ask(provider, request)) {
                 Ok(answered) => return Ok(Answered { failed, ..answered }),
-                Err(error) => failed.push(Failed {
-                    model: full_name(provider),
-                    error,
-                }),
+                Err(error) => {
+                    let model = full_name(provider);
+                    failed.push(Failed { model, error });
+                }
             }
         }
         Err(Failed::all(failed))
@@ -101,7 +101,7 @@ async fn ask(provider: &dyn Provider, request: &Generate) -> Result<Answered, Er
     })
 }
 
-/// What is written of it.
+/// The answer as it is printed.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Written(Answered);
@@ -112,11 +112,8 @@ impl Answer for Written {
         writeln!(to, "{}", said.text)?;
         if verbose {
             let Usage { input, output, .. } = said.usage;
-            writeln!(
-                to,
-                "-- {}/{}, {input} tokens in, {output} out",
-                said.model.provider, said.model.id
-            )?;
+            let ModelName { provider, id } = &said.model;
+            writeln!(to, "-- {provider}/{id}, {input} tokens in, {output} out")?;
             for Failed { model, error } in &said.failed {
                 writeln!(to, "-- {model} failed: {error}")?;
             }

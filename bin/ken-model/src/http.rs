@@ -1,5 +1,5 @@
-//! The connection to a provider or a collector: one blocking call in a thread of its own. ureq reads until data comes; a caller
-//! that has gone is noticed between two reads of a quarter of a second.
+//! The connection to a provider or a collector: each call blocks a thread of its own. Reads wait in slices of a quarter of a second,
+//! so that a cancelled call ends soon.
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
 };
-use ureq::{Agent, Body, BodyReader};
+use ureq::{Agent, Body, BodyReader, RequestBuilder};
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a provider may be silent, before its answer begins and within it.
 const SILENCE: Duration = Duration::from_secs(120);
-/// How often it is looked whether the caller is still there.
+/// How often a waiting call checks whether it has been cancelled.
 const SLICE: Duration = Duration::from_millis(250);
 /// An answer without a stream, and the body of an error.
 const BODY_BYTES: u64 = 16 * 1024 * 1024;
 const ERROR_BYTES: u64 = 64 * 1024;
 
 thread_local! {
-    /// Whether the call that runs in this thread has been given up.
+    /// Whether the call that runs in this thread has been cancelled.
     static CANCELLED: std::cell::RefCell<Arc<AtomicBool>> = std::cell::RefCell::default();
     /// Until when the end of an answer is read that is complete already.
     static DRAIN_UNTIL: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
@@ -42,13 +42,12 @@ impl Http {
     /// A provider may be silent for `KEN_MODEL_TIMEOUT_MS`, or two minutes. The trusted roots are those of `SSL_CERT_FILE`, or
     /// those that Mozilla ships.
     pub(crate) fn from_environment() -> Result<Http, Error> {
-        let silence = match std::env::var("KEN_MODEL_TIMEOUT_MS") {
-            Ok(text) if !text.is_empty() => Duration::from_millis(text.parse().map_err(|_| {
-                Error::invalid(
-                    "KEN_MODEL_TIMEOUT_MS",
-                    format!("{text:?} is not a number of milliseconds"),
-                )
-            })?),
+        const TIMEOUT: &str = "KEN_MODEL_TIMEOUT_MS";
+        let silence = match std::env::var(TIMEOUT) {
+            Ok(text) if !text.is_empty() => {
+                let wrong = |_| Error::invalid(TIMEOUT, format!("{text:?} is not a number of milliseconds"));
+                Duration::from_millis(text.parse().map_err(wrong)?)
+            }
             _ => SILENCE,
         };
         let config = Agent::config_builder()
@@ -73,25 +72,24 @@ impl Http {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Result<Response<Body>, Error> {
-        let request = self
-            .agent
-            .post(url)
-            .header("content-type", "application/json")
-            .header("accept", "text/event-stream");
-        let request = headers
-            .iter()
-            .fold(request, |request, (name, value)| request.header(*name, *value));
+        let fixed = [
+            ("content-type", "application/json"),
+            ("accept", "text/event-stream"),
+        ];
+        let request = with_headers(with_headers(self.agent.post(url), &fixed), headers);
         request.send(body).map_err(|error| unreachable(url, error))
     }
 
     pub(crate) fn get(&self, url: &str, headers: &[(&str, &str)]) -> Result<Response<Body>, Error> {
-        let request = headers
-            .iter()
-            .fold(self.agent.get(url), |request, (name, value)| {
-                request.header(*name, *value)
-            });
+        let request = with_headers(self.agent.get(url), headers);
         request.call().map_err(|error| unreachable(url, error))
     }
+}
+
+fn with_headers<B>(request: RequestBuilder<B>, headers: &[(&str, &str)]) -> RequestBuilder<B> {
+    headers
+        .iter()
+        .fold(request, |request, (name, value)| request.header(*name, *value))
 }
 
 /// Lets the call of this thread end when `cancelled` becomes true.
@@ -101,11 +99,8 @@ pub(crate) fn cancel_with(cancelled: Arc<AtomicBool>) {
 
 /// The whole body as text, up to the limit for its status.
 pub(crate) fn text(response: Response<Body>) -> Result<String, Error> {
-    let limit = if response.status().is_success() {
-        BODY_BYTES
-    } else {
-        ERROR_BYTES
-    };
+    let is_answer = response.status().is_success();
+    let limit = if is_answer { BODY_BYTES } else { ERROR_BYTES };
     let mut bytes = Vec::new();
     let mut reader = response.into_body().into_reader().take(limit);
     reader.read_to_end(&mut bytes).map_err(broken)?;
@@ -138,7 +133,7 @@ fn broken(error: std::io::Error) -> Error {
     }
 }
 
-/// The host alone is named: a URL may hold what is nobody's business.
+/// Names only the host, because a URL may contain secrets.
 fn unreachable(url: &str, error: ureq::Error) -> Error {
     let host = url.split('/').nth(2).unwrap_or(url);
     let host = host.rsplit('@').next().unwrap_or(host);

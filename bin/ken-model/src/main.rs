@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether to run as a daemon: kend has started this very process, or a flag says where to listen. Otherwise it is a filter.
+/// Whether to run as a daemon: kend has started this process, or an option says where to listen. Otherwise it runs as a filter.
 fn is_part() -> bool {
     let own = std::process::id().to_string();
     let started = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == own);
@@ -68,18 +68,16 @@ struct Model {
     choice: Choice,
     budget: Budget,
     telemetry: Arc<Counts>,
-    /// What kend was told last.
+    /// The last status that was sent to kend.
     status: Mutex<String>,
 }
 
 impl Model {
-    /// Tells kend which models cannot be called, for `ken status`, when that has changed.
+    /// Tells kend which models cannot be called, for `ken status`, if that has changed.
     fn report(&self) {
         let unusable = self.choice.state().unusable;
-        let words: Vec<String> = unusable
-            .iter()
-            .map(|one| format!("{}: {}", one.model, one.why))
-            .collect();
+        let words = unusable.iter().map(|one| format!("{}: {}", one.model, one.why));
+        let words: Vec<String> = words.collect();
         let missing = (!words.is_empty()).then(|| format!("not configured: {}", words.join("; ")));
         let status = missing.into_iter().chain(self.budget.refused());
         let status = status.collect::<Vec<_>>().join("; ");
@@ -152,7 +150,7 @@ fn table() -> Table<Model> {
         })
 }
 
-/// The caller of `model.generate` gets the deltas as items.
+/// Sends the deltas to the caller of `model.generate`, as items.
 struct Caller(Context<ModelGenerate>);
 
 impl DeltaSink for Caller {

@@ -1,6 +1,6 @@
-//! A finished text as the few pieces in which it is said. Each becomes a durable event, so there are not many.
+//! Splits a finished text into the pieces in which it is sent. Each becomes a durable event, so there are only a few.
 
-/// At most about so many pieces an answer, none shorter than this many bytes except the last.
+/// The approximate number of pieces, and the shortest one (except the last) in bytes.
 const PIECES: usize = 6;
 const SHORTEST: usize = 64;
 
@@ -34,8 +34,8 @@ fn cut(text: &str, size: usize) -> usize {
     end + (blanks.len() - blanks.trim_start().len())
 }
 
-/// What is still to be said after `prefix`. A text that goes another way (the knowledge has changed since) is told as
-/// a new paragraph: what was said cannot be taken back.
+/// The part of a text that follows `prefix`. If the text does not begin with it, because the knowledge has changed since, the whole
+/// text follows as a new paragraph: what was sent cannot be withdrawn.
 pub(crate) fn after<'a>(text: &'a str, prefix: &str) -> std::borrow::Cow<'a, str> {
     match text.strip_prefix(prefix) {
         Some(rest) => rest.into(),

@@ -1,22 +1,23 @@
-//! What models can hold and what they cost: `models.toml`, which people may edit.
+//! The context windows and prices of models: `models.toml`, which people may edit.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use ken_types::Error;
 use ken_types::event::{Cost, Usage};
+use ken_types::rule::fits;
 use serde::Deserialize;
 
 use crate::provider::Rates;
 
-/// What is known of a model. Prices are in US dollars per million tokens; 0 where none is known.
+/// The known properties of a model. Prices are in US dollars per million tokens; 0 if unknown.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
-    /// Tokens of its window.
+    /// The context window, in tokens.
     pub(crate) window: u64,
     /// Whether the table has its window; otherwise it is only a guess.
     pub(crate) has_known_window: bool,
-    /// Tokens that an answer may have.
+    /// The longest answer, in tokens.
     pub(crate) output: u64,
     prices: Prices,
 }
@@ -54,11 +55,11 @@ const MOST_TOKENS: u64 = 1_000_000_000;
 const MOST_PRICE: f64 = 1_000_000.0;
 
 impl Table {
-    /// `models.toml` beside ken.toml, then that of the installation, else the one in the program. The first entry that fits
-    /// a name counts, so a short file of one's own is enough.
+    /// Reads `models.toml` beside ken.toml, then that of the installation, else the one in the program. The first entry that matches
+    /// a name counts, so the operator's file may be short.
     pub(crate) fn installed() -> Result<Table, Error> {
-        let own =
-            std::env::var_os("KEN_CONFIG").map(|config| PathBuf::from(config).with_file_name("models.toml"));
+        let config = std::env::var_os("KEN_CONFIG").map(PathBuf::from);
+        let own = config.map(|config| config.with_file_name("models.toml"));
         let shipped = ken_types::share::find("models.toml");
         let mut table = Table::default();
         let mut is_shipped = false;
@@ -78,9 +79,8 @@ impl Table {
             is_shipped |= ours;
         }
         if !is_shipped {
-            table
-                .model
-                .extend(read("models.toml", include_str!("../../../share/models.toml"))?.model);
+            let built_in = read("models.toml", include_str!("../../../share/models.toml"))?;
+            table.model.extend(built_in.model);
         }
         Ok(table)
     }
@@ -137,29 +137,7 @@ impl Entry {
     }
 }
 
-/// Whether a name fits a pattern of texts and `*`.
-fn fits(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
-        return false;
-    };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        match rest.find(part) {
-            Some(at) => rest = rest.get(at + part.len()..).unwrap_or_default(),
-            None => return false,
-        }
-    }
-    true
-}
-
-/// What a token costs at most, cached or not.
+/// The highest price of a token, cached or not.
 pub(crate) fn rates(model: &Model) -> Rates {
     let prices = &model.prices;
     Rates {
@@ -168,7 +146,7 @@ pub(crate) fn rates(model: &Model) -> Rates {
     }
 }
 
-/// What a call cost.
+/// The cost of a call.
 pub(crate) fn price(model: &Model, usage: &Usage) -> Cost {
     let of = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
     let prices = &model.prices;

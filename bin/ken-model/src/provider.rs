@@ -1,4 +1,4 @@
-//! What answers a model call, and what the rest of the program knows about it.
+//! The interface of the providers, which answer model calls.
 
 use std::fmt;
 use std::future::Future;
@@ -11,15 +11,15 @@ use ken_types::{Code, Error};
 /// A future that a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Answers one request. It keeps nothing between two calls: an equal request may be made again after a crash, with the
-/// text that was received before it as `prefix`.
+/// Answers requests. It keeps no state between two calls: after a crash the same request may be made again, with the text that was
+/// received before as `prefix`.
 pub(crate) trait Provider: fmt::Debug + Send + Sync {
     /// The wire format, as `api` in messages.
     fn api(&self) -> &'static str;
 
     fn name(&self) -> &ModelName;
 
-    /// How many tokens a request and its answer may have together.
+    /// The context window: the most tokens of a request and its answer together.
     fn window(&self) -> Window {
         Window {
             tokens: 98_304,
@@ -27,7 +27,7 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
         }
     }
 
-    /// What its tokens cost.
+    /// The prices of its tokens.
     fn rates(&self) -> Rates {
         Rates::default()
     }
@@ -37,17 +37,17 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Past exchanges of a conversation that it makes use of, at most.
+    /// The most past exchanges of a conversation that it uses.
     fn exchanges(&self) -> u32 {
         100
     }
 
-    /// Why it cannot be called before somebody changes the configuration.
+    /// Why it cannot be called until the configuration changes.
     fn unusable(&self) -> Option<String> {
         None
     }
 
-    /// Sends its answer piece by piece; returns how it ended. Dropping the future ends the call.
+    /// Sends its answer piece by piece, and returns how it ended. Dropping the future cancels the call.
     fn answer<'a>(
         &'a self,
         request: &'a Generate,
@@ -61,27 +61,27 @@ pub(crate) fn full_name(provider: &dyn Provider) -> String {
     format!("{}/{}", name.provider, name.id)
 }
 
-/// In US dollars for a token; 0 where nothing is paid.
+/// Prices in US dollars per token; 0 for a free model.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Rates {
     pub(crate) input: f64,
     pub(crate) output: f64,
 }
 
-/// In tokens.
+/// A context window, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) tokens: u64,
-    /// The part of it that is kept for the answer.
+    /// The part of it that is reserved for the answer.
     pub(crate) reserve: u64,
 }
 
-/// Takes the deltas of an answer.
+/// Receives the deltas of an answer.
 pub(crate) trait DeltaSink: Send + Sync {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>>;
 }
 
-/// How an answer ended, and the tokens that it took.
+/// How an answer ended, and its usage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Completion {
     pub(crate) stop_reason: StopReason,

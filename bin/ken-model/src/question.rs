@@ -1,4 +1,4 @@
-//! What a request asks: the newest words of the user, or of whatever stands in for one.
+//! The question of a request: the newest text of the user, or of a signal in place of one.
 
 use ken_types::event::Message;
 use ken_types::ops::model::Generate;

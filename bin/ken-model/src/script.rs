@@ -1,7 +1,7 @@
-//! The engine `script`, for tests: replays the file that `KEN_SCRIPT` names. ken-model(8) has the format.
+//! The engine `script`, for tests: replays the file that `KEN_SCRIPT` names, in the format of ken-model(8).
 //!
-//! It keeps no state: which line answers depends on the request alone, so that a killed ken-model answers the same
-//! again. The file is read at every call; a test may change it between two.
+//! It keeps no state: the line that answers depends only on the request, so that a killed ken-model gives the same answer again. The
+//! file is read at every call; a test may change it between two calls.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Fails when the file cannot be read or has a wrong line, so that a bad script is seen at start-up.
+    /// Fails if the file cannot be read or has a wrong line, so that a bad script is noticed at start-up.
     pub(crate) fn open(model: &str, file: PathBuf) -> Result<Script, Error> {
         read(&file)?;
         let name = ModelName {
@@ -76,7 +76,7 @@ impl Provider for Script {
     }
 }
 
-/// What a line is matched against.
+/// The properties of a request that a line is matched against.
 struct Asked<'a> {
     text: String,
     purpose: Purpose,
@@ -92,13 +92,12 @@ impl<'a> Asked<'a> {
             .iter()
             .rev()
             .take_while(|message| !from_user(message));
+        let results = since.filter(|message| matches!(message, Message::ToolResult { .. }));
         Asked {
             text: question::last(request),
             purpose: request.purpose,
             model,
-            after_tools: since
-                .filter(|message| matches!(message, Message::ToolResult { .. }))
-                .count(),
+            after_tools: results.count(),
         }
     }
 }
@@ -122,9 +121,8 @@ struct Line {
 
 impl Line {
     fn fits(&self, asked: &Asked<'_>) -> bool {
-        self.when
-            .as_ref()
-            .is_none_or(|part| asked.text.contains(part.as_str()))
+        let when = self.when.as_deref();
+        when.is_none_or(|part| asked.text.contains(part))
             && self.purpose.is_none_or(|purpose| purpose == asked.purpose)
             && self.after_tools.is_none_or(|count| count == asked.after_tools)
             && self.model.as_ref().is_none_or(|model| model == asked.model)
@@ -158,7 +156,7 @@ enum Stop {
     Length,
 }
 
-/// How providers fail (man page), and the code that it is on the wire.
+/// The classes of errors of providers, as ken-model(8) names them.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Class {
@@ -186,7 +184,7 @@ impl Class {
 /// A line being played.
 struct Stage<'a> {
     sink: &'a dyn DeltaSink,
-    /// What has been said in an earlier life: not said again, not waited for again.
+    /// What was sent before a crash: it is neither sent nor waited for again.
     to_skip: &'a str,
     calls: usize,
     output: u64,
@@ -219,24 +217,15 @@ impl Stage<'_> {
     }
 
     async fn say(&mut self, text: &str) -> Result<(), Error> {
-        let common = text
-            .bytes()
-            .zip(self.to_skip.bytes())
-            .take_while(|(a, b)| a == b)
-            .count();
+        let pairs = text.bytes().zip(self.to_skip.bytes());
+        let common = pairs.take_while(|(a, b)| a == b).count();
         let skipped = ken_text::head(text, common).len();
         self.to_skip = self.to_skip.get(skipped..).unwrap_or_default();
-        let delta = text.get(skipped..).unwrap_or_default();
-        self.output += estimated_tokens(delta);
+        let delta = text.get(skipped..).unwrap_or_default().to_owned();
+        self.output += estimated_tokens(&delta);
         match delta.is_empty() {
             true => Ok(()),
-            false => {
-                self.sink
-                    .send(Delta::Text {
-                        delta: delta.to_owned(),
-                    })
-                    .await
-            }
+            false => self.sink.send(Delta::Text { delta }).await,
         }
     }
 

@@ -6,7 +6,7 @@ use ken_types::Error;
 use ken_types::places::Places;
 use ken_types::secrets;
 
-/// What the file says, by name; nothing where there is no file, or no place for one.
+/// The settings of the file, by name; none if there is no file.
 pub(crate) fn load() -> Result<BTreeMap<String, String>, Error> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let home = variable("KEN_HOME").map(std::path::PathBuf::from);

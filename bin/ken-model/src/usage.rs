@@ -1,9 +1,10 @@
-//! What a call took, where nobody has counted: one token per four bytes (`estimated_tokens`), and no cost.
+//! An estimate of the usage of a call, for providers that do not count tokens: one token per four bytes (`estimated_tokens`), and no
+//! cost.
 
 use ken_types::event::{Block, Usage, estimated_tokens};
 use ken_types::ops::model::{Delta, Generate};
 
-/// Input is all that the request shows the model; output what it has said in this call.
+/// The usage of a call: its input is everything that the model sees of the request.
 pub(crate) fn estimate(request: &Generate, output_tokens: u64) -> Usage {
     let input = input_tokens(request);
     Usage {
@@ -14,7 +15,7 @@ pub(crate) fn estimate(request: &Generate, output_tokens: u64) -> Usage {
     }
 }
 
-/// Bytes of text, thoughts and arguments.
+/// The bytes of text, thoughts and arguments in a delta.
 pub(crate) fn delta_bytes(delta: &Delta) -> usize {
     match delta {
         Delta::Text { delta } | Delta::Think { delta, .. } => delta.len(),

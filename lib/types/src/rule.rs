@@ -115,8 +115,8 @@ impl<'de> Deserialize<'de> for Patterns {
     }
 }
 
-/// Whether a pattern matches a whole text. Takes time linear in the text for each `*`.
-fn fits(pattern: &str, text: &str) -> bool {
+/// Whether a pattern matches a whole text; `*` matches any characters. Takes time linear in the text for each `*`.
+pub fn fits(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == text;
     };

@@ -14,7 +14,7 @@ use ken_types::sse::Event;
 
 /// The name of this format, as `api` in messages: signatures of thoughts go back to it alone.
 pub(super) const API: &str = "anthropic-messages";
-/// A thought that the provider shows to nobody comes and goes back as one sealed text, marked so.
+/// Marks a thought that the provider sends encrypted. It is sent back unchanged.
 const SEALED: &str = "redacted:";
 
 /// The body of a request.
@@ -32,9 +32,9 @@ pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
             _ => messages.push((role, blocks)),
         }
     }
+    messages.retain(|(_, content)| !content.is_empty());
     let messages: Vec<Value> = messages
         .into_iter()
-        .filter(|(_, content)| !content.is_empty())
         .map(|(role, content)| json!({"role": role, "content": content}))
         .collect();
     let mut body = json!({"model": model, "max_tokens": max_tokens, "messages": messages, "stream": true});
@@ -48,7 +48,7 @@ pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
     body
 }
 
-/// An empty text is refused by the provider.
+/// A block of a message; `None` for a blank text, which the provider refuses.
 fn part(part: &Part<'_>) -> Option<Value> {
     match part {
         Part::Text(text) if text.trim().is_empty() => None,
@@ -60,7 +60,7 @@ fn part(part: &Part<'_>) -> Option<Value> {
     }
 }
 
-/// Thoughts first, as they came, then the text, then the calls.
+/// The thoughts, in their order, then the text, then the calls.
 fn assistant(answer: &Answer<'_>) -> Vec<Value> {
     let own = answer.thoughts.iter().filter(|_| answer.api == API);
     let mut blocks: Vec<Value> = own
@@ -71,11 +71,9 @@ fn assistant(answer: &Answer<'_>) -> Vec<Value> {
         .collect();
     blocks.extend(part(&Part::Text(answer.text.clone())));
     for call in &answer.calls {
-        let input = if call.arguments.is_object() {
-            call.arguments.clone()
-        } else {
-            json!({})
-        };
+        let input = Some(call.arguments.clone())
+            .filter(Value::is_object)
+            .unwrap_or_else(|| json!({}));
         blocks.push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input}));
     }
     blocks
@@ -92,7 +90,7 @@ fn tool(tool: &ToolSpec) -> Value {
 /// The state of a stream of events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// The open blocks that give something only when they are complete.
+    /// The open blocks that result in a delta only when they are complete.
     open: BTreeMap<u64, Open>,
     usage: Tokens,
     stop: Option<StopReason>,
@@ -285,11 +283,10 @@ impl Events {
 
     fn stop_block(&mut self, index: u64) -> Vec<Delta> {
         match self.open.remove(&index) {
-            Some(Open::Tool { id, name, input }) => vec![Delta::ToolCall {
-                id,
-                name,
-                arguments: arguments(&input),
-            }],
+            Some(Open::Tool { id, name, input }) => {
+                let arguments = arguments(&input);
+                vec![Delta::ToolCall { id, name, arguments }]
+            }
             Some(Open::Thought { signature }) if !signature.is_empty() => {
                 vec![think(String::new(), Some(signature))]
             }
@@ -320,7 +317,7 @@ fn stop(reason: &str) -> Result<StopReason, Broken> {
         "max_tokens" | "model_context_window_exceeded" => Ok(StopReason::Length),
         "tool_use" => Ok(StopReason::ToolUse),
         "refusal" => {
-            let error = Error::new(ken_types::Code::Forbidden, "the provider refused to answer this");
+            let error = Error::forbidden("the provider refused to answer this");
             Err(Broken::Failed(error))
         }
         _ => Ok(StopReason::Stop),

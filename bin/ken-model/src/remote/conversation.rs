@@ -1,6 +1,6 @@
-//! A request in the form that every chat API can take: what stands above the conversation as one text, then turns of user
-//! and assistant, in which each tool call is followed by its result. Providers refuse a request that breaks this for ever,
-//! so a history that a crash has cut is mended here.
+//! A request in the form that every chat API accepts: the system prompt as one text, then turns of user and assistant, in which
+//! each tool call is followed by its result. Providers refuse any other request, so a history that a crash interrupted is
+//! completed here.
 
 use ken_types::event::{Block, Message};
 use ken_types::fence::fence;
@@ -64,25 +64,22 @@ pub(super) fn system(request: &Generate) -> String {
         );
     }
     let shown = |source: &Source| format!("[{}] {}\n{}\n", source.id, source.title, source.text);
-    let (web, own): (Vec<_>, Vec<_>) = request
-        .sources
-        .iter()
-        .partition(|source| matches!(source.kind, SourceKind::Web | SourceKind::File));
+    let is_untrusted = |source: &&Source| matches!(source.kind, SourceKind::Web | SourceKind::File);
+    let (web, own): (Vec<_>, Vec<_>) = request.sources.iter().partition(is_untrusted);
     for source in own {
         text.push_str(&format!("\n{}", shown(source)));
     }
     let pages: Vec<String> = web.into_iter().map(shown).collect();
-    // Without random marks, text of others is not shown at all.
-    if let Some(pages) = (!pages.is_empty())
-        .then(|| fence(&pages.join("\n")))
-        .and_then(Result::ok)
+    // Without random marks, untrusted text is left out.
+    if !pages.is_empty()
+        && let Ok(pages) = fence(&pages.join("\n"))
     {
         text.push_str(&format!("\n{pages}\n"));
     }
     text
 }
 
-/// The messages of a request. It ends with what is to be answered.
+/// The messages of a request. The last one is to be answered.
 pub(super) fn entries(request: &Generate) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for message in &request.messages {

@@ -1,13 +1,12 @@
-//! How providers fail, brought to the codes of the wire: what may pass and is tried again, what stays, and a context that is
+//! Maps the errors of providers to the codes of the wire: temporary errors, which are retried, permanent ones, and a context that is
 //! too long.
 
 use ken_types::{Code, Error};
 
-/// A provider's own words are shown up to here.
+/// How much of a provider's own message is shown, in bytes.
 const SHOWN: usize = 400;
 
-/// The words by which providers say that a context is longer than the model's window. None of them has a code for it that
-/// the others share.
+/// Phrases by which providers say that a context exceeds the model's window. They share no code for it.
 const OVERFLOW: [&str; 12] = [
     "context_length_exceeded",
     "context length",
@@ -37,7 +36,7 @@ pub(super) struct Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// As an error of the wire. `key` is taken out of the words: some providers repeat it.
+    /// The error of the wire. `key` is removed from the message, because some providers repeat it.
     pub(super) fn error(&self, key: Option<&str>) -> Error {
         let code = self.code();
         let status = match self.status {
@@ -50,9 +49,8 @@ impl Refusal<'_> {
             false => format!("{} answered {status}: {words}", self.model),
         };
         let mut error = Error::new(code, message);
-        error.retry_after_ms = self
-            .retry_after_ms
-            .filter(|_| code == Code::Busy || code == Code::Unavailable);
+        let is_temporary = matches!(code, Code::Busy | Code::Unavailable);
+        error.retry_after_ms = self.retry_after_ms.filter(|_| is_temporary);
         if code == Code::Unauthenticated {
             error = error.hint("set the key in secrets.env, then `ken restart model`");
         }
@@ -79,7 +77,7 @@ impl Refusal<'_> {
     }
 }
 
-/// Of an error event, which has no status.
+/// The code of an error event, which has no status.
 fn kind_code(kind: &str, overflows: bool) -> Code {
     match kind {
         _ if overflows => Code::TooLarge,
@@ -93,13 +91,10 @@ fn kind_code(kind: &str, overflows: bool) -> Code {
     }
 }
 
-/// One line without the key and without control characters, cut to what people read.
+/// The message on one line, without the key and control characters, and shortened.
 fn clean(words: &str, key: Option<&str>) -> String {
     let shown = ken_text::head(words, 4 * SHOWN);
-    let line: String = shown
-        .chars()
-        .map(|char| if char.is_control() { ' ' } else { char })
-        .collect();
+    let line = shown.replace(char::is_control, " ");
     let line = match key.filter(|key| key.len() >= 4) {
         Some(key) => line.replace(key, "[redacted]"),
         None => line,
@@ -115,11 +110,8 @@ fn clean(words: &str, key: Option<&str>) -> String {
 /// `Retry-After` in seconds, or `retry-after-ms`. A date is not read: no provider sends one.
 pub(super) fn retry_after_ms(header: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let number = |name: &str| {
-        header(name)?
-            .trim()
-            .parse::<f64>()
-            .ok()
-            .filter(|number| *number >= 0.0)
+        let number: f64 = header(name)?.trim().parse().ok()?;
+        (number >= 0.0).then_some(number)
     };
     let ms = number("retry-after-ms").or_else(|| Some(number("retry-after")? * 1_000.0))?;
     Some(ms.min(86_400_000.0) as u64)

@@ -1,4 +1,4 @@
-//! What both formats are made of: how an answer ends or breaks, and the JSON of tools.
+//! What both formats share: how an answer ends or fails, and the JSON of tools.
 
 use ken_types::Error;
 use ken_types::event::{StopReason, Usage};
@@ -6,14 +6,14 @@ use ken_types::ops::model::SchemaText;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// How an answer ended. Usage is absent when the provider has not counted.
+/// How an answer ended. Usage is absent if the provider did not report it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Ended {
     pub(super) stop_reason: StopReason,
     pub(super) usage: Option<Usage>,
 }
 
-/// Why a stream cannot be read on.
+/// Why a stream cannot be read further.
 #[derive(Debug)]
 pub(super) enum Broken {
     /// The provider sent an error event.
@@ -34,8 +34,7 @@ pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
     })
 }
 
-/// The arguments of a call. None at all are an empty object; what is no JSON is kept as the text that it is, and the tool
-/// is not run with it.
+/// The arguments of a call. An empty text is an empty object; a text that is not JSON is kept as a text, with which no tool runs.
 pub(super) fn arguments(text: &str) -> Value {
     match text.trim() {
         "" => json!({}),

@@ -34,7 +34,7 @@ pub(super) fn body(model: &str, request: &Generate) -> Value {
     body
 }
 
-/// A plain text as such: some servers take no other form.
+/// The content of a user's message. A single text stays a text, because some servers accept no other form.
 fn user(parts: &[Part<'_>]) -> Value {
     if let [Part::Text(text)] = parts {
         return json!(text);
@@ -106,7 +106,7 @@ struct Chunk {
 #[serde(default)]
 struct Choice {
     delta: Option<Piece>,
-    /// In an answer that is no stream.
+    /// The whole answer, of a server that does not stream it.
     message: Option<Piece>,
     finish_reason: Option<String>,
 }
@@ -133,7 +133,7 @@ struct CallPiece {
 #[serde(default)]
 struct FunctionPiece {
     name: Option<String>,
-    /// A text, or with some servers the object itself.
+    /// A text; some servers send the object itself.
     arguments: Option<Value>,
 }
 
@@ -242,17 +242,14 @@ fn stop(reason: &str) -> Result<StopReason, Broken> {
         "length" => Ok(StopReason::Length),
         "tool_calls" | "function_call" => Ok(StopReason::ToolUse),
         "content_filter" => {
-            let error = Error::new(
-                ken_types::Code::Forbidden,
-                "the provider's content filter stopped the answer",
-            );
-            Err(Broken::Failed(error))
+            let message = "the provider's content filter stopped the answer";
+            Err(Broken::Failed(Error::forbidden(message)))
         }
         _ => Ok(StopReason::Stop),
     }
 }
 
-/// Cached tokens are part of the prompt here, and stand beside it in ken. `None` if the prompt was not counted.
+/// The usage in ken's form, in which cached tokens are not part of the input. `None` if the prompt was not counted.
 fn usage(tokens: &Tokens) -> Option<Usage> {
     let details = tokens.prompt_tokens_details.as_ref();
     let cached = counted(details.and_then(|details| details.cached_tokens.as_u64()));

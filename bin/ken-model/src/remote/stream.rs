@@ -21,18 +21,17 @@ enum Format {
 }
 
 impl Stream {
+    fn new(format: Format) -> Stream {
+        let parser = Parser::default();
+        Stream { parser, format }
+    }
+
     pub(super) fn openai() -> Stream {
-        Stream {
-            parser: Parser::default(),
-            format: Format::OpenAi(Chunks::default()),
-        }
+        Stream::new(Format::OpenAi(Chunks::default()))
     }
 
     pub(super) fn anthropic() -> Stream {
-        Stream {
-            parser: Parser::default(),
-            format: Format::Anthropic(Events::default()),
-        }
+        Stream::new(Format::Anthropic(Events::default()))
     }
 
     /// Takes the next bytes, cut anywhere; returns the deltas that they complete.

@@ -1,4 +1,4 @@
-//! The answer to a question: the sentences that were found, each with the id of its source; or that none was.
+//! The answer to a question: the sentences that were found, each with the id of its source, or that none was found.
 
 use std::fmt::Write;
 
@@ -9,10 +9,8 @@ use super::search::{Hit, Origin, search};
 pub(super) fn of(request: &Generate, asked: &str, no_model: &str) -> String {
     let hits = search(request, asked);
     if !hits.is_empty() {
-        return format!(
-            "{}\n\n{no_model}; this is what matches by its words.",
-            quote(&hits)
-        );
+        let found = quote(&hits);
+        return format!("{found}\n\n{no_model}; this is what matches by its words.");
     }
     if is_statement(asked) {
         return format!(
@@ -26,7 +24,7 @@ pub(super) fn of(request: &Generate, asked: &str, no_model: &str) -> String {
     )
 }
 
-/// Sentences of one source stand together and name it once.
+/// Quotes the sentences. Consecutive sentences of one source name it once.
 fn quote(hits: &[Hit<'_>]) -> String {
     let mut text = String::new();
     for (index, hit) in hits.iter().enumerate() {
@@ -56,7 +54,7 @@ fn said(hit: &Hit<'_>, goes_on: bool) -> String {
     }
 }
 
-/// Neither a question nor a request.
+/// Whether a text is a statement, neither a question nor a request.
 fn is_statement(asked: &str) -> bool {
     let first = asked.split_whitespace().next().unwrap_or_default();
     let first = first

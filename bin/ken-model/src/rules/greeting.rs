@@ -1,4 +1,4 @@
-//! The first words of a fresh session: the built-in skill `greeting`.
+//! The greeting of a fresh session: the built-in skill `greeting`.
 
 use ken_types::ops::model::Generate;
 
@@ -7,17 +7,14 @@ pub(super) fn is_wanted(request: &Generate, asked: &str) -> bool {
     request.system.contains("# Skill: greeting") || asked.contains("greeting skill")
 }
 
-/// Says who is there, what the preflight found wrong, and where to begin.
+/// Introduces ken, reports the problems that the preflight found, and says where to begin.
 pub(super) fn of(preflight: &str, no_model: &str) -> String {
     let mut text = format!(
         "Hello, I am ken. {no_model}: I answer from your knowledge entries and our past turns, and name the entry that an \
          answer rests on."
     );
-    let troubles: Vec<&str> = preflight
-        .lines()
-        .map(str::trim)
-        .filter(|line| is_trouble(line))
-        .collect();
+    let lines = preflight.lines().map(str::trim);
+    let troubles: Vec<&str> = lines.filter(|line| is_trouble(line)).collect();
     if !troubles.is_empty() {
         text.push_str("\n\nThe preflight reports:\n");
         text.push_str(&troubles.join("\n"));
@@ -31,12 +28,8 @@ pub(super) fn of(preflight: &str, no_model: &str) -> String {
 /// A line of the report that names something wrong.
 fn is_trouble(line: &str) -> bool {
     let lower = line.to_lowercase();
-    let said = |word: &&str| {
-        lower
-            .split(|char: char| !char.is_alphanumeric())
-            .any(|part| part == *word)
-    };
-    TROUBLES.iter().any(said) && !HARMLESS.iter().any(|word| lower.contains(word))
+    let mut words = lower.split(|char: char| !char.is_alphanumeric());
+    words.any(|word| TROUBLES.contains(&word)) && !HARMLESS.iter().any(|word| lower.contains(word))
 }
 
 const TROUBLES: [&str; 9] = [

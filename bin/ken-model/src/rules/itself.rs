@@ -1,6 +1,6 @@
-//! What it says about itself: simple questions, greetings, thanks, and "remember that …".
+//! Answers to questions about ken itself, to greetings and thanks, and to "remember that …".
 
-/// Longer texts are about something else, whatever words they hold.
+/// The most words of such a text; a longer one is about something else.
 const WORDS: usize = 9;
 
 /// The answer, if the text is of that kind.
@@ -59,7 +59,7 @@ const WHAT: [&str; 6] = [
 ];
 const HELP: [&str; 3] = ["help", "help me", "can you help me"];
 
-/// "Hello, who are you?" asks who it is.
+/// A text without the greeting that it begins with: "hello who are you" is "who are you".
 fn without_hello(plain: &str) -> &str {
     let greeting = HELLO
         .iter()
@@ -77,7 +77,7 @@ fn abilities(no_model: &str) -> String {
 
 /// Lower case, words only, one blank between them.
 fn plain(text: &str) -> String {
-    // What it could answer is short; a long text need not be looked at whole.
+    // Only short texts are answered here, so the beginning of a long one is enough.
     let head = ken_text::head(text, 400).to_lowercase();
     let words = head
         .split(|char: char| !char.is_alphanumeric())
@@ -87,12 +87,7 @@ fn plain(text: &str) -> String {
 
 /// What follows "remember that", as it was written.
 fn to_remember<'a>(asked: &'a str, plain: &str) -> Option<&'a str> {
-    let begins = [
-        "remember that ",
-        "please remember that ",
-        "remember this ",
-        "please remember ",
-    ];
+    let begins = ["remember that ", "remember this ", "please remember "];
     if !begins.iter().any(|begin| plain.starts_with(begin)) {
         return None;
     }

@@ -1,5 +1,5 @@
-//! The engine `rules`: answers without a language model, from what the request brings. A pure function: equal requests
-//! have equal answers, byte for byte. Its text says honestly what it rests on and what it cannot do.
+//! The engine `rules`: answers without a language model, from the content of the request. It is a pure function: equal requests
+//! have equal answers, byte for byte. Its answers say what they are based on and what the engine cannot do.
 
 mod answer;
 mod greeting;
@@ -24,7 +24,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// `alone`: no language model is configured beside it.
+    /// `alone` says that no language model is configured besides it.
     pub(crate) fn new(alone: bool) -> Rules {
         let name = ModelName {
             provider: "rules".into(),
@@ -38,7 +38,7 @@ impl Rules {
         if self.alone { NO_MODEL } else { MODEL_DOWN }
     }
 
-    /// The whole answer, whatever of it has been said already.
+    /// The whole answer, including what was sent before.
     fn text(&self, request: &Generate) -> String {
         if request.purpose != Purpose::Agent {
             return summary::of(request, SUMMARY_BYTES);
@@ -59,10 +59,10 @@ impl Rules {
     }
 }
 
-/// The most that a summary has.
+/// The longest summary, in bytes.
 const SUMMARY_BYTES: usize = 16 * 1024;
 
-/// Sums up a conversation in about so many tokens, for a model that cannot do it.
+/// Summarises a conversation in about this many tokens, for a model that cannot do it.
 pub(crate) async fn sum_up(
     request: &Generate,
     tokens: u64,
@@ -73,7 +73,7 @@ pub(crate) async fn sum_up(
     say(&summary::of(request, most), request, sink).await
 }
 
-/// Says what of a text has not been said yet.
+/// Sends the part of a text that was not sent before.
 async fn say(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
     let rest = after(text, &request.prefix);
     for piece in pieces(&rest) {
@@ -86,7 +86,7 @@ async fn say(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Result<Com
     })
 }
 
-/// These begin sentences of the engine about itself; [`search`] takes none of them for knowledge.
+/// The beginnings of the engine's sentences about itself. [`search`] does not use such sentences as sources.
 const NO_MODEL: &str = "No language model is configured";
 const MODEL_DOWN: &str = "No language model can be reached just now";
 
@@ -103,7 +103,7 @@ impl Provider for Rules {
         &self.name
     }
 
-    /// It looks only for words that the user has said; older ones are found as memory.
+    /// It searches only the user's newest messages here; older ones are found as memory.
     fn exchanges(&self) -> u32 {
         10
     }

@@ -1,8 +1,8 @@
-//! What tools gave back, told plainly.
+//! Reports the results of tools.
 
 use ken_types::event::Message;
 
-/// A result is shown up to so many bytes.
+/// How much of a result is shown, in bytes.
 const SHOWN: usize = 2_000;
 
 /// The results at the end of the conversation, in their order.
@@ -23,10 +23,7 @@ fn line(message: &Message) -> Option<String> {
     };
     let verb = if *is_error { "failed" } else { "answered" };
     let text = message.text();
-    let end = ken_text::head(&text, SHOWN).len();
-    let more = if end < text.len() { "…" } else { "" };
-    Some(format!(
-        "The tool {tool_name} {verb}: {}{more}",
-        text.get(..end).unwrap_or_default()
-    ))
+    let shown = ken_text::head(&text, SHOWN);
+    let more = if shown.len() < text.len() { "…" } else { "" };
+    Some(format!("The tool {tool_name} {verb}: {shown}{more}"))
 }

@@ -1,4 +1,4 @@
-//! Which sentences of the sources answer a question: those that hold most of its words, rare ones counting more.
+//! Finds the sentences of the sources that answer a question: those that contain most of its words, of which rare ones count more.
 
 use ken_text::{is_filler, is_particle, is_stop_word, same_stem, sentences, stem, verb_of, words};
 use ken_types::event::{Block, Message};
@@ -6,32 +6,31 @@ use ken_types::ops::model::{Generate, Source, SourceKind};
 
 use super::{MODEL_DOWN, NO_MODEL};
 
-/// Words of a question that count, and sentences that are looked at.
+/// The most words of a question that count, and the most sentences that are examined.
 const TERMS: usize = 16;
 const SENTENCES: usize = 2_000;
 /// Longer sentences are cut to this many bytes.
 const SENTENCE_BYTES: usize = 600;
-/// A term that stands in the title or earlier in the entry, but not in the sentence, counts this much: the sentence may
-/// mean it by "it".
+/// The weight of a term that occurs in the title or earlier in the entry but not in the sentence, which may refer to it as "it".
 const CONTEXT: f64 = 0.5;
-/// Sentences that hold less of the question's weight than this part of the best one's are left out.
+/// Sentences with a lower score than this share of the best one's are left out.
 const NEAR_BEST: f64 = 0.75;
-/// Sentences shown, and how many when all of them hold the same words of the question: those are a list.
+/// The most sentences that are shown, and the most if all of them contain the same words of the question, as a list does.
 const SHOWN: usize = 3;
 const SHOWN_ALIKE: usize = 10;
 
-/// Where a sentence stands.
+/// The origin of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Origin<'a> {
-    /// In an entry or an earlier answer.
+    /// An entry or an earlier answer.
     Source(&'a Source),
-    /// In what the user said in a past turn.
+    /// A message of the user in a past turn.
     Told(&'a Source),
-    /// In what the user said earlier in this conversation.
+    /// An earlier message of the user in this conversation.
     Here,
 }
 
-/// A sentence that answers.
+/// A sentence that answers the question.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Hit<'a> {
     pub(super) text: String,
@@ -88,7 +87,7 @@ impl Term {
     }
 }
 
-/// The words of a question that say what it is about, each once.
+/// The words of a question that say what it is about, without duplicates.
 fn terms(question: &str) -> Vec<Term> {
     let lower: Vec<String> = words(question).map(|word| word.text.to_lowercase()).collect();
     let mut found: Vec<Term> = Vec::new();
@@ -102,7 +101,7 @@ fn terms(question: &str) -> Vec<Term> {
     found
 }
 
-/// A sentence, and as bits which terms it holds and which its context holds.
+/// A sentence, with the terms that it and its context contain, as bits.
 struct Candidate<'a> {
     text: &'a str,
     origin: Origin<'a>,
@@ -111,7 +110,7 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// The part of all weight that the sentence and, by half, its context hold.
+    /// The share of the total weight that the sentence and, by half, its context contain.
     fn share(&self, weights: &[f64]) -> f64 {
         let sum = |bits: u32| -> f64 {
             let held = weights.iter().enumerate();
@@ -131,8 +130,7 @@ fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a
         }
         SourceKind::Memory => {
             of_user(&source.title, Origin::Told(source), terms, into);
-            // An answer of this engine, or one that names its entries, rests on sources that are found by themselves
-            // while they are there.
+            // An answer of this engine, or one that cites entries, repeats sources that are found directly.
             let second_hand = ["[kb-", NO_MODEL, MODEL_DOWN];
             if !second_hand.iter().any(|mark| source.text.contains(mark)) {
                 of_text(source, 0, terms, into);
@@ -163,7 +161,7 @@ fn of_text<'a>(source: &'a Source, title: u32, terms: &[Term], into: &mut Vec<Ca
     }
 }
 
-/// What a user has said, as far as it states something.
+/// Adds the statements in a message of a user.
 fn of_user<'a>(text: &'a str, origin: Origin<'a>, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     let lines = sentences(text).flat_map(|sentence| list_items(sentence.text));
     let stated = lines.filter(|text| !asks(text));
@@ -180,7 +178,7 @@ fn of_user<'a>(text: &'a str, origin: Origin<'a>, terms: &[Term], into: &mut Vec
     }
 }
 
-/// Whether a sentence of a user is a question or a request, also without a question mark. Those are no evidence.
+/// Whether a sentence of a user is a question or a request, even without a question mark. Those are not evidence.
 fn asks(sentence: &str) -> bool {
     let mut words = words(sentence).map(|word| word.text.to_lowercase());
     let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -200,7 +198,7 @@ const VERBS: [&str; 22] = [
     "would", "shall", "should", "may", "might", "must", "isn't", "doesn't",
 ];
 
-/// A list has no full stops: each of its items is a sentence.
+/// The items of a list, which has no full stops; any other sentence as a whole.
 fn list_items(sentence: &str) -> impl Iterator<Item = &str> {
     let is_list = sentence.contains("\n- ") || sentence.contains("\n* ") || sentence.contains('|');
     let mark = if is_list { '\n' } else { '\0' }; // no text of the contract holds a NUL
@@ -210,7 +208,7 @@ fn list_items(sentence: &str) -> impl Iterator<Item = &str> {
     items.filter(|item| !item.is_empty())
 }
 
-/// Which terms a text holds, as bits.
+/// The terms that a text contains, as bits.
 fn held(text: &str, terms: &[Term]) -> u32 {
     let mut buffer = String::new();
     let mut held = 0;
@@ -225,14 +223,12 @@ fn held(text: &str, terms: &[Term]) -> u32 {
     held
 }
 
-/// How much each term tells: the fewer sentences hold it, the more, but never three times as much as another: all
-/// sentences were chosen because they hold some of the terms, so how many do says only a little.
+/// The weight of each term: the fewer sentences contain it, the higher, but never three times that of another. All sentences were
+/// chosen because they contain some of the terms, so their number says only a little.
 fn weights(terms: usize, candidates: &[Candidate<'_>]) -> Vec<f64> {
     let holding = |index: usize| {
-        let holders = candidates
-            .iter()
-            .filter(|one| (one.held | one.context) >> index & 1 == 1);
-        holders.count().max(1)
+        let holds = |one: &&Candidate<'_>| (one.held | one.context) >> index & 1 == 1;
+        candidates.iter().filter(holds).count().max(1)
     };
     let weight = |index| (2.0 + (candidates.len() as f64 / holding(index) as f64).min(10.0)).ln();
     (0..terms).map(weight).collect()
@@ -240,18 +236,13 @@ fn weights(terms: usize, candidates: &[Candidate<'_>]) -> Vec<f64> {
 
 /// What the user has said before in this conversation, newest first.
 fn earlier_words(request: &Generate) -> impl Iterator<Item = &str> {
-    let users = request
-        .messages
-        .iter()
-        .rev()
-        .filter(|message| matches!(message, Message::User { .. }));
-    users
-        .skip(1)
-        .flat_map(|message| message.content())
-        .filter_map(|block| match block {
-            Block::Text { text } => Some(text.as_str()),
-            _ => None,
-        })
+    let messages = request.messages.iter().rev();
+    let users = messages.filter(|message| matches!(message, Message::User { .. }));
+    let blocks = users.skip(1).flat_map(|message| message.content());
+    blocks.filter_map(|block| match block {
+        Block::Text { text } => Some(text.as_str()),
+        _ => None,
+    })
 }
 
 fn choose<'a>(scored: &[(f64, usize)], candidates: &[Candidate<'a>]) -> Vec<Hit<'a>> {
@@ -273,7 +264,7 @@ fn choose<'a>(scored: &[(f64, usize)], candidates: &[Candidate<'a>]) -> Vec<Hit<
 }
 
 impl Candidate<'_> {
-    /// Two entries that say the same say it of different things; a user who says the same twice repeats it.
+    /// Two entries with the same sentence may mean different things; a user who says the same twice repeats it.
     fn repeats(&self, other: &Candidate<'_>) -> bool {
         let is_entry = |origin: Origin<'_>| matches!(origin, Origin::Source(_));
         self.text == other.text
@@ -281,7 +272,7 @@ impl Candidate<'_> {
     }
 }
 
-/// The sentence as it is shown, after the title of its entry where it does not say what it is about.
+/// The sentence as it is shown. The title of its entry precedes it if the sentence alone does not say what it is about.
 fn hit<'a>(candidate: &Candidate<'a>, is_ambiguous: bool) -> Hit<'a> {
     let shown = ken_text::head(candidate.text, SENTENCE_BYTES);
     let mut text = shown.replace('\n', " ");
@@ -304,8 +295,7 @@ fn hit<'a>(candidate: &Candidate<'a>, is_ambiguous: bool) -> Hit<'a> {
 }
 
 fn opens_with_pronoun(sentence: &str) -> bool {
+    const PRONOUNS: [&str; 8] = ["it", "its", "they", "their", "this", "these", "he", "she"];
     let first = words(sentence).next().map(|word| word.text.to_lowercase());
-    first.is_some_and(|first| {
-        ["it", "its", "they", "their", "this", "these", "he", "she"].contains(&first.as_str())
-    })
+    first.is_some_and(|first| PRONOUNS.contains(&first.as_str()))
 }

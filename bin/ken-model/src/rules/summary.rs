@@ -1,20 +1,20 @@
-//! What a conversation was about, for compaction: of each exchange the first sentence of the prompt and of the answer.
+//! A summary of a conversation, for compaction: the first sentence of each prompt and of each answer.
 
 use ken_text::sentences;
 use ken_types::event::Message;
 use ken_types::ops::model::Generate;
 
-/// Of one sentence.
+/// The longest sentence, in bytes; a longer one is cut.
 const SENTENCE_BYTES: usize = 240;
 
-/// In fewer than `most` bytes. The newest exchanges are kept when it does not hold all.
+/// The summary, in fewer than `most` bytes. If not all exchanges fit, the newest are kept.
 pub(super) fn of(request: &Generate, most: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for message in &request.messages {
         match message {
             Message::User { .. } => lines.push(format!("- User: {}", first(&message.text()))),
             Message::Assistant { .. } => lines.push(format!("  Answer: {}", first(&message.text()))),
-            // What was summed up before stands as it is.
+            // An earlier summary is kept as it is.
             Message::Signal { .. } => lines.push(message.text()),
             Message::ToolResult { .. } => {}
         }
@@ -35,7 +35,7 @@ fn first(text: &str) -> String {
         .next()
         .map(|sentence| sentence.text)
         .unwrap_or_default();
-    let end = ken_text::head(sentence, SENTENCE_BYTES).len();
-    let more = if end < sentence.len() { "…" } else { "" };
-    sentence.get(..end).unwrap_or_default().replace('\n', " ") + more
+    let shown = ken_text::head(sentence, SENTENCE_BYTES);
+    let more = if shown.len() < sentence.len() { "…" } else { "" };
+    shown.replace('\n', " ") + more
 }

@@ -1,6 +1,6 @@
-//! Traces for OpenTelemetry: what has ended is read from the store and sent to a collector, OTLP over HTTP as JSON. The store is
-//! the queue, so no turn ever waits for a collector, and what a kill has cut is sent after it. The crates of OpenTelemetry are
-//! left out: they bring forty others for a document of one page.
+//! Traces for OpenTelemetry: submissions and runs that have ended are read from the store and sent to a collector, as OTLP over HTTP
+//! in JSON. The store is the queue, so no turn ever waits for a collector, and what a kill interrupted is sent after the restart.
+//! The crates of OpenTelemetry are not used: they depend on forty others, for a document of one page.
 
 mod poster;
 mod spans;
@@ -27,12 +27,12 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const POLL: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const CALL: Duration = Duration::from_secs(10);
-/// The most summaries that wait; the oldest beyond that are given up.
+/// The most summaries that wait. If there are more, the oldest are dropped.
 const QUEUE: u64 = 4_096;
-/// About how many spans one request has.
+/// The approximate number of spans of one request.
 const BATCH: usize = 512;
 
-/// What was sent, and what was given up.
+/// The numbers of submissions and runs that were sent, and that were dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) exported: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct Exporter {
     store: Pool,
     poster: Poster,
     with_content: bool,
-    /// The first export sends what has ended since then, whenever the store is first asked.
+    /// The first export sends what has ended since this time.
     started: Timestamp,
     counts: Arc<Counts>,
 }
@@ -56,7 +56,7 @@ enum Sent {
 }
 
 impl Exporter {
-    /// `None` when no collector is configured. `setting` gives settings and secrets.
+    /// `None` if no collector is configured. `setting` gives settings and secrets.
     pub(crate) fn configured(
         config: &config::Telemetry,
         setting: impl Fn(&str) -> Option<String>,
@@ -110,11 +110,9 @@ impl Exporter {
             let runs = whole_milliseconds(ended.runs, ended.waiting > 0);
             let Some(last) = runs.last() else { return Ok(()) };
             if ended.waiting > QUEUE {
-                tracing::warn!(
-                    lost = runs.len(),
-                    "too much telemetry waits: the oldest is given up"
-                );
-                self.done(last.ended_at, runs.len() as u64).await?;
+                let lost = runs.len();
+                tracing::warn!(lost, "too much telemetry waits: the oldest is dropped");
+                self.done(last.ended_at, lost as u64).await?;
             } else {
                 self.send_all(&runs).await?;
             }
@@ -204,7 +202,7 @@ impl Exporter {
     }
 }
 
-/// All that ended in the same milliseconds: where there are more, the last one may be incomplete.
+/// Removes the runs of the last millisecond if there are more to come, because that millisecond may be incomplete.
 fn whole_milliseconds(mut runs: Vec<EndedRun>, has_more: bool) -> Vec<EndedRun> {
     let last = runs.last().map(|run| run.ended_at);
     if has_more && runs.first().map(|run| run.ended_at) != last {

@@ -23,10 +23,11 @@ impl Poster {
 
     /// The status of the answer. Blocks.
     pub(super) fn post(&self, body: &str) -> Result<u16, Error> {
-        let headers = self.headers.iter();
-        let headers: Vec<_> = headers
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
+        let headers = self
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let headers: Vec<_> = headers.collect();
         let response = self.http.post(&self.url, &headers, body)?;
         let status = response.status().as_u16();
         // Read to its end, so that the connection can be used again.
@@ -49,7 +50,7 @@ pub(super) fn decoded_headers(text: &str) -> Result<Vec<(String, String)>, Strin
         .collect()
 }
 
-/// `None` for what is no percent-encoding, or no text.
+/// `None` for malformed percent-encoding, and if the result is not text.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();

@@ -1,5 +1,5 @@
-//! The events of a submission or a run as spans of OpenTelemetry, in the JSON form of OTLP and after the semantic conventions
-//! for generative AI. What was said is left out unless it is asked for.
+//! The events of a submission or a run as spans of OpenTelemetry, in the JSON form of OTLP and with the semantic conventions for
+//! generative AI. Content is left out unless it is configured.
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, NO_TOOL};
@@ -17,20 +17,20 @@ const INTERNAL: u8 = 1;
 const CLIENT: u8 = 3;
 const FAILED: u8 = 2;
 
-/// Takes the events of one submission or run, oldest first.
+/// Collects the events of one submission or run, oldest first.
 #[derive(Debug)]
 pub(super) struct Spans<'a> {
     run: &'a EndedRun,
     with_content: bool,
     spans: Vec<Value>,
     started: Option<Timestamp>,
-    /// Of all models that were called.
+    /// The tokens of all model calls.
     input: u64,
     output: u64,
     provider: Option<String>,
     workflow: Option<String>,
     session: Option<String>,
-    /// The name of what failed.
+    /// The name of the error.
     error: Option<String>,
 }
 
@@ -54,16 +54,14 @@ impl Spans<'_> {
         self.started = self.started.or_else(|| time(event));
         match text(event, "type") {
             "turn" => self.chat(event),
-            // Its worker has a span.
+            // The worker has a span.
             "tool" if text(event, "toolName") == "task" => {}
             "tool" => self.tool(event),
             "task" => self.worker(event),
             "run_start" => self.workflow = Some(text(event, "workflowName").to_owned()),
             "operation" | "run_end" if text(event, "parentSession").is_empty() => {
-                self.error = event
-                    .pointer("/error/name")
-                    .and_then(Value::as_str)
-                    .map(str::to_owned);
+                let error = event.pointer("/error/name").and_then(Value::as_str);
+                self.error = error.map(str::to_owned);
             }
             "submission_settled" => {
                 self.session = Some(text(event, "instanceId").to_owned());
@@ -76,10 +74,10 @@ impl Spans<'_> {
     }
 
     fn chat(&mut self, event: &Value) {
+        let usage = event.get("usage");
         let number = |name: &str| {
-            event
-                .pointer(&format!("/usage/{name}"))
-                .and_then(Value::as_u64)
+            usage
+                .and_then(|usage| usage.get(name)?.as_u64())
                 .unwrap_or_default()
         };
         let input = number("input") + number("cacheRead") + number("cacheWrite");
@@ -224,25 +222,15 @@ impl Spans<'_> {
             .as_deref()
             .filter(|_| self.run.kind != WorkKind::Workflow);
         attributes.extend(session.map(|session| string("gen_ai.conversation.id", session)));
-        attributes.extend(
-            self.provider
-                .as_ref()
-                .map(|provider| string("gen_ai.provider.name", provider)),
-        );
+        let provider = self.provider.as_deref();
+        attributes.extend(provider.map(|provider| string("gen_ai.provider.name", provider)));
         attributes.extend(self.error.as_ref().map(|error| string("error.type", error)));
         let start = self.started.unwrap_or(self.run.ended_at);
         let is_error = self.error.is_some();
         let name = format!("{operation} {name}");
         let id = self.root();
-        let root = self.span(
-            &name,
-            INTERNAL,
-            id,
-            start,
-            self.run.ended_at.max(start),
-            attributes,
-            is_error,
-        );
+        let end = self.run.ended_at.max(start);
+        let root = self.span(&name, INTERNAL, id, start, end, attributes, is_error);
         self.spans.insert(0, root);
         self.spans
     }
@@ -294,12 +282,12 @@ fn string(key: &str, value: &str) -> Value {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
-/// Numbers are texts in the JSON form of OTLP.
+/// An attribute with a number, which is a text in the JSON form of OTLP.
 fn number_of(key: &str, value: u64) -> Value {
     json!({"key": key, "value": {"intValue": value.to_string()}})
 }
 
-/// A name that a model invented may hold any text of the conversation.
+/// The name, if it has the form of one: a name that a model invented may contain text of the conversation.
 fn tame(name: &str) -> &str {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     match (1..=64).contains(&name.len()) && name.bytes().all(is_part) {
