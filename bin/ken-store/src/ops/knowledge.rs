@@ -199,19 +199,16 @@ fn list_name(args: &ListKnowledge) -> List {
 
 fn list_all(tables: &dyn Tables, args: &ListKnowledge) -> Result<KnowledgePage, Error> {
     let name = list_name(args);
-    let [before] = match &args.after {
-        Some(cursor) => name.position(cursor, "?after")?,
-        None => [i64::MAX],
-    };
     let list = KnowledgeFilter {
         actor: args.actor_id.as_deref(),
         conversation: args.conversation_id.as_deref(),
         source: args.source.as_deref(),
-        before,
+        before: name.newest_or(args.after.as_ref(), "?after")?,
         limit: args.limit + 1,
     };
-    let found = tables.list_knowledge(&list)?;
-    Ok(page(found, args.limit, |key| name.cursor([key])))
+    let mut found = tables.list_knowledge(&list)?;
+    let page = name.page(&mut found, args.limit, |(key, _)| [*key]);
+    Ok(shown(found, page))
 }
 
 /// A page of what a query finds. Its position counts from the best; entries newer than the first page stay out of it.
@@ -240,20 +237,11 @@ fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<Know
             found.push((number + 1, entry));
         }
     }
-    Ok(page(found, args.limit, |number| name.cursor([newest, number])))
+    let page = name.page(&mut found, args.limit, |(number, _)| [newest, *number]);
+    Ok(shown(found, page))
 }
 
-fn page(mut found: Vec<(i64, KnowledgeRecord)>, limit: u32, cursor: impl Fn(i64) -> String) -> KnowledgePage {
-    let has_more = found.len() > limit as usize;
-    found.truncate(limit as usize);
-    let last = found.last().filter(|_| has_more);
-    let after = last.map(|(position, _)| cursor(*position));
-    KnowledgePage {
-        records: found.into_iter().map(|(_, record)| record).collect(),
-        page: Page {
-            limit,
-            has_more,
-            after,
-        },
-    }
+fn shown(found: Vec<(i64, KnowledgeRecord)>, page: Page) -> KnowledgePage {
+    let records = found.into_iter().map(|(_, record)| record).collect();
+    KnowledgePage { records, page }
 }

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use ken_types::ops::Nothing;
 use ken_types::ops::store::StreamsRead;
 use ken_types::ops::streams::*;
-use ken_types::ops::{Nothing, Page};
 use ken_types::{Error, Octets, Timestamp};
 
 use crate::engine::change::{Change, Effect, NewEntries};
@@ -81,25 +81,11 @@ impl Read for StreamsList {
 
     fn run(tables: &dyn Tables, args: &ListStreams) -> Result<StreamList, Error> {
         let list = List::named("streams", &[Some(&args.prefix)]);
-        let [before] = match &args.after {
-            Some(cursor) => list.position(cursor, "?after")?,
-            None => [i64::MAX],
-        };
+        let before = list.newest_or(args.after.as_ref(), "?after")?;
         let mut found = tables.list_public(&public::name_of(&args.prefix), before, args.limit + 1)?;
-        let has_more = found.len() > args.limit as usize;
-        found.truncate(args.limit as usize);
-        let after = found
-            .last()
-            .filter(|_| has_more)
-            .map(|last| list.cursor([last.key]));
-        Ok(StreamList {
-            streams: found.into_iter().map(PublicRow::into_item).collect(),
-            page: Page {
-                limit: args.limit,
-                has_more,
-                after,
-            },
-        })
+        let page = list.page(&mut found, args.limit, |stream| [stream.key]);
+        let streams = found.into_iter().map(PublicRow::into_item).collect();
+        Ok(StreamList { streams, page })
     }
 }
 

@@ -267,22 +267,16 @@ impl Read for RunsList {
     fn run(tables: &dyn Tables, args: &ListRuns) -> Result<RunPage, Error> {
         let status = args.status.map(RunStatus::name);
         let name = List::named("runs", &[status, args.workflow.as_deref()]);
-        let [before] = match &args.cursor {
-            Some(cursor) => name.position(cursor, "?cursor")?,
-            None => [i64::MAX],
-        };
         let list = RunList {
             status: args.status,
             workflow: args.workflow.as_deref(),
-            before,
+            before: name.newest_or(args.cursor.as_ref(), "?cursor")?,
             limit: args.limit + 1,
         };
         let mut found = tables.list_runs(&list)?;
-        let has_more = found.len() > args.limit as usize;
-        found.truncate(args.limit as usize);
-        let last = found.last().filter(|_| has_more);
+        let page = name.page(&mut found, args.limit, |(key, _)| [*key]);
         Ok(RunPage {
-            next_cursor: last.map(|(key, _)| name.cursor([*key])),
+            next_cursor: page.after,
             runs: found.into_iter().map(|(_, record)| record).collect(),
         })
     }

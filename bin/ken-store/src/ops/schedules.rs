@@ -7,10 +7,10 @@ use ken_types::event::{
     Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched,
 };
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
+use ken_types::ops::Nothing;
 use ken_types::ops::outbox::{MessageState, PutMessage};
 use ken_types::ops::schedules::*;
 use ken_types::ops::store::*;
-use ken_types::ops::{Nothing, Page};
 use ken_types::{Error, Timestamp};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ fn scope_text(scope: &Scope) -> String {
     parts.into_iter().chain(thread).collect::<Vec<_>>().join(":")
 }
 
-/// Tells consoles what became of a schedule.
+/// Reports a change of a schedule on the system stream.
 fn tell(kind: &'static str, slug: &str, change: &mut Change) {
     change.tell(kind, json!({"slug": slug}));
 }
@@ -177,10 +177,9 @@ fn update(
         settings: args.settings.clone(),
         prompt: args.prompt.clone(),
         payload: args.payload.clone(),
-        failures: if kind == "schedule.resumed" {
-            0
-        } else {
-            old.failures
+        failures: match kind {
+            "schedule.resumed" => 0,
+            _ => old.failures,
         },
         enabled: args.enabled,
         progress: args.progress,
@@ -244,20 +243,17 @@ impl Read for SchedulesState {
 
 impl Read for SchedulesList {
     fn run(tables: &dyn Tables, args: &ListSchedules) -> Result<ScheduleList, Error> {
-        let owner = match &args.owner {
-            None => None,
-            Some(owner) => match tables.scope_key(owner)? {
-                None => {
-                    return Ok(ScheduleList {
-                        schedules: Vec::new(),
-                    });
-                }
-                found => found,
-            },
+        let owner = args
+            .owner
+            .as_ref()
+            .map(|owner| tables.scope_key(owner))
+            .transpose()?;
+        // An owner that was never seen has no schedules.
+        let schedules = match owner {
+            Some(None) => Vec::new(),
+            owner => tables.list_schedules(owner.flatten())?,
         };
-        Ok(ScheduleList {
-            schedules: tables.list_schedules(owner)?,
-        })
+        Ok(ScheduleList { schedules })
     }
 }
 
@@ -299,7 +295,7 @@ fn delete(tables: &dyn Tables, row: &ScheduleRow, change: &mut Change) -> Result
     Ok(())
 }
 
-/// Drops schedules that were deleted long enough ago, and their runs. True when there may be more.
+/// Removes the rows of schedules that were deleted long ago, and of their runs. True when there may be more.
 pub(crate) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     Ok(tables.drop_schedules(now.plus_millis(-DELETED_MS), SLICE)? == SLICE)
 }
@@ -346,24 +342,13 @@ impl Read for SchedulesRuns {
     fn run(tables: &dyn Tables, args: &ListScheduleRuns) -> Result<ScheduleRunPage, Error> {
         let schedule = named(tables, &args.slug, args.owner.as_ref())?;
         let name = List::named("schedule_runs", &[Some(&schedule.id)]);
-        let [before] = match &args.after {
-            Some(cursor) => name.position(cursor, "?after")?,
-            None => [i64::MAX],
-        };
+        let before = name.newest_or(args.after.as_ref(), "?after")?;
         let mut found = tables.list_schedule_runs(schedule.key, before, args.limit + 1, LISTED_TEXT_BYTES)?;
-        let has_more = found.len() > args.limit as usize;
-        found.truncate(args.limit as usize);
-        let last = found.last().filter(|_| has_more);
+        let page = name.page(&mut found, args.limit, |(key, _)| [*key]);
+        let runs = found.into_iter().map(|(_, run)| with_delivery(tables, run));
         Ok(ScheduleRunPage {
-            page: Page {
-                limit: args.limit,
-                has_more,
-                after: last.map(|(key, _)| name.cursor([*key])),
-            },
-            runs: found
-                .into_iter()
-                .map(|(_, run)| with_delivery(tables, run))
-                .collect::<Result<_, _>>()?,
+            page,
+            runs: runs.collect::<Result<_, _>>()?,
         })
     }
 }
@@ -481,7 +466,7 @@ fn admit(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the event and the submission of a run's next attempt, in a session of its own.
+/// Adds the event and the submission of the next attempt of a run. Each run has its own session.
 fn submit(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -518,7 +503,7 @@ fn submit(
     Ok(())
 }
 
-/// What the agent is told of a scheduled turn.
+/// The context of a scheduled turn, for the agent.
 fn context(schedule: &ScheduleRow, run: &ScheduleRunRow) -> Value {
     json!({"schedule": {
         "slug": schedule.slug,
@@ -533,7 +518,7 @@ fn context(schedule: &ScheduleRow, run: &ScheduleRunRow) -> Value {
     }})
 }
 
-/// An id that follows from what it is for.
+/// An id derived from its purpose.
 fn submission_id(of: &str) -> SubmissionId {
     let digest = <[u8; 32]>::from(Sha256::digest(of));
     let mut seed = [0; 16];
@@ -582,8 +567,8 @@ pub(crate) struct Followed {
     pub(crate) opened: bool,
 }
 
-/// Takes what has become of the submissions of runs over into the runs, in the same transaction: looks at the effects of a
-/// change from number `from` on, and at those that this makes.
+/// Updates runs whose submissions have begun or settled, in the same transaction. Looks at the effects of the change from
+/// number `from` on, including those that this function adds.
 pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> Result<Followed, Error> {
     let mut until = from;
     let mut opened = false;
@@ -634,13 +619,8 @@ fn settle(
     mut run: ScheduleRunRow,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let Some(found) = run
-        .submission
-        .as_ref()
-        .map(|id| tables.submission(id.as_str()))
-        .transpose()?
-        .flatten()
-    else {
+    let found = run.submission.as_ref().map(|id| tables.submission(id.as_str()));
+    let Some(found) = found.transpose()?.flatten() else {
         return Ok(());
     };
     let status = tables.submission_status(&found.id)?;
@@ -670,7 +650,7 @@ fn settle(
     admit(tables, change)
 }
 
-/// What a submission did, as its events tell.
+/// What a submission did, according to its events.
 fn deeds(tables: &dyn Tables, found: &SubmissionRow) -> Result<Deeds, Error> {
     #[derive(serde::Deserialize)]
     struct Turn {
@@ -693,7 +673,7 @@ fn deeds(tables: &dyn Tables, found: &SubmissionRow) -> Result<Deeds, Error> {
     Ok(deeds)
 }
 
-/// The time of a run is over: it ends at once, and its submission as soon as its holder knows.
+/// Ends a run that takes too long. Its submission ends as soon as its holder is told.
 fn time_out(tables: &dyn Tables, id: &str, change: &mut Change) -> Result<(), Error> {
     let Some(mut run) = tables.schedule_run(id)?.filter(|run| !run.status.is_terminal()) else {
         return Ok(());
@@ -754,8 +734,8 @@ fn end(
     Ok(())
 }
 
-/// Hands the result of a run over to where it was asked for. A failure and an empty result are told too: silence would look like
-/// success, or like a schedule that does not fire.
+/// Delivers the result of a run. Reports a failure and an empty result as well, because silence would look like success or
+/// like a schedule that does not fire.
 fn deliver(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -798,7 +778,7 @@ fn message_key(run: &str) -> String {
     format!("schedule:{run}")
 }
 
-/// A run with what has become of its message, which the outbox knows.
+/// The run with the delivery state of its message, which the outbox has.
 fn with_delivery(tables: &dyn Tables, run: ScheduleRun) -> Result<ScheduleRun, Error> {
     if run.delivery != Delivery::Pending {
         return Ok(run);

@@ -3,7 +3,6 @@
 use ken_types::Error;
 use ken_types::id::SessionId;
 use ken_types::ops::Nothing;
-use ken_types::ops::Page;
 use ken_types::ops::store::*;
 use serde_json::json;
 
@@ -160,18 +159,11 @@ fn list_name(args: &ListSessions) -> List {
 }
 
 fn page(mut found: Vec<(i64, Session)>, limit: u32, name: &List) -> SessionPage {
-    let has_more = found.len() > limit as usize;
-    found.truncate(limit as usize);
-    let last = found.last().filter(|_| has_more);
-    let after = last.map(|(stream, session)| name.cursor([session.updated_at.millis(), *stream]));
-    SessionPage {
-        sessions: found.into_iter().map(|(_, session)| session).collect(),
-        page: Page {
-            limit,
-            has_more,
-            after,
-        },
-    }
+    let page = name.page(&mut found, limit, |(stream, session)| {
+        [session.updated_at.millis(), *stream]
+    });
+    let sessions = found.into_iter().map(|(_, session)| session).collect();
+    SessionPage { sessions, page }
 }
 
 impl Write for SessionsCancel {
@@ -259,7 +251,7 @@ pub(super) fn insert(
     Ok(session)
 }
 
-/// Tells consoles what became of a session.
+/// Reports a change of a session on the system stream.
 fn tell(
     tables: &dyn Tables,
     kind: &'static str,
@@ -272,7 +264,7 @@ fn tell(
     Ok(())
 }
 
-/// A session was used: it is the newest now, and back if it was archived.
+/// Marks a session as used now. It is no longer archived.
 pub(super) fn touch(tables: &dyn Tables, session: &SessionRow, change: &mut Change) -> Result<(), Error> {
     tables.touch_session(session.stream, change.now)?;
     if session.archived {

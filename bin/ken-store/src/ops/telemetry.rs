@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use ken_types::event::Failure;
+use ken_types::ops::Nothing;
 use ken_types::ops::messenger::UpdateRecord;
 use ken_types::ops::schedules::target_agent;
 use ken_types::ops::store::{Accepted, State, SubmissionKind};
 use ken_types::ops::telemetry::*;
-use ken_types::ops::{Nothing, Page};
 use ken_types::{Error, Offset, Timestamp};
 
 use crate::engine::change::Change;
@@ -176,10 +176,7 @@ impl Read for TelemetryList {
             "telemetry",
             &[args.connector.as_deref(), args.kind.map(WorkKind::name)],
         );
-        let [mut before] = match &args.after {
-            Some(cursor) => list.position(cursor, "?after")?,
-            None => [i64::MAX],
-        };
+        let mut before = list.newest_or(args.after.as_ref(), "?after")?;
         let fits = |row: &SummaryRow| {
             args.kind.is_none_or(|wanted| wanted == kind(row))
                 && args
@@ -187,38 +184,23 @@ impl Read for TelemetryList {
                     .as_ref()
                     .is_none_or(|wanted| wanted == connector(row))
         };
-        let limit = args.limit as usize;
-        let mut runs = Vec::new();
-        let mut last = None;
-        let mut has_more = false;
-        'pages: loop {
+        let mut found = Vec::new();
+        loop {
             let rows = tables.summaries(before, CHUNK)?;
             let is_end = rows.len() < CHUNK as usize;
-            for row in rows {
-                before = row.submission.key;
-                if !fits(&row) {
-                    continue;
-                }
-                if runs.len() == limit {
-                    has_more = true;
-                    break 'pages;
-                }
-                last = Some(row.submission.key);
-                runs.push(summary(tables, &row)?);
-            }
-            if is_end {
+            before = rows.last().map_or(before, |row| row.submission.key);
+            found.extend(rows.into_iter().filter(fits));
+            if is_end || found.len() > args.limit as usize {
                 break;
             }
         }
-        let after = last.filter(|_| has_more).map(|key| list.cursor([key]));
+        found.truncate(args.limit as usize + 1);
+        let page = list.page(&mut found, args.limit, |row| [row.submission.key]);
+        let runs = found.iter().map(|row| summary(tables, row));
         Ok(SummaryPage {
-            runs,
+            runs: runs.collect::<Result<_, _>>()?,
             unscoped_event_count: 0,
-            page: Page {
-                limit: args.limit,
-                has_more,
-                after,
-            },
+            page,
         })
     }
 }

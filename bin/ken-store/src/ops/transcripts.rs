@@ -19,10 +19,7 @@ impl Read for SessionsTranscript {
         let session = sessions::owned(tables, &args.id, &args.scope)?;
         let log = tables.log_by_key(session.stream)?;
         let list = List::named("transcript", &[Some(args.id.as_str())]);
-        let [before] = match &args.before {
-            Some(cursor) => list.position(cursor, "?before")?,
-            None => [i64::MAX],
-        };
+        let before = list.newest_or(args.before.as_ref(), "?before")?;
         let mut found = Vec::new();
         for (key, body) in tables.exchanges(log.key, before, args.limit + 1)? {
             let body = match body {
@@ -36,10 +33,7 @@ impl Read for SessionsTranscript {
             };
             found.push((key, body));
         }
-        let has_older = found.len() > args.limit as usize;
-        found.truncate(args.limit as usize);
-        let oldest = found.last().filter(|_| has_older);
-        let cursor = oldest.map(|(oldest, _)| list.cursor([*oldest]));
+        let cursor = list.page(&mut found, args.limit, |(key, _)| [*key]).after;
         let bodies: Vec<String> = found.into_iter().rev().map(|(_, body)| body).collect();
         // A turn in flight is read from the stream from its first event on.
         let in_flight = tables.first_in_flight(log.key)?;

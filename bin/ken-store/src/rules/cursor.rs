@@ -4,6 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ken_types::Error;
+use ken_types::ops::Page;
 
 use crate::rules::digest;
 
@@ -19,6 +20,29 @@ impl List {
     pub(crate) fn cursor<const N: usize>(&self, position: [i64; N]) -> String {
         let numbers: Vec<String> = position.iter().map(i64::to_string).collect();
         URL_SAFE_NO_PAD.encode(format!("{}.{}", self.0, numbers.join(".")))
+    }
+
+    /// The position of a cursor, or the newest one without a cursor. An error names the argument, `at`.
+    pub(crate) fn newest_or(&self, cursor: Option<&String>, at: &str) -> Result<i64, Error> {
+        let [position] = cursor.map_or(Ok([i64::MAX]), |cursor| self.position(cursor, at))?;
+        Ok(position)
+    }
+
+    /// Makes a page of `found`, which has one item more than `limit` if there is another page.
+    pub(crate) fn page<const N: usize, T>(
+        &self,
+        found: &mut Vec<T>,
+        limit: u32,
+        position: impl Fn(&T) -> [i64; N],
+    ) -> Page {
+        let has_more = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let last = found.last().filter(|_| has_more);
+        Page {
+            limit,
+            has_more,
+            after: last.map(|last| self.cursor(position(last))),
+        }
     }
 
     /// The position of a cursor; `invalid` at `at` when it was not issued for this list.
