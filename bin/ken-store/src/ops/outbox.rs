@@ -287,6 +287,9 @@ fn finish(tables: &dyn Tables, next: &MessageRow, change: &mut Change) -> Result
 impl Write for OutboxShow {
     fn run(tables: &dyn Tables, args: &ShowMessage, change: &mut Change) -> Result<Nothing, Error> {
         let row = by_id(tables, args.id)?;
+        if args.end.is_some() && !row.is_live() {
+            return Ok(Nothing {});
+        }
         let Some(known) = row.shown.clone().filter(|_| row.is_live()) else {
             let message = format!("message {} is no draft that waits to be sent", args.id);
             return Err(Error::conflict(message));

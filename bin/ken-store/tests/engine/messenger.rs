@@ -152,9 +152,12 @@ async fn the_answer_ends_a_draft() {
         (last.message.text.as_str(), last.message.draft),
         ("One. Two.", false)
     );
-    kit.write::<OutboxShow>(show(2, Some("101"), Some(sent)))
-        .await
-        .unwrap();
+    for _ in 0..2 {
+        kit.write::<OutboxShow>(show(2, Some("101"), Some(sent.clone())))
+            .await
+            .unwrap();
+    }
+    kit.write::<OutboxShow>(show(2, None, None)).await.unwrap_err();
     assert_eq!(state(&kit).await, MessageState::Sent);
     let counts = kit
         .read::<MessengerStatus>(ken_types::ops::Nothing {})

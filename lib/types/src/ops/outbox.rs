@@ -17,6 +17,7 @@ crate::operations! {
     /// Records how sending a piece ended. A repetition changes nothing.
     OutboxSettle, "outbox.settle": SettlePiece => Nothing;
     /// Records what the platform shows of a message that is or was a draft: before each piece that is sent, and at the end.
+    /// A repeat of an end changes nothing.
     OutboxShow, "outbox.show": ShowMessage => Nothing;
     /// The newest messages, without their texts.
     OutboxList, "outbox.list": ListMessages => MessageList;
