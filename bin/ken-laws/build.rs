@@ -39,14 +39,7 @@ struct Lexicon {
 }
 
 /// Classes that verbs and opposites bring with them.
-const VERB_CLASSES: [&str; 6] = [
-    "verb_base",
-    "verb_s",
-    "verb_past",
-    "verb_ing",
-    "opposite",
-    "flipped",
-];
+const VERB_CLASSES: [&str; 6] = ["verb_base", "verb_s", "verb_past", "verb_ing", "opposite", "flipped"];
 
 fn main() -> Outcome<()> {
     let folder = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../share/laws");
@@ -67,11 +60,7 @@ fn main() -> Outcome<()> {
 /// The lines of a file but its comments.
 fn lines(folder: &Path, name: &str) -> Outcome<Vec<String>> {
     let text = fs::read_to_string(folder.join(name)).map_err(|error| format!("{name}: {error}"))?;
-    Ok(text
-        .lines()
-        .filter(|line| !line.starts_with('#') && !line.is_empty())
-        .map(str::to_owned)
-        .collect())
+    Ok(text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned).collect())
 }
 
 impl Lexicon {
@@ -133,10 +122,7 @@ impl Lexicon {
     fn put_forms(&mut self, base: &str, regular: bool) -> Outcome<()> {
         let (base, doubles) = base.strip_suffix('+').map_or((base, false), |base| (base, true));
         self.put(base, "verb_base")?;
-        for (form, class) in forms(base, doubles)
-            .into_iter()
-            .filter(|(_, class)| regular || *class == "verb_ing")
-        {
+        for (form, class) in forms(base, doubles).into_iter().filter(|(_, class)| regular || *class == "verb_ing") {
             self.put(&form, class)?;
             self.word(&form).base.get_or_insert_with(|| base.to_owned());
         }
@@ -149,21 +135,13 @@ impl Lexicon {
         for (pair, line) in lines.iter().enumerate() {
             let (left, right) = line.split_once(' ').ok_or("opposites.txt: not a pair")?;
             let known = self.word(right).clone();
-            let number = if known.classes & opposite != 0 {
-                known.value
-            } else {
-                u16::try_from(pair)?
-            };
+            let number = if known.classes & opposite != 0 { known.value } else { u16::try_from(pair)? };
             for (word, classes) in [(left, opposite), (right, opposite | flipped)] {
                 let left = self.word(left).clone();
                 let word = self.word(word);
                 if word.classes & opposite == 0 {
                     word.classes |= classes;
-                    word.value = if left.classes & opposite != 0 {
-                        left.value
-                    } else {
-                        number
-                    };
+                    word.value = if left.classes & opposite != 0 { left.value } else { number };
                 }
             }
         }
@@ -176,9 +154,7 @@ impl Lexicon {
             let wrong = |what: &str| format!("phrases.txt: {line}: {what}");
             let mut words = line.split(' ');
             let (law, kind) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let feature = features
-                .place(law, kind)
-                .ok_or_else(|| wrong("no such feature in features.txt"))?;
+            let feature = features.place(law, kind).ok_or_else(|| wrong("no such feature in features.txt"))?;
             let elements: Vec<&str> = words.collect();
             let optional = elements.iter().filter(|element| element.ends_with('?')).count();
             if elements.is_empty() || elements.len() > 10 || optional > 5 {
@@ -188,16 +164,9 @@ impl Lexicon {
                 .map_err(|error| wrong(&error.to_string()))?;
             let is_word = |element: &&&str| **element != "_" && !element.ends_with(['?', '~', '}']);
             let second = elements.get(1).filter(is_word);
-            self.seconds
-                .push(second.map_or(0, |element| hash(element.as_bytes())));
-            let wants = elements
-                .iter()
-                .map(|element| self.element(element))
-                .collect::<Outcome<Vec<_>>>()?;
-            self.phrases.push(format!(
-                "Phrase {{ feature: {feature}, elements: &[{}] }}",
-                wants.join(", ")
-            ));
+            self.seconds.push(second.map_or(0, |element| hash(element.as_bytes())));
+            let wants = elements.iter().map(|element| self.element(element)).collect::<Outcome<Vec<_>>>()?;
+            self.phrases.push(format!("Phrase {{ feature: {feature}, elements: &[{}] }}", wants.join(", ")));
         }
         Ok(())
     }
@@ -213,15 +182,9 @@ impl Lexicon {
             members.map(|(word, _)| word.clone()).collect()
         } else if let Some(base) = element.strip_suffix('~') {
             let stem = stem(base);
-            let same = self
-                .words
-                .iter()
-                .filter(|(word, known)| stem_of(word, known) == stem);
+            let same = self.words.iter().filter(|(word, known)| stem_of(word, known) == stem);
             let spelled = forms(base, false).into_iter().map(|(form, _)| form);
-            same.map(|(word, _)| word.clone())
-                .chain(spelled)
-                .chain([base.to_owned()])
-                .collect()
+            same.map(|(word, _)| word.clone()).chain(spelled).chain([base.to_owned()]).collect()
         } else {
             vec![element.to_owned()]
         };
@@ -232,9 +195,7 @@ impl Lexicon {
     }
 
     fn element(&self, element: &str) -> Outcome<String> {
-        let (element, optional) = element
-            .strip_suffix('?')
-            .map_or((element, false), |element| (element, true));
+        let (element, optional) = element.strip_suffix('?').map_or((element, false), |element| (element, true));
         let want = self.want(element)?;
         Ok(format!("Element {{ want: {want}, optional: {optional} }}"))
     }
@@ -252,11 +213,7 @@ impl Lexicon {
     fn source(&self) -> Outcome<String> {
         let mut text = String::new();
         for (place, class) in self.classes.iter().enumerate() {
-            writeln!(
-                text,
-                "#[allow(dead_code)] pub(crate) const {}: u128 = 1 << {place};",
-                class.to_uppercase()
-            )?;
+            writeln!(text, "#[allow(dead_code)] pub(crate) const {}: u128 = 1 << {place};", class.to_uppercase())?;
         }
         let size = (2 * self.words.len()).next_power_of_two();
         let mut places = vec![None; size];
@@ -292,25 +249,11 @@ impl Lexicon {
         }
         writeln!(text, "static ENTRIES: [Entry; {size}] = [")?;
         for entry in places {
-            writeln!(
-                text,
-                "{},",
-                entry.map_or_else(|| "EMPTY".to_owned(), |(_, entry)| entry)
-            )?;
+            writeln!(text, "{},", entry.map_or_else(|| "EMPTY".to_owned(), |(_, entry)| entry))?;
         }
         writeln!(text, "];\nstatic TAGS: [u8; {size}] = {tags:?};")?;
-        writeln!(
-            text,
-            "static STARTS: [Start; {}] = [\n{}\n];",
-            starts.len(),
-            starts.join(",\n")
-        )?;
-        writeln!(
-            text,
-            "static PHRASES: [Phrase; {}] = [\n{}\n];",
-            self.phrases.len(),
-            self.phrases.join(",\n")
-        )?;
+        writeln!(text, "static STARTS: [Start; {}] = [\n{}\n];", starts.len(), starts.join(",\n"))?;
+        writeln!(text, "static PHRASES: [Phrase; {}] = [\n{}\n];", self.phrases.len(), self.phrases.join(",\n"))?;
         Ok(text)
     }
 }
@@ -333,10 +276,7 @@ fn stem_of(word: &str, known: &Word) -> String {
 fn forms(base: &str, doubles: bool) -> [(String, &'static str); 3] {
     let ends = |endings: &[&str]| endings.iter().any(|ending| base.ends_with(ending));
     let consonant_y = base.ends_with('y') && !ends(&["ay", "ey", "oy", "uy"]);
-    let (before_y, before_e) = (
-        base.strip_suffix('y').unwrap_or(base),
-        base.strip_suffix('e').unwrap_or(base),
-    );
+    let (before_y, before_e) = (base.strip_suffix('y').unwrap_or(base), base.strip_suffix('e').unwrap_or(base));
     let doubled = match base.chars().last().filter(|_| doubles) {
         Some(last) => format!("{base}{last}"),
         None => base.to_owned(),
@@ -355,11 +295,8 @@ fn forms(base: &str, doubles: bool) -> [(String, &'static str); 3] {
     } else {
         format!("{doubled}ed")
     };
-    let ing = if ends(&["e"]) && !ends(&["ee", "oe", "ye"]) {
-        format!("{before_e}ing")
-    } else {
-        format!("{doubled}ing")
-    };
+    let ing =
+        if ends(&["e"]) && !ends(&["ee", "oe", "ye"]) { format!("{before_e}ing") } else { format!("{doubled}ing") };
     [(third, "verb_s"), (past, "verb_past"), (ing, "verb_ing")]
 }
 
@@ -379,29 +316,17 @@ impl Features {
             let mut parts = line.split(" | ");
             let fields: Vec<&str> = parts.next().unwrap_or_default().split(' ').collect();
             let [law, kind, effect, rule, weight, cap] = fields.as_slice() else {
-                return Err(format!(
-                    "features.txt: {line}: law, kind, effect, rule, weight and cap are needed"
-                )
-                .into());
+                return Err(format!("features.txt: {line}: law, kind, effect, rule, weight and cap are needed").into());
             };
             let (says, advice) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             if says.is_empty() || advice.is_empty() != (*effect != "violation") {
-                return Err(
-                    format!("features.txt: {line}: what is wrong, and advice for a violation alone").into(),
-                );
+                return Err(format!("features.txt: {line}: what is wrong, and advice for a violation alone").into());
             }
-            let law_index = law
-                .parse::<usize>()?
-                .checked_sub(1)
-                .ok_or("features.txt: laws are 1 to 5")?;
+            let law_index = law.parse::<usize>()?.checked_sub(1).ok_or("features.txt: laws are 1 to 5")?;
             let factor = if *effect == "share" { 1.0 } else { 10.0 };
             let weight = (weight.parse::<f64>()? * factor).round() as i32;
             let cap = (cap.parse::<f64>()? * 10.0).round() as i32;
-            writeln!(
-                source,
-                "#[allow(dead_code)] pub(crate) const {}: usize = {place};",
-                kind.to_uppercase()
-            )?;
+            writeln!(source, "#[allow(dead_code)] pub(crate) const {}: usize = {place};", kind.to_uppercase())?;
             writeln!(
                 rows,
                 "Feature {{ law: LAWS[{law_index}].law, kind: {kind:?}, effect: Effect::{}, rule: Rule::{}, \
@@ -412,11 +337,7 @@ impl Features {
             )?;
             names.push(((*law).to_owned(), (*kind).to_owned()));
         }
-        writeln!(
-            source,
-            "pub(crate) static FEATURES: [Feature; {}] = [\n{rows}];",
-            lines.len()
-        )?;
+        writeln!(source, "pub(crate) static FEATURES: [Feature; {}] = [\n{rows}];", lines.len())?;
         Ok(Features { names, source })
     }
 

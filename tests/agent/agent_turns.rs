@@ -14,9 +14,7 @@ fn events(system: &System, instance: &str) -> Vec<Value> {
     let mut all = Vec::new();
     let mut offset = "-1".to_owned();
     loop {
-        let page = system
-            .get(&format!("/agents/orchestrator/{instance}?offset={offset}"))
-            .expect(200);
+        let page = system.get(&format!("/agents/orchestrator/{instance}?offset={offset}")).expect(200);
         all.extend(page.json().as_array().expect("events").iter().cloned());
         if page.header("stream-up-to-date").is_some() {
             return all;
@@ -32,18 +30,12 @@ fn types(events: &[Value]) -> String {
 
 /// Sends a prompt to an instance and waits for its end.
 fn prompt(system: &System, instance: &str, text: &str) -> Answer {
-    system.post(
-        &format!("/agents/orchestrator/{instance}?wait=result"),
-        &json!({"message": text}),
-    )
+    system.post(&format!("/agents/orchestrator/{instance}?wait=result"), &json!({"message": text}))
 }
 
 /// The same in a separate thread.
 fn prompt_aside(system: &System, instance: &str, text: &str) -> JoinHandle<Answer> {
-    let (address, target) = (
-        system.address(),
-        format!("/agents/orchestrator/{instance}?wait=result"),
-    );
+    let (address, target) = (system.address(), format!("/agents/orchestrator/{instance}?wait=result"));
     let body = json!({ "message": text });
     std::thread::spawn(move || Client::connect(address).post(&target, &body))
 }
@@ -77,16 +69,10 @@ fn check(events: &[Value]) {
             assert_eq!(event["message"]["content"][0]["text"], said.as_str(), "{shown}");
         }
     }
-    assert!(
-        open.is_empty() && tools.values().all(|count| *count == 0),
-        "{shown}"
-    );
+    assert!(open.is_empty() && tools.values().all(|count| *count == 0), "{shown}");
     assert_eq!(shown.matches("submission_settled").count(), 1, "{shown}");
     assert!(shown.ends_with("idle submission_settled"), "{shown}");
-    let times: Vec<_> = events
-        .iter()
-        .map(|event| event["timestamp"].as_str().expect("a time"))
-        .collect();
+    let times: Vec<_> = events.iter().map(|event| event["timestamp"].as_str().expect("a time")).collect();
     assert!(times.is_sorted(), "{times:?}");
 }
 
@@ -105,17 +91,11 @@ fn each_kind_of_turn_has_its_events_in_order() {
     let end = "turn_messages turn agent_end operation idle submission_settled";
     let begin = "operation_start agent_start turn_start";
     for (kind, status, wanted) in [
-        (
-            "plain",
-            200,
-            format!("{begin} message_start text_delta text_delta message_end {end}"),
-        ),
+        ("plain", 200, format!("{begin} message_start text_delta text_delta message_end {end}")),
         (
             "think",
             200,
-            format!(
-                "{begin} message_start thinking_start thinking_delta thinking_end text_delta message_end {end}"
-            ),
+            format!("{begin} message_start thinking_start thinking_delta thinking_end text_delta message_end {end}"),
         ),
         (
             "tool",
@@ -147,37 +127,21 @@ fn the_rules_engine_greets_and_remembers_within_a_scope() {
     let session = system.session();
     let preflight = json!({"connector": "tui", "actorId": "a", "conversationId": "c", "session": session,
         "workflow": "tui.startup-preflight", "text": "gateway: ok\nUse the built-in greeting skill."});
-    let greeting = system
-        .post("/api/chat/events", &preflight)
-        .expect(200)
-        .text("/result/text");
-    assert!(
-        greeting.contains("I am ken") && greeting.contains("No language model is configured"),
-        "{greeting}"
-    );
+    let greeting = system.post("/api/chat/events", &preflight).expect(200).text("/result/text");
+    assert!(greeting.contains("I am ken") && greeting.contains("No language model is configured"), "{greeting}");
     system.say(&session, "My dog is called Rex.").expect(200);
     let other = system.session();
-    let answer = system
-        .say(&other, "What is my dog called?")
-        .expect(200)
-        .text("/result/text");
+    let answer = system.say(&other, "What is my dog called?").expect(200).text("/result/text");
     assert!(answer.contains("“My dog is called Rex.” ["), "{answer}");
-    let stranger = prompt(&system, "stranger", "What is my dog called?")
-        .expect(200)
-        .text("/result/text");
-    assert!(
-        !stranger.contains("Rex"),
-        "an instance without an actor knows a past turn: {stranger}"
-    );
+    let stranger = prompt(&system, "stranger", "What is my dog called?").expect(200).text("/result/text");
+    assert!(!stranger.contains("Rex"), "an instance without an actor knows a past turn: {stranger}");
 }
 
 #[test]
 fn a_compaction_keeps_the_conversation_and_reports_the_budget() {
     let system = System::start();
     let session = system.session();
-    system
-        .say(&session, "The door code of the lab is 4711.")
-        .expect(200);
+    system.say(&session, "The door code of the lab is 4711.").expect(200);
     system.say(&session, "The boiler is in the cellar.").expect(200);
     let answer = system.say(&session, "/compact").expect(200);
     let budget = answer.at("/result/contextBudget");
@@ -207,10 +171,7 @@ fn a_compaction_keeps_the_conversation_and_reports_the_budget() {
     }
     assert_eq!((&budget["turns"], &budget["compactions"]), (&json!(2), &json!(1)));
     let compaction = events(&system, &session);
-    let from = compaction
-        .iter()
-        .rposition(|event| event["type"] == "operation_start")
-        .unwrap();
+    let from = compaction.iter().rposition(|event| event["type"] == "operation_start").unwrap();
     let compaction = compaction.get(from..).unwrap();
     assert_eq!(
         types(compaction),
@@ -254,19 +215,10 @@ fn a_turn_is_complete_wherever_the_agent_is_killed() {
         assert_eq!(answer.text("/result/text"), "three four");
         let events = events(&system, &instance);
         check(&events);
-        let resumed = events
-            .iter()
-            .filter(|event| event["type"] == "submission_resumed")
-            .count();
+        let resumed = events.iter().filter(|event| event["type"] == "submission_resumed").count();
         assert_eq!(resumed, 1, "{}", types(&events));
-        let stops: Vec<_> = events
-            .iter()
-            .filter(|event| event["type"] == "message_end")
-            .collect();
-        let finals = stops
-            .iter()
-            .filter(|end| end["message"]["stopReason"] == "stop")
-            .count();
+        let stops: Vec<_> = events.iter().filter(|event| event["type"] == "message_end").collect();
+        let finals = stops.iter().filter(|end| end["message"]["stopReason"] == "stop").count();
         assert_eq!(finals, 1, "{}", types(&events));
     }
 }
@@ -274,9 +226,7 @@ fn a_turn_is_complete_wherever_the_agent_is_killed() {
 #[test]
 fn killing_the_model_or_the_store_only_delays_a_turn() {
     let pause = json!({"sleep_ms": 700});
-    let system = Builder::default()
-        .script(&[json!({"events": [{"text": "one "}, pause, {"text": "two"}]})])
-        .start();
+    let system = Builder::default().script(&[json!({"events": [{"text": "one "}, pause, {"text": "two"}]})]).start();
     for part in ["model", "store"] {
         let asked = prompt_aside(&system, part, "go");
         until("the first word is there", || {
@@ -306,23 +256,14 @@ fn an_abort_ends_the_model_call_and_keeps_the_partial_text() {
         page.status == 200 && types(page.json().as_array().expect("events")).contains("text_delta")
     });
     let begun = Instant::now();
-    let aborted = system
-        .post("/agents/orchestrator/long/abort", &json!({}))
-        .expect(200);
+    let aborted = system.post("/agents/orchestrator/long/abort", &json!({})).expect(200);
     assert_eq!(aborted.at("/aborted"), true);
     let answer = asked.join().expect("the caller").expect(500);
-    assert!(
-        begun.elapsed() < Duration::from_secs(2),
-        "aborted after {:?}",
-        begun.elapsed()
-    ); // the contract's own limit
+    assert!(begun.elapsed() < Duration::from_secs(2), "aborted after {:?}", begun.elapsed()); // the contract's own limit
     assert_eq!(answer.text("/error/type"), "submission_aborted");
     let events = events(&system, "long");
     check(&events);
-    let end = events
-        .iter()
-        .find(|event| event["type"] == "message_end")
-        .expect("message_end");
+    let end = events.iter().find(|event| event["type"] == "message_end").expect("message_end");
     assert_eq!(end["message"]["stopReason"], "aborted");
     assert_eq!(end["message"]["content"][0]["text"], "partial");
     assert_eq!(events.last().expect("the end")["outcome"], "aborted");

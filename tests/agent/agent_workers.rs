@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 /// An answer that delegates one task for each prompt.
 fn tasks(when: &str, prompts: &[&str]) -> Value {
-    let tasks = prompts.iter().map(|prompt| {
-        json!({"tool": {"name": "task", "arguments": {"agent": "research-worker", "prompt": prompt}}})
-    });
+    let tasks = prompts
+        .iter()
+        .map(|prompt| json!({"tool": {"name": "task", "arguments": {"agent": "research-worker", "prompt": prompt}}}));
     json!({"when": when, "after_tools": 0, "events": tasks.collect::<Vec<_>>()})
 }
 
@@ -21,10 +21,7 @@ fn says(when: &str, after_tools: usize, text: &str) -> Value {
 }
 
 fn prompt(system: &System, instance: &str, text: &str) -> JoinHandle<Answer> {
-    let (address, target) = (
-        system.address(),
-        format!("/agents/orchestrator/{instance}?wait=result"),
-    );
+    let (address, target) = (system.address(), format!("/agents/orchestrator/{instance}?wait=result"));
     let body = json!({ "message": text });
     std::thread::spawn(move || Client::connect(address).post(&target, &body))
 }
@@ -47,9 +44,7 @@ fn events(system: &System, instance: &str) -> Vec<Value> {
 
 /// The types of the events of one session, or of all.
 fn types(events: &[Value], session: Option<&str>) -> String {
-    let of = events
-        .iter()
-        .filter(|event| session.is_none_or(|session| event["session"] == session));
+    let of = events.iter().filter(|event| session.is_none_or(|session| event["session"] == session));
     let types: Vec<_> = of.filter_map(|event| event["type"].as_str()).collect();
     types.join(" ")
 }
@@ -89,29 +84,16 @@ fn a_worker_does_a_task_with_its_own_tools() {
              turn_start {message} turn_messages turn validation agent_end operation idle submission_settled"
         )
     );
-    let of_worker: Vec<_> = events
-        .iter()
-        .filter(|event| event["parentSession"] == "default")
-        .collect();
-    assert!(
-        of_worker.iter().all(|event| event["taskId"] == "call_1"),
-        "{of_worker:?}"
-    );
+    let of_worker: Vec<_> = events.iter().filter(|event| event["parentSession"] == "default").collect();
+    assert!(of_worker.iter().all(|event| event["taskId"] == "call_1"), "{of_worker:?}");
     let found = of_worker.iter().find(|event| event["type"] == "tool").unwrap();
     assert!(found.to_string().contains("opens at 40 bar"), "{found}");
-    let indices: Vec<_> = events
-        .iter()
-        .map(|event| event["eventIndex"].as_u64().unwrap())
-        .collect();
+    let indices: Vec<_> = events.iter().map(|event| event["eventIndex"].as_u64().unwrap()).collect();
     assert!(indices.is_sorted_by(|one, next| one < next), "{indices:?}");
     let task = events.iter().find(|event| event["type"] == "task").unwrap();
     assert_eq!(
         (&task["agent"], &task["result"], &task["isError"]),
-        (
-            &json!("research-worker"),
-            &json!("40 bar, says the entry."),
-            &json!(false)
-        )
+        (&json!("research-worker"), &json!("40 bar, says the entry."), &json!(false))
     );
     // The usage of the worker is included: four model calls.
     let used: u64 = events
@@ -150,10 +132,7 @@ fn tasks_run_in_parallel_up_to_four_levels_and_failures_are_reported() {
         .map(|event| (event["taskId"].as_str().unwrap(), event["isError"] == true))
         .collect();
     assert_eq!(results.len(), 3);
-    assert!(
-        results.contains(&("call_3", true)) && results.contains(&("call_1", false)),
-        "{results:?}"
-    );
+    assert!(results.contains(&("call_3", true)) && results.contains(&("call_1", false)), "{results:?}");
     prompt(&system, "nobody", "nobody").join().unwrap().expect(200);
     let told = events(&system, "nobody");
     assert!(types(&told, None).contains("tool_start tool ") && count(&told, "task") == 0);
@@ -161,14 +140,8 @@ fn tasks_run_in_parallel_up_to_four_levels_and_failures_are_reported() {
     prompt(&system, "deep", "deep-1").join().unwrap().expect(200);
     let deep = events(&system, "deep");
     assert_eq!((count(&deep, "task_start"), count(&deep, "task")), (4, 4));
-    let refused = deep
-        .iter()
-        .find(|event| event["type"] == "tool" && event["isError"] == true)
-        .unwrap();
-    assert_eq!(
-        refused["session"],
-        "task:task:task:task:default:call_1:call_1:call_1:call_1"
-    );
+    let refused = deep.iter().find(|event| event["type"] == "tool" && event["isError"] == true).unwrap();
+    assert_eq!(refused["session"], "task:task:task:task:default:call_1:call_1:call_1:call_1");
     assert!(refused.to_string().contains("four deep"), "{refused}");
 }
 
@@ -189,20 +162,14 @@ fn a_worker_continues_after_a_crash() {
     for (round, kind) in ["task_start", "text_delta"].into_iter().enumerate() {
         let instance = format!("crash-{round}");
         let answer = prompt(&system, &instance, "go");
-        until("the worker is under way", || {
-            count(&events(&system, &instance), kind) > 0
-        });
+        until("the worker is under way", || count(&events(&system, &instance), kind) > 0);
         system.kill("agent");
         let answer = answer.join().unwrap().expect(200);
         assert_eq!(answer.text("/result/text"), "All done.");
         let events = events(&system, &instance);
         let shown = types(&events, None);
         assert_eq!(
-            (
-                count(&events, "task_start"),
-                count(&events, "task"),
-                count(&events, "submission_resumed")
-            ),
+            (count(&events, "task_start"), count(&events, "task"), count(&events, "submission_resumed")),
             (1, 1, 1),
             "{shown}"
         );
@@ -217,16 +184,9 @@ fn a_worker_continues_after_a_crash() {
 fn an_abort_ends_the_worker_and_its_open_steps() {
     let system = Builder::default().script(&slow()).start();
     let answer = prompt(&system, "cut", "go");
-    until("the worker speaks", || {
-        count(&events(&system, "cut"), "text_delta") > 0
-    });
-    system
-        .post("/agents/orchestrator/cut/abort", &json!({}))
-        .expect(200);
-    assert_eq!(
-        answer.join().unwrap().expect(500).text("/error/type"),
-        "submission_aborted"
-    );
+    until("the worker speaks", || count(&events(&system, "cut"), "text_delta") > 0);
+    system.post("/agents/orchestrator/cut/abort", &json!({})).expect(200);
+    assert_eq!(answer.join().unwrap().expect(500).text("/error/type"), "submission_aborted");
     let shown = types(&events(&system, "cut"), None);
     assert!(
         shown.ends_with(

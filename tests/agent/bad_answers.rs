@@ -10,26 +10,18 @@ use ken_tests::{Answer, Builder, System};
 use serde_json::{Value, json};
 
 fn system(provider: &Provider) -> System {
-    Builder::default()
-        .env("KEN_MODEL", "openai/m")
-        .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
-        .start()
+    Builder::default().env("KEN_MODEL", "openai/m").env("OPENAI_BASE_URL", &format!("{}/v1", provider.url())).start()
 }
 
 fn prompt(system: &System, instance: &str) -> Answer {
-    system.post(
-        &format!("/agents/orchestrator/{instance}?wait=result"),
-        &json!({"message": instance}),
-    )
+    system.post(&format!("/agents/orchestrator/{instance}?wait=result"), &json!({"message": instance}))
 }
 
 fn events(system: &System, instance: &str) -> Vec<Value> {
     let mut all = Vec::new();
     let mut offset = "-1".to_owned();
     loop {
-        let page = system
-            .get(&format!("/agents/orchestrator/{instance}?offset={offset}"))
-            .expect(200);
+        let page = system.get(&format!("/agents/orchestrator/{instance}?offset={offset}")).expect(200);
         all.extend(page.json().as_array().unwrap().iter().cloned());
         if page.header("stream-up-to-date").is_some() {
             return all;
@@ -46,10 +38,7 @@ fn count(events: &[Value], kind: &str) -> usize {
 fn asked_for(asked: &Asked) -> (String, usize) {
     let messages = asked.body["messages"].as_array().unwrap();
     let prompt = messages.iter().find(|message| message["role"] == "user").unwrap();
-    let results = messages
-        .iter()
-        .filter(|message| message["role"] == "tool")
-        .count();
+    let results = messages.iter().filter(|message| message["role"] == "tool").count();
     (prompt["content"].as_str().unwrap_or_default().to_owned(), results)
 }
 
@@ -80,9 +69,8 @@ fn check_pairs(provider: &Provider) {
 
 #[test]
 fn the_model_is_told_of_invalid_calls_and_the_turn_continues() {
-    let hundred: Vec<(String, String)> = (0..100)
-        .map(|n| (format!("c{n}"), format!("{{\"query\": \"q{n}\"}}")))
-        .collect();
+    let hundred: Vec<(String, String)> =
+        (0..100).map(|n| (format!("c{n}"), format!("{{\"query\": \"q{n}\"}}"))).collect();
     let provider = Provider::answering(move |asked| {
         let (prompt, results) = asked_for(asked);
         Reply::Stream(match (prompt.as_str(), results) {
@@ -94,20 +82,12 @@ fn the_model_is_told_of_invalid_calls_and_the_turn_continues() {
                     ("c3", "todo_write", "7"),
                 ],
             ),
-            ("unknown", 0) => openai(
-                &["I look."],
-                &[
-                    ("c1", "nonesuch", "{}"),
-                    ("c2", "", "{}"),
-                    ("c3", "../../bin/sh", "{}"),
-                ],
-            ),
+            ("unknown", 0) => {
+                openai(&["I look."], &[("c1", "nonesuch", "{}"), ("c2", "", "{}"), ("c3", "../../bin/sh", "{}")])
+            }
             ("same", 0) => openai(
                 &[],
-                &[
-                    ("c1", "knowledge_search", "{\"query\": \"a\"}"),
-                    ("c1", "knowledge_search", "{\"query\": \"b\"}"),
-                ],
+                &[("c1", "knowledge_search", "{\"query\": \"a\"}"), ("c1", "knowledge_search", "{\"query\": \"b\"}")],
             ),
             ("hundred", 0) => {
                 let calls: Vec<_> = hundred
@@ -120,24 +100,12 @@ fn the_model_is_told_of_invalid_calls_and_the_turn_continues() {
         })
     });
     let system = system(&provider);
-    for (name, calls, failed) in [
-        ("broken", 3, 3),
-        ("unknown", 3, 3),
-        ("same", 2, 0),
-        ("hundred", 100, 0),
-    ] {
+    for (name, calls, failed) in [("broken", 3, 3), ("unknown", 3, 3), ("same", 2, 0), ("hundred", 100, 0)] {
         let answer = prompt(&system, name).expect(200);
         assert_eq!(answer.text("/result/text"), format!("{name}: {calls} results."));
         let events = events(&system, name);
-        assert_eq!(
-            (count(&events, "tool_start"), count(&events, "tool")),
-            (calls, calls),
-            "{name}"
-        );
-        let errors = events
-            .iter()
-            .filter(|event| event["type"] == "tool" && event["isError"] == true)
-            .count();
+        assert_eq!((count(&events, "tool_start"), count(&events, "tool")), (calls, calls), "{name}");
+        let errors = events.iter().filter(|event| event["type"] == "tool" && event["isError"] == true).count();
         assert_eq!(errors, failed, "{name}: {events:?}");
         assert_eq!(count(&events, "submission_settled"), 1);
     }
@@ -149,44 +117,26 @@ fn ten_megabytes_of_text_are_cut_and_the_conversation_continues() {
     let provider = Provider::answering(|asked| {
         let long = "A sentence that says the same again and again. ".repeat(1 << 14);
         let messages = asked.body["messages"].as_array().unwrap();
-        Reply::Stream(
-            match messages.last().unwrap()["content"].as_str().unwrap_or_default() {
-                "much" => openai(&[long.as_str(); 14], &[]),
-                _ => openai(&["Short."], &[]),
-            },
-        )
+        Reply::Stream(match messages.last().unwrap()["content"].as_str().unwrap_or_default() {
+            "much" => openai(&[long.as_str(); 14], &[]),
+            _ => openai(&["Short."], &[]),
+        })
     });
     let system = system(&provider);
     let session = system.session();
     let answer = system.say(&session, "much");
     let answer = answer.expect(200).json();
     let text = answer["result"]["text"].as_str().unwrap();
-    assert!(
-        text.starts_with("A sentence") && text.len() < 6 << 20,
-        "{}",
-        text.len()
-    );
+    assert!(text.starts_with("A sentence") && text.len() < 6 << 20, "{}", text.len());
     // Every reader gets all events, no event is longer than 256 KiB, and the next turn works.
     for event in events(&system, &session) {
-        assert!(
-            event.to_string().len() <= 256 * 1024,
-            "{} bytes of {}",
-            event.to_string().len(),
-            event["type"]
-        );
+        assert!(event.to_string().len() <= 256 * 1024, "{} bytes of {}", event.to_string().len(), event["type"]);
     }
     let answer = system.say(&session, "and now?").expect(200);
     assert_eq!(answer.text("/result/text"), "Short.");
-    let transcript = system.get(&format!(
-        "/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"
-    ));
-    assert_eq!(
-        transcript.expect(200).json()["exchanges"]
-            .as_array()
-            .unwrap()
-            .len(),
-        2
-    );
+    let transcript =
+        system.get(&format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"));
+    assert_eq!(transcript.expect(200).json()["exchanges"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -194,40 +144,22 @@ fn an_endless_answer_is_ended() {
     let provider = Provider::answering(|asked| {
         let (prompt, results) = asked_for(asked);
         let other = format!("{{\"query\": \"number {results}\"}}");
-        let arguments = if prompt == "same" {
-            "{\"query\": \"x\"}"
-        } else {
-            other.as_str()
-        };
-        Reply::Stream(openai(
-            &[],
-            &[(&format!("c{results}"), "knowledge_search", arguments)],
-        ))
+        let arguments = if prompt == "same" { "{\"query\": \"x\"}" } else { other.as_str() };
+        Reply::Stream(openai(&[], &[(&format!("c{results}"), "knowledge_search", arguments)]))
     });
     let system = system(&provider);
     for name in ["same", "other"] {
         let answer = prompt(&system, name).expect(500).json();
         let events = events(&system, name);
         let settled = events.last().unwrap();
-        assert_eq!(
-            (&settled["type"], &settled["outcome"]),
-            (&json!("submission_settled"), &json!("failed"))
-        );
-        assert!(
-            settled["error"].as_str().is_some_and(|error| !error.is_empty()),
-            "{settled}"
-        );
+        assert_eq!((&settled["type"], &settled["outcome"]), (&json!("submission_settled"), &json!("failed")));
+        assert!(settled["error"].as_str().is_some_and(|error| !error.is_empty()), "{settled}");
         assert_eq!(count(&events, "turn_start"), count(&events, "turn"));
         assert_eq!(answer["error"]["type"], "operation_failed", "{answer}");
     }
     // The model that repeats itself ends long before the model that only continues.
     let turns = |name: &str| count(&events(&system, name), "turn");
-    assert!(
-        turns("same") <= 6 && turns("other") > turns("same"),
-        "{} {}",
-        turns("same"),
-        turns("other")
-    );
+    assert!(turns("same") <= 6 && turns("other") > turns("same"), "{} {}", turns("same"), turns("other"));
     check_pairs(&provider);
 }
 
@@ -239,10 +171,7 @@ fn a_failing_provider_is_retried_or_reported() {
         (refusal(429, Vec::new(), "", "slow down"), 2),
         (Reply::Stream(half.clone()), 2),
         (Reply::Stream([half, vec![Piece::Break]].concat()), 2),
-        (
-            refusal(404, Vec::new(), "model_not_found", "there is no model m"),
-            1,
-        ),
+        (refusal(404, Vec::new(), "model_not_found", "there is no model m"), 1),
     ] {
         let provider = Provider::start(vec![first, Reply::Stream(openai(&["Whole."], &[]))]);
         let system = system(&provider);
@@ -250,10 +179,7 @@ fn a_failing_provider_is_retried_or_reported() {
         match tries {
             1 => {
                 let body = answer.expect(500).json().to_string();
-                assert!(
-                    body.contains("openai/m") && body.contains("there is no model m"),
-                    "{body}"
-                );
+                assert!(body.contains("openai/m") && body.contains("there is no model m"), "{body}");
             }
             _ => assert_eq!(answer.expect(200).text("/result/text"), "Whole."),
         }

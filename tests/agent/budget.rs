@@ -72,46 +72,30 @@ fn an_exhausted_budget_refuses_the_turn_without_a_provider_call() {
     system.say(&session, "First").expect(200);
     // The requested maximum length is the model's own, or what is left of the budget.
     assert_eq!(provider.asked()[0].body["max_tokens"], 1_000);
-    assert_eq!(
-        spent(&system),
-        json!({"tokens": 9_500, "cost": 0.019, "reserved_tokens": 0})
-    );
+    assert_eq!(spent(&system), json!({"tokens": 9_500, "cost": 0.019, "reserved_tokens": 0}));
     let failed = system.say(&session, "Second");
     let body = failed.expect(500).json();
-    let words =
-        "the budget of 10000 tokens per day does not cover this call: 9500 tokens are used, and it needs";
+    let words = "the budget of 10000 tokens per day does not cover this call: 9500 tokens are used, and it needs";
     assert_eq!(body["code"], "model_failed");
     assert!(body["error"].as_str().unwrap().contains(words), "{body}");
     assert_eq!(provider.asked().len(), 1);
     let why = said(&system.ken(&["why", body["submissionId"].as_str().unwrap()]));
-    assert!(
-        why.starts_with("failed: It failed. budget: ") && why.contains(words),
-        "{why}"
-    );
+    assert!(why.starts_with("failed: It failed. budget: ") && why.contains(words), "{why}");
     let usage = said(&system.ken(&["usage"]));
-    assert!(
-        usage.contains(": 9500 of 10000 tokens used, 500 left\n"),
-        "{usage}"
-    );
+    assert!(usage.contains(": 9500 of 10000 tokens used, 500 left\n"), "{usage}");
     let usage = said(&system.ken(&["usage", "--json"]));
     let last: Value = serde_json::from_str(usage.lines().last().unwrap()).unwrap();
     assert_eq!(last["budget"]["caps"]["tokens_per_day"], 10_000);
     let status = system.ken(&["status"]);
     let status = String::from_utf8_lossy(&status.stderr);
-    assert!(
-        status.contains("ken: model: the budget of 10000 tokens per day does not cover"),
-        "{status}"
-    );
+    assert!(status.contains("ken: model: the budget of 10000 tokens per day does not cover"), "{status}");
     // Without ken-model the budget is not shown, only the usage.
     assert!(system.ken(&["stop", "model", "--dependents"]).status.success());
     let usage = system.ken(&["usage"]);
     let (table, stderr) = (said(&usage), String::from_utf8_lossy(&usage.stderr));
     assert_eq!(usage.status.code(), Some(0), "{stderr}");
     assert!(table.contains("9000") && !table.contains("budget"), "{table}");
-    assert!(
-        stderr.starts_with("ken: the budget is not known: nobody listens on "),
-        "{stderr}"
-    );
+    assert!(stderr.starts_with("ken: the budget is not known: nobody listens on "), "{stderr}");
 }
 
 #[test]
@@ -140,20 +124,12 @@ fn parallel_calls_never_reserve_the_same_tokens() {
     let provider = Provider::start(replies.collect());
     // Each call reserves its few tokens and an answer of 1,000 tokens: two fit, and the rest is too little for a third one.
     let system = system(&provider, "openai/m", "tokens_per_day = 2050");
-    let calls: Vec<Child> = (0..8)
-        .map(|number| call(&system, &format!("s{number}")))
-        .collect();
-    let ended: Vec<Output> = calls
-        .into_iter()
-        .map(|call| call.wait_with_output().unwrap())
-        .collect();
+    let calls: Vec<Child> = (0..8).map(|number| call(&system, &format!("s{number}"))).collect();
+    let ended: Vec<Output> = calls.into_iter().map(|call| call.wait_with_output().unwrap()).collect();
     let done = ended.iter().filter(|output| output.status.success()).count();
     for output in ended.iter().filter(|output| !output.status.success()) {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            stderr.contains("of 2050 tokens per day does not cover"),
-            "{stderr}"
-        );
+        assert!(stderr.contains("of 2050 tokens per day does not cover"), "{stderr}");
     }
     assert_eq!((done, provider.asked().len()), (2, 2));
     assert_eq!(spent(&system)["tokens"], 2_000);
@@ -167,10 +143,7 @@ fn a_call_interrupted_by_a_kill_counts_as_reserved() {
     until("the provider is asked", || !provider.asked().is_empty());
     let reserved = spent(&system);
     let tokens = reserved["tokens"].as_u64().unwrap();
-    assert!(
-        tokens > 1_000 && reserved["reserved_tokens"] == tokens,
-        "{reserved}"
-    );
+    assert!(tokens > 1_000 && reserved["reserved_tokens"] == tokens, "{reserved}");
     system.kill("model");
     _ = cut.wait();
     system.kill("store");
@@ -178,10 +151,7 @@ fn a_call_interrupted_by_a_kill_counts_as_reserved() {
     let output = call(&system, "s").wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(75), "{stderr}");
-    assert!(
-        stderr.contains("calls under way have reserved the rest"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("calls under way have reserved the rest"), "{stderr}");
     assert!(said(&system.ken(&["usage"])).contains(&format!("{tokens} tokens of it reserved")));
 }
 
@@ -190,18 +160,14 @@ fn a_refused_call_costs_nothing_and_an_abandoned_one_what_was_received() {
     let mut begun = used(1, 1);
     begun.truncate(1);
     begun.push(Piece::UntilGone);
-    let provider = Provider::start(vec![
-        refusal(404, Vec::new(), "model_not_found", "no such model"),
-        Reply::Stream(begun),
-    ]);
+    let provider =
+        Provider::start(vec![refusal(404, Vec::new(), "model_not_found", "no such model"), Reply::Stream(begun)]);
     let system = system(&provider, "openai/m", "tokens_per_session = 9000");
     assert!(!call(&system, "s").wait_with_output().unwrap().status.success());
     assert_eq!(spent(&system)["tokens"], 0);
     let mut left = call(&system, "s");
     until("the second call is under way", || provider.asked().len() == 2);
-    until("it has reserved", || {
-        spent(&system)["reserved_tokens"].as_u64().unwrap() > 1_000
-    });
+    until("it has reserved", || spent(&system)["reserved_tokens"].as_u64().unwrap() > 1_000);
     left.kill().unwrap();
     _ = left.wait();
     until("it is settled", || spent(&system)["reserved_tokens"] == 0);
@@ -209,21 +175,16 @@ fn a_refused_call_costs_nothing_and_an_abandoned_one_what_was_received() {
     assert!((1..1_000).contains(&tokens), "{tokens}");
     // The usage of a prompt is counted for its session.
     provider.push(Reply::Stream(used(70, 7)));
-    let answer = system
-        .post("/api/chat/events", &tui(&[("text", json!("Hello"))]))
-        .expect(200)
-        .json();
+    let answer = system.post("/api/chat/events", &tui(&[("text", json!("Hello"))])).expect(200).json();
     let id = answer["session"]["id"].as_str().unwrap();
     let usage = said(&system.ken(&["usage", "--session", id]));
-    assert!(
-        usage.contains(&format!("budget of {id}: 77 of 9000 tokens used, 8923 left")),
-        "{usage}"
-    );
+    assert!(usage.contains(&format!("budget of {id}: 77 of 9000 tokens used, 8923 left")), "{usage}");
 }
 
 #[test]
 fn vectors_count_against_the_daily_budget() {
-    let vector = json!({"data": [{"index": 0, "embedding": [1.0, 0.5]}], "usage": {"prompt_tokens": 950, "total_tokens": 950}});
+    let vector =
+        json!({"data": [{"index": 0, "embedding": [1.0, 0.5]}], "usage": {"prompt_tokens": 950, "total_tokens": 950}});
     let json_type = vec![("content-type", "application/json".to_owned())];
     let provider = Provider::start(vec![Reply::Status(200, json_type, vector.to_string())]);
     let system = Builder::default()
@@ -242,12 +203,7 @@ fn vectors_count_against_the_daily_budget() {
     until("the next one is refused", || {
         let status = system.ken(&["status"]);
         let status = String::from_utf8_lossy(&status.stderr).into_owned();
-        status.contains(
-            "agent: entries get no vectors: the budget of 1000 tokens per day does not cover this call",
-        )
+        status.contains("agent: entries get no vectors: the budget of 1000 tokens per day does not cover this call")
     });
-    assert_eq!(
-        (provider.asked().len(), spent(&system)["tokens"].as_u64()),
-        (1, Some(950))
-    );
+    assert_eq!((provider.asked().len(), spent(&system)["tokens"].as_u64()), (1, Some(950)));
 }

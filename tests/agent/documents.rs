@@ -17,10 +17,7 @@ fn workspace(system: &System) -> PathBuf {
 }
 
 fn list(system: &System, query: &str) -> Vec<Value> {
-    let page = system
-        .get(&format!("/api/knowledge?limit=100&{query}"))
-        .expect(200)
-        .json();
+    let page = system.get(&format!("/api/knowledge?limit=100&{query}")).expect(200).json();
     page["records"].as_array().unwrap().clone()
 }
 
@@ -38,18 +35,12 @@ fn pieces(system: &System) -> Vec<(String, u64)> {
 }
 
 fn job(system: &System, id: &str) -> Value {
-    system
-        .get(&format!("/api/knowledge/reindex/{id}"))
-        .expect(200)
-        .json()
+    system.get(&format!("/api/knowledge/reindex/{id}")).expect(200).json()
 }
 
 /// Runs a job to its end.
 fn reindex(system: &System) -> Value {
-    let id = system
-        .post("/api/knowledge/reindex", &json!({}))
-        .expect(202)
-        .text("/jobId");
+    let id = system.post("/api/knowledge/reindex", &json!({})).expect(202).text("/jobId");
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let job = job(system, &id);
@@ -73,58 +64,26 @@ fn a_reindex_covers_entries_the_installation_and_the_workspace() {
     fs::write(site.join("target/out.txt"), "ignored quokka").unwrap();
     fs::write(site.join("README.md"), "# Site\n\nThe quokka is fed at noon.\n").unwrap();
     let source = "fn filler() { /* nothing of interest */ }\n".repeat(120);
-    fs::write(
-        site.join("main.rs"),
-        format!("{source}\n// The wombat sleeps in cellar nine.\n"),
-    )
-    .unwrap();
+    fs::write(site.join("main.rs"), format!("{source}\n// The wombat sleeps in cellar nine.\n")).unwrap();
     fs::write(site.join("blob.bin"), [0_u8, 159, 146]).unwrap();
     symlink("/etc/hostname", site.join("link.md")).unwrap();
-    system
-        .post(
-            "/api/knowledge",
-            &json!({"title": "Heron", "content": "The heron eats fish."}),
-        )
-        .expect(201);
+    system.post("/api/knowledge", &json!({"title": "Heron", "content": "The heron eats fish."})).expect(201);
     let done = reindex(&system);
-    assert_eq!(
-        (&done["status"], &done["error"]),
-        (&json!("ok"), &Value::Null),
-        "{done}"
-    );
-    assert!(
-        done["done"] == done["total"] && done["done"].as_u64() > Some(3),
-        "{done}"
-    );
+    assert_eq!((&done["status"], &done["error"]), (&json!("ok"), &Value::Null), "{done}");
+    assert!(done["done"] == done["total"] && done["done"].as_u64() > Some(3), "{done}");
     let found = pieces(&system);
     let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
-    assert_eq!(
-        paths,
-        [
-            "repos/site/.gitignore",
-            "repos/site/README.md",
-            "repos/site/main.rs",
-            "repos/site/main.rs"
-        ]
-    );
+    assert_eq!(paths, ["repos/site/.gitignore", "repos/site/README.md", "repos/site/main.rs", "repos/site/main.rs"]);
     assert!(!list(&system, "source=share").is_empty());
     // Files are found, but they are not in the list of entries that people have added.
     assert_eq!(list(&system, "").len(), 1);
     let wombat = &list(&system, "q=wombat")[0];
-    assert_eq!(
-        (&wombat["source"], &wombat["metadata"]["path"]),
-        (&json!("workspace"), &json!("repos/site/main.rs"))
-    );
+    assert_eq!((&wombat["source"], &wombat["metadata"]["path"]), (&json!("workspace"), &json!("repos/site/main.rs")));
     assert!(wombat["metadata"]["line"].as_u64() > Some(50), "{wombat}");
     // The next answer names the file and its line.
-    let answer = system
-        .say(&system.session(), "When is the quokka fed?")
-        .expect(200);
+    let answer = system.say(&system.session(), "When is the quokka fed?").expect(200);
     let text = answer.text("/result/text");
-    assert!(
-        text.contains("The quokka is fed at noon.") && text.contains("[kb-"),
-        "{text}"
-    );
+    assert!(text.contains("The quokka is fed at noon.") && text.contains("[kb-"), "{text}");
     let shown = String::from_utf8(system.ken(&["knowledge", "list", "--by", "workspace"]).stdout).unwrap();
     assert!(shown.contains("workspace:repos/site/README.md:1"), "{shown}");
 
@@ -132,8 +91,7 @@ fn a_reindex_covers_entries_the_installation_and_the_workspace() {
     let ids = |path: &str| -> Vec<String> {
         let records = list(&system, "source=workspace");
         let of = records.iter().filter(|record| record["metadata"]["path"] == path);
-        of.map(|record| record["id"].as_str().unwrap().to_owned())
-            .collect()
+        of.map(|record| record["id"].as_str().unwrap().to_owned()).collect()
     };
     let before = ids("repos/site/main.rs");
     fs::write(site.join("README.md"), "# Site\n\nThe quokka is fed at dusk.\n").unwrap();
@@ -153,28 +111,13 @@ fn a_reindex_survives_kills_and_a_power_cut() {
     fs::create_dir_all(&notes).unwrap();
     let text = "Words that fill the page until it is long enough.\n".repeat(60);
     for number in 0..120 {
-        fs::write(
-            notes.join(format!("{number:03}.txt")),
-            format!("Note {number}.\n{text}"),
-        )
-        .unwrap();
+        fs::write(notes.join(format!("{number:03}.txt")), format!("Note {number}.\n{text}")).unwrap();
     }
-    let id = system
-        .post("/api/knowledge/reindex", &json!({}))
-        .expect(202)
-        .text("/jobId");
-    assert_eq!(
-        system
-            .post("/api/knowledge/reindex", &json!({}))
-            .expect(202)
-            .text("/jobId"),
-        id
-    );
+    let id = system.post("/api/knowledge/reindex", &json!({})).expect(202).text("/jobId");
+    assert_eq!(system.post("/api/knowledge/reindex", &json!({})).expect(202).text("/jobId"), id);
     for part in ["agent", "tools", "store"] {
         system.kill(part);
-        until("the gateway answers", || {
-            system.get(&format!("/api/knowledge/reindex/{id}")).status == 200
-        });
+        until("the gateway answers", || system.get(&format!("/api/knowledge/reindex/{id}")).status == 200);
     }
     system.cut_power();
     system.up();
@@ -184,25 +127,12 @@ fn a_reindex_survives_kills_and_a_power_cut() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let done = job(&system, &id);
-    assert_eq!(
-        (&done["status"], &done["error"]),
-        (&json!("ok"), &Value::Null),
-        "{done}"
-    );
+    assert_eq!((&done["status"], &done["error"]), (&json!("ok"), &Value::Null), "{done}");
     let mut after = String::new();
     let mut paths = Vec::new();
     loop {
-        let page = system
-            .get(&format!("/api/knowledge?limit=100&source=workspace{after}"))
-            .expect(200)
-            .json();
-        paths.extend(
-            page["records"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|record| record["metadata"]["path"].to_string()),
-        );
+        let page = system.get(&format!("/api/knowledge?limit=100&source=workspace{after}")).expect(200).json();
+        paths.extend(page["records"].as_array().unwrap().iter().map(|record| record["metadata"]["path"].to_string()));
         match page["page"]["after"].as_str() {
             Some(cursor) => after = format!("&after={cursor}"),
             None => break,
@@ -238,38 +168,21 @@ fn reply(asked: &Asked) -> Reply {
         let messages = asked.body["messages"].as_array().unwrap();
         let is_told = messages.iter().any(|message| message["role"] == "tool");
         return Reply::Stream(match is_told {
-            false => openai(
-                &[],
-                &[(
-                    "c1",
-                    "knowledge_search",
-                    "{\"query\": \"Where is my automobile?\"}",
-                )],
-            ),
+            false => openai(&[], &[("c1", "knowledge_search", "{\"query\": \"Where is my automobile?\"}")]),
             true => openai(&["Looked."], &[]),
         });
     }
     let texts = asked.body["input"].as_array().unwrap();
-    if texts
-        .iter()
-        .any(|text| text.as_str().unwrap().contains("no vector"))
-    {
-        return Reply::Status(
-            500,
-            Vec::new(),
-            "{\"error\": {\"message\": \"overloaded\"}}".into(),
-        );
+    if texts.iter().any(|text| text.as_str().unwrap().contains("no vector")) {
+        return Reply::Status(500, Vec::new(), "{\"error\": {\"message\": \"overloaded\"}}".into());
     }
     let data = texts
         .iter()
         .enumerate()
         .map(|(index, text)| json!({"index": index, "embedding": vector(text.as_str().unwrap())}));
-    let body = json!({"data": data.collect::<Vec<_>>(), "usage": {"prompt_tokens": texts.len(), "total_tokens": texts.len()}});
-    Reply::Status(
-        200,
-        vec![("content-type", "application/json".into())],
-        body.to_string(),
-    )
+    let body =
+        json!({"data": data.collect::<Vec<_>>(), "usage": {"prompt_tokens": texts.len(), "total_tokens": texts.len()}});
+    Reply::Status(200, vec![("content-type", "application/json".into())], body.to_string())
 }
 
 fn with_vectors(provider: &Provider) -> System {
@@ -284,11 +197,7 @@ fn with_vectors(provider: &Provider) -> System {
 /// Waits until every entry has a vector: the store is asked for entries without one.
 fn wait_for_vectors(system: &System) {
     until("all entries have vectors", || {
-        let work = system.call(
-            "store",
-            "documents.work",
-            &["model=\"openai/text-embedding-3-small\""],
-        );
+        let work = system.call("store", "documents.work", &["model=\"openai/text-embedding-3-small\""]);
         work["unembedded"].as_array().is_none_or(Vec::is_empty)
     });
 }
@@ -302,9 +211,7 @@ fn found(system: &System, query: &str, vector_of: Option<&str>) -> Vec<String> {
     let search: Vec<&str> = search.iter().map(String::as_str).collect();
     let found = system.call("store", "knowledge.search", &search);
     let found = found["found"].as_array().unwrap().iter();
-    found
-        .map(|one| one["entry"]["title"].as_str().unwrap().to_owned())
-        .collect()
+    found.map(|one| one["entry"]["title"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -312,10 +219,7 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
     let provider = Provider::answering(reply);
     let system = with_vectors(&provider);
     for (title, content) in [
-        (
-            "Garage",
-            "The truck stands behind the house, in the third garage.",
-        ),
+        ("Garage", "The truck stands behind the house, in the third garage."),
         ("Clinic", "The surgeon can be reached at extension 12."),
         ("Payroll", "Wages are transferred on the 25th."),
         ("Nursery", "Each infant has a bed of its own."),
@@ -323,9 +227,7 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
         ("Bakery", "It opens at six, and the bread is sold out by nine."),
         ("Model X-200", "The X-200 has a tank of forty litres."),
     ] {
-        system
-            .post("/api/knowledge", &json!({"title": title, "content": content}))
-            .expect(201);
+        system.post("/api/knowledge", &json!({"title": title, "content": content})).expect(201);
     }
     wait_for_vectors(&system);
     // Each question with the entry that answers it: six share no word with the entry, two contain a word that no vector covers.
@@ -352,15 +254,8 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
     let session = system.session();
     system.say(&session, "Where is my automobile?").expect(200);
     let tool = |session: &str| -> Value {
-        let events = system
-            .get(&format!("/agents/orchestrator/{session}?offset=-1"))
-            .expect(200)
-            .json();
-        let tools = events
-            .as_array()
-            .unwrap()
-            .iter()
-            .rfind(|event| event["type"] == "tool");
+        let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).json();
+        let tools = events.as_array().unwrap().iter().rfind(|event| event["type"] == "tool");
         tools.unwrap()["result"]["details"].clone()
     };
     let details = tool(&session);
@@ -372,78 +267,47 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
     let asked = provider.asked();
     let embedded = asked.iter().filter(|asked| asked.path == "/v1/embeddings");
     let bodies: Vec<_> = embedded.map(|asked| asked.body["model"].clone()).collect();
-    assert!(
-        !bodies.is_empty() && bodies.iter().all(|model| model == "text-embedding-3-small"),
-        "{bodies:?}"
-    );
+    assert!(!bodies.is_empty() && bodies.iter().all(|model| model == "text-embedding-3-small"), "{bodies:?}");
     // The cost of vectors is counted with that of answers: one token for each text, at $0.02 per million.
     // Seven entries, and the query of the turn and of its tool.
     until("what was spent is in the books", || {
         let usage = String::from_utf8(system.ken(&["usage", "--by", "model", "--json"]).stdout).unwrap();
-        let line = usage
-            .lines()
-            .find(|line| line.contains("text-embedding-3-small"))
-            .unwrap_or_default();
+        let line = usage.lines().find(|line| line.contains("text-embedding-3-small")).unwrap_or_default();
         let group: Value = serde_json::from_str(line).unwrap_or_default();
-        group["input"] == 9
-            && group["cost"]
-                .as_f64()
-                .is_some_and(|cost| (cost - 9.0 * 0.02 / 1e6).abs() < 1e-12)
+        group["input"] == 9 && group["cost"].as_f64().is_some_and(|cost| (cost - 9.0 * 0.02 / 1e6).abs() < 1e-12)
     });
 
     // If the provider fails, the search is by words only, and reports that.
     let failing = Provider::answering(|asked| match asked.path.as_str() {
-        "/v1/embeddings" => Reply::Status(
-            500,
-            Vec::new(),
-            "{\"error\": {\"message\": \"overloaded\"}}".into(),
-        ),
+        "/v1/embeddings" => Reply::Status(500, Vec::new(), "{\"error\": {\"message\": \"overloaded\"}}".into()),
         _ => reply(asked),
     });
     let system = with_vectors(&failing);
     system
-        .post(
-            "/api/knowledge",
-            &json!({"title": "Garage", "content": "The automobile stands in the third garage."}),
-        )
+        .post("/api/knowledge", &json!({"title": "Garage", "content": "The automobile stands in the third garage."}))
         .expect(201);
     let session = system.session();
     let answer = system.say(&session, "Where is my automobile?").expect(200);
     assert_eq!(answer.text("/result/text"), "Looked.");
-    let events = system
-        .get(&format!("/agents/orchestrator/{session}?offset=-1"))
-        .expect(200)
-        .json();
-    let details = events
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|event| event["type"] == "tool")
-        .unwrap()["result"]["details"]
-        .clone();
+    let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).json();
+    let details =
+        events.as_array().unwrap().iter().find(|event| event["type"] == "tool").unwrap()["result"]["details"].clone();
     assert_eq!(details["entries"][0]["title"], "Garage");
     let note = details["note"].as_str().unwrap();
-    assert!(
-        note.contains("by words alone") && !note.contains("sk-canary"),
-        "{note}"
-    );
+    assert!(note.contains("by words alone") && !note.contains("sk-canary"), "{note}");
     // It is not called again at once, neither by the tool of that turn nor by the next turn.
     system.say(&session, "Where is my automobile?").expect(200);
     let queries = failing.asked();
-    let queries = queries
-        .iter()
-        .filter(|asked| asked.body["input"] == json!(["Where is my automobile?"]));
+    let queries = queries.iter().filter(|asked| asked.body["input"] == json!(["Where is my automobile?"]));
     assert_eq!(queries.count(), 1);
 }
 
 /// A provider of vectors that refuses texts that contain this word.
 fn refusing(word: &'static str) -> Provider {
-    Provider::answering(
-        move |asked| match asked.body["input"].to_string().contains(word) {
-            true => refusal(400, Vec::new(), "invalid_request_error", "this text is not taken"),
-            false => reply(asked),
-        },
-    )
+    Provider::answering(move |asked| match asked.body["input"].to_string().contains(word) {
+        true => refusal(400, Vec::new(), "invalid_request_error", "this text is not taken"),
+        false => reply(asked),
+    })
 }
 
 #[test]
@@ -463,15 +327,9 @@ fn a_refused_text_does_not_keep_others_from_getting_vectors() {
     assert!(system.ken(&["start", "agent"]).status.success());
     wait_for_vectors(&system);
     let question = "Where is my automobile?";
-    assert_eq!(
-        found(&system, question, Some(question)).first().unwrap(),
-        "Garage"
-    );
+    assert_eq!(found(&system, question, Some(question)).first().unwrap(), "Garage");
     let question = "Who is the physician?";
-    assert_eq!(
-        found(&system, question, Some(question)).first().unwrap(),
-        "Clinic"
-    );
+    assert_eq!(found(&system, question, Some(question)).first().unwrap(), "Clinic");
     assert_eq!(found(&system, "poison", None), ["Barrel"]);
     let log = std::fs::read_to_string(system.home().join("state/log/agent.log")).unwrap();
     assert!(log.contains("this text is not taken"), "{log}");
@@ -488,11 +346,7 @@ fn a_provider_that_refuses_everything_is_reported_and_every_entry_is_retried() {
         let status = String::from_utf8_lossy(&status.stderr).into_owned();
         status.contains("agent: entries get no vectors: ") && status.contains("this text is not taken")
     });
-    let work = system.call(
-        "store",
-        "documents.work",
-        &["model=\"openai/text-embedding-3-small\""],
-    );
+    let work = system.call("store", "documents.work", &["model=\"openai/text-embedding-3-small\""]);
     assert_eq!(work["unembedded"].as_array().map(Vec::len), Some(1), "{work}");
 }
 

@@ -8,20 +8,13 @@ use serde_json::json;
 #[test]
 fn an_answer_cites_added_knowledge() {
     let system = System::start();
-    let entry =
-        json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
-    let id = system
-        .post("/api/knowledge", &entry)
-        .expect(201)
-        .text("/record/id");
+    let entry = json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
+    let id = system.post("/api/knowledge", &entry).expect(201).text("/record/id");
     let session = system.session();
     let answer = system.say(&session, "When is the site deployed?").expect(200);
     let text = answer.text("/result/text");
     assert!(text.contains("Tuesdays") && text.contains(&id), "{text}");
     assert_eq!(answer.at("/status"), "completed");
     assert_eq!(answer.at("/offset"), "-1");
-    assert_eq!(
-        answer.text("/streamUrl"),
-        format!("{}/agents/orchestrator/{session}", system.url())
-    );
+    assert_eq!(answer.text("/streamUrl"), format!("{}/agents/orchestrator/{session}", system.url()));
 }

@@ -20,10 +20,7 @@ fn says(when: &str, after_tools: usize, text: &str) -> Value {
 /// Runs `ken rules` with a rule on standard input.
 fn rules(system: &System, arguments: &[&str], input: &str) -> Output {
     let mut command = system.command(&[&["rules"], arguments].concat());
-    let child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
@@ -43,10 +40,7 @@ fn say(system: &System, session: &str, text: &str, more: &Value) -> (Answer, Vec
         body[name] = value.clone();
     }
     let answer = system.post("/api/chat/events", &body);
-    let page = system
-        .get(&format!("/agents/orchestrator/web-{session}?offset=-1&tail=90"))
-        .expect(200)
-        .json();
+    let page = system.get(&format!("/agents/orchestrator/web-{session}?offset=-1&tail=90")).expect(200).json();
     let submission = answer.text("/submissionId").to_owned();
     let of_turn = |event: &&Value| event["submissionId"] == submission.as_str();
     let events = page.as_array().unwrap().iter().filter(of_turn).cloned().collect();
@@ -56,18 +50,9 @@ fn say(system: &System, session: &str, text: &str, more: &Value) -> (Answer, Vec
 /// Each event with its text, to explain a failure.
 fn types(events: &[Value]) -> String {
     let shown = events.iter().map(|event| {
-        let said = [
-            &event["violations"],
-            &event["text"],
-            &event["message"]["content"][0]["text"],
-            &event["error"],
-        ];
+        let said = [&event["violations"], &event["text"], &event["message"]["content"][0]["text"], &event["error"]];
         let said = said.iter().find(|said| !said.is_null());
-        format!(
-            "{} {}\n",
-            event["type"],
-            said.map_or(String::new(), |said| said.to_string())
-        )
+        format!("{} {}\n", event["type"], said.map_or(String::new(), |said| said.to_string()))
     });
     shown.collect()
 }
@@ -91,12 +76,7 @@ fn a_model_cannot_use_denied_tools_or_delegation() {
             says("deny", 1, "Tried."),
             call("hands", 0, "note_write", json!({"name": "a", "text": "b"})),
             call("hands", 1, "task", task.clone()),
-            call(
-                "hands",
-                2,
-                "task",
-                json!({"agent": "research-worker", "prompt": "dig"}),
-            ),
+            call("hands", 2, "task", json!({"agent": "research-worker", "prompt": "dig"})),
             says("hands", 3, "Delegated."),
             call("dig", 0, "knowledge_search", json!({"query": "x"})),
             says("dig", 1, "Dug."),
@@ -113,41 +93,21 @@ fn a_model_cannot_use_denied_tools_or_delegation() {
     // A field of the event selects the rule.
     let (_, events) = say(&system, "a", "deny", &json!({"projectId": "secret-7"}));
     assert_eq!(tools(&events), [("knowledge_search".to_owned(), false)]);
-    assert!(
-        json!(events)
-            .to_string()
-            .contains("the rule no-search denies the tool knowledge_search")
-    );
+    assert!(json!(events).to_string().contains("the rule no-search denies the tool knowledge_search"));
     let (_, events) = say(&system, "b", "deny", &json!({"projectId": "open"}));
     assert_eq!(tools(&events), [("knowledge_search".to_owned(), true)]);
     let (answer, events) = say(&system, "c", "hands", &json!({"task": "big"}));
     assert_eq!(answer.expect(200).text("/result/text"), "Delegated.");
-    let shown = [
-        ("note_write", false),
-        ("task", false),
-        ("knowledge_search", true),
-        ("task", true),
-    ];
+    let shown = [("note_write", false), ("task", false), ("knowledge_search", true), ("task", true)];
     assert_eq!(tools(&events), shown.map(|(name, ran)| (name.to_owned(), ran)));
     // A denied tool is denied to workers too.
     let both = json!({"task": "big", "projectId": "secret-7"});
     let (_, events) = say(&system, "d", "hands", &both);
-    assert_eq!(
-        tools(&events)[2],
-        ("knowledge_search".to_owned(), false),
-        "{events:?}"
-    );
+    assert_eq!(tools(&events)[2], ("knowledge_search".to_owned(), false), "{events:?}");
     // A tool that runs in no process cannot be approved.
-    add(
-        &system,
-        &json!({"name": "ask", "directives": [{"require_approval": "knowledge_search"}]}),
-    );
+    add(&system, &json!({"name": "ask", "directives": [{"require_approval": "knowledge_search"}]}));
     let (_, events) = say(&system, "e", "deny", &json!({}));
-    assert!(
-        json!(events)
-            .to_string()
-            .contains("the rule ask wants an approval")
-    );
+    assert!(json!(events).to_string().contains("the rule ask wants an approval"));
     // A rule that is switched off has no effect.
     for name in ["ask", "no-search"] {
         assert!(system.ken(&["rules", "disable", name]).status.success());
@@ -184,21 +144,15 @@ fn the_stored_event_selects_the_rules_of_a_turn() {
     let held = |events: &[Value], rule: &str| {
         assert_eq!(tools(events).len(), 1, "{}", types(events));
         let is_denied = !tools(events)[0].1;
-        let names_it = json!(events)
-            .to_string()
-            .contains(&format!("the rule {rule} denies"));
+        let names_it = json!(events).to_string().contains(&format!("the rule {rule} denies"));
         assert_eq!(is_denied, names_it, "{rule}: {}", types(events));
         is_denied
     };
     for (number, (field, name)) in fields.into_iter().enumerate() {
         let rule = format!("by-{field}");
         for (value, wanted) in [("held-7", true), ("free", false)] {
-            let (_, events) = say(
-                &system,
-                &format!("{number}-{value}"),
-                "go, task held-1, project held-1",
-                &json!({name: value}),
-            );
+            let (_, events) =
+                say(&system, &format!("{number}-{value}"), "go, task held-1, project held-1", &json!({name: value}));
             assert_eq!(held(&events, &rule), wanted, "{field} {value}");
         }
     }
@@ -206,12 +160,7 @@ fn the_stored_event_selects_the_rules_of_a_turn() {
     let (_, events) = say(&system, "none", "go", &json!({}));
     assert!(!held(&events, "by-task"));
     for (field, _) in fields {
-        assert!(
-            system
-                .ken(&["rules", "rm", &format!("by-{field}")])
-                .status
-                .success()
-        );
+        assert!(system.ken(&["rules", "rm", &format!("by-{field}")]).status.success());
     }
     add(
         &system,
@@ -222,33 +171,19 @@ fn the_stored_event_selects_the_rules_of_a_turn() {
     assert!(held(&events, "both"));
     for (path, body) in [
         ("/api/chat/events", ken_tests::tui(&[("text", json!("go"))])),
-        (
-            "/agents/orchestrator/direct?wait=result",
-            json!({"message": "go"}),
-        ),
+        ("/agents/orchestrator/direct?wait=result", json!({"message": "go"})),
     ] {
         let answer = system.post(path, &body).expect(200).json();
         let instance = answer["session"]["id"].as_str().unwrap_or("direct").to_owned();
-        let page = system
-            .get(&format!("/agents/orchestrator/{instance}?offset=-1"))
-            .expect(200)
-            .json();
+        let page = system.get(&format!("/agents/orchestrator/{instance}?offset=-1")).expect(200).json();
         assert!(!held(page.as_array().unwrap(), "both"), "{path}");
     }
     add(
         &system,
         &json!({"name": "direct", "when": {"messageKind": "agent.prompt"}, "directives": [{"deny_tool": "knowledge_search"}]}),
     );
-    system
-        .post(
-            "/agents/orchestrator/second?wait=result",
-            &json!({"message": "go"}),
-        )
-        .expect(200);
-    let page = system
-        .get("/agents/orchestrator/second?offset=-1")
-        .expect(200)
-        .json();
+    system.post("/agents/orchestrator/second?wait=result", &json!({"message": "go"})).expect(200);
+    let page = system.get("/agents/orchestrator/second?offset=-1").expect(200).json();
     assert!(held(page.as_array().unwrap(), "direct"));
 }
 
@@ -257,21 +192,11 @@ fn the_stored_event_selects_the_rules_of_a_turn() {
 fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands() {
     let provider = Provider::answering(|asked| {
         let messages = asked.body["messages"].as_array().unwrap();
-        let results = messages
-            .iter()
-            .filter(|message| message["role"] == "tool")
-            .count();
+        let results = messages.iter().filter(|message| message["role"] == "tool").count();
         Reply::Stream(match (messages[1].to_string().contains("dig"), results) {
             (false, 0) => openai(
                 &[],
-                &[
-                    ("c1", "run_it", "{}"),
-                    (
-                        "c2",
-                        "task",
-                        "{\"agent\": \"research-worker\", \"prompt\": \"dig\"}",
-                    ),
-                ],
+                &[("c1", "run_it", "{}"), ("c2", "task", "{\"agent\": \"research-worker\", \"prompt\": \"dig\"}")],
             ),
             _ => openai(&["Done."], &[]),
         })
@@ -286,12 +211,7 @@ fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands(
         "input": {"type": "object"}, "approval": "none", "agents": ["orchestrator"],
         "touch": {"write": [system.home()]}});
     std::fs::write(folder.join("run_it.json"), entry.to_string()).unwrap();
-    ken_tests::until("the tool is listed", || {
-        system
-            .call("tools", "tools.list", &[])
-            .to_string()
-            .contains("run_it")
-    });
+    ken_tests::until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("run_it"));
     std::thread::sleep(std::time::Duration::from_millis(600)); // the agent's own list of tools
     for (name, priority, text, when) in [
         ("low", -1, "Third text.", json!({})),
@@ -299,35 +219,20 @@ fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands(
         ("middle", 3, "Second text.", json!({"agent": "orchestrator"})),
         ("worker", 9, "Worker text.", json!({"agent": "*-worker"})),
     ] {
-        add(
-            &system,
-            &json!({"name": name, "priority": priority, "when": when, "directives": [{"text": text}]}),
-        );
+        add(&system, &json!({"name": name, "priority": priority, "when": when, "directives": [{"text": text}]}));
     }
     let (answer, events) = say(&system, "a", "go", &json!({}));
     assert_eq!(answer.expect(200).text("/result/text"), "Done.");
     assert_eq!(tools(&events)[0], ("run_it".to_owned(), false), "{events:?}");
-    assert!(
-        json!(events)
-            .to_string()
-            .contains("the rule orchestrator-has-no-hands denies the tool run_it")
-    );
+    assert!(json!(events).to_string().contains("the rule orchestrator-has-no-hands denies the tool run_it"));
     assert!(!system.home().join("ran").exists());
     let asked = provider.asked();
-    let system_text = |number: usize| {
-        asked[number].body["messages"][0]["content"]
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
+    let system_text = |number: usize| asked[number].body["messages"][0]["content"].as_str().unwrap().to_owned();
     let order = |text: &str, wanted: &[&str]| {
         let places: Vec<usize> = wanted.iter().map(|part| text.find(part).unwrap()).collect();
         assert!(places.is_sorted(), "{places:?}");
     };
-    assert!(
-        !asked[0].body["tools"].to_string().contains("run_it"),
-        "it is not offered"
-    );
+    assert!(!asked[0].body["tools"].to_string().contains("run_it"), "it is not offered");
     order(&system_text(0), &["First text.", "Second text.", "Third text."]);
     assert!(!system_text(0).contains("Worker text."));
     order(&system_text(1), &["Worker text.", "First text.", "Third text."]);
@@ -351,23 +256,14 @@ fn a_required_tool_is_demanded_and_an_answer_without_it_fails() {
         &system,
         &json!({"name": "look", "when": {"task": "look"}, "directives": [{"require_tool": "knowledge_search"}]}),
     );
-    add(
-        &system,
-        &json!({"name": "note", "when": {"task": "note"}, "directives": [{"require_tool": ["note_write"]}]}),
-    );
+    add(&system, &json!({"name": "note", "when": {"task": "note"}, "directives": [{"require_tool": ["note_write"]}]}));
     let (answer, events) = say(&system, "a", "obey", &json!({"task": "look"}));
     assert_eq!(answer.expect(200).text("/result/text"), "Looked up.");
-    let notes = events
-        .iter()
-        .filter(|event| event["type"] == "message_end" && event["message"]["role"] == "signal");
+    let notes = events.iter().filter(|event| event["type"] == "message_end" && event["message"]["role"] == "signal");
     assert_eq!(notes.count(), 1);
     let (answer, events) = say(&system, "b", "defy", &json!({"task": "note"}));
     let failed = answer.expect(500);
-    assert!(
-        failed.text("/error").contains("without the tool note_write"),
-        "{}",
-        failed.json()
-    );
+    assert!(failed.text("/error").contains("without the tool note_write"), "{}", failed.json());
     let turns = events.iter().filter(|event| event["type"] == "turn").count();
     assert_eq!(turns, 3, "the answer, and two reminders");
     let (answer, _) = say(&system, "c", "defy", &json!({}));
@@ -389,46 +285,28 @@ fn a_turn_over_its_cost_limit_ends() {
             json!({"when": "give", "after_tools": 1, "events": [{"text": "Given."}], "usage": usage}),
         ])
         .start();
-    add(
-        &system,
-        &json!({"name": "thrift", "directives": [{"max_cost": 0.5}]}),
-    );
+    add(&system, &json!({"name": "thrift", "directives": [{"max_cost": 0.5}]}));
     let (answer, _) = say(&system, "a", "once", &json!({}));
     assert_eq!(answer.expect(200).text("/result/text"), "Cheap.");
     // Two calls are within the limit; the third is not made.
     let (answer, events) = say(&system, "b", "dear", &json!({}));
-    assert!(
-        answer
-            .expect(500)
-            .text("/error")
-            .contains("The rule thrift allows a cost of $0.5")
-    );
+    assert!(answer.expect(500).text("/error").contains("The rule thrift allows a cost of $0.5"));
     assert_eq!(events.iter().filter(|event| event["type"] == "turn").count(), 2);
     // The cost of a worker counts too, and ends it.
     let (answer, events) = say(&system, "c", "give", &json!({}));
     answer.expect(500);
     let turns = events.iter().filter(|event| event["type"] == "turn").count();
     assert!(turns <= 3, "{}", types(&events));
-    let last: Vec<_> = events
-        .iter()
-        .rev()
-        .take(3)
-        .map(|event| event["type"].as_str().unwrap())
-        .collect();
+    let last: Vec<_> = events.iter().rev().take(3).map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(last, ["submission_settled", "idle", "operation"]);
 }
 
 #[test]
 fn an_answer_is_judged_and_revised_once() {
-    let good =
-        "The deployment runs on Tuesday. We checked the log of the last run, because one step failed before.";
+    let good = "The deployment runs on Tuesday. We checked the log of the last run, because one step failed before.";
     let system = Builder::default()
         .script(&[
-            says(
-                "Your answer does not pass",
-                0,
-                "The reactor valve opens at 40 bar.",
-            ),
+            says("Your answer does not pass", 0, "The reactor valve opens at 40 bar."),
             says("valve", 0, "The reactor valve opens at 90 bar."),
             says("law", 0, good),
         ])
@@ -436,36 +314,18 @@ fn an_answer_is_judged_and_revised_once() {
     let entry = json!({"title": "Reactor", "content": "The reactor valve opens at 40 bar."});
     system.post("/api/knowledge", &entry).expect(201);
     // The sources contradict the answer: the model gets one more attempt, with the reason.
-    let (answer, events) = say(
-        &system,
-        "a",
-        "At which pressure does the reactor valve open?",
-        &json!({}),
-    );
+    let (answer, events) = say(&system, "a", "At which pressure does the reactor valve open?", &json!({}));
     let answer = answer.expect(200);
-    assert_eq!(
-        answer.text("/result/text"),
-        "The reactor valve opens at 40 bar.",
-        "{}",
-        types(&events)
-    );
+    assert_eq!(answer.text("/result/text"), "The reactor valve opens at 40 bar.", "{}", types(&events));
     let validation = answer.at("/result/validation");
-    assert_eq!(
-        (&validation["verdict"], &validation["revisions"]),
-        (&json!("pass"), &json!(1)),
-        "{validation}"
-    );
+    assert_eq!((&validation["verdict"], &validation["revisions"]), (&json!("pass"), &json!(1)), "{validation}");
     let verdicts: Vec<_> = events
         .iter()
         .filter(|event| event["type"] == "validation")
         .map(|event| event["verdict"].as_str().unwrap())
         .collect();
     assert_eq!(verdicts, ["fail", "pass"]);
-    assert!(
-        json!(events)
-            .to_string()
-            .contains("contradicts: “The reactor valve opens at 90 bar.”")
-    );
+    assert!(json!(events).to_string().contains("contradicts: “The reactor valve opens at 90 bar.”"));
     // A rule requires scores; an answer that never reaches them is sent, with its scores, after one revision.
     add(
         &system,
@@ -474,14 +334,8 @@ fn an_answer_is_judged_and_revised_once() {
     );
     let (answer, events) = say(&system, "b", "law", &json!({"task": "strict"}));
     let validation = answer.expect(200).at("/result/validation");
-    assert!(
-        validation["scores"]["overall_compliance"].is_number(),
-        "{validation}"
-    );
-    let judged = events
-        .iter()
-        .filter(|event| event["type"] == "validation")
-        .count();
+    assert!(validation["scores"]["overall_compliance"].is_number(), "{validation}");
+    let judged = events.iter().filter(|event| event["type"] == "validation").count();
     assert_eq!(judged as u64, 1 + validation["revisions"].as_u64().unwrap());
     // Without knowledge and without a rule, no answer is judged.
     let (answer, events) = say(&system, "c", "law", &json!({}));
@@ -490,12 +344,7 @@ fn an_answer_is_judged_and_revised_once() {
     // An answer that cannot be judged is not sent.
     system.call("kend", "parts.stop", &["name=tools"]);
     let (answer, _) = say(&system, "d", "law", &json!({"task": "strict"}));
-    assert!(
-        answer
-            .expect(500)
-            .text("/error")
-            .contains("The rule strict wants the answer judged")
-    );
+    assert!(answer.expect(500).text("/error").contains("The rule strict wants the answer judged"));
 }
 
 #[test]
@@ -503,15 +352,9 @@ fn rules_are_listed_checked_and_switched() {
     let system = System::start();
     let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
     let listed = text(&system.ken(&["rules", "list"]));
-    assert!(
-        listed.contains("orchestrator-has-no-hands") && listed.contains("base"),
-        "{listed}"
-    );
+    assert!(listed.contains("orchestrator-has-no-hands") && listed.contains("base"), "{listed}");
     // A built-in rule stays on; an unknown one is reported as unknown.
-    for (name, wanted, status) in [
-        ("orchestrator-has-no-hands", "stays on", 1),
-        ("nonesuch", "no rule nonesuch", 1),
-    ] {
+    for (name, wanted, status) in [("orchestrator-has-no-hands", "stays on", 1), ("nonesuch", "no rule nonesuch", 1)] {
         let output = system.ken(&["rules", "disable", name]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(error.contains(wanted), "{error}");
@@ -519,36 +362,17 @@ fn rules_are_listed_checked_and_switched() {
     }
     // An unknown directive is refused; the error lists the known ones.
     for arguments in [&["check", "-"], &["add", "-"]] {
-        let output = rules(
-            &system,
-            arguments,
-            r#"{"name":"x","directives":[{"allow_tool":"y"}]}"#,
-        );
+        let output = rules(&system, arguments, r#"{"name":"x","directives":[{"allow_tool":"y"}]}"#);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(
-            error.contains("allow_tool") && error.contains("deny_tool"),
-            "{error}"
-        );
+        assert!(error.contains("allow_tool") && error.contains("deny_tool"), "{error}");
     }
     // A rule that would never apply is refused, and so is the name of a built-in rule.
     for (rule, wanted) in [
-        (
-            r#"{"name":"x","when":{"task":[]},"directives":[{"text":"y"}]}"#,
-            "/when/task",
-        ),
-        (
-            r#"{"name":"x","when":{"agent":"coder"},"directives":[{"text":"y"}]}"#,
-            "coding-worker",
-        ),
-        (
-            r#"{"name":"x","directives":[{"delegate_only":"coder"}]}"#,
-            "/directives/0/delegate_only",
-        ),
-        (
-            r#"{"name":"orchestrator-has-no-hands","directives":[{"text":"y"}]}"#,
-            "the name of a built-in rule",
-        ),
+        (r#"{"name":"x","when":{"task":[]},"directives":[{"text":"y"}]}"#, "/when/task"),
+        (r#"{"name":"x","when":{"agent":"coder"},"directives":[{"text":"y"}]}"#, "coding-worker"),
+        (r#"{"name":"x","directives":[{"delegate_only":"coder"}]}"#, "/directives/0/delegate_only"),
+        (r#"{"name":"orchestrator-has-no-hands","directives":[{"text":"y"}]}"#, "the name of a built-in rule"),
     ] {
         let output = rules(&system, &["add", "-"], rule);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -568,25 +392,13 @@ fn rules_are_listed_checked_and_switched() {
     ];
     let output = system.ken(&["rules", "check", &files[0], &files[1], &files[2]]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(
-        (output.status.code(), error.lines().count()),
-        (Some(2), 2),
-        "{error}"
-    );
+    assert_eq!((output.status.code(), error.lines().count()), (Some(2), 2), "{error}");
     assert_eq!(text(&output), format!("{}: b\n", files[1]));
     let rule = json!({"name": "mine", "priority": 3, "directives": [{"text": "Be brief."}, {"max_cost": 2}]});
-    assert!(
-        rules(&system, &["check", "-"], &rule.to_string())
-            .status
-            .success()
-    );
+    assert!(rules(&system, &["check", "-"], &rule.to_string()).status.success());
     add(&system, &rule);
     let listed = text(&system.ken(&["rules", "list"]));
-    let line = listed
-        .lines()
-        .find(|line| line.starts_with("mine"))
-        .unwrap()
-        .to_owned();
+    let line = listed.lines().find(|line| line.starts_with("mine")).unwrap().to_owned();
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(words, ["mine", "on", "3", "text", "max_cost"]);
     assert!(system.ken(&["rules", "disable", "mine"]).status.success());
@@ -599,10 +411,7 @@ fn rules_are_listed_checked_and_switched() {
 #[test]
 fn no_turn_runs_under_rules_that_cannot_be_read() {
     let mut system = System::start();
-    add(
-        &system,
-        &json!({"name": "odd", "directives": [{"text": "Be brief."}]}),
-    );
+    add(&system, &json!({"name": "odd", "directives": [{"text": "Be brief."}]}));
     system.down();
     let database = system.home().join("state/store/ken.db");
     let sql = r#"UPDATE governing_rules SET rule = '{"name":"odd","directives":[{"levitate":true}]}'"#;
@@ -610,25 +419,15 @@ fn no_turn_runs_under_rules_that_cannot_be_read() {
         "import sqlite3\nc = sqlite3.connect({:?})\nc.execute({sql:?})\nc.commit()",
         database.display().to_string()
     );
-    let changed = std::process::Command::new("python3")
-        .args(["-c", &python])
-        .status();
+    let changed = std::process::Command::new("python3").args(["-c", &python]).status();
     if !changed.is_ok_and(|status| status.success()) {
         eprintln!("skipped: needs python3");
         return;
     }
     system.up();
     let (answer, events) = say(&system, "a", "hello", &json!({}));
-    assert!(
-        answer
-            .expect(500)
-            .text("/error")
-            .contains("the governing rule odd cannot be read")
-    );
-    assert!(
-        events.iter().all(|event| event["type"] != "turn_start"),
-        "{events:?}"
-    );
+    assert!(answer.expect(500).text("/error").contains("the governing rule odd cannot be read"));
+    assert!(events.iter().all(|event| event["type"] != "turn_start"), "{events:?}");
     assert!(system.ken(&["rules", "rm", "odd"]).status.success());
     let (answer, _) = say(&system, "b", "hello", &json!({}));
     answer.expect(200);

@@ -24,10 +24,7 @@ use serde_json::{Value, json};
 
 /// A model that answers every request with these tokens: each prompt ends with a colon.
 fn says(tokens: &[&str]) -> Folder {
-    let tokens: Vec<&[u8]> = std::iter::once(":")
-        .chain(tokens.iter().copied())
-        .map(str::as_bytes)
-        .collect();
+    let tokens: Vec<&[u8]> = std::iter::once(":").chain(tokens.iter().copied()).map(str::as_bytes).collect();
     let folder = Folder::script(&tokens);
     std::fs::write(folder.file("generation_config.json"), r#"{"do_sample": false}"#).unwrap();
     folder
@@ -36,18 +33,13 @@ fn says(tokens: &[&str]) -> Folder {
 fn system(models: &str, folder: &Path) -> System {
     Builder::default()
         .env("KEN_MODEL", models)
-        .env(
-            "MVLM_MODEL_DIRS",
-            &format!("tiny={},gone=/nowhere/model", folder.display()),
-        )
+        .env("MVLM_MODEL_DIRS", &format!("tiny={},gone=/nowhere/model", folder.display()))
         .start()
 }
 
 /// All events of a session's instance.
 fn events(system: &System, session: &str) -> Vec<Value> {
-    let page = system
-        .get(&format!("/agents/orchestrator/{session}?offset=-1"))
-        .expect(200);
+    let page = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200);
     page.json().as_array().unwrap().clone()
 }
 
@@ -64,9 +56,7 @@ fn children(pid: i32) -> Vec<i32> {
 /// Whether the process is gone, or dead and not yet reaped.
 fn is_gone(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ")
-        .next()
-        .is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
+    stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
 }
 
 #[test]
@@ -78,33 +68,17 @@ fn a_turn_is_answered_and_ends_before_the_words_of_another_speaker() {
     // "\nUser" alone does not end the answer: the colon is missing.
     let text = "Hello there.\nUser and more";
     assert_eq!(answer.text("/result/text"), text);
-    assert_eq!(
-        answer.at("/result/model"),
-        json!({"provider": "local", "id": "tiny"})
-    );
+    assert_eq!(answer.at("/result/model"), json!({"provider": "local", "id": "tiny"}));
     assert!(answer.at("/result/usage/input").as_u64() > Some(0));
     assert_eq!(answer.at("/result/usage/output"), 7);
     let events = events(&system, &session);
     let deltas = of_type(&events, "text_delta");
-    let said: Vec<&str> = deltas
-        .iter()
-        .map(|event| event["text"].as_str().unwrap())
-        .collect();
+    let said: Vec<&str> = deltas.iter().map(|event| event["text"].as_str().unwrap()).collect();
     assert_eq!(said.concat(), text);
-    assert_eq!(
-        system.say(&session, "And now?").expect(200).text("/result/text"),
-        text
-    );
-    assert_eq!(
-        children(system.pid("model")).len(),
-        1,
-        "the process is kept between two texts"
-    );
+    assert_eq!(system.say(&session, "And now?").expect(200).text("/result/text"), text);
+    assert_eq!(children(system.pid("model")).len(), 1, "the process is kept between two texts");
     let info = system.call("model", "model.info", &[]);
-    assert_eq!(
-        (&info["context_window"], &info["output_reserve"]),
-        (&json!(32), &json!(8))
-    );
+    assert_eq!((&info["context_window"], &info["output_reserve"]), (&json!(32), &json!(8)));
 }
 
 #[test]
@@ -122,25 +96,16 @@ fn without_the_model_the_rules_engine_answers_and_the_reason_is_given() {
     let session = system.session();
     let answer = system.say(&session, "Who are you?").expect(200);
     assert_eq!(answer.at("/result/model/provider"), "rules");
-    assert!(
-        answer
-            .text("/result/text")
-            .contains("No language model can be reached")
-    );
+    assert!(answer.text("/result/text").contains("No language model can be reached"));
     let events = events(&system, &session);
     let turns = of_type(&events, "turn");
     let reason = turns[0]["error"]["message"].as_str().unwrap();
-    assert!(
-        turns[0]["provider"] == "local" && reason.contains("/nowhere/model"),
-        "{reason}"
-    );
+    assert!(turns[0]["provider"] == "local" && reason.contains("/nowhere/model"), "{reason}");
 }
 
 /// Reads until the line that ends a call.
 fn end(next: &mut impl FnMut() -> Value) -> Value {
-    std::iter::repeat_with(next)
-        .find(|line| line.get("item").is_none())
-        .unwrap()
+    std::iter::repeat_with(next).find(|line| line.get("item").is_none()).unwrap()
 }
 
 #[test]
@@ -197,10 +162,7 @@ fn the_process_ends_with_its_part_and_the_system() {
 fn an_activated_model_answers_from_then_on() {
     let (one, two) = (says(&["one"]), says(&["two"]));
     let dirs = format!("one={},two={}", one.path().display(), two.path().display());
-    let system = Builder::default()
-        .env("KEN_MODEL", "local")
-        .env("MVLM_MODEL_DIRS", &dirs)
-        .start();
+    let system = Builder::default().env("KEN_MODEL", "local").env("MVLM_MODEL_DIRS", &dirs).start();
     let session = system.session();
     let text = || system.say(&session, "go").expect(200).text("/result/text");
     assert_eq!(text(), "one");
@@ -215,60 +177,33 @@ fn ask(models: &str, folder: &Path, lines: &[&str]) -> Vec<Value> {
     let mut child = Command::new(binary("ken-model"))
         .env_clear()
         .env("KEN_MODEL", models)
-        .env(
-            "MVLM_MODEL_DIRS",
-            format!("tiny={},gone=/nowhere/model", folder.display()),
-        )
+        .env("MVLM_MODEL_DIRS", format!("tiny={},gone=/nowhere/model", folder.display()))
         .arg("--lines")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(lines.join("\n").as_bytes())
-        .unwrap();
+    child.stdin.take().unwrap().write_all(lines.join("\n").as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     let lines = String::from_utf8(output.stdout).unwrap();
-    lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
 fn the_filter_uses_it_too_and_fails_over_with_the_reason() {
     let folder = says(&[" one", " two"]);
     let prefix = r#"{"messages":[{"role":"user","content":"go"}],"prefix":"one:"}"#;
-    let answers = ask(
-        "local/tiny",
-        folder.path(),
-        &["go", prefix, r#"{"model":"local/gone","messages":[]}"#],
-    );
+    let answers = ask("local/tiny", folder.path(), &["go", prefix, r#"{"model":"local/gone","messages":[]}"#]);
     assert_eq!(answers[0]["text"], "one two");
     assert_eq!(answers[0]["model"], json!({"provider": "local", "id": "tiny"}));
     assert_eq!(answers[1]["text"], " one two", "it goes on from what was said");
     assert!(answers[2]["error"].is_object());
     let over = ask("local/gone,local", folder.path(), &["go"]);
-    assert_eq!(
-        (&over[0]["text"], &over[0]["model"]["id"]),
-        (&json!("one two"), &json!("default"))
-    );
+    assert_eq!((&over[0]["text"], &over[0]["model"]["id"]), (&json!("one two"), &json!("default")));
     let failed = &over[0]["failed"][0];
-    assert_eq!(
-        (&failed["model"], &failed["error"]["code"]),
-        (&json!("local/gone"), &json!("not_found"))
-    );
-    assert!(
-        failed["error"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("/nowhere/model"),
-        "{failed}"
-    );
+    assert_eq!((&failed["model"], &failed["error"]["code"]), (&json!("local/gone"), &json!("not_found")));
+    assert!(failed["error"]["message"].as_str().unwrap().contains("/nowhere/model"), "{failed}");
     let unknown = ask("local/other", folder.path(), &["go"]);
     assert_eq!(unknown[0]["error"]["hint"], "it has tiny, gone");
 }
@@ -278,10 +213,7 @@ fn an_empty_answer_is_reported_as_a_failure() {
     let folder = says(&[" ", "\n", "User:"]);
     let over = ask("local/tiny,rules", folder.path(), &["Who are you?"]);
     assert_eq!(over[0]["model"]["provider"], "rules");
-    assert_eq!(
-        over[0]["failed"][0]["error"]["message"],
-        "the model has nothing to say to this"
-    );
+    assert_eq!(over[0]["failed"][0]["error"]["message"], "the model has nothing to say to this");
 }
 
 #[test]
@@ -291,11 +223,7 @@ fn entries_are_found_by_meaning_with_a_model_directory() {
         .env("KEN_EMBED", "local/small")
         .env("MVLM_MODEL_DIRS", &format!("small={}", model.path().display()))
         .start();
-    for (title, content) in [
-        ("Car", "car car"),
-        ("Doctor", "doctor"),
-        ("Harbour", "harbour harbour"),
-    ] {
+    for (title, content) in [("Car", "car car"), ("Doctor", "doctor"), ("Harbour", "harbour harbour")] {
         let entry = json!({"title": title, "content": content});
         system.post("/api/knowledge", &entry).expect(201);
     }
@@ -314,10 +242,8 @@ fn entries_are_found_by_meaning_with_a_model_directory() {
 
 #[test]
 fn an_unusable_model_directory_is_reported_and_search_is_by_words() {
-    let system = Builder::default()
-        .env("KEN_EMBED", "local/gone")
-        .env("MVLM_MODEL_DIRS", "gone=/nowhere/model")
-        .start();
+    let system =
+        Builder::default().env("KEN_EMBED", "local/gone").env("MVLM_MODEL_DIRS", "gone=/nowhere/model").start();
     let entry = json!({"title": "Doctor", "content": "The doctor is in room 12."});
     system.post("/api/knowledge", &entry).expect(201);
     until("the status tells it", || {

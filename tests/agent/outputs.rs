@@ -23,11 +23,7 @@ fn name(text: &str) -> Option<&str> {
 fn reply(asked: &Asked) -> Reply {
     let messages = asked.body["messages"].as_array().unwrap();
     let said = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
-    let prompt = messages
-        .iter()
-        .rfind(|message| message["role"] == "user")
-        .map(said)
-        .unwrap();
+    let prompt = messages.iter().rfind(|message| message["role"] == "user").map(said).unwrap();
     let results: Vec<String> = messages
         .iter()
         .rev()
@@ -71,13 +67,9 @@ fn say(system: &System, session: &str, text: &str) -> (Vec<Value>, String) {
     let answer = system.say(session, text).expect(200);
     assert_eq!(answer.text("/result/text"), "Done.");
     let submission = answer.text("/submissionId").to_owned();
-    let events = system
-        .get(&format!("/agents/orchestrator/{session}?offset=-1"))
-        .expect(200)
-        .json();
+    let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).json();
     let events = events.as_array().unwrap().iter();
-    let tools =
-        events.filter(|event| event["type"] == "tool" && event["submissionId"] == submission.as_str());
+    let tools = events.filter(|event| event["type"] == "tool" && event["submissionId"] == submission.as_str());
     (tools.cloned().collect(), submission)
 }
 
@@ -109,35 +101,21 @@ fn a_long_output_is_shown_in_part_and_stored_whole() {
     assert!(text(&tools[1]).contains(&format!("\n{}\n--- end ", &whole[100_000..100_064])));
     // `ken why` names it for the turn.
     let why = String::from_utf8(system.ken(&["why", &submission]).stdout).unwrap();
-    let line = format!(
-        "  output  {} bytes: ken call store blobs.get digest={digest}\n",
-        whole.len()
-    );
+    let line = format!("  output  {} bytes: ken call store blobs.get digest={digest}\n", whole.len());
     assert!(why.contains(&line), "{why}");
     let blob = system.call("store", "blobs.get", &[&format!("digest={digest}")]);
     assert_eq!(blob["length"], whole.len());
     let transcript = system
-        .get(&format!(
-            "/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"
-        ))
+        .get(&format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"))
         .expect(200)
         .json();
-    assert_eq!(
-        transcript["exchanges"][0]["activities"][0]["output"], *output,
-        "{transcript}"
-    );
+    assert_eq!(transcript["exchanges"][0]["activities"][0]["output"], *output, "{transcript}");
     // It cannot be read from another conversation, nor by a name that is too short.
     let other = system.session();
     let (tools, _) = say(&system, &other, &format!("read {}", &digest[..16]));
-    assert!(
-        tools[0]["isError"] == true && text(&tools[0]).contains("there is no output"),
-        "{tools:?}"
-    );
+    assert!(tools[0]["isError"] == true && text(&tools[0]).contains("there is no output"), "{tools:?}");
     let (tools, _) = say(&system, &session, &format!("read {}", &digest[..8]));
-    assert!(
-        tools[0]["isError"] == true && text(&tools[0]).contains("at least 16 hexadecimal digits"),
-        "{tools:?}"
-    );
+    assert!(tools[0]["isError"] == true && text(&tools[0]).contains("at least 16 hexadecimal digits"), "{tools:?}");
     let (tools, _) = say(&system, &session, &format!("read {digest}"));
     assert_eq!(tools[0]["isError"], false, "{tools:?}");
 }

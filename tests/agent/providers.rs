@@ -29,10 +29,7 @@ fn filter(provider: &Provider, models: &str, words: &[&str]) -> Command {
         .env("ANTHROPIC_BASE_URL", provider.url())
         .env("OPENAI_API_KEY", KEY)
         .env("ANTHROPIC_API_KEY", KEY);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -61,40 +58,25 @@ fn error(provider: &Provider, models: &str, input: &str) -> Value {
 
 #[test]
 fn an_answer_of_chat_completions() {
-    let reply = stream(openai(
-        &["Grüße, ", "🦀."],
-        &[("c1", "sum", "{\"x\": 1}"), ("c2", "now", "")],
-    ));
+    let reply = stream(openai(&["Grüße, ", "🦀."], &[("c1", "sum", "{\"x\": 1}"), ("c2", "now", "")]));
     let provider = Provider::start(vec![reply]);
     let got = answer(&provider, "openai/gpt-4o-mini", "Hello");
     assert_eq!(got["text"], "Grüße, 🦀.");
     assert_eq!(got["model"], json!({"provider": "openai", "id": "gpt-4o-mini"}));
     assert_eq!(got["stopReason"], "toolUse");
     let call = |id: &str, name: &str, arguments: Value| json!({"type": "toolCall", "id": id, "name": name, "arguments": arguments});
-    assert_eq!(
-        got["toolCalls"],
-        json!([call("c1", "sum", json!({"x": 1})), call("c2", "now", json!({}))])
-    );
-    assert_eq!(
-        (&got["usage"]["input"], &got["usage"]["output"]),
-        (&json!(9), &json!(4))
-    );
+    assert_eq!(got["toolCalls"], json!([call("c1", "sum", json!({"x": 1})), call("c2", "now", json!({}))]));
+    assert_eq!((&got["usage"]["input"], &got["usage"]["output"]), (&json!(9), &json!(4)));
     // $0.15 and $0.60 per million.
     let cost = got["usage"]["cost"]["total"].as_f64().unwrap();
     assert!((cost - (9.0 * 0.15 + 4.0 * 0.6) / 1e6).abs() < 1e-12, "{cost}");
     let asked: Asked = provider.asked().remove(0);
-    assert_eq!(
-        (asked.method.as_str(), asked.path.as_str()),
-        ("POST", "/v1/chat/completions")
-    );
+    assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/v1/chat/completions"));
     assert_eq!(asked.header("authorization"), Some(&*format!("Bearer {KEY}")));
     assert_eq!(asked.header("accept"), Some("text/event-stream"));
     assert_eq!(asked.header("accept-encoding"), None);
     assert_eq!(asked.body["model"], "gpt-4o-mini");
-    assert_eq!(
-        asked.body["messages"][1],
-        json!({"role": "user", "content": "Hello"})
-    );
+    assert_eq!(asked.body["messages"][1], json!({"role": "user", "content": "Hello"}));
 }
 
 #[test]
@@ -102,15 +84,9 @@ fn an_answer_of_anthropic_messages() {
     let reply = stream(anthropic(&["Grüße, ", "🦀."], &[("c1", "sum", "{\"x\": 1}")]));
     let provider = Provider::start(vec![reply]);
     let got = answer(&provider, "anthropic/claude-sonnet-4-5", "Hello");
-    assert_eq!(
-        (&got["text"], &got["stopReason"]),
-        (&json!("Grüße, 🦀."), &json!("toolUse"))
-    );
+    assert_eq!((&got["text"], &got["stopReason"]), (&json!("Grüße, 🦀."), &json!("toolUse")));
     assert_eq!(got["toolCalls"][0]["arguments"], json!({"x": 1}));
-    assert_eq!(
-        (&got["usage"]["input"], &got["usage"]["output"]),
-        (&json!(9), &json!(4))
-    );
+    assert_eq!((&got["usage"]["input"], &got["usage"]["output"]), (&json!(9), &json!(4)));
     let asked: Asked = provider.asked().remove(0);
     assert_eq!(asked.path, "/v1/messages");
     assert_eq!(asked.header("x-api-key"), Some(KEY));
@@ -120,10 +96,7 @@ fn an_answer_of_anthropic_messages() {
 
 #[test]
 fn an_image_is_sent_in_each_format() {
-    let provider = Provider::start(vec![
-        stream(openai(&["A dot."], &[])),
-        stream(anthropic(&["A dot."], &[])),
-    ]);
+    let provider = Provider::start(vec![stream(openai(&["A dot."], &[])), stream(anthropic(&["A dot."], &[]))]);
     let image = json!({"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="});
     let content = json!([{"type": "text", "text": "What is it?"}, image]);
     let request = json!({"messages": [{"role": "user", "content": content}]}).to_string();
@@ -131,10 +104,7 @@ fn an_image_is_sent_in_each_format() {
         assert_eq!(answer(&provider, models, &request)["text"], "A dot.");
     }
     let sent = |number: usize, place: &str| provider.asked()[number].body.pointer(place).cloned().unwrap();
-    assert_eq!(
-        sent(0, "/messages/1/content/1/image_url/url"),
-        "data:image/png;base64,iVBORw0KGgo="
-    );
+    assert_eq!(sent(0, "/messages/1/content/1/image_url/url"), "data:image/png;base64,iVBORw0KGgo=");
     assert_eq!(
         sent(1, "/messages/0/content/1/source"),
         json!({"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="})
@@ -156,15 +126,9 @@ fn an_answer_that_is_not_streamed() {
     let headers = vec![("content-type", "application/json".to_owned())];
     let provider = Provider::start(vec![Reply::Status(200, headers, body.to_string())]);
     let got = answer(&provider, "anthropic/m", "Hello");
-    assert_eq!(
-        (&got["text"], &got["stopReason"]),
-        (&json!("Whole."), &json!("toolUse"))
-    );
+    assert_eq!((&got["text"], &got["stopReason"]), (&json!("Whole."), &json!("toolUse")));
     assert_eq!(got["toolCalls"][0]["arguments"], json!({"zone": "UTC"}));
-    assert_eq!(
-        (&got["usage"]["input"], &got["usage"]["output"]),
-        (&json!(3), &json!(1))
-    );
+    assert_eq!((&got["usage"]["input"], &got["usage"]["output"]), (&json!(3), &json!(1)));
 }
 
 #[test]
@@ -172,12 +136,7 @@ fn each_failure_has_its_code_and_names_the_model() {
     for (status, code, words, wanted) in [
         (400, "", "bad", "invalid"),
         (400, "context_length_exceeded", "too long", "too_large"),
-        (
-            401,
-            "invalid_api_key",
-            "Incorrect API key provided: sk-canary-5f2d",
-            "unauthenticated",
-        ),
+        (401, "invalid_api_key", "Incorrect API key provided: sk-canary-5f2d", "unauthenticated"),
         (403, "", "no", "forbidden"),
         (404, "model_not_found", "no such model", "not_found"),
         (429, "", "slow down", "busy"),
@@ -189,10 +148,7 @@ fn each_failure_has_its_code_and_names_the_model() {
         let error = error(&provider, "openai/m", "Hello");
         assert_eq!(error["code"], wanted, "{status}: {error}");
         let message = error["message"].as_str().unwrap();
-        assert!(
-            message.contains(&format!("openai/m answered {status}")),
-            "{message}"
-        );
+        assert!(message.contains(&format!("openai/m answered {status}")), "{message}");
         assert_eq!(provider.asked().len(), 1, "a filter asks once");
     }
     // Nobody listens there.
@@ -206,24 +162,15 @@ fn each_failure_has_its_code_and_names_the_model() {
 
 #[test]
 fn the_next_model_of_the_list_answers_when_one_fails() {
-    let provider = Provider::start(vec![
-        refusal(503, Vec::new(), "", "down"),
-        stream(anthropic(&["Here."], &[])),
-    ]);
+    let provider = Provider::start(vec![refusal(503, Vec::new(), "", "down"), stream(anthropic(&["Here."], &[]))]);
     let got = answer(&provider, "openai/m,anthropic/n,rules", "Hello");
-    assert_eq!(
-        (&got["text"], &got["model"]["provider"]),
-        (&json!("Here."), &json!("anthropic"))
-    );
+    assert_eq!((&got["text"], &got["model"]["provider"]), (&json!("Here."), &json!("anthropic")));
     assert_eq!(got["failed"][0]["model"], "openai/m");
 }
 
 #[test]
 fn a_stream_that_ends_early_breaks_or_stalls_is_an_error() {
-    for whole in [
-        openai(&["Half ", "of it."], &[]),
-        anthropic(&["Half ", "of it."], &[]),
-    ] {
+    for whole in [openai(&["Half ", "of it."], &[]), anthropic(&["Half ", "of it."], &[])] {
         let is_openai = whole.len() == 6;
         let models = if is_openai { "openai/m" } else { "anthropic/m" };
         // Cut before the final event of either format.
@@ -238,15 +185,8 @@ fn a_stream_that_ends_early_breaks_or_stalls_is_an_error() {
             command.env("KEN_MODEL_TIMEOUT_MS", "600");
             let output = run(command, "Hello");
             let stderr = String::from_utf8(output.stderr).unwrap();
-            assert_eq!(
-                (output.status.code(), output.stdout),
-                (Some(2), Vec::new()),
-                "{stderr}"
-            );
-            assert!(
-                stderr.contains("\"unavailable\"") && stderr.contains(words),
-                "{stderr}"
-            );
+            assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()), "{stderr}");
+            assert!(stderr.contains("\"unavailable\"") && stderr.contains(words), "{stderr}");
         }
     }
 }
@@ -254,10 +194,7 @@ fn a_stream_that_ends_early_breaks_or_stalls_is_an_error() {
 /// Some servers keep the connection open after the last event.
 #[test]
 fn an_answer_is_complete_with_its_last_event() {
-    for (models, whole) in [
-        ("openai/m", openai(&["Whole."], &[])),
-        ("anthropic/m", anthropic(&["Whole."], &[])),
-    ] {
+    for (models, whole) in [("openai/m", openai(&["Whole."], &[])), ("anthropic/m", anthropic(&["Whole."], &[]))] {
         for end in [Piece::Silence, Piece::UntilGone] {
             let provider = Provider::start(vec![stream([whole.clone(), vec![end]].concat())]);
             let started = Instant::now();
@@ -272,22 +209,14 @@ fn odd_token_counts_break_no_answer() {
     let huge = u64::MAX;
     for (counts, input, output) in [
         // Nothing was counted, so the usage is estimated.
-        (
-            json!({"prompt_tokens": null, "completion_tokens": null}),
-            None,
-            None,
-        ),
+        (json!({"prompt_tokens": null, "completion_tokens": null}), None, None),
         (json!({"prompt_tokens": -1, "completion_tokens": 1.5}), None, None),
         (
             json!({"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": null}}),
             Some(9),
             Some(4),
         ),
-        (
-            json!({"prompt_tokens": huge, "completion_tokens": huge}),
-            Some(1_000_000_000),
-            Some(1_000_000_000),
-        ),
+        (json!({"prompt_tokens": huge, "completion_tokens": huge}), Some(1_000_000_000), Some(1_000_000_000)),
     ] {
         let said = json!({"choices": [{"index": 0, "delta": {"content": "Yes."}, "finish_reason": "stop"}]});
         let usage = json!({"choices": null, "usage": counts});
@@ -298,10 +227,7 @@ fn odd_token_counts_break_no_answer() {
         let count = |name: &str| got["usage"][name].as_u64().unwrap();
         match (input, output) {
             (Some(input), Some(output)) => assert_eq!((count("input"), count("output")), (input, output)),
-            _ => assert!(
-                (1..100).contains(&count("input")) && count("output") == 1,
-                "{got}"
-            ),
+            _ => assert!((1..100).contains(&count("input")) && count("output") == 1, "{got}"),
         }
     }
 }
@@ -321,16 +247,10 @@ fn a_price_table_that_cannot_be_used_is_an_error() {
     };
     std::fs::create_dir(&table).unwrap();
     let error = refused();
-    assert!(
-        error.contains("models.toml") && error.contains("cannot be read"),
-        "{error}"
-    );
+    assert!(error.contains("models.toml") && error.contains("cannot be read"), "{error}");
     std::fs::remove_dir(&table).unwrap();
     for (text, wanted) in [
-        (
-            "[[model]]\nname = \"openai/*\"\nprice = { input = -1.0 }\n",
-            "price.input is 0 to 1000000",
-        ),
+        ("[[model]]\nname = \"openai/*\"\nprice = { input = -1.0 }\n", "price.input is 0 to 1000000"),
         ("[[model]]\nname = \"openai/*\"\nwindow = 0\n", "window is 1 to"),
         ("[[model]]\nname = \"openai/*\"\nprise = 1\n", "models.toml:3"),
     ] {
@@ -345,41 +265,24 @@ fn a_price_table_that_cannot_be_used_is_an_error() {
 fn events_are_written_as_they_arrive() {
     let lines = |output: &Output| -> Vec<Value> {
         let text = String::from_utf8(output.stdout.clone()).unwrap();
-        text.lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let kinds = |lines: &[Value]| -> Vec<String> {
-        lines
-            .iter()
-            .map(|line| line["type"].as_str().unwrap().to_owned())
-            .collect()
+        lines.iter().map(|line| line["type"].as_str().unwrap().to_owned()).collect()
     };
     // The first model refuses, the next one answers.
     let provider = Provider::start(vec![
         refusal(404, Vec::new(), "model_not_found", "no such model"),
-        stream(anthropic(
-            &["Half ", "of it."],
-            &[("c1", "now", "{\"zone\": \"UTC\"}")],
-        )),
+        stream(anthropic(&["Half ", "of it."], &[("c1", "now", "{\"zone\": \"UTC\"}")])),
     ]);
     let request = json!({"messages": [{"role": "user", "content": "Hello"}]}).to_string();
     let output = run(filter(&provider, "openai/m,anthropic/n", &["events"]), &request);
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
     let got = lines(&output);
-    assert_eq!(
-        kinds(&got),
-        ["start", "start", "text", "text", "tool_call", "end"]
-    );
-    assert_eq!(
-        (&got[1]["provider"], &got[2]["delta"]),
-        (&json!("anthropic"), &json!("Half "))
-    );
+    assert_eq!(kinds(&got), ["start", "start", "text", "text", "tool_call", "end"]);
+    assert_eq!((&got[1]["provider"], &got[2]["delta"]), (&json!("anthropic"), &json!("Half ")));
     assert_eq!(got[4]["arguments"], json!({"zone": "UTC"}));
-    assert_eq!(
-        (&got[5]["stop_reason"], &got[5]["usage"]["input"]),
-        (&json!("toolUse"), &json!(9))
-    );
+    assert_eq!((&got[5]["stop_reason"], &got[5]["usage"]["input"]), (&json!("toolUse"), &json!(9)));
     // An answer that breaks off has no end, and no other model repeats it.
     let half = openai(&["Half "], &[])[..2].to_vec();
     let provider = Provider::start(vec![stream(half)]);
@@ -387,10 +290,7 @@ fn events_are_written_as_they_arrive() {
     assert_eq!(output.status.code(), Some(75));
     assert_eq!(kinds(&lines(&output)), ["start", "text"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.contains("ended before the answer was complete"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("ended before the answer was complete"), "{stderr}");
     // A reader sees each event before the next one has come.
     let begun = openai(&["Half "], &[])[..2].to_vec();
     let provider = Provider::start(vec![stream([begun, vec![Piece::UntilGone]].concat())]);
@@ -400,11 +300,7 @@ fn events_are_written_as_they_arrive() {
     let mut line = String::new();
     while !line.contains("Half ") {
         line.clear();
-        assert_ne!(
-            std::io::BufRead::read_line(&mut reader, &mut line).unwrap(),
-            0,
-            "it has ended"
-        );
+        assert_ne!(std::io::BufRead::read_line(&mut reader, &mut line).unwrap(), 0, "it has ended");
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -415,34 +311,14 @@ fn events_are_written_as_they_arrive() {
 #[test]
 fn a_whole_turn_is_composed_in_a_shell() {
     let page = std::fs::read_to_string(ken_tests::root().join("man/man8/ken-model.8")).unwrap();
-    let block = page
-        .split(".Bd -literal")
-        .find(|block| block.contains("ken-tools list"))
-        .unwrap();
+    let block = page.split(".Bd -literal").find(|block| block.contains("ken-tools list")).unwrap();
     let lines = block.lines().skip(1).take_while(|line| *line != ".Ed");
-    let script = lines
-        .collect::<Vec<_>>()
-        .join("\n")
-        .replace("\\e", "\\")
-        .replace("\\(aq", "'");
-    let arguments =
-        json!({"facts": ["Socrates is a man"], "rules": [[["?x is a man"], "?x is mortal"]]}).to_string();
-    let calls = [
-        ("c1", "reason", arguments.as_str()),
-        ("c2", "reason", "{\"facts\": [], \"rules\": []}"),
-    ];
+    let script = lines.collect::<Vec<_>>().join("\n").replace("\\e", "\\").replace("\\(aq", "'");
+    let arguments = json!({"facts": ["Socrates is a man"], "rules": [[["?x is a man"], "?x is mortal"]]}).to_string();
+    let calls = [("c1", "reason", arguments.as_str()), ("c2", "reason", "{\"facts\": [], \"rules\": []}")];
     for (models, replies) in [
-        (
-            "openai/m",
-            [openai(&["Let me see."], &calls), openai(&["He is mortal."], &[])],
-        ),
-        (
-            "anthropic/m",
-            [
-                anthropic(&["Let me see."], &calls),
-                anthropic(&["He is mortal."], &[]),
-            ],
-        ),
+        ("openai/m", [openai(&["Let me see."], &calls), openai(&["He is mortal."], &[])]),
+        ("anthropic/m", [anthropic(&["Let me see."], &calls), anthropic(&["He is mortal."], &[])]),
     ] {
         let provider = Provider::start(replies.map(stream).to_vec());
         let folder = tempfile::tempdir().unwrap();
@@ -459,10 +335,7 @@ fn a_whole_turn_is_composed_in_a_shell() {
             .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(
-            (
-                output.status.code(),
-                String::from_utf8_lossy(&output.stdout).as_ref()
-            ),
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()),
             (Some(0), "He is mortal.\n"),
             "{stderr}"
         );
@@ -490,74 +363,43 @@ fn an_endless_answer_is_cut() {
 #[test]
 fn list_and_try() {
     let models = json!({"data": [{"id": "m-1"}, {"id": "m-2"}]}).to_string();
-    let list = || {
-        Reply::Status(
-            200,
-            vec![("content-type", "application/json".into())],
-            models.clone(),
-        )
-    };
+    let list = || Reply::Status(200, vec![("content-type", "application/json".into())], models.clone());
     let provider = Provider::start(vec![list(), list()]);
     let output = run(filter(&provider, "script,rules", &["list"]), "");
     assert_eq!(output.status.code(), Some(2), "the engine script needs its file");
     let provider = Provider::start(vec![list(), list()]);
     let output = run(filter(&provider, "rules", &["list"]), "");
     let shown = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(
-        shown,
-        "openai/m-1\nopenai/m-2\nanthropic/m-1\nanthropic/m-2\nrules/rules-1\n"
-    );
+    assert_eq!(shown, "openai/m-1\nopenai/m-2\nanthropic/m-1\nanthropic/m-2\nrules/rules-1\n");
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
     assert_eq!(provider.asked()[1].header("x-api-key"), Some(KEY));
 
     let provider = Provider::start(vec![stream(openai(&["ready"], &[]))]);
-    let output = run(
-        filter(&provider, "rules", &["try", "openai/gpt-4o", "--json"]),
-        "",
-    );
+    let output = run(filter(&provider, "rules", &["try", "openai/gpt-4o", "--json"]), "");
     let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(
-        (&shown["model"], &shown["text"]),
-        (&json!("openai/gpt-4o"), &json!("ready"))
-    );
-    assert!(
-        shown["totalMs"].is_u64() && shown["usage"]["cost"]["total"].as_f64().unwrap() > 0.0,
-        "{shown}"
-    );
+    assert_eq!((&shown["model"], &shown["text"]), (&json!("openai/gpt-4o"), &json!("ready")));
+    assert!(shown["totalMs"].is_u64() && shown["usage"]["cost"]["total"].as_f64().unwrap() > 0.0, "{shown}");
     // A model without a known price; and what it says cannot change the terminal.
     let provider = Provider::start(vec![stream(openai(&["re\u{1b}[31mady"], &[]))]);
     let output = run(filter(&provider, "rules", &["try", "openai/unknown-model"]), "");
     let shown = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        shown.contains("no price is known") && !shown.contains('\u{1b}'),
-        "{shown}"
-    );
+    assert!(shown.contains("no price is known") && !shown.contains('\u{1b}'), "{shown}");
     // A provider that cannot be asked is named, and the others are listed.
     let provider = Provider::start(vec![
         refusal(401, Vec::new(), "invalid_api_key", &format!("wrong key {KEY}")),
-        Reply::Status(
-            200,
-            Vec::new(),
-            json!({"data": [{"id": "m\u{1b}[31m"}]}).to_string(),
-        ),
+        Reply::Status(200, Vec::new(), json!({"data": [{"id": "m\u{1b}[31m"}]}).to_string()),
     ]);
     let output = run(filter(&provider, "rules", &["list"]), "");
     let stderr = String::from_utf8(output.stderr).unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert_eq!(shown, "anthropic/m\u{241b}[31m\nrules/rules-1\n");
-    assert!(
-        stderr.starts_with("ken-model: openai: openai answered 401: wrong key [redacted]"),
-        "{stderr}"
-    );
+    assert!(stderr.starts_with("ken-model: openai: openai answered 401: wrong key [redacted]"), "{stderr}");
     let provider = Provider::start(vec![refusal(401, Vec::new(), "invalid_api_key", "wrong key")]);
     let output = run(filter(&provider, "rules", &["try", "openai/gpt-4o"]), "");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
-    assert!(
-        stderr.contains("openai/gpt-4o answered 401: wrong key"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("openai/gpt-4o answered 401: wrong key"), "{stderr}");
 }
 
 /// A system that calls this provider in both formats.
@@ -571,14 +413,9 @@ fn system(provider: &Provider, models: &str) -> System {
 }
 
 fn kinds(system: &System, session: &str) -> Vec<String> {
-    let events = system
-        .get(&format!("/agents/orchestrator/{session}?offset=-1"))
-        .expect(200)
-        .json();
+    let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).json();
     let events = events.as_array().unwrap().iter();
-    events
-        .map(|event| event["type"].as_str().unwrap().to_owned())
-        .collect()
+    events.map(|event| event["type"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -610,21 +447,14 @@ fn a_turn_over_each_format_with_a_tool_call() {
         // The call and its result are sent together, whatever the outcome of the call.
         let second = asked[1].body["messages"].to_string();
         assert!(second.contains("nonesuch") && second.contains("c1"), "{second}");
-        assert!(
-            second.contains("There is no tool") || second.contains("not a JSON object"),
-            "{second}"
-        );
+        assert!(second.contains("There is no tool") || second.contains("not a JSON object"), "{second}");
         canary(&system);
     }
 }
 
 /// Checks that the key is in no file of the system.
 fn canary(system: &System) {
-    let output = Command::new("grep")
-        .args(["-rl", KEY])
-        .arg(system.home())
-        .output()
-        .unwrap();
+    let output = Command::new("grep").args(["-rl", KEY]).arg(system.home()).output().unwrap();
     let files = String::from_utf8_lossy(&output.stdout).into_owned();
     let secrets = system.home().join("secrets.env");
     assert_eq!(files.trim(), secrets.display().to_string());
@@ -632,22 +462,15 @@ fn canary(system: &System) {
 
 #[test]
 fn a_refused_key_is_a_model_that_is_not_configured() {
-    let provider = Provider::start(vec![refusal(
-        401,
-        Vec::new(),
-        "invalid_api_key",
-        &format!("Incorrect API key: {KEY}"),
-    )]);
+    let provider =
+        Provider::start(vec![refusal(401, Vec::new(), "invalid_api_key", &format!("Incorrect API key: {KEY}"))]);
     let system = system(&provider, "openai/m");
     let session = system.session();
     // The turn that notices it was already accepted, and fails.
     let failed = system.say(&session, "Hello").expect(500).json();
     assert_eq!(failed["code"], "model_failed");
     let text = failed.to_string();
-    assert!(
-        text.contains("The model openai/m failed") && !text.contains(KEY),
-        "{text}"
-    );
+    assert!(text.contains("The model openai/m failed") && !text.contains(KEY), "{text}");
     // From then on no prompt is accepted, and every caller gets the reason.
     let why = "openai/m: the provider refused the key";
     until("the gateway knows", || system.get("/ready").status == 503);
@@ -656,15 +479,11 @@ fn a_refused_key_is_a_model_that_is_not_configured() {
     assert!(ready["error"].as_str().unwrap().contains(why), "{ready}");
     let refused = system.say(&session, "Hello").expect(503).json();
     assert!(refused["error"].as_str().unwrap().contains(why), "{refused}");
-    let prompt = system
-        .post("/agents/orchestrator/x", &json!({"message": "Hello"}))
-        .expect(503)
-        .json();
+    let prompt = system.post("/agents/orchestrator/x", &json!({"message": "Hello"})).expect(503).json();
     assert_eq!(prompt["error"]["type"], "model_not_configured");
     assert_eq!(provider.asked().len(), 1);
     let status = system.ken(&["status"]);
-    let shown =
-        String::from_utf8_lossy(&status.stdout).into_owned() + &String::from_utf8_lossy(&status.stderr);
+    let shown = String::from_utf8_lossy(&status.stdout).into_owned() + &String::from_utf8_lossy(&status.stderr);
     assert!(shown.contains(why), "{shown}");
     let state = system.call("model", "model.info", &[]);
     assert_eq!(state["models"], json!([]));
@@ -677,10 +496,7 @@ fn a_missing_key_is_reported_and_the_next_model_answers() {
     let system = Builder::default().env("KEN_MODEL", "openai/gpt-4o,rules").start();
     let state = system.call("model", "model.info", &[]);
     assert_eq!(state["models"], json!(["rules/rules-1"]));
-    assert_eq!(
-        state["unusable"],
-        json!([{"model": "openai/gpt-4o", "why": "OPENAI_API_KEY is not set"}])
-    );
+    assert_eq!(state["unusable"], json!([{"model": "openai/gpt-4o", "why": "OPENAI_API_KEY is not set"}]));
     let session = system.session();
     let answer = system.say(&session, "Who are you?").expect(200);
     assert_eq!(answer.at("/result/model/provider"), "rules");
@@ -688,14 +504,8 @@ fn a_missing_key_is_reported_and_the_next_model_answers() {
 
 #[test]
 fn a_context_that_is_too_long_is_compacted() {
-    let long = || {
-        refusal(
-            400,
-            Vec::new(),
-            "context_length_exceeded",
-            "This model's maximum context length is 9 tokens.",
-        )
-    };
+    let long =
+        || refusal(400, Vec::new(), "context_length_exceeded", "This model's maximum context length is 9 tokens.");
     let provider = Provider::start(vec![
         stream(openai(&["First."], &[])),
         long(),
@@ -708,10 +518,7 @@ fn a_context_that_is_too_long_is_compacted() {
     let answer = system.say(&session, "And now?").expect(200);
     assert_eq!(answer.text("/result/text"), "Second.");
     let last = provider.asked()[3].body["messages"].to_string();
-    assert!(
-        last.contains("They said hello.") && !last.contains("First."),
-        "{last}"
-    );
+    assert!(last.contains("They said hello.") && !last.contains("First."), "{last}");
     let kinds = kinds(&system, &session);
     assert!(kinds.contains(&"compaction_start".to_owned()), "{kinds:?}");
 }
@@ -720,18 +527,13 @@ fn a_context_that_is_too_long_is_compacted() {
 #[test]
 fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
     let provider = Provider::answering(|asked| {
-        let is_compaction = asked.body["messages"][0]
-            .to_string()
-            .contains("Sum up the conversation");
+        let is_compaction = asked.body["messages"][0].to_string().contains("Sum up the conversation");
         stream(openai(&[if is_compaction { "Summed up." } else { "Yes." }], &[]))
     });
     let system = Builder::default()
         .env("KEN_MODEL", "openai/m")
         .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
-        .file(
-            "models.toml",
-            "[[model]]\nname = \"openai/m\"\nwindow = 12000\noutput = 500\n",
-        )
+        .file("models.toml", "[[model]]\nname = \"openai/m\"\nwindow = 12000\noutput = 500\n")
         .start();
     let session = system.session();
     let long = "a long story ".repeat(8_000);
@@ -748,12 +550,7 @@ fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
         let answer = system.say(&session, &"a short story ".repeat(1_000)).expect(200);
         assert_eq!(answer.text("/result/text"), "Yes.");
     }
-    let sizes = provider
-        .asked()
-        .iter()
-        .map(|asked| asked.body.to_string().len())
-        .max()
-        .unwrap();
+    let sizes = provider.asked().iter().map(|asked| asked.body.to_string().len()).max().unwrap();
     assert!(sizes < 12_000 * 5, "{sizes}");
     assert!(kinds(&system, &session).contains(&"compaction".to_owned()));
     // Without a known window the server decides.
@@ -779,60 +576,27 @@ fn a_turn_outlives_a_stall_and_moves_along_the_list() {
     let session = system.session();
     let answer = system.say(&session, "Hello").expect(200);
     assert_eq!(answer.text("/result/text"), "Here.");
-    assert_eq!(
-        answer.at("/result/model"),
-        json!({"provider": "anthropic", "id": "n"})
-    );
-    let events = system
-        .get(&format!("/agents/orchestrator/{session}?offset=-1"))
-        .expect(200)
-        .json();
-    let turns = events
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|event| event["type"] == "turn");
-    let turns: Vec<(String, bool)> = turns
-        .map(|turn| {
-            (
-                turn["provider"].as_str().unwrap().to_owned(),
-                turn["isError"] == true,
-            )
-        })
-        .collect();
+    assert_eq!(answer.at("/result/model"), json!({"provider": "anthropic", "id": "n"}));
+    let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1")).expect(200).json();
+    let turns = events.as_array().unwrap().iter().filter(|event| event["type"] == "turn");
+    let turns: Vec<(String, bool)> =
+        turns.map(|turn| (turn["provider"].as_str().unwrap().to_owned(), turn["isError"] == true)).collect();
     let turn = |provider: &str, failed| (provider.to_owned(), failed);
-    assert_eq!(
-        turns,
-        [
-            turn("openai", true),
-            turn("openai", true),
-            turn("anthropic", false)
-        ]
-    );
-    assert!(
-        events.to_string().contains("sent nothing for too long"),
-        "{events}"
-    );
+    assert_eq!(turns, [turn("openai", true), turn("openai", true), turn("anthropic", false)]);
+    assert!(events.to_string().contains("sent nothing for too long"), "{events}");
 }
 
 #[test]
 fn retry_after_of_a_provider_is_obeyed() {
     let later = vec![("retry-after", "4".to_owned())];
-    let provider = Provider::start(vec![
-        refusal(429, later, "", "slow down"),
-        stream(openai(&["Now."], &[])),
-    ]);
+    let provider = Provider::start(vec![refusal(429, later, "", "slow down"), stream(openai(&["Now."], &[]))]);
     let system = system(&provider, "openai/m");
     let session = system.session();
     let started = Instant::now();
     let answer = system.say(&session, "Hello").expect(200);
     assert_eq!(answer.text("/result/text"), "Now.");
     // Four seconds less a quarter; without the header it would be at most two.
-    assert!(
-        started.elapsed() >= Duration::from_millis(3_000),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() >= Duration::from_millis(3_000), "{:?}", started.elapsed());
 }
 
 #[test]
@@ -844,13 +608,9 @@ fn an_abort_closes_the_call_to_the_provider() {
     let body = tui(&[("text", json!("Hello")), ("session", json!(session))]);
     let mut client = ken_tests::Client::connect(system.address());
     let asked = std::thread::spawn(move || client.post("/api/chat/events", &body));
-    until("the answer has begun", || {
-        kinds(&system, &session).contains(&"text_delta".to_owned())
-    });
+    until("the answer has begun", || kinds(&system, &session).contains(&"text_delta".to_owned()));
     let started = Instant::now();
-    system
-        .post(&format!("/agents/orchestrator/{session}/abort"), &json!({}))
-        .expect(200);
+    system.post(&format!("/agents/orchestrator/{session}/abort"), &json!({})).expect(200);
     assert_eq!(asked.join().unwrap().status, 499);
     until("the provider sees that nobody listens", || provider.is_gone());
     assert!(started.elapsed() < Duration::from_secs(10));
@@ -877,23 +637,13 @@ fn a_provider_behind_tls_is_trusted_only_by_its_root() {
     // The certificate is not signed by one of Mozilla's roots, and not issued for a name.
     let unknown = refused(behind(&tls.url(), None));
     assert!(unknown.contains("UnknownIssuer"), "{unknown}");
-    let other = refused(behind(
-        &format!("https://localhost:{}", tls.port()),
-        Some(&trusted),
-    ));
+    let other = refused(behind(&format!("https://localhost:{}", tls.port()), Some(&trusted)));
     assert!(other.contains("not valid for name \"localhost\""), "{other}");
     // A file without a root.
     let empty = behind(&tls.url(), Some(Path::new("/dev/null")));
     let stderr = String::from_utf8(empty.stderr).unwrap();
-    assert!(
-        stderr.contains("SSL_CERT_FILE") && stderr.contains("no certificate"),
-        "{stderr}"
-    );
-    assert_eq!(
-        provider.asked().len(),
-        0,
-        "the key goes to nobody who is not trusted"
-    );
+    assert!(stderr.contains("SSL_CERT_FILE") && stderr.contains("no certificate"), "{stderr}");
+    assert_eq!(provider.asked().len(), 0, "the key goes to nobody who is not trusted");
     let output = behind(&tls.url(), Some(&trusted));
     let got: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(got["text"], "Hello from behind the lock.");

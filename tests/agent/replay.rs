@@ -49,10 +49,7 @@ fn has(system: &System, instance: &str, kind: &str) -> bool {
 
 /// The submission of an instance that has one.
 fn id(system: &System, instance: &str) -> String {
-    events(system, instance)[0]["submissionId"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+    events(system, instance)[0]["submissionId"].as_str().unwrap().to_owned()
 }
 
 fn said(output: &Output) -> String {
@@ -83,10 +80,7 @@ fn turns_of_every_kind_are_replayed_without_difference() {
     system.say(&session, "/compact").expect(200);
     system.say(&session, "Hello").expect(200);
     let of_session = events(&system, &session);
-    for start in of_session
-        .iter()
-        .filter(|event| event["type"] == "operation_start")
-    {
+    for start in of_session.iter().filter(|event| event["type"] == "operation_start") {
         let output = system.ken(&["replay", start["submissionId"].as_str().unwrap()]);
         assert!(output.status.success(), "{}", said(&output));
     }
@@ -97,15 +91,9 @@ fn turns_of_every_kind_are_replayed_without_difference() {
     until("it has gone on", || has(&system, "cut", "submission_resumed"));
     until("the model is asked again", || {
         let events = events(&system, "cut");
-        events
-            .iter()
-            .filter(|event| event["type"] == "text_delta")
-            .count()
-            > 1
+        events.iter().filter(|event| event["type"] == "text_delta").count() > 1
     });
-    system
-        .post("/agents/orchestrator/cut/abort", &json!({}))
-        .expect(200);
+    system.post("/agents/orchestrator/cut/abort", &json!({})).expect(200);
     _ = asked.join();
     is_same(&system, "cut");
 }
@@ -123,15 +111,9 @@ fn differences_from_the_record_are_reported() {
     assert_eq!(output.status.code(), Some(1));
     let last: Value = serde_json::from_str(said(&output).lines().last().unwrap()).unwrap();
     let now = last["difference"]["now"].to_string();
-    assert!(
-        now.contains("the rule no-search denies the tool knowledge_search"),
-        "{last}"
-    );
+    assert!(now.contains("the rule no-search denies the tool knowledge_search"), "{last}");
     let shown = said(&system.ken(&["replay", &id]));
-    assert!(
-        shown.contains("\ndiffers at event ") && shown.contains("\n  now "),
-        "{shown}"
-    );
+    assert!(shown.contains("\ndiffers at event ") && shown.contains("\n  now "), "{shown}");
     let output = system.ken(&["replay", "none"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("there is no submission none"));
@@ -154,19 +136,13 @@ fn a_record_is_replayed_without_a_socket() {
     let text = std::fs::read_to_string(&file).unwrap();
     let mut changed: Value = serde_json::from_str(&text).unwrap();
     let events = changed["events"].as_array_mut().unwrap();
-    let end = events
-        .iter_mut()
-        .rfind(|event| event["type"] == "turn_messages")
-        .unwrap();
+    let end = events.iter_mut().rfind(|event| event["type"] == "turn_messages").unwrap();
     end["message"]["content"][0]["text"] = json!("It never opens.");
     std::fs::write(&file, changed.to_string()).unwrap();
     let output = system.ken(&["replay", "--file", &record]);
     assert_eq!(output.status.code(), Some(1));
     let text = said(&output);
-    assert!(
-        text.contains("It never opens.") && text.contains("opens at 40 bar"),
-        "{text}"
-    );
+    assert!(text.contains("It never opens.") && text.contains("opens at 40 bar"), "{text}");
     std::fs::write(&file, "{").unwrap();
     assert_eq!(system.ken(&["replay", "--file", &record]).status.code(), Some(2));
 }
@@ -198,10 +174,7 @@ fn no_socket(record: &Path) {
 fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     let note = r#"{"title": "Leak", "content": "Made by an evaluation."}"#;
     let provider = Provider::start(vec![
-        Reply::Stream(openai(
-            &["I look."],
-            &[("c1", "knowledge_search", r#"{"query": "pump"}"#)],
-        )),
+        Reply::Stream(openai(&["I look."], &[("c1", "knowledge_search", r#"{"query": "pump"}"#)])),
         Reply::Stream(openai(&[], &[("c2", "knowledge_add", note)])),
         Reply::Stream(openai(&["It opens at 90 bar."], &[])),
     ]);
@@ -226,10 +199,7 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     assert!(ran(&["add", &id, "--name", "../valve"], 2).contains("is not a name of a case"));
     assert!(ran(&["list"], 0).contains("valve"));
     let cases = system.home().join("evals");
-    let mode = std::fs::metadata(cases.join("valve.json"))
-        .unwrap()
-        .permissions()
-        .mode();
+    let mode = std::fs::metadata(cases.join("valve.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     // The same model behaves the same; the tools do not run again.
     let same = ran(&["run"], 0);
@@ -237,30 +207,20 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     assert!(provider.asked().is_empty());
     let other = ran(&["run", "--model", "openai/other", "--json"], 1);
     let other: Value = serde_json::from_str(other.trim()).unwrap();
-    assert_eq!(
-        other["differs"],
-        json!(["tool calls", "verdict", "answer"]),
-        "{other}"
-    );
+    assert_eq!(other["differs"], json!(["tool calls", "verdict", "answer"]), "{other}");
     assert_eq!(other["now"]["answer"], "It opens at 90 bar.");
     assert_eq!(other["unrecordedCalls"][1]["name"], "knowledge_add");
     assert_eq!(provider.asked().len(), 3);
     let found = system.ken(&["knowledge", "search", "evaluation", "leak"]);
     assert!(!said(&found).contains("Leak"), "{}", said(&found));
     let shown = ran(&["run", "valve", "--model", "openai/other"], 1);
-    assert!(
-        shown.contains("valve  differs: ") && shown.contains("error: "),
-        "{shown}"
-    );
+    assert!(shown.contains("valve  differs: ") && shown.contains("error: "), "{shown}");
     assert_eq!(ran(&["rm", "valve"], 0), "");
     assert!(ran(&["rm", "valve"], 2).contains("there is no case valve"));
     // A record that cannot be deleted is not reported as missing.
     std::fs::create_dir(cases.join("folder.json")).unwrap();
     let error = ran(&["rm", "folder"], 75);
-    assert!(
-        error.contains("evals/folder.json: ") && !error.contains("there is no case"),
-        "{error}"
-    );
+    assert!(error.contains("evals/folder.json: ") && !error.contains("there is no case"), "{error}");
 }
 
 #[test]
@@ -276,16 +236,12 @@ fn an_evaluated_model_gets_the_rules_of_the_configured_workspace() {
         .start();
     let accepted = system.ken(&["skills", "accept", "AGENTS.md", "--yes"]);
     assert!(accepted.status.success(), "{accepted:?}");
-    let schedule = json!({"slug": "tidy", "kind": "cron", "schedule": "@daily", "prompt": "tidy", "targetAgent": "coding-worker"});
+    let schedule =
+        json!({"slug": "tidy", "kind": "cron", "schedule": "@daily", "prompt": "tidy", "targetAgent": "coding-worker"});
     system.post("/api/schedules", &schedule).expect(201);
-    let ran = system
-        .post("/api/schedules/tidy/run?wait=1", &json!({}))
-        .expect(200);
+    let ran = system.post("/api/schedules/tidy/run?wait=1", &json!({})).expect(200);
     let id = id(&system, &ran.text("/instanceId"));
-    for arguments in [
-        &["eval", "add", &id, "--name", "tidy"][..],
-        &["eval", "run", "--model", "openai/other"],
-    ] {
+    for arguments in [&["eval", "add", &id, "--name", "tidy"][..], &["eval", "run", "--model", "openai/other"]] {
         let output = system.ken(arguments);
         assert!(output.status.success(), "{output:?}");
     }

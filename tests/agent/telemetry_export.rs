@@ -31,9 +31,7 @@ fn system(collector: &Provider, config: &str) -> System {
         .secrets("OTEL_EXPORTER_OTLP_HEADERS=x-key=k%3D7,other=o\n")
         .start();
     // Turns that ended before the export began are not exported.
-    until("the export has begun", || {
-        system.call("store", "telemetry.ended", &[])["since"].is_string()
-    });
+    until("the export has begun", || system.call("store", "telemetry.ended", &[])["since"].is_string());
     system
 }
 
@@ -47,9 +45,7 @@ fn spans(collector: &Provider) -> Vec<Value> {
     let asked = collector.asked();
     let of = |body: &Value| body.pointer("/resourceSpans/0/scopeSpans/0/spans").cloned();
     let spans = asked.iter().filter_map(|asked| of(&asked.body));
-    spans
-        .flat_map(|spans| spans.as_array().unwrap().clone())
-        .collect()
+    spans.flat_map(|spans| spans.as_array().unwrap().clone()).collect()
 }
 
 fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a str> {
@@ -65,14 +61,8 @@ fn a_turn_is_a_trace_without_texts() {
     let answer = say(&system, &format!("find {SECRET}"));
     until("the trace has come", || !spans(&collector).is_empty());
     let asked = &collector.asked()[0];
-    assert_eq!(
-        (asked.method.as_str(), asked.path.as_str()),
-        ("POST", "/v1/traces")
-    );
-    assert_eq!(
-        (asked.header("x-key"), asked.header("other")),
-        (Some("k=7"), Some("o"))
-    );
+    assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/v1/traces"));
+    assert_eq!((asked.header("x-key"), asked.header("other")), (Some("k=7"), Some("o")));
     assert_eq!(asked.header("content-type"), Some("application/json"));
     assert!(!asked.body.to_string().contains(SECRET), "{}", asked.body);
     let resource = &asked.body["resourceSpans"][0]["resource"];
@@ -81,76 +71,31 @@ fn a_turn_is_a_trace_without_texts() {
     let root = &spans[0];
     assert_eq!(root["name"], "invoke_agent orchestrator");
     assert_eq!(attribute(root, "ken.run.id"), answer["submissionId"].as_str());
-    assert_eq!(
-        attribute(root, "gen_ai.conversation.id"),
-        answer["session"]["id"].as_str()
-    );
+    assert_eq!(attribute(root, "gen_ai.conversation.id"), answer["session"]["id"].as_str());
     assert!(root.get("parentSpanId").is_none());
     let count = |name: &str| spans.iter().filter(|span| span["name"] == name).count();
     assert_eq!(count("chat script-1"), 3);
-    assert_eq!(
-        (count("execute_tool todo_read"), count("execute_tool unknown")),
-        (1, 1)
-    );
+    assert_eq!((count("execute_tool todo_read"), count("execute_tool unknown")), (1, 1));
     assert_eq!((count("invoke_agent research-worker"), spans.len()), (1, 7));
-    let worker = spans
-        .iter()
-        .find(|span| span["name"] == "invoke_agent research-worker")
-        .unwrap();
-    let below = |parent: &Value| {
-        spans
-            .iter()
-            .filter(|span| span["parentSpanId"] == parent["spanId"])
-            .count()
-    };
+    let worker = spans.iter().find(|span| span["name"] == "invoke_agent research-worker").unwrap();
+    let below = |parent: &Value| spans.iter().filter(|span| span["parentSpanId"] == parent["spanId"]).count();
     assert_eq!((below(root), below(worker)), (5, 1));
     let nanos = |span: &Value, name: &str| span[name].as_str().unwrap().parse::<u64>().unwrap();
     for span in &spans {
         let of = |name: &str| nanos(span, name);
         assert!(of("startTimeUnixNano") <= of("endTimeUnixNano"), "{span}");
-        assert!(
-            of("startTimeUnixNano") >= nanos(root, "startTimeUnixNano") - 2_000_000,
-            "{span}"
-        );
+        assert!(of("startTimeUnixNano") >= nanos(root, "startTimeUnixNano") - 2_000_000, "{span}");
         assert_eq!(span["traceId"], root["traceId"]);
-        assert_eq!(
-            (
-                span["traceId"].as_str().unwrap().len(),
-                span["spanId"].as_str().unwrap().len()
-            ),
-            (32, 16)
-        );
+        assert_eq!((span["traceId"].as_str().unwrap().len(), span["spanId"].as_str().unwrap().len()), (32, 16));
     }
-    let chats: Vec<&Value> = spans
-        .iter()
-        .filter(|span| span["name"] == "chat script-1")
-        .collect();
-    let input: u64 = chats
-        .iter()
-        .map(|span| {
-            attribute(span, "gen_ai.usage.input_tokens")
-                .unwrap()
-                .parse::<u64>()
-                .unwrap()
-        })
-        .sum();
-    assert_eq!(
-        attribute(root, "gen_ai.usage.input_tokens"),
-        Some(input.to_string().as_str())
-    );
-    let failed = spans
-        .iter()
-        .find(|span| span["name"] == "execute_tool unknown")
-        .unwrap();
-    assert_eq!(
-        (&failed["status"]["code"], attribute(failed, "error.type")),
-        (&json!(2), Some("tool_error"))
-    );
+    let chats: Vec<&Value> = spans.iter().filter(|span| span["name"] == "chat script-1").collect();
+    let input: u64 =
+        chats.iter().map(|span| attribute(span, "gen_ai.usage.input_tokens").unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(attribute(root, "gen_ai.usage.input_tokens"), Some(input.to_string().as_str()));
+    let failed = spans.iter().find(|span| span["name"] == "execute_tool unknown").unwrap();
+    assert_eq!((&failed["status"]["code"], attribute(failed, "error.type")), (&json!(2), Some("tool_error")));
     let stats = system.call("model", "service.stats", &[]);
-    assert_eq!(
-        (&stats["telemetry_exported"], &stats["telemetry_lost"]),
-        (&json!(1), &json!(0))
-    );
+    assert_eq!((&stats["telemetry_exported"], &stats["telemetry_lost"]), (&json!(1), &json!(0)));
     // The headers are a secret.
     for part in ["model", "kend"] {
         let environ = std::fs::read(format!("/proc/{}/environ", system.pid(part))).unwrap();
@@ -177,8 +122,7 @@ fn an_unreachable_collector_delays_no_turn_and_gets_everything_later() {
     let wanted = json!([{"role": "assistant", "parts": [{"type": "text", "content": format!("Found {SECRET}.")}],
         "finish_reason": "stop"}]);
     let said = spans(&collector).iter().any(|span| {
-        let said = attribute(span, "gen_ai.output.messages")
-            .map(|said| serde_json::from_str::<Value>(said).unwrap());
+        let said = attribute(span, "gen_ai.output.messages").map(|said| serde_json::from_str::<Value>(said).unwrap());
         said.as_ref() == Some(&wanted)
     });
     assert!(said, "{:?}", spans(&collector));
@@ -193,11 +137,10 @@ fn an_unreachable_collector_delays_no_turn_and_gets_everything_later() {
 fn the_root_span_of_a_scheduled_turn_is_that_of_its_agent() {
     let collector = Provider::start(vec![taken()]);
     let system = system(&collector, "");
-    let schedule = json!({"slug": "tidy", "kind": "cron", "schedule": "@daily", "prompt": "tidy", "targetAgent": "coding-worker"});
+    let schedule =
+        json!({"slug": "tidy", "kind": "cron", "schedule": "@daily", "prompt": "tidy", "targetAgent": "coding-worker"});
     system.post("/api/schedules", &schedule).expect(201);
-    system
-        .post("/api/schedules/tidy/run?wait=1", &json!({}))
-        .expect(200);
+    system.post("/api/schedules/tidy/run?wait=1", &json!({})).expect(200);
     until("the trace has come", || !spans(&collector).is_empty());
     let root = &spans(&collector)[0];
     assert_eq!(root["name"], "invoke_agent coding-worker");

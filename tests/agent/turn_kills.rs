@@ -20,27 +20,14 @@ const PARTS: [&str; 4] = ["agent", "tools", "model", "store"];
 /// ends, as the request demands.
 fn reply(asked: &Asked) -> Reply {
     let messages = asked.body["messages"].as_array().unwrap();
-    let results = messages
-        .iter()
-        .filter(|message| message["role"] == "tool")
-        .count();
+    let results = messages.iter().filter(|message| message["role"] == "tool").count();
     let (text, calls): (&str, &[(&str, &str, &str)]) = match results {
-        0 => (
-            "I look.",
-            &[
-                ("a", "note_down", "{\"n\": \"a\"}"),
-                ("b", "note_down", "{\"n\": \"b\"}"),
-            ],
-        ),
+        0 => ("I look.", &[("a", "note_down", "{\"n\": \"a\"}"), ("b", "note_down", "{\"n\": \"b\"}")]),
         2 => ("Once more.", &[("c", "note_down", "{\"n\": \"c\"}")]),
         _ => ("All is done.", &[]),
     };
     let said = match messages.as_slice() {
-        [.., before, last]
-            if last["content"]
-                .as_str()
-                .is_some_and(|note| note.starts_with("Your answer was cut")) =>
-        {
+        [.., before, last] if last["content"].as_str().is_some_and(|note| note.starts_with("Your answer was cut")) => {
             before["content"].as_str().unwrap_or_default()
         }
         _ => "",
@@ -48,9 +35,7 @@ fn reply(asked: &Asked) -> Reply {
     let rest = text.strip_prefix(said).unwrap_or(text).trim_start();
     let texts: Vec<&str> = rest.split_inclusive(' ').collect();
     let pieces = openai(&texts, calls);
-    let pieces = pieces
-        .into_iter()
-        .flat_map(|piece| [piece, Piece::Pause(Duration::from_millis(15))]);
+    let pieces = pieces.into_iter().flat_map(|piece| [piece, Piece::Pause(Duration::from_millis(15))]);
     Reply::Stream(pieces.collect())
 }
 
@@ -75,9 +60,7 @@ fn add_tool(system: &System) {
     fs::write(folder.join("note_down.json"), entry.to_string()).unwrap();
     ken_tests::until("the tool is listed", || {
         let listed = system.call("tools", "tools.list", &[]);
-        listed["tools"]
-            .as_array()
-            .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "note_down"))
+        listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "note_down"))
     });
     std::thread::sleep(Duration::from_millis(600));
 }
@@ -88,13 +71,8 @@ fn runs(system: &System) -> (BTreeMap<String, usize>, BTreeMap<String, usize>) {
     let (mut begun, mut ended) = (BTreeMap::new(), BTreeMap::new());
     for line in text.lines() {
         let (what, input) = line.split_once(' ').unwrap();
-        let name = serde_json::from_str::<Value>(input).unwrap()["n"]
-            .as_str()
-            .unwrap()
-            .to_owned();
-        *if what == "begin" { &mut begun } else { &mut ended }
-            .entry(name)
-            .or_default() += 1;
+        let name = serde_json::from_str::<Value>(input).unwrap()["n"].as_str().unwrap().to_owned();
+        *if what == "begin" { &mut begun } else { &mut ended }.entry(name).or_default() += 1;
     }
     (begun, ended)
 }
@@ -111,19 +89,12 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
         client.post(&target, &json!({"message": "go"}))
     });
     ken_tests::until("the stream is there", || {
-        system
-            .get(&format!("/agents/orchestrator/{instance}?offset=-1"))
-            .status
-            == 200
+        system.get(&format!("/agents/orchestrator/{instance}?offset=-1")).status == 200
     });
     let mut stream = system.attach(&format!("/agents/orchestrator/{instance}?offset=-1&live=sse"));
     let mut events = Vec::new();
     // A turn that is over before its nth event is killed at its end.
-    while (events.len() as u64) <= nth
-        && !events
-            .iter()
-            .any(|event: &Value| event["type"] == "submission_settled")
-    {
+    while (events.len() as u64) <= nth && !events.iter().any(|event: &Value| event["type"] == "submission_settled") {
         stream.until_control(&mut events);
     }
     system.kill(part);
@@ -132,26 +103,16 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
     while !events.iter().any(|event| event["type"] == "submission_settled") {
         stream.until_control(&mut events);
     }
-    let settled = events
-        .iter()
-        .filter(|event| event["type"] == "submission_settled");
+    let settled = events.iter().filter(|event| event["type"] == "submission_settled");
     assert_eq!(settled.count(), 1, "{what}");
     let (begun, ended) = runs(system);
-    assert!(
-        begun.values().all(|count| *count == 1),
-        "{what}: made again: {begun:?}"
-    );
+    assert!(begun.values().all(|count| *count == 1), "{what}: made again: {begun:?}");
     for id in ["a", "b", "c"] {
-        let results: Vec<_> = events
-            .iter()
-            .filter(|event| event["type"] == "tool" && event["toolCallId"] == id)
-            .collect();
+        let results: Vec<_> =
+            events.iter().filter(|event| event["type"] == "tool" && event["toolCallId"] == id).collect();
         assert_eq!(results.len(), 1, "{what}: {id}");
         let is_interrupted = results[0]["isError"] == true;
-        assert!(
-            is_interrupted || ended.get(id) == Some(&1),
-            "{what}: {id} is told as finished: {ended:?}"
-        );
+        assert!(is_interrupted || ended.get(id) == Some(&1), "{what}: {id} is told as finished: {ended:?}");
         let said = results[0]["result"]["content"][0]["text"].as_str().unwrap();
         assert!(!is_interrupted || said.contains("interrupted"), "{what}: {said}");
         // What an event names is there.
@@ -171,10 +132,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
             .iter()
             .filter_map(|message| message["tool_call_id"].as_str())
             .collect();
-        assert!(
-            [&[][..], &["a", "b"], &["a", "b", "c"]].contains(&calls.as_slice()),
-            "{what}: {calls:?}"
-        );
+        assert!([&[][..], &["a", "b"], &["a", "b", "c"]].contains(&calls.as_slice()), "{what}: {calls:?}");
     }
 }
 

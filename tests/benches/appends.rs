@@ -29,11 +29,7 @@ fn main() {
     title("floors of this run");
     row("write and fdatasync of 4 KiB", &figures::sync_floor().text(), "");
     let disk = disk_floor();
-    row(
-        "16 times 64 KiB, then fdatasync",
-        &megabytes(disk),
-        "the disk's own",
-    );
+    row("16 times 64 KiB, then fdatasync", &megabytes(disk), "the disk's own");
     title("streams of other programs");
     // Each on a new system, so that memory left by one is not counted by the next.
     if wants("appends") {
@@ -54,9 +50,7 @@ fn main() {
 }
 
 fn system() -> System {
-    Builder::default()
-        .config("[limits]\nconnections = 4096\nheld_connections = 2048\n")
-        .start()
+    Builder::default().config("[limits]\nconnections = 4096\nheld_connections = 2048\n").start()
 }
 
 fn megabytes(rate: f64) -> String {
@@ -89,10 +83,7 @@ impl Wire {
     fn open(address: SocketAddr) -> Wire {
         let stream = TcpStream::connect(address).expect("connect");
         stream.set_nodelay(true).expect("nodelay");
-        Wire {
-            stream,
-            buffer: vec![0; 256 << 10],
-        }
+        Wire { stream, buffer: vec![0; 256 << 10] }
     }
 
     /// Sends a request and reads the whole answer: its status and the length of its body.
@@ -111,10 +102,7 @@ impl Wire {
             };
             let length = content_length(&text[..head]);
             if filled >= head + 4 + length {
-                return (
-                    std::str::from_utf8(&text[9..12]).unwrap().parse().unwrap(),
-                    length,
-                );
+                return (std::str::from_utf8(&text[9..12]).unwrap().parse().unwrap(), length);
             }
         }
     }
@@ -125,10 +113,7 @@ fn content_length(head: &[u8]) -> usize {
     let Some(at) = head.windows(name.len()).position(|part| part == name) else {
         return 0;
     };
-    let digits = head[at + name.len()..]
-        .split(|byte| *byte == b'\r')
-        .next()
-        .unwrap();
+    let digits = head[at + name.len()..].split(|byte| *byte == b'\r').next().unwrap();
     std::str::from_utf8(digits).unwrap().parse().unwrap()
 }
 
@@ -163,10 +148,9 @@ const JSON: &str = "content-type: application/json\r\n";
 fn appends(system: &System) {
     let line = "a line of the log that some other program keeps here 0123456789\n".repeat(16);
     let message = json!({"at": "2027-02-03T04:05:06.789Z", "text": "some words ".repeat(88)}).to_string();
-    for (what, content_type, header, body) in [
-        ("text", "text/plain", TEXT, line.into_bytes()),
-        ("JSON", "application/json", JSON, message.into_bytes()),
-    ] {
+    for (what, content_type, header, body) in
+        [("text", "text/plain", TEXT, line.into_bytes()), ("JSON", "application/json", JSON, message.into_bytes())]
+    {
         let requests: Vec<Vec<u8>> = (0..CLIENTS)
             .map(|client| {
                 let target = format!("/streams/bench/{what}/{client}");
@@ -176,19 +160,13 @@ fn appends(system: &System) {
             .collect();
         let (rate, samples) = repeat(system, 204, requests);
         let figure = format!("{}, {}", per_second(rate), samples.text());
-        row(
-            &format!("1 KB of {what}, {CLIENTS} connections"),
-            &figure,
-            "goal: 20 000/s",
-        );
+        row(&format!("1 KB of {what}, {CLIENTS} connections"), &figure, "goal: 20 000/s");
     }
 }
 
 fn large(system: &System, disk: f64) {
     // Bytes that are not text.
-    let bytes: Vec<u8> = (0..64u32 << 10)
-        .map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
-        .collect();
+    let bytes: Vec<u8> = (0..64u32 << 10).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let requests: Vec<Vec<u8>> = (0..CLIENTS)
         .map(|client| {
             let target = format!("/streams/bench/large/{client}");
@@ -199,34 +177,21 @@ fn large(system: &System, disk: f64) {
     let (rate, samples) = repeat(system, 204, requests);
     let rate = rate * bytes.len() as f64;
     let figure = format!("{}, {}", megabytes(rate), samples.text());
-    let note = format!(
-        "{:.0} % of the disk's own; goal: 150 MB/s or 80 %",
-        100.0 * rate / disk
-    );
+    let note = format!("{:.0} % of the disk's own; goal: 150 MB/s or 80 %", 100.0 * rate / disk);
     row(&format!("64 KB of bytes, {CLIENTS} connections"), &figure, &note);
 }
 
 fn reads(system: &System) {
     let target = "/streams/bench/reads";
     make(system, target, "application/json");
-    let messages: Vec<Value> = (0..10)
-        .map(|number| json!({"number": number, "text": "x".repeat(80)}))
-        .collect();
-    let (status, _) = Wire::open(system.address()).exchange(&request(
-        "POST",
-        target,
-        JSON,
-        json!(messages).to_string().as_bytes(),
-    ));
+    let messages: Vec<Value> = (0..10).map(|number| json!({"number": number, "text": "x".repeat(80)})).collect();
+    let (status, _) =
+        Wire::open(system.address()).exchange(&request("POST", target, JSON, json!(messages).to_string().as_bytes()));
     assert_eq!(status, 204);
     let requests = vec![request("GET", &format!("{target}?offset=-1"), "", b""); CLIENTS];
     let (rate, samples) = repeat(system, 200, requests);
     let figure = format!("{}, {}", per_second(rate), samples.text());
-    row(
-        &format!("a page of ten messages, {CLIENTS} connections"),
-        &figure,
-        "goal: 20 000/s",
-    );
+    row(&format!("a page of ten messages, {CLIENTS} connections"), &figure, "goal: 20 000/s");
 }
 
 fn private(system: &System) -> u64 {
@@ -238,15 +203,10 @@ fn fan_out_floor() -> Samples {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = listener.local_addr().expect("an address");
     let begun = Instant::now();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let reading = std::thread::spawn(move || {
         runtime.block_on(async move {
-            let tasks: Vec<_> = (0..READERS)
-                .map(|_| tokio::spawn(read_bare_times(address, begun)))
-                .collect();
+            let tasks: Vec<_> = (0..READERS).map(|_| tokio::spawn(read_bare_times(address, begun))).collect();
             let mut delays = Vec::new();
             for task in tasks {
                 delays.extend(task.await.expect("a reader"));
@@ -254,9 +214,7 @@ fn fan_out_floor() -> Samples {
             delays
         })
     });
-    let mut sockets: Vec<TcpStream> = (0..READERS)
-        .map(|_| listener.accept().expect("a reader").0)
-        .collect();
+    let mut sockets: Vec<TcpStream> = (0..READERS).map(|_| listener.accept().expect("a reader").0).collect();
     for _ in 0..100 {
         let mut frame = [0; FRAME];
         frame[..16].copy_from_slice(&begun.elapsed().as_nanos().to_be_bytes());
@@ -290,16 +248,11 @@ fn readers(system: &System) {
     make(system, target, "text/plain");
     let address = system.address();
     let begun = Instant::now();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (ready, all_ready) = std::sync::mpsc::channel();
     let reading = std::thread::spawn(move || {
         runtime.block_on(async move {
-            let tasks: Vec<_> = (0..READERS)
-                .map(|_| tokio::spawn(read_times(address, begun, ready.clone())))
-                .collect();
+            let tasks: Vec<_> = (0..READERS).map(|_| tokio::spawn(read_times(address, begun, ready.clone()))).collect();
             let mut delays = Vec::new();
             for task in tasks {
                 delays.extend(task.await.expect("a reader"));
@@ -314,10 +267,7 @@ fn readers(system: &System) {
     let started = Instant::now();
     for number in 0..count {
         let now = format!("{} ", begun.elapsed().as_nanos());
-        assert_eq!(
-            wire.exchange(&request("POST", target, TEXT, now.as_bytes())).0,
-            204
-        );
+        assert_eq!(wire.exchange(&request("POST", target, TEXT, now.as_bytes())).0, 204);
         if number == count / 2 {
             memory = private(system);
         }
@@ -328,16 +278,9 @@ fn readers(system: &System) {
     let close = request("POST", target, "stream-closed: true\r\n", b"");
     assert_eq!(wire.exchange(&close).0, 204);
     let delays = Samples::of(reading.join().expect("the readers"));
-    let what = format!(
-        "{READERS} readers, {:.0} appends/s: delay",
-        count as f64 / took.as_secs_f64()
-    );
+    let what = format!("{READERS} readers, {:.0} appends/s: delay", count as f64 / took.as_secs_f64());
     let floor = fan_out_floor();
-    row(
-        &format!("{READERS} bare sockets, 100/s: delay"),
-        &floor.text(),
-        "the machine's own",
-    );
+    row(&format!("{READERS} bare sockets, 100/s: delay"), &floor.text(), "the machine's own");
     let ratio = delays.median().as_secs_f64() / floor.median().as_secs_f64();
     row(&what, &delays.text(), &format!("{ratio:.1} x; goal: median 5 ms"));
     let what = format!("{READERS} readers: private in gateway and store");
@@ -345,11 +288,7 @@ fn readers(system: &System) {
 }
 
 /// Reads an event stream to its end. Records the age of each entry when it arrived.
-async fn read_times(
-    address: SocketAddr,
-    begun: Instant,
-    ready: std::sync::mpsc::Sender<()>,
-) -> Vec<Duration> {
+async fn read_times(address: SocketAddr, begun: Instant, ready: std::sync::mpsc::Sender<()>) -> Vec<Duration> {
     let mut stream = tokio::net::TcpStream::connect(address).await.expect("connect");
     let get = request("GET", "/streams/bench/readers?offset=now&live=sse", "", b"");
     stream.write_all(&get).await.expect("a write");
@@ -364,13 +303,8 @@ async fn read_times(
             is_ready = true;
             _ = ready.send(());
         }
-        let times = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("data:"))
-            .flat_map(str::split_whitespace);
-        let sent = times
-            .filter_map(|time| time.parse().ok())
-            .map(Duration::from_nanos);
+        let times = text.lines().filter_map(|line| line.strip_prefix("data:")).flat_map(str::split_whitespace);
+        let sent = times.filter_map(|time| time.parse().ok()).map(Duration::from_nanos);
         delays.extend(sent.map(|sent| now.saturating_sub(sent)));
         if count == 0 || text.contains("streamClosed") {
             return delays;
@@ -402,9 +336,5 @@ fn stalled(system: &System) {
     let after = private(system);
     drop(readers);
     let each = after.saturating_sub(before) as f64 / STALLED as f64;
-    row(
-        &format!("{STALLED} readers that do not read, each"),
-        &format!("{each:.1} KiB private"),
-        "goal: 64 KiB",
-    );
+    row(&format!("{STALLED} readers that do not read, each"), &format!("{each:.1} KiB private"), "goal: 64 KiB");
 }

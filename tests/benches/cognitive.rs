@@ -40,11 +40,7 @@ fn start(floor: &Samples) {
     let samples: Vec<Duration> = (0..20).map(|_| start_once()).collect();
     let samples = Samples::of(samples);
     let ratio = samples.median().as_secs_f64() / floor.median().as_secs_f64();
-    row(
-        "start to its first answer",
-        &samples.text(),
-        &format!("{ratio:.0} x /bin/true; goal: 50 ms"),
-    );
+    row("start to its first answer", &samples.text(), &format!("{ratio:.0} x /bin/true; goal: 50 ms"));
 }
 
 fn start_once() -> Duration {
@@ -80,11 +76,7 @@ impl Server {
         while Client::try_connect(address).is_err() {
             std::thread::sleep(Duration::from_micros(200));
         }
-        Server {
-            process,
-            address,
-            _home: home,
-        }
+        Server { process, address, _home: home }
     }
 
     fn pid(&self) -> i32 {
@@ -103,30 +95,18 @@ fn idle(server: &Server) {
     std::thread::sleep(Duration::from_millis(500));
     let pid = server.pid();
     let mb = |kib: u64| format!("{:.1} MB", kib as f64 / 1024.0);
-    row(
-        "private memory, nothing asked yet",
-        &mb(private_kib(pid)),
-        "goal: 6 MB",
-    );
+    row("private memory, nothing asked yet", &mb(private_kib(pid)), "goal: 6 MB");
     row("idle PSS", &mb(figures::pss_kib(pid)), "");
-    Asker::at(server.address)
-        .post("/v1/execute", &chain("chain-1", 3))
-        .expect(200);
+    Asker::at(server.address).post("/v1/execute", &chain("chain-1", 3)).expect(200);
     for (pid, name) in children_of(pid) {
-        row(
-            &format!("private memory of an idle {name}"),
-            &mb(private_kib(pid)),
-            "goal: 1 MB",
-        );
+        row(&format!("private memory of an idle {name}"), &mb(private_kib(pid)), "goal: 1 MB");
     }
 }
 
 fn private_kib(pid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
     let lines = text.lines().filter(|line| line.starts_with("Private_"));
-    lines
-        .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
-        .sum()
+    lines.filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
 }
 
 fn requests(server: &Server) {
@@ -138,23 +118,11 @@ fn requests(server: &Server) {
     });
     for (clients, goal) in [(1, ""), (16, "goal: 4 000/s, p99 10 ms")] {
         let (rate, samples) = execute(server.address, clients, &three);
-        row(
-            &format!("three steps, {clients} clients"),
-            &format!("{}, {}", per_second(rate), samples.text()),
-            goal,
-        );
+        row(&format!("three steps, {clients} clients"), &format!("{}, {}", per_second(rate), samples.text()), goal);
     }
-    row(
-        "private memory after that",
-        &format!("{:.1} MB", private_kib(server.pid()) as f64 / 1024.0),
-        "",
-    );
+    row("private memory after that", &format!("{:.1} MB", private_kib(server.pid()) as f64 / 1024.0), "");
     let (rate, samples) = execute(server.address, 16, &chain("chain-1", 150));
-    row(
-        "three steps over 150 rules, 16 clients",
-        &format!("{}, {}", per_second(rate), samples.text()),
-        "",
-    );
+    row("three steps over 150 rules, 16 clients", &format!("{}, {}", per_second(rate), samples.text()), "");
 }
 
 /// Repeats a request from this many clients until the time is over.
@@ -177,23 +145,14 @@ fn execute(address: SocketAddr, clients: usize, body: &Value) -> (f64, Samples) 
 fn late() {
     let script = "#!/bin/sh\nwhile read -r line; do sleep 600; done\n";
     let (folder, _) = server_with(&[("ken-rep", script)]);
-    let server = Server::start(
-        &folder.path().join("ken-cognitive"),
-        &[("PROTOCOL_TIMEOUT_MS", "200")],
-    );
+    let server = Server::start(&folder.path().join("ken-cognitive"), &[("PROTOCOL_TIMEOUT_MS", "200")]);
     let mut asker = Asker::at(server.address);
     let samples = (0..10).map(|_| {
         let begun = Instant::now();
-        asker
-            .post("/v1/execute", &json!({"protocol_names": ["REP"], "data": {}}))
-            .expect(504);
+        asker.post("/v1/execute", &json!({"protocol_names": ["REP"], "data": {}})).expect(504);
         begun.elapsed()
     });
-    row(
-        "a step over PROTOCOL_TIMEOUT_MS=200",
-        &Samples::of(samples.collect()).text(),
-        "goal: 400 ms",
-    );
+    row("a step over PROTOCOL_TIMEOUT_MS=200", &Samples::of(samples.collect()).text(), "goal: 400 ms");
 }
 
 const RECORDS: usize = 500_000;
@@ -214,20 +173,9 @@ fn audit() {
     let rate = RECORDS as f64 / begun.elapsed().as_secs_f64();
     row("records appended, 16 to a sync", &per_second(rate), "");
     let begun = Instant::now();
-    let output = Command::new(binary("ken"))
-        .args(["audit", "verify"])
-        .arg(dir.path().join(ken_audit::FILE))
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    let output =
+        Command::new(binary("ken")).args(["audit", "verify"]).arg(dir.path().join(ken_audit::FILE)).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let rate = RECORDS as f64 / begun.elapsed().as_secs_f64();
-    row(
-        "records verified, by `ken audit verify`",
-        &per_second(rate),
-        "goal: 500 000/s",
-    );
+    row("records verified, by `ken audit verify`", &per_second(rate), "goal: 500 000/s");
 }

@@ -41,10 +41,7 @@ fn main() {
 }
 
 fn wants(name: &str) -> bool {
-    let mut names = std::env::args()
-        .skip(1)
-        .filter(|name| !name.starts_with('-'))
-        .peekable();
+    let mut names = std::env::args().skip(1).filter(|name| !name.starts_with('-')).peekable();
     names.peek().is_none() || names.any(|wanted| wanted == name)
 }
 
@@ -64,11 +61,7 @@ fn idle() {
         let before = ticks(pid);
         std::thread::sleep(Duration::from_secs(seconds()));
         let used = ticks(pid) - before;
-        row(
-            &format!("processor time in {} s, {what}", seconds()),
-            &format!("{used} ticks of 10 ms"),
-            "goal: 0",
-        );
+        row(&format!("processor time in {} s, {what}", seconds()), &format!("{used} ticks of 10 ms"), "goal: 0");
         row(
             &format!("private memory (dirty pages), {what}"),
             &format!("{:.2} MB", private_kib(pid) as f64 / 1024.0),
@@ -80,9 +73,7 @@ fn idle() {
 }
 
 fn now_ms() -> f64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("a time after 1970");
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
     since.as_secs_f64() * 1e3
 }
 
@@ -90,11 +81,7 @@ fn now_ms() -> f64 {
 fn fire() {
     for round in 1..=5 {
         let late = lateness(0);
-        row(
-            &format!("all at one instant, round {round}"),
-            &late.text(),
-            "goal: p99 20 ms",
-        );
+        row(&format!("all at one instant, round {round}"), &late.text(), "goal: p99 20 ms");
     }
     let late = lateness(1);
     row("one every millisecond", &late.text(), "goal: p99 20 ms");
@@ -110,15 +97,9 @@ fn lateness(apart_ms: i64) -> Samples {
     system.post("/api/schedules", &one).expect(201);
     fill(&system, 1..1_000, |number, settings, progress| {
         settings.schedule = schedule(number);
-        progress.next = Some(NextSlot {
-            slot: instant(number),
-            fire: instant(number),
-        });
+        progress.next = Some(NextSlot { slot: instant(number), fire: instant(number) });
     });
-    assert!(
-        now_ms() < at as f64 - 500.0,
-        "the schedules were not there in time"
-    );
+    assert!(now_ms() < at as f64 - 500.0, "the schedules were not there in time");
     let mut stream = system.attach("/api/events?offset=now");
     let mut samples = Vec::new();
     while samples.len() < 1_000 {
@@ -139,9 +120,7 @@ const USERS: u64 = 200;
 fn connected(platform: &BotApi) -> System {
     let users: Vec<String> = (1..=USERS).map(|user| user.to_string()).collect();
     Builder::default()
-        .secrets(&format!(
-            "MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n"
-        ))
+        .secrets(&format!("MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n"))
         .env("MESSENGER_API_BASE_URL", &platform.url())
         .env("MESSENGER_APPROVED_USER_IDS", &users.join(","))
         .start()
@@ -176,13 +155,8 @@ fn updates() {
             }
             times
         };
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|first| std::thread::spawn(move || client(first)))
-            .collect();
-        let times: Vec<Duration> = clients
-            .into_iter()
-            .flat_map(|client| client.join().unwrap())
-            .collect();
+        let clients: Vec<_> = (0..CLIENTS).map(|first| std::thread::spawn(move || client(first))).collect();
+        let times: Vec<Duration> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
         let taken = times.len() as f64 / begun.elapsed().as_secs_f64();
         row(
             &format!("{rate} updates/s accepted, {} s", seconds()),
@@ -199,8 +173,7 @@ fn crashes() {
     let rounds = [false, true].map(|kills| {
         let (address, session) = (system.address(), system.session());
         let end = Instant::now() + Duration::from_secs(long);
-        let target =
-            format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c");
+        let target = format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c");
         let worker = std::thread::spawn(move || {
             let mut client = Client::connect(address);
             let mut times = Vec::new();
@@ -223,10 +196,6 @@ fn crashes() {
         Samples::of(worker.join().unwrap())
     });
     row("transcript, connector at rest", &rounds[0].text(), "");
-    row(
-        "transcript, connector killed",
-        &rounds[1].text(),
-        "goal: p99 within 10 %, no 5xx",
-    );
+    row("transcript, connector killed", &rounds[1].text(), "goal: p99 within 10 %, no 5xx");
     until("the connector is back", || system.get("/ready").status == 200);
 }

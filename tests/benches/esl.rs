@@ -23,11 +23,7 @@ fn main() {
     title("ken-esl: messages of danger to the writer");
     risk(&data);
     if !data.join("goemotions/dev.tsv").exists() {
-        row(
-            "ken-esl: scores and speed",
-            "skipped",
-            "no texts beside this checkout",
-        );
+        row("ken-esl: scores and speed", "skipped", "no texts beside this checkout");
         return;
     }
     let corpus = Comments::read(&data);
@@ -47,18 +43,11 @@ fn main() {
 /// Macro-F1 over 28 labels, 7 classes and polarity, for comments that were not used for the model or the rules.
 fn crossed(data: &Path) {
     let mut command = Command::new(binary("ken-esl"));
-    command
-        .args(["train", "--folds", "3", "--format", "compact", "--data"])
-        .arg(data);
+    command.args(["train", "--folds", "3", "--format", "compact", "--data"]).arg(data);
     let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
     let figures = |of: &Value| {
         let part = |name: &str| of[name].as_f64().unwrap();
-        format!(
-            "{:.4} {:.4} {:.4}",
-            part("labels_f1"),
-            part("classes_f1"),
-            part("polarity_f1")
-        )
+        format!("{:.4} {:.4} {:.4}", part("labels_f1"), part("classes_f1"), part("polarity_f1"))
     };
     for (name, note) in [
         ("with_rules", "the program"),
@@ -69,11 +58,7 @@ fn crossed(data: &Path) {
         row(name, &figures(&report[name]), note);
     }
     for rule in report["without"].as_array().unwrap() {
-        row(
-            &format!("without {}", rule[0].as_str().unwrap()),
-            &figures(&rule[1]),
-            "ablation",
-        );
+        row(&format!("without {}", rule[0].as_str().unwrap()), &figures(&rule[1]), "ablation");
     }
 }
 
@@ -129,18 +114,11 @@ impl Comments {
         let names = fs::read_to_string(data.join("goemotions/labels.txt")).unwrap();
         let names: Vec<String> = names.lines().map(str::to_owned).collect();
         let (mut texts, mut labels) = (Vec::new(), Vec::new());
-        for line in fs::read_to_string(data.join("goemotions/dev.tsv"))
-            .unwrap()
-            .lines()
-        {
+        for line in fs::read_to_string(data.join("goemotions/dev.tsv")).unwrap().lines() {
             let mut fields = line.split('\t');
             texts.push(fields.next().unwrap().to_owned());
             let numbers = fields.next().unwrap().split(',');
-            labels.push(
-                numbers
-                    .map(|number| names[number.parse::<usize>().unwrap()].clone())
-                    .collect(),
-            );
+            labels.push(numbers.map(|number| names[number.parse::<usize>().unwrap()].clone()).collect());
         }
         Comments { texts, labels, names }
     }
@@ -150,16 +128,9 @@ impl Comments {
 fn answers(texts: &[String]) -> Vec<Value> {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), texts.join("\n") + "\n").unwrap();
-    let output = Command::new(binary("ken-esl"))
-        .args(["--lines", "-f"])
-        .arg(file.path())
-        .output()
-        .unwrap();
+    let output = Command::new(binary("ken-esl")).args(["--lines", "-f"]).arg(file.path()).output().unwrap();
     let lines = String::from_utf8(output.stdout).unwrap();
-    let answers: Vec<Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let answers: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(answers.len(), texts.len());
     answers
 }
@@ -202,34 +173,21 @@ fn emotions(corpus: &Comments) {
         .iter()
         .map(|answer| {
             let list = answer["detected_emotions"].as_array().unwrap();
-            list.iter()
-                .map(|emotion| emotion["emotion"].as_str().unwrap().to_owned())
-                .collect()
+            list.iter().map(|emotion| emotion["emotion"].as_str().unwrap().to_owned()).collect()
         })
         .collect();
     let macro_f1 = |classes: &[Vec<&str>]| {
         let of_class = |class: &Vec<&str>| {
             let has = |set: &BTreeSet<String>| class.iter().any(|name| set.contains(*name));
-            f1(detected
-                .iter()
-                .zip(&corpus.labels)
-                .map(|(found, truth)| (has(found), has(truth))))
+            f1(detected.iter().zip(&corpus.labels).map(|(found, truth)| (has(found), has(truth))))
         };
         classes.iter().map(of_class).sum::<f64>() / classes.len() as f64
     };
     let labels: Vec<Vec<&str>> = corpus.names.iter().map(|name| vec![name.as_str()]).collect();
     let classes: Vec<Vec<&str>> = CLASSES.iter().map(|class| class.to_vec()).collect();
     let figure = |value: f64| format!("macro-F1 {value:.3}");
-    row(
-        "7 classes",
-        &figure(macro_f1(&classes)),
-        "logistic regression .58, aim .62",
-    );
-    row(
-        "28 labels",
-        &figure(macro_f1(&labels)),
-        "logistic regression .456, aim .49",
-    );
+    row("7 classes", &figure(macro_f1(&classes)), "logistic regression .58, aim .62");
+    row("28 labels", &figure(macro_f1(&labels)), "logistic regression .456, aim .49");
 }
 
 const NEGATIVE: [&str; 11] = [
@@ -269,46 +227,26 @@ fn judge(scores: &[f64], truths: &[Option<&'static str>]) -> String {
         score if score < -0.05 => "negative",
         _ => "neutral",
     };
-    let pairs: Vec<(&str, &str)> = scores
-        .iter()
-        .zip(truths)
-        .filter_map(|(score, truth)| Some((guess(*score), (*truth)?)))
-        .collect();
+    let pairs: Vec<(&str, &str)> =
+        scores.iter().zip(truths).filter_map(|(score, truth)| Some((guess(*score), (*truth)?))).collect();
     let right = pairs.iter().filter(|(guess, truth)| guess == truth).count() as f64 / pairs.len() as f64;
     let classes = ["positive", "negative", "neutral"];
-    let of_class = |class: &&str| {
-        f1(pairs
-            .iter()
-            .map(|(guess, truth)| (guess == class, truth == class)))
-    };
-    format!(
-        "accuracy {right:.3}, macro-F1 {:.3}",
-        classes.iter().map(of_class).sum::<f64>() / 3.0
-    )
+    let of_class = |class: &&str| f1(pairs.iter().map(|(guess, truth)| (guess == class, truth == class)));
+    format!("accuracy {right:.3}, macro-F1 {:.3}", classes.iter().map(of_class).sum::<f64>() / 3.0)
 }
 
 fn correlation(a: &[f64], b: &[f64]) -> f64 {
     let mean = |list: &[f64]| list.iter().sum::<f64>() / list.len() as f64;
     let (mean_a, mean_b) = (mean(a), mean(b));
-    let sum = |of: &dyn Fn(f64, f64) -> f64| {
-        a.iter()
-            .zip(b)
-            .map(|(a, b)| of(a - mean_a, b - mean_b))
-            .sum::<f64>()
-    };
+    let sum = |of: &dyn Fn(f64, f64) -> f64| a.iter().zip(b).map(|(a, b)| of(a - mean_a, b - mean_b)).sum::<f64>();
     sum(&|a, b| a * b) / (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt()
 }
 
 fn polarity(corpus: &Comments, data: &Path) {
     let truths: Vec<_> = corpus.labels.iter().map(truth).collect();
-    let note = vader(&corpus.texts).map_or("VADER is not installed".to_owned(), |scores| {
-        format!("VADER {}", judge(&scores, &truths))
-    });
-    row(
-        "dev texts of one polarity",
-        &judge(&scores(&corpus.texts), &truths),
-        &note,
-    );
+    let note = vader(&corpus.texts)
+        .map_or("VADER is not installed".to_owned(), |scores| format!("VADER {}", judge(&scores, &truths)));
+    row("dev texts of one polarity", &judge(&scores(&corpus.texts), &truths), &note);
     for name in ["amazon", "movie"] {
         let rows = fs::read_to_string(data.join(format!("polarity/{name}.tsv"))).unwrap();
         let pairs: Vec<(&str, &str)> = rows.lines().map(|line| line.split_once('\t').unwrap()).collect();
@@ -316,20 +254,14 @@ fn polarity(corpus: &Comments, data: &Path) {
         let texts: Vec<String> = pairs.iter().map(|pair| pair.1.to_owned()).collect();
         let ours = format!("r {:.3} (in training)", correlation(&ratings, &scores(&texts)));
         let note = vader(&texts).map_or("VADER is not installed".to_owned(), |scores| {
-            format!(
-                "VADER r {:.3}; held out: share/esl/README.md",
-                correlation(&ratings, &scores)
-            )
+            format!("VADER r {:.3}; held out: share/esl/README.md", correlation(&ratings, &scores))
         });
         row(&format!("ratings, {name}"), &ours, &note);
     }
 }
 
 fn scores(texts: &[String]) -> Vec<f64> {
-    answers(texts)
-        .iter()
-        .map(|answer| answer["valence_score"].as_f64().unwrap())
-        .collect()
+    answers(texts).iter().map(|answer| answer["valence_score"].as_f64().unwrap()).collect()
 }
 
 const VADER: &str = "
@@ -345,15 +277,8 @@ fn vader(texts: &[String]) -> Option<Vec<f64>> {
     let python = std::env::var("KEN_BENCH_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(file.path(), texts.join("\n") + "\n").unwrap();
-    let output = Command::new(python)
-        .args(["-c", VADER])
-        .arg(file.path())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    let text = String::from_utf8(output.stdout)
-        .ok()
-        .filter(|_| output.status.success())?;
+    let output = Command::new(python).args(["-c", VADER]).arg(file.path()).stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
     text.lines().map(|line| line.parse().ok()).collect()
 }
 
@@ -366,39 +291,19 @@ fn speed(data: &Path) {
         .collect();
     let file = folder.path().join("texts");
     fs::write(&file, texts.join("\n") + "\n").unwrap();
-    let floor = fastest(|| {
-        Command::new("/bin/cat")
-            .arg(&file)
-            .stdout(sink())
-            .status()
-            .unwrap()
-            .success()
-    });
+    let floor = fastest(|| Command::new("/bin/cat").arg(&file).stdout(sink()).status().unwrap().success());
     let taken = fastest(|| {
         let mut command = Command::new(binary("ken-esl"));
-        command
-            .args(["--lines", "-f"])
-            .arg(&file)
-            .stdout(sink())
-            .status()
-            .unwrap()
-            .success()
+        command.args(["--lines", "-f"]).arg(&file).stdout(sink()).status().unwrap().success()
     });
     let rate = texts.len() as f64 / taken.as_secs_f64();
-    let note = format!(
-        "{:.0} x cat of the same lines; goal 200000/s",
-        taken.as_secs_f64() / floor.as_secs_f64()
-    );
+    let note = format!("{:.0} x cat of the same lines; goal 200000/s", taken.as_secs_f64() / floor.as_secs_f64());
     row("--lines, 43 410 comments", &per_second(rate), &note);
     let few = texts.get(..5000).unwrap();
     let begun = Instant::now();
     if vader(few).is_some() {
         let theirs = few.len() as f64 / begun.elapsed().as_secs_f64();
-        row(
-            "VADER in Python, 5 000 comments",
-            &per_second(theirs),
-            &format!("ken-esl is {:.0} x", rate / theirs),
-        );
+        row("VADER in Python, 5 000 comments", &per_second(theirs), &format!("ken-esl is {:.0} x", rate / theirs));
     }
 }
 
@@ -422,18 +327,10 @@ fn train(data: &Path) {
     let out = folder.path().join("table.bin");
     let begun = Instant::now();
     let mut command = Command::new(binary("ken-esl"));
-    command
-        .args(["train", "--format", "compact", "--data"])
-        .arg(data)
-        .arg("--out")
-        .arg(&out);
+    command.args(["train", "--format", "compact", "--data"]).arg(data).arg("--out").arg(&out);
     let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
     row("time", &format!("{:.0} s", begun.elapsed().as_secs_f64()), "");
-    row(
-        "held-out polarity r",
-        &report["held_out_polarity_r"].to_string(),
-        "",
-    );
+    row("held-out polarity r", &report["held_out_polarity_r"].to_string(), "");
     let shipped: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../share/esl/table.bin");
     let same = fs::read(out).unwrap() == fs::read(shipped).unwrap();
     row("equals share/esl/table.bin", if same { "yes" } else { "NO" }, "");

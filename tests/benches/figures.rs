@@ -27,22 +27,13 @@ impl Samples {
     pub(crate) fn with_worst(&self) -> String {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let worst = self.0.last().copied().unwrap_or_default();
-        format!(
-            "median {:.1} ms, worst {:.1} ms of {}",
-            ms(self.median()),
-            ms(worst),
-            self.0.len()
-        )
+        format!("median {:.1} ms, worst {:.1} ms of {}", ms(self.median()), ms(worst), self.0.len())
     }
 
     /// Median and 99th percentile.
     pub(crate) fn text(&self) -> String {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
-        format!(
-            "median {:.3} ms, p99 {:.3} ms",
-            ms(self.median()),
-            ms(self.quantile(0.99))
-        )
+        format!("median {:.3} ms, p99 {:.3} ms", ms(self.median()), ms(self.quantile(0.99)))
     }
 }
 
@@ -64,9 +55,7 @@ pub(crate) fn sync_floor() -> Samples {
     let page = [7; 4096];
     let samples = (0..500).map(|_| {
         let begun = Instant::now();
-        file.write_all(&page)
-            .and_then(|()| file.sync_data())
-            .expect("a synced write");
+        file.write_all(&page).and_then(|()| file.sync_data()).expect("a synced write");
         begun.elapsed()
     });
     Samples::of(samples.collect())
@@ -95,9 +84,5 @@ pub(crate) fn private_kib(pid: i32) -> u64 {
 fn memory_kib(pid: i32, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
     let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
-    line.trim()
-        .trim_end_matches(" kB")
-        .trim()
-        .parse()
-        .expect("a number")
+    line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
 }

@@ -26,11 +26,7 @@ fn main() {
     throughput(&program, "paragraphs of the evaluation set", &paragraphs());
     match articles() {
         Some(lines) => throughput(&program, "news articles, never tuned on", &lines),
-        None => row(
-            "news articles",
-            "left out",
-            "there are none in ../shared/data/support",
-        ),
+        None => row("news articles", "left out", "there are none in ../shared/data/support"),
     }
     title("ken-laws: planted defects");
     planted(&program);
@@ -47,11 +43,7 @@ fn throughput(program: &PathBuf, name: &str, lines: &str) {
     }
     let (judged, floor) = (Samples::of(judged).median(), Samples::of(floor).median());
     let rate = |time: Duration| lines.len() as f64 / 1e6 / time.as_secs_f64();
-    row(
-        &format!("{name}: counting the words, one core"),
-        &format!("{:.0} MB/s", rate(floor)),
-        "the floor",
-    );
+    row(&format!("{name}: counting the words, one core"), &format!("{:.0} MB/s", rate(floor)), "the floor");
     let ratio = judged.as_secs_f64() / floor.as_secs_f64();
     row(
         &format!("{name}: ken-laws, one core"),
@@ -102,12 +94,7 @@ fn words(text: &str) -> usize {
 }
 
 fn co_process(program: &PathBuf) -> Child {
-    Command::new(program)
-        .arg("--lines")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("ken-laws starts")
+    Command::new(program).arg("--lines").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("ken-laws starts")
 }
 
 fn written(text: &str) -> std::fs::File {
@@ -120,11 +107,7 @@ fn written(text: &str) -> std::fs::File {
 fn judge_all(program: &PathBuf, lines: &std::fs::File) {
     let input = lines.try_clone().unwrap();
     (&input).seek(SeekFrom::Start(0)).unwrap();
-    let status = Command::new(program)
-        .arg("--lines")
-        .stdin(input)
-        .stdout(Stdio::null())
-        .status();
+    let status = Command::new(program).arg("--lines").stdin(input).stdout(Stdio::null()).status();
     assert!(status.unwrap().success());
 }
 
@@ -158,8 +141,7 @@ fn planted(program: &PathBuf) {
 
 fn support(program: &PathBuf) {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    let source =
-        "The pump was replaced on 4 March 2024 because its bearing had worn through. ".repeat(100_000);
+    let source = "The pump was replaced on 4 March 2024 because its bearing had worn through. ".repeat(100_000);
     let document = json!({"text": "The bearing was replaced in March.", "sources": [source]}).to_string();
     let mut samples = Vec::new();
     for _ in 0..ROUNDS {
@@ -168,26 +150,14 @@ fn support(program: &PathBuf) {
     }
     let rate = document.len() as f64 / 1e6 / Samples::of(samples).median().as_secs_f64();
     row("sources, one core", &format!("{rate:.1} MB/s"), "goal 20 MB/s");
-    let train = Command::new(program)
-        .args(["train", "--format", "compact", "--data"])
-        .arg(data)
-        .output()
-        .unwrap();
+    let train = Command::new(program).args(["train", "--format", "compact", "--data"]).arg(data).output().unwrap();
     if !train.status.success() {
-        return row(
-            "r",
-            "left out",
-            "there are no judged summaries in ../shared/data/support",
-        );
+        return row("r", "left out", "there are no judged summaries in ../shared/data/support");
     }
     let report: Value = serde_json::from_slice(&train.stdout).unwrap();
     for (corpus, goal) in report["corpora"].as_array().unwrap().iter().zip([".72", ".46"]) {
         let name = format!("{}, {} documents", corpus["corpus"], corpus["documents"]);
-        row(
-            &name,
-            &corpus["unseen"].to_string(),
-            &format!("cross-validated; goal {goal}"),
-        );
+        row(&name, &corpus["unseen"].to_string(), &format!("cross-validated; goal {goal}"));
         row("", &corpus["trigram_overlap"].to_string(), "trigram overlap");
         row("", &corpus["word_overlap"].to_string(), "word overlap");
     }

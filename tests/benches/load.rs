@@ -16,9 +16,7 @@ pub(crate) fn wants(part: &str) -> bool {
 
 /// The length of each load: `KEN_BENCH_SECONDS`, or 3.
 pub(crate) fn seconds() -> Duration {
-    let seconds = std::env::var("KEN_BENCH_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let seconds = std::env::var("KEN_BENCH_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(3))
 }
 
@@ -30,16 +28,11 @@ where
     W: FnMut(),
 {
     let (make, over) = (Arc::new(make), Arc::new(AtomicBool::new(false)));
-    let workers: Vec<_> = (0..clients)
-        .map(|number| worker(number, make.clone(), over.clone()))
-        .collect();
+    let workers: Vec<_> = (0..clients).map(|number| worker(number, make.clone(), over.clone())).collect();
     let begun = Instant::now();
     std::thread::sleep(seconds());
     over.store(true, Ordering::Relaxed);
-    let samples: Vec<Duration> = workers
-        .into_iter()
-        .flat_map(|worker| worker.join().expect("a worker"))
-        .collect();
+    let samples: Vec<Duration> = workers.into_iter().flat_map(|worker| worker.join().expect("a worker")).collect();
     let rate = samples.len() as f64 / begun.elapsed().as_secs_f64();
     (rate, Samples::of(samples))
 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use figures::{Samples, per_second, row, title};
 use ken_tests::{Builder, Client, System, binary};
 use ken_types::ops::store::{
-    AppendEvents, ClaimSubmissions, Lease, SettleSubmission, SubmissionsAppend, SubmissionsClaim,
-    SubmissionsSettle, Work,
+    AppendEvents, ClaimSubmissions, Lease, SettleSubmission, SubmissionsAppend, SubmissionsClaim, SubmissionsSettle,
+    Work,
 };
 use ken_wire::Connection;
 use load::{load, wants};
@@ -58,11 +58,7 @@ struct Floor {
 }
 
 fn floors() -> Floor {
-    let floor = Floor {
-        sync: figures::sync_floor(),
-        spawn: figures::spawn_floor(),
-        http: http_floor(),
-    };
+    let floor = Floor { sync: figures::sync_floor(), spawn: figures::spawn_floor(), http: http_floor() };
     row("write and fdatasync of 4 KiB", &floor.sync.text(), "");
     row("/bin/true, start to exit", &floor.spawn.text(), "");
     row("empty hyper answer, 1 client", &per_second(floor.http[0]), "");
@@ -72,24 +68,16 @@ fn floors() -> Floor {
 
 /// Measures the example `empty` of ken-http, which is only hyper.
 fn http_floor() -> [f64; 2] {
-    let Ok(mut server) = Command::new(binary("examples/empty"))
-        .arg("hyper")
-        .stdout(std::process::Stdio::piped())
-        .spawn()
+    let Ok(mut server) =
+        Command::new(binary("examples/empty")).arg("hyper").stdout(std::process::Stdio::piped()).spawn()
     else {
         return [0.0, 0.0];
     };
     let mut line = String::new();
     let mut stdout = std::io::BufReader::new(server.stdout.take().expect("stdout"));
     std::io::BufRead::read_line(&mut stdout, &mut line).expect("its address");
-    let address = line
-        .trim()
-        .rsplit(' ')
-        .next()
-        .expect("an address")
-        .trim_start_matches("http://")
-        .parse()
-        .expect("an address");
+    let address =
+        line.trim().rsplit(' ').next().expect("an address").trim_start_matches("http://").parse().expect("an address");
     let get = move |_| {
         let mut client = Client::connect(address);
         move || drop(client.get("/").expect(200))
@@ -112,17 +100,10 @@ fn start(floor: &Floor) {
         system.up();
         again.push(begun.elapsed());
     }
-    for (what, samples) in [
-        ("ken up to ready, new home", first),
-        ("ken up to ready, used home", again),
-    ] {
+    for (what, samples) in [("ken up to ready, new home", first), ("ken up to ready, used home", again)] {
         let samples = Samples::of(samples);
         let ratio = samples.median().as_secs_f64() / floor.spawn.median().as_secs_f64();
-        row(
-            what,
-            &samples.text(),
-            &format!("{ratio:.0} x /bin/true; goal: 100 ms"),
-        );
+        row(what, &samples.text(), &format!("{ratio:.0} x /bin/true; goal: 100 ms"));
     }
 }
 
@@ -133,17 +114,9 @@ fn idle_memory() {
     for part in ["kend", "store", "model", "agent", "gateway", "cognitive"] {
         let kib = figures::pss_kib(system.pid(part));
         all += kib;
-        row(
-            &format!("idle PSS of {part}"),
-            &format!("{:.1} MB", kib as f64 / 1024.0),
-            "",
-        );
+        row(&format!("idle PSS of {part}"), &format!("{:.1} MB", kib as f64 / 1024.0), "");
     }
-    row(
-        "idle PSS of all",
-        &format!("{:.1} MB", all as f64 / 1024.0),
-        "goal: 20 MB",
-    );
+    row("idle PSS of all", &format!("{:.1} MB", all as f64 / 1024.0), "goal: 20 MB");
 }
 
 fn identity() -> Value {
@@ -169,27 +142,19 @@ fn sessions(system: &System, floor: &Floor) {
 
 fn turns(system: &System) {
     let address = system.address();
-    let entry =
-        json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
+    let entry = json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
     system.post("/api/knowledge", &entry).expect(201);
     for (clients, goal) in [(1, "5 ms"), (16, "1 000/s")] {
         let (rate, samples) = load(clients, move |_| {
             let mut client = Client::connect(address);
-            let session = client
-                .post("/api/chat/sessions", &identity())
-                .expect(201)
-                .text("/session/id");
+            let session = client.post("/api/chat/sessions", &identity()).expect(201).text("/session/id");
             let mut body = identity();
             body["session"] = session.into();
             body["text"] = "When is the site deployed?".into();
             move || drop(client.post("/api/chat/events", &body).expect(200))
         });
         let what = format!("whole chat turn over rules, {clients} clients");
-        row(
-            &what,
-            &format!("{}, {}", per_second(rate), samples.text()),
-            &format!("goal: {goal}"),
-        );
+        row(&what, &format!("{}, {}", per_second(rate), samples.text()), &format!("goal: {goal}"));
     }
 }
 
@@ -211,10 +176,7 @@ fn instant_turns() {
     ] {
         let (rate, samples) = load(clients, move |_| {
             let mut client = Client::connect(address);
-            let session = client
-                .post("/api/chat/sessions", &identity())
-                .expect(201)
-                .text("/session/id");
+            let session = client.post("/api/chat/sessions", &identity()).expect(201).text("/session/id");
             let mut body = identity();
             body["session"] = session.into();
             body["text"] = text.into();
@@ -262,11 +224,7 @@ fn first_delta_of_a_model() {
         stream.until_event("submission_settled");
     }
     provider.join().expect("the provider");
-    row(
-        "first delta of a provider to SSE client has it",
-        &Samples::of(samples).text(),
-        "goal: 1 ms",
-    );
+    row("first delta of a provider to SSE client has it", &Samples::of(samples).text(), "goal: 1 ms");
 }
 
 /// Reads a request and answers it in one chunk after a moment. Returns the time of the write. The connection is then closed.
@@ -297,23 +255,18 @@ fn answer_slowly(to: &mut std::net::TcpStream) -> Instant {
     let delta = json!({"choices": [{"index": 0, "delta": {"content": "word"}}]});
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
     let begun = Instant::now();
-    to.write_all(format!("data: {delta}\n\n").as_bytes())
-        .expect("the delta");
+    to.write_all(format!("data: {delta}\n\n").as_bytes()).expect("the delta");
     std::thread::sleep(Duration::from_millis(20));
-    to.write_all(format!("data: {end}\n\ndata: [DONE]\n\n").as_bytes())
-        .expect("the end");
+    to.write_all(format!("data: {end}\n\ndata: [DONE]\n\n").as_bytes()).expect("the end");
     begun
 }
 
 fn transcripts(system: &System, floor: &Floor) {
     let session = system.session();
     for turn in 0..10 {
-        system
-            .say(&session, &format!("Question {turn}: when is the site deployed?"))
-            .expect(200);
+        system.say(&session, &format!("Question {turn}: when is the site deployed?")).expect(200);
     }
-    let target =
-        format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c&limit=10");
+    let target = format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c&limit=10");
     let address = system.address();
     let (rate, samples) = load(16, move |_| {
         let (mut client, target) = (Client::connect(address), target.clone());
@@ -321,11 +274,7 @@ fn transcripts(system: &System, floor: &Floor) {
     });
     let of_http = 100.0 * rate / floor.http[1].max(1.0);
     let note = format!("{of_http:.0} % of empty answers; goal: 8 000/s");
-    row(
-        "transcript page of ten exchanges, 16 clients",
-        &format!("{}, {}", per_second(rate), samples.text()),
-        &note,
-    );
+    row("transcript page of ten exchanges, 16 clients", &format!("{}, {}", per_second(rate), samples.text()), &note);
 }
 
 /// The bench acts as the agent, so that it knows when an event was emitted.
@@ -341,43 +290,18 @@ const TIME: Duration = Duration::from_secs(10);
 impl Holder {
     /// Admits a prompt to an instance and claims it; the real agent must be stopped.
     fn of(system: &System, instance: &str) -> Holder {
-        system
-            .post(
-                &format!("/agents/orchestrator/{instance}"),
-                &json!({"message": "x"}),
-            )
-            .expect(202);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        system.post(&format!("/agents/orchestrator/{instance}"), &json!({"message": "x"})).expect(202);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let socket = system.socket("store");
         let (connection, lease) = runtime.block_on(async {
             let deadline = tokio::time::Instant::now() + TIME;
             let connection = Connection::open(&socket, deadline).await.expect("the store");
-            let args = ClaimSubmissions {
-                work: Work::Turns,
-                holder: "bench".into(),
-                max: 64,
-                wait_ms: 5_000,
-            };
-            let claims = connection
-                .call::<SubmissionsClaim>(&args, TIME)
-                .await
-                .expect("claims")
-                .claims;
-            let claim = claims
-                .into_iter()
-                .find(|claim| claim.instance == instance)
-                .expect("the claim");
+            let args = ClaimSubmissions { work: Work::Turns, holder: "bench".into(), max: 64, wait_ms: 5_000 };
+            let claims = connection.call::<SubmissionsClaim>(&args, TIME).await.expect("claims").claims;
+            let claim = claims.into_iter().find(|claim| claim.instance == instance).expect("the claim");
             (connection, claim.lease)
         });
-        Holder {
-            runtime,
-            connection,
-            lease,
-            index: 0,
-        }
+        Holder { runtime, connection, lease, index: 0 }
     }
 
     fn append(&mut self, count: u64) {
@@ -389,14 +313,8 @@ impl Holder {
             serde_json::value::RawValue::from_string(text).expect("an event")
         };
         let events = (self.index..self.index + count).map(event).collect();
-        let args = AppendEvents {
-            lease: self.lease.clone(),
-            first_index: self.index,
-            events,
-        };
-        self.runtime
-            .block_on(self.connection.call::<SubmissionsAppend>(&args, TIME))
-            .expect("appended");
+        let args = AppendEvents { lease: self.lease.clone(), first_index: self.index, events };
+        self.runtime.block_on(self.connection.call::<SubmissionsAppend>(&args, TIME)).expect("appended");
         self.index += count;
     }
 
@@ -412,9 +330,7 @@ impl Holder {
             summary: None,
             used: Vec::new(),
         };
-        self.runtime
-            .block_on(self.connection.call::<SubmissionsSettle>(&args, 6 * TIME))
-            .expect("settled");
+        self.runtime.block_on(self.connection.call::<SubmissionsSettle>(&args, 6 * TIME)).expect("settled");
     }
 }
 
@@ -441,19 +357,12 @@ fn first_delta(system: &System) {
     }
     reader.join().expect("the reader");
     holder.settle();
-    row(
-        "event emitted to SSE client has it",
-        &Samples::of(samples).text(),
-        "goal: 2 ms",
-    );
+    row("event emitted to SSE client has it", &Samples::of(samples).text(), "goal: 2 ms");
 }
 
 /// Attaching to a long stream takes as long as attaching to a short one.
 fn long_stream(system: &System) {
-    let events = std::env::var("KEN_BENCH_EVENTS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1_000_000);
+    let events = std::env::var("KEN_BENCH_EVENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let mut short = Holder::of(system, "short");
     short.append(10);
     let mut long = Holder::of(system, "long");
@@ -478,9 +387,5 @@ fn long_stream(system: &System) {
     let long = Samples::of(pairs.iter().map(|pair| pair.1).collect());
     let ratio = long.median().as_secs_f64() / short.median().as_secs_f64();
     row("attach to a stream of 10 events", &short.text(), "");
-    row(
-        &format!("attach to a stream of {events} events"),
-        &long.text(),
-        &format!("{ratio:.2} x; goal: 1.20 x"),
-    );
+    row(&format!("attach to a stream of {events} events"), &long.text(), &format!("{ratio:.2} x; goal: 1.20 x"));
 }

@@ -115,53 +115,27 @@ fn first_token(folder: &Path, flags: &[&str]) -> f64 {
 fn peak(folder: &Path, flags: &[&str]) -> f64 {
     let program = command(folder, flags);
     let program = std::iter::once(program.get_program()).chain(program.get_args());
-    let output = Command::new(std::env::current_exe().unwrap())
-        .arg("--peak-memory-of")
-        .args(program)
-        .output()
-        .unwrap();
-    String::from_utf8(output.stdout)
-        .unwrap()
-        .trim()
-        .parse::<f64>()
-        .unwrap()
-        * 1024.0
+    let output = Command::new(std::env::current_exe().unwrap()).arg("--peak-memory-of").args(program).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().parse::<f64>().unwrap() * 1024.0
 }
 
 /// Runs a program and returns its peak memory in KiB.
 fn peak_memory(program: &[String]) -> i64 {
     let (name, arguments) = program.split_first().unwrap();
-    assert!(
-        Command::new(name)
-            .args(arguments)
-            .stdout(Stdio::null())
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new(name).args(arguments).stdout(Stdio::null()).status().unwrap().success());
     getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss()
 }
 
 fn run(folder: &Path, flags: &[&str]) -> Vec<u8> {
     let output = command(folder, flags).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
 fn command(folder: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(binary("ken-textgen"));
-    command
-        .args(["--greedy", "--format", "compact", "--prompt-file"])
-        .arg(folder.join("prompt.txt"));
-    command
-        .arg("--model-dir")
-        .arg(folder)
-        .args(flags)
-        .stdin(Stdio::null());
+    command.args(["--greedy", "--format", "compact", "--prompt-file"]).arg(folder.join("prompt.txt"));
+    command.arg("--model-dir").arg(folder).args(flags).stdin(Stdio::null());
     command
 }
 
@@ -192,12 +166,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// GPT-2 small with random weights, and a vocabulary of its size.
 fn make_model(folder: &Path) {
     let path = |name: &str| -> PathBuf { folder.join(name) };
-    let config = json!({"n_embd": EMBD, "n_head": 12, "n_layer": LAYERS, "n_positions": POSITIONS, "vocab_size": WORDS});
+    let config =
+        json!({"n_embd": EMBD, "n_head": 12, "n_layer": LAYERS, "n_positions": POSITIONS, "vocab_size": WORDS});
     fs::write(path("config.json"), config.to_string()).unwrap();
-    let mut tensors = vec![
-        ("wte.weight".to_owned(), vec![WORDS, EMBD]),
-        ("wpe.weight".to_owned(), vec![POSITIONS, EMBD]),
-    ];
+    let mut tensors =
+        vec![("wte.weight".to_owned(), vec![WORDS, EMBD]), ("wpe.weight".to_owned(), vec![POSITIONS, EMBD])];
     for layer in 0..LAYERS {
         for (name, shape) in layer_tensors() {
             tensors.push((format!("h.{layer}.{name}"), shape));
@@ -233,35 +206,21 @@ fn write_weights(path: &Path, tensors: &[(String, Vec<usize>)]) {
     for (name, shape) in tensors {
         let start = end;
         end += shape.iter().product::<usize>() * 4;
-        header.insert(
-            name.clone(),
-            json!({"dtype": "F32", "shape": shape, "data_offsets": [start, end]}),
-        );
+        header.insert(name.clone(), json!({"dtype": "F32", "shape": shape, "data_offsets": [start, end]}));
     }
     let mut header = Value::Object(header).to_string();
-    header.extend(std::iter::repeat_n(
-        ' ',
-        header.len().next_multiple_of(8) - header.len(),
-    ));
+    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
     let mut writer = BufWriter::with_capacity(1 << 20, File::create(path).unwrap());
     writer.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
     writer.write_all(header.as_bytes()).unwrap();
     let mut state = 1u64;
     for (name, shape) in tensors {
         let scale = if name.contains("ln_") { 0.0 } else { 0.035 };
-        let centre = if name.contains("ln_") && name.ends_with("weight") {
-            1.0
-        } else {
-            0.0
-        };
+        let centre = if name.contains("ln_") && name.ends_with("weight") { 1.0 } else { 0.0 };
         for _ in 0..shape.iter().product() {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let random = (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0;
-            writer
-                .write_all(&(centre + scale * random).to_le_bytes())
-                .unwrap();
+            writer.write_all(&(centre + scale * random).to_le_bytes()).unwrap();
         }
     }
     writer.flush().unwrap();
@@ -270,10 +229,7 @@ fn write_weights(path: &Path, tensors: &[(String, Vec<usize>)]) {
 /// Writes single bytes, then words of letters, each merged from a shorter word and a letter.
 fn write_vocabulary(vocab: &Path, merges: &Path) {
     let visible = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    let mut tokens: Vec<String> = (0..=255u8)
-        .filter(visible)
-        .map(|byte| char::from(byte).to_string())
-        .collect();
+    let mut tokens: Vec<String> = (0..=255u8).filter(visible).map(|byte| char::from(byte).to_string()).collect();
     tokens.extend((0x100..0x144).filter_map(char::from_u32).map(String::from));
     let mut pairs = Vec::new();
     let mut words: Vec<String> = ('A'..='Z').map(|c| format!("Ġ{c}")).collect();
@@ -291,11 +247,7 @@ fn write_vocabulary(vocab: &Path, merges: &Path) {
     }
     tokens.extend(words);
     tokens.push("<|endoftext|>".to_owned());
-    let ids: serde_json::Map<_, _> = tokens
-        .into_iter()
-        .zip(0..)
-        .map(|(token, id)| (token, json!(id)))
-        .collect();
+    let ids: serde_json::Map<_, _> = tokens.into_iter().zip(0..).map(|(token, id)| (token, json!(id))).collect();
     fs::write(vocab, Value::Object(ids).to_string()).unwrap();
     fs::write(merges, format!("#version: 0.2\n{}\n", pairs.join("\n"))).unwrap();
 }

@@ -19,10 +19,7 @@ use serde_json::json;
 const ROUNDS: usize = 200;
 
 fn main() {
-    let tools: Vec<Tool> = Tool::all()
-        .into_iter()
-        .filter(|tool| tool.path.exists())
-        .collect();
+    let tools: Vec<Tool> = Tool::all().into_iter().filter(|tool| tool.path.exists()).collect();
     title("tools: start to exit, small input");
     start(&tools);
     title("tools: memory after the first answer");
@@ -42,21 +39,13 @@ struct Tool {
 
 impl Tool {
     fn all() -> [Tool; 4] {
-        let tool = |name, input: String| Tool {
-            name,
-            path: root().join("target/release").join(name),
-            input,
-        };
-        let rules =
-            json!({"facts": ["Socrates is a man"], "rules": [[["?x is a man"], "?x is mortal"]]}).to_string();
+        let tool = |name, input: String| Tool { name, path: root().join("target/release").join(name), input };
+        let rules = json!({"facts": ["Socrates is a man"], "rules": [[["?x is a man"], "?x is mortal"]]}).to_string();
         [
             tool("ken-rep", rules.clone()),
             tool("ken-esl", "I'm not angry, just disappointed.".to_owned()),
             tool("ken-vvp", rules),
-            tool(
-                "ken-laws",
-                "The test took 4.1 s on 2026-03-02. So the limit of 5 s holds.".to_owned(),
-            ),
+            tool("ken-laws", "The test took 4.1 s on 2026-03-02. So the limit of 5 s holds.".to_owned()),
         ]
     }
 }
@@ -85,11 +74,7 @@ fn start(tools: &[Tool]) {
     row("/bin/true", &floor.text(), "");
     for (tool, samples) in tools.iter().zip(samples) {
         let samples = Samples::of(samples);
-        row(
-            tool.name,
-            &samples.text(),
-            &ratio(samples.median(), floor.median(), "/bin/true"),
-        );
+        row(tool.name, &samples.text(), &ratio(samples.median(), floor.median(), "/bin/true"));
     }
 }
 
@@ -115,38 +100,23 @@ fn memory(tool: &Tool) {
 }
 
 fn peak(command: &mut Command, line: &str) -> u64 {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a program");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program");
     let mut stdin = child.stdin.take().expect("stdin");
     writeln!(stdin, "{line}").expect("a line");
     let mut answer = String::new();
-    BufReader::new(child.stdout.take().expect("stdout"))
-        .read_line(&mut answer)
-        .expect("an answer");
+    BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut answer).expect("an answer");
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).expect("status");
     drop(stdin);
     child.wait().expect("the end");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .expect("VmHWM");
-    line.trim()
-        .trim_end_matches(" kB")
-        .trim()
-        .parse()
-        .expect("a number")
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");
+    line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
 }
 
 /// A chain of rules, beside the plain linear algorithm with Python dictionaries, and beside reading and writing the same bytes.
 fn chain(rep: &Tool) {
     let folder = tempfile::tempdir().expect("a folder");
     let (input, output) = (folder.path().join("in.json"), folder.path().join("out.json"));
-    let rules: Vec<_> = (0..100_000)
-        .map(|n| json!([[format!("s{n}")], format!("s{}", n + 1)]))
-        .collect();
+    let rules: Vec<_> = (0..100_000).map(|n| json!([[format!("s{n}")], format!("s{}", n + 1)])).collect();
     std::fs::write(&input, json!({"facts": ["s0"], "rules": rules}).to_string()).expect("an input");
     let mut samples: [Vec<Duration>; 3] = Default::default();
     for _ in 0..15 {
@@ -162,20 +132,13 @@ fn chain(rep: &Tool) {
         samples[2].push(filter(python, &input, &folder.path().join("python.json")));
     }
     let [rep, copy, python] = samples.map(Samples::of);
-    row(
-        "ken-rep",
-        &rep.text(),
-        &ratio(rep.median(), python.median(), "Python, linear"),
-    );
+    row("ken-rep", &rep.text(), &ratio(rep.median(), python.median(), "Python, linear"));
     row("the same bytes through cat", &copy.text(), "");
     row("Python, linear, with the steps", &python.text(), "");
 }
 
 fn filter(mut command: Command, input: &Path, output: &Path) -> Duration {
-    let (input, output) = (
-        File::open(input).expect("an input"),
-        File::create(output).expect("an output"),
-    );
+    let (input, output) = (File::open(input).expect("an input"), File::create(output).expect("an output"));
     time(command.stdin(input).stdout(output).stderr(Stdio::null()))
 }
 

@@ -22,9 +22,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const REPEAT: Duration = Duration::from_millis(33);
 
 fn main() {
-    let exchanges = std::env::var("KEN_BENCH_EXCHANGES")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let exchanges = std::env::var("KEN_BENCH_EXCHANGES").ok().and_then(|text| text.parse().ok());
     let exchanges = exchanges.unwrap_or(10_000);
     title("the terminal client, at 80x24");
     let system = Builder::default().script(&answers()).start();
@@ -66,11 +64,7 @@ fn first_frame(system: &System) {
         terminal.ends();
         begun.elapsed()
     });
-    row(
-        "setsid and /bin/true on a terminal",
-        &Samples::of(floor.collect()).with_worst(),
-        "every start has its setsid",
-    );
+    row("setsid and /bin/true on a terminal", &Samples::of(floor.collect()).with_worst(), "every start has its setsid");
     let samples = (0..20).map(|_| {
         let (mut terminal, begun) = client(system, &[]);
         let at = terminal.written_at(0, FRAME, LIMIT).expect("a frame");
@@ -78,27 +72,13 @@ fn first_frame(system: &System) {
         leave(&mut terminal);
         at.duration_since(begun)
     });
-    row(
-        "start to first frame",
-        &Samples::of(samples.collect()).with_worst(),
-        "goal: 10 ms",
-    );
+    row("start to first frame", &Samples::of(samples.collect()).with_worst(), "goal: 10 ms");
 }
 
 fn long_session(system: &System, exchanges: usize) -> String {
-    let who = [
-        ("connector", "tui"),
-        ("actorId", "local-tui"),
-        ("conversationId", "local-tui"),
-    ];
-    let mut body: Value = who
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), json!(value)))
-        .collect();
-    let session = system
-        .post("/api/chat/sessions", &body)
-        .expect(201)
-        .text("/session/id");
+    let who = [("connector", "tui"), ("actorId", "local-tui"), ("conversationId", "local-tui")];
+    let mut body: Value = who.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+    let session = system.post("/api/chat/sessions", &body).expect(201).text("/session/id");
     body["session"] = json!(session);
     let begun = Instant::now();
     for number in 0..exchanges {
@@ -111,11 +91,7 @@ fn long_session(system: &System, exchanges: usize) -> String {
         body["text"] = json!(format!("question-{number:05}{what}"));
         system.post("/api/chat/events", &body).expect(200);
     }
-    row(
-        &format!("a session of {exchanges} exchanges is made"),
-        &format!("{:.1} s", begun.elapsed().as_secs_f64()),
-        "",
-    );
+    row(&format!("a session of {exchanges} exchanges is made"), &format!("{:.1} s", begun.elapsed().as_secs_f64()), "");
     session
 }
 
@@ -123,24 +99,16 @@ fn opened(system: &System, session: &str, exchanges: usize) {
     let newest = format!("question-{:05}", exchanges - 1);
     let samples = (0..20).map(|_| {
         let (mut terminal, begun) = client(system, &["--session", session]);
-        let at = terminal
-            .written_at(0, &newest, LIMIT)
-            .expect("the newest exchange");
+        let at = terminal.written_at(0, &newest, LIMIT).expect("the newest exchange");
         leave(&mut terminal);
         at.duration_since(begun)
     });
-    row(
-        "start to the newest exchange on the screen",
-        &Samples::of(samples.collect()).with_worst(),
-        "goal: 50 ms",
-    );
+    row("start to the newest exchange on the screen", &Samples::of(samples.collect()).with_worst(), "goal: 50 ms");
 }
 
 fn scrolled(system: &System, session: &str, exchanges: usize) {
     let (mut terminal, _) = client(system, &["--session", session]);
-    terminal
-        .written_at(0, &format!("question-{:05}", exchanges - 1), LIMIT)
-        .expect("the newest exchange");
+    terminal.written_at(0, &format!("question-{:05}", exchanges - 1), LIMIT).expect("the newest exchange");
     idle(&terminal);
     row("memory, newest page loaded", &memory(&terminal), "goal: 15 MB");
     // Like a key that is held down, while pages are loaded and code is coloured.
@@ -148,9 +116,7 @@ fn scrolled(system: &System, session: &str, exchanges: usize) {
         let from = terminal.length();
         let begun = Instant::now();
         terminal.keys(PAGE_UP);
-        terminal
-            .written_at(from, FRAME, LIMIT)
-            .map(|at| at.duration_since(begun))
+        terminal.written_at(from, FRAME, LIMIT).map(|at| at.duration_since(begun))
     };
     let before = processor(&terminal);
     let mut samples = Vec::new();
@@ -160,15 +126,8 @@ fn scrolled(system: &System, session: &str, exchanges: usize) {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }
     let spent = (processor(&terminal) - before) / u32::try_from(samples.len()).expect("a few");
-    let note = format!(
-        "goal: 16 ms; processor {:.2} ms a step",
-        spent.as_secs_f64() * 1e3
-    );
-    row(
-        "a page up, 30 a second",
-        &Samples::of(samples).with_worst(),
-        &note,
-    );
+    let note = format!("goal: 16 ms; processor {:.2} ms a step", spent.as_secs_f64() * 1e3);
+    row("a page up, 30 a second", &Samples::of(samples).with_worst(), &note);
     // Scrolls to the beginning as fast as pages are loaded.
     let begun = Instant::now();
     let mut pages = 0;
@@ -180,11 +139,7 @@ fn scrolled(system: &System, session: &str, exchanges: usize) {
     }
     let rate = f64::from(pages) / begun.elapsed().as_secs_f64();
     row("to the beginning", &format!("{pages} pages, {rate:.0}/s"), "");
-    row(
-        "memory, while code is coloured",
-        &memory(&terminal),
-        "the languages are given back after 2 s",
-    );
+    row("memory, while code is coloured", &memory(&terminal), "the languages are given back after 2 s");
     std::thread::sleep(Duration::from_secs(3));
     row("memory, all exchanges loaded", &memory(&terminal), "goal: 15 MB");
     idle(&terminal);
@@ -201,11 +156,7 @@ fn idle(terminal: &Terminal) {
     let (bytes, before) = (terminal.length(), processor(terminal));
     std::thread::sleep(Duration::from_secs(10));
     let used = processor(terminal) - before;
-    let figure = format!(
-        "{} bytes, {:.2} ms of processor",
-        terminal.length() - bytes,
-        used.as_secs_f64() * 1e3
-    );
+    let figure = format!("{} bytes, {:.2} ms of processor", terminal.length() - bytes, used.as_secs_f64() * 1e3);
     row("idle for 10 s", &figure, "goal: 0 bytes, 0 %");
 }
 

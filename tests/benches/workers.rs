@@ -24,10 +24,7 @@ const UNDOS: usize = 5;
 
 fn main() -> ExitCode {
     let programs = root().join("target/release");
-    if !["ken-sandbox", "ken-coder"]
-        .iter()
-        .all(|name| programs.join(name).exists())
-    {
+    if !["ken-sandbox", "ken-coder"].iter().all(|name| programs.join(name).exists()) {
         println!("the release binaries of ken-sandbox and ken-coder are not built");
         return ExitCode::SUCCESS;
     }
@@ -66,9 +63,7 @@ fn undo(coder: &Path) -> bool {
     let (mut changes, mut undos) = (Vec::new(), Vec::new());
     // They are removed at the end: for minutes ext4 passes over the inodes of removed files one by one when it makes a file
     // (recently_deleted), which would be measured in the next round.
-    let homes: Vec<_> = (0..UNDOS)
-        .map(|_| tempfile::tempdir().expect("a folder"))
-        .collect();
+    let homes: Vec<_> = (0..UNDOS).map(|_| tempfile::tempdir().expect("a folder")).collect();
     for home in &homes {
         let call = edits(home.path());
         let mut command = Command::new(coder);

@@ -21,30 +21,18 @@ const SPAN: Duration = Duration::from_secs(5);
 fn main() {
     title("workflow engine: REP, ESL, VVP, 16 clients, one thread beside the tools");
     let floor = floor();
-    row(
-        "a line to cat and back, one at a time",
-        &per_second(floor),
-        "the floor",
-    );
+    row("a line to cat and back, one at a time", &per_second(floor), "the floor");
     for (name, rules) in [("3 rules", 3), ("a chain of 150 rules", 150)] {
         let (rate, times) = load(&chain(rules));
         let ratio = floor / (rate * STEPS.len() as f64);
         let note = format!("{ratio:.1} x the floor's time a step");
-        row(
-            &format!("requests, {name}"),
-            &format!("{}, {}", per_second(rate), times.text()),
-            &note,
-        );
+        row(&format!("requests, {name}"), &format!("{}, {}", per_second(rate), times.text()), &note);
     }
 }
 
 /// Round trips per second to a process that does nothing.
 fn floor() -> f64 {
-    let mut cat = Command::new("cat")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut cat = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = cat.stdin.take().unwrap();
     let mut output = BufReader::new(cat.stdout.take().unwrap());
     let begun = Instant::now();
@@ -62,11 +50,8 @@ fn floor() -> f64 {
 }
 
 fn chain(rules: usize) -> String {
-    let rules: Vec<Value> = (0..rules)
-        .map(|n| json!([[format!("s{n}")], format!("s{}", n + 1)]))
-        .collect();
-    json!({"user_input": "I am worried that the server is down again.", "facts": ["s0"], "rules": rules})
-        .to_string()
+    let rules: Vec<Value> = (0..rules).map(|n| json!([[format!("s{n}")], format!("s{}", n + 1)])).collect();
+    json!({"user_input": "I am worried that the server is down again.", "facts": ["s0"], "rules": rules}).to_string()
 }
 
 /// Requests per second, and their latencies.
@@ -79,21 +64,11 @@ fn load(data: &str) -> (f64, Samples) {
     let workflow = Arc::new(Definition::of_protocols(&STEPS, Mode::Sequential, &protocols).unwrap());
     let engine = Arc::new(Engine::new(protocols, Settings::default()));
     let times = Arc::new(Mutex::new(Vec::new()));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let begun = Instant::now();
     runtime.block_on(async {
         let clients: Vec<_> = (0..CLIENTS)
-            .map(|_| {
-                tokio::spawn(client(
-                    engine.clone(),
-                    workflow.clone(),
-                    data.to_owned(),
-                    times.clone(),
-                ))
-            })
+            .map(|_| tokio::spawn(client(engine.clone(), workflow.clone(), data.to_owned(), times.clone())))
             .collect();
         for client in clients {
             client.await.unwrap();
@@ -104,12 +79,7 @@ fn load(data: &str) -> (f64, Samples) {
     (times.len() as f64 / taken, Samples::of(times))
 }
 
-async fn client(
-    engine: Arc<Engine>,
-    workflow: Arc<Definition>,
-    data: String,
-    times: Arc<Mutex<Vec<Duration>>>,
-) {
+async fn client(engine: Arc<Engine>, workflow: Arc<Definition>, data: String, times: Arc<Mutex<Vec<Duration>>>) {
     let begun = Instant::now();
     while begun.elapsed() < SPAN {
         let asked = Instant::now();

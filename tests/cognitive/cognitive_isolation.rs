@@ -15,9 +15,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 fn seconds() -> Duration {
-    let set = std::env::var("KEN_TORTURE_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    let set = std::env::var("KEN_TORTURE_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(set.unwrap_or(4))
 }
 
@@ -59,10 +57,7 @@ fn of(name: &str, answer: &Answer, rules: usize) {
     let conclusions = conclusions.as_array().expect("conclusions");
     assert_eq!(conclusions.len(), rules, "{name}");
     for conclusion in conclusions {
-        assert!(
-            conclusion.as_str().unwrap().starts_with(&format!("{name} step ")),
-            "{name}: {conclusion}"
-        );
+        assert!(conclusion.as_str().unwrap().starts_with(&format!("{name} step ")), "{name}: {conclusion}");
     }
     assert_eq!(answer.at("/results/VVP/total_rules"), rules);
     // It contains nothing of other requests.
@@ -101,57 +96,26 @@ fn workflows_are_found_by_name() {
     let system = cognitive().start();
     let mut asker = system.asker();
     let data = chain("chain-1", 3)["data"].clone();
-    for (name, steps) in [
-        ("StandardReasoningWorkflow", 3),
-        ("analyze_only", 2),
-        ("full_governance", 4),
-    ] {
+    for (name, steps) in [("StandardReasoningWorkflow", 3), ("analyze_only", 2), ("full_governance", 4)] {
         for field in ["workflow", "template_name"] {
-            let answer = asker
-                .post("/v1/execute", &json!({field: name, "data": data}))
-                .expect(200);
+            let answer = asker.post("/v1/execute", &json!({field: name, "data": data})).expect(200);
             assert_eq!(answer.text("/workflow"), name);
-            assert!(
-                answer.at("/results").as_object().unwrap().len() >= steps,
-                "{name}"
-            );
+            assert!(answer.at("/results").as_object().unwrap().len() >= steps, "{name}");
         }
     }
     let folder = system.home().join("workflows");
     fs::create_dir(&folder).unwrap();
-    fs::write(
-        folder.join("mine.json"),
-        r#"{"name": "mine", "steps": [{"step": "ESL", "id": "mood"}]}"#,
-    )
-    .unwrap();
-    fs::write(
-        folder.join("torn.json"),
-        r#"{"name": "torn", "steps": [{"step": "XYZ"}]}"#,
-    )
-    .unwrap();
+    fs::write(folder.join("mine.json"), r#"{"name": "mine", "steps": [{"step": "ESL", "id": "mood"}]}"#).unwrap();
+    fs::write(folder.join("torn.json"), r#"{"name": "torn", "steps": [{"step": "XYZ"}]}"#).unwrap();
     let mine = json!({"workflow": "mine", "data": {"text": "Fine."}});
-    assert!(
-        asker
-            .post("/v1/execute", &mine)
-            .expect(200)
-            .at("/results/mood")
-            .is_object()
-    );
+    assert!(asker.post("/v1/execute", &mine).expect(200).at("/results/mood").is_object());
     let planted = json!({"workflow": "mine", "data": {"text": "Fine.", "mood": {}}});
-    assert_eq!(
-        asker.post("/v1/execute", &planted).expect(400).at("/error/at"),
-        "/data/mood"
-    );
-    let torn = asker
-        .post("/v1/execute", &json!({"workflow": "torn", "data": {}}))
-        .expect(503);
+    assert_eq!(asker.post("/v1/execute", &planted).expect(400).at("/error/at"), "/data/mood");
+    let torn = asker.post("/v1/execute", &json!({"workflow": "torn", "data": {}})).expect(503);
     let said = torn.text("/error/message");
     assert!(said.contains("torn.json") && said.contains("XYZ"), "{said}");
     let templates = asker.get("/v1/templates").expect(200).json();
-    assert_eq!(
-        templates["mine"]["steps"],
-        json!([{"id": "mood", "protocol": "ESL"}])
-    );
+    assert_eq!(templates["mine"]["steps"], json!([{"id": "mood", "protocol": "ESL"}]));
     assert!(templates["torn"]["error"]["at"] == "/steps/0/step" && templates["full_reasoning"].is_object());
 }
 
@@ -170,26 +134,10 @@ fn a_wrong_request_is_explained_and_changes_nothing() {
             400,
             "/data/governance",
         ),
-        (
-            json!({"protocol_names": ["ESL"], "data": {"text": "x", "ESL": {"valence": "positive"}}}),
-            400,
-            "/data/ESL",
-        ),
-        (
-            json!({"protocol_names": ["ESL"], "data": {"results": {}}}),
-            400,
-            "/data/results",
-        ),
-        (
-            json!({"protocol_names": ["ESL"], "data": {}, "session_id": "../x"}),
-            422,
-            "/session_id",
-        ),
-        (
-            json!({"protocol_names": ["ESL"], "priority": 1}),
-            422,
-            "/priority",
-        ),
+        (json!({"protocol_names": ["ESL"], "data": {"text": "x", "ESL": {"valence": "positive"}}}), 400, "/data/ESL"),
+        (json!({"protocol_names": ["ESL"], "data": {"results": {}}}), 400, "/data/results"),
+        (json!({"protocol_names": ["ESL"], "data": {}, "session_id": "../x"}), 422, "/session_id"),
+        (json!({"protocol_names": ["ESL"], "priority": 1}), 422, "/priority"),
     ] {
         let answer = asker.post("/v1/execute", &body);
         assert_eq!(answer.status, status, "{body}: {}", answer.shown());
@@ -215,18 +163,13 @@ fn a_wrong_request_is_explained_and_changes_nothing() {
     )
     .unwrap();
     let listed = |data: Value| json!({"workflow": "listed", "data": data});
-    let answer = asker
-        .post("/v1/execute", &listed(json!(["I am glad."])))
-        .expect(200);
+    let answer = asker.post("/v1/execute", &listed(json!(["I am glad."]))).expect(200);
     assert_eq!(answer.at("/results/ESL/valence"), "positive");
     let answer = asker.post("/v1/execute", &listed(json!(["a", 1]))).expect(422);
     assert_eq!(answer.at("/error/at"), "/data/1");
     // A tool refuses its input: the others' results are kept.
     let answer = asker
-        .post(
-            "/v1/execute",
-            &json!({"protocol_names": ["ESL", "REP"], "data": {"text": "Fine.", "rules": 7}}),
-        )
+        .post("/v1/execute", &json!({"protocol_names": ["ESL", "REP"], "data": {"text": "Fine.", "rules": 7}}))
         .expect(422);
     assert_eq!(answer.text("/status"), "failed");
     assert!(answer.at("/results/ESL").is_object() && answer.at("/detail").is_string());
@@ -245,27 +188,15 @@ fn a_session_belongs_to_its_owner() {
     };
     run("annas-key-1", "First.").expect(200);
     run("annas-key-1", "Second.").expect(200);
-    assert_eq!(
-        run("berts-key-1", "Third.").expect(403).at("/error/at"),
-        "/session_id"
-    );
+    assert_eq!(run("berts-key-1", "Third.").expect(403).at("/error/at"), "/session_id");
     for key in ["annas-key-1", ken_tests::KEY] {
-        let history = system
-            .asker_with(key)
-            .get("/v1/session/annas")
-            .expect(200)
-            .at("/history");
+        let history = system.asker_with(key).get("/v1/session/annas").expect(200).at("/history");
         assert_eq!(history.as_array().unwrap().len(), 2);
         assert!(history[1]["results"]["ESL"].is_object());
     }
-    system
-        .asker_with("berts-key-1")
-        .get("/v1/session/annas")
-        .expect(404);
+    system.asker_with("berts-key-1").get("/v1/session/annas").expect(404);
     system.asker().get("/v1/session/nowhere").expect(404);
-    let answer = system
-        .execute(&json!({"protocol_names": ["ESL"], "data": {"text": "x"}}))
-        .expect(200);
+    let answer = system.execute(&json!({"protocol_names": ["ESL"], "data": {"text": "x"}})).expect(200);
     let id = answer.text("/session_id");
     system.asker().get(&format!("/v1/session/{id}")).expect(200);
 }
@@ -337,12 +268,7 @@ fn incoherence_affects_only_its_own_request() {
     over.store(true, Relaxed);
     join(threads);
     let text = fs::read_to_string(system.home().join("state/cognitive/security_events.log")).unwrap();
-    for event in [
-        "governance_incoherence_detected",
-        "recovery_decision",
-        "governance_abort",
-        "execute_completed",
-    ] {
+    for event in ["governance_incoherence_detected", "recovery_decision", "governance_abort", "execute_completed"] {
         assert!(text.contains(&format!("\"event\":\"{event}\"")), "{event}");
     }
     assert!(!text.contains("door"), "the audit holds words of the user");
@@ -364,14 +290,9 @@ const SLEEPS: &str = "#!/bin/sh\nwhile read -r line; do sleep 600.0417; echo '{}
 #[test]
 fn a_step_over_its_time_limit_leaves_no_process() {
     let (_folder, config) = server_with(&[("ken-rep", SLEEPS)]);
-    let system = cognitive()
-        .config(&config)
-        .env("PROTOCOL_TIMEOUT_MS", "200")
-        .start();
+    let system = cognitive().config(&config).env("PROTOCOL_TIMEOUT_MS", "200").start();
     for _ in 0..2 {
-        let answer = system
-            .execute(&json!({"protocol_names": ["REP"], "data": {}}))
-            .expect(504);
+        let answer = system.execute(&json!({"protocol_names": ["REP"], "data": {}})).expect(504);
         assert_eq!(answer.text("/error/code"), "deadline");
         assert_eq!(answer.text("/status"), "failed");
         assert!(answer.at("/execution_time_ms").as_f64().unwrap() < 5_000.0);
@@ -379,48 +300,26 @@ fn a_step_over_its_time_limit_leaves_no_process() {
     until("no process is left", || {
         tools(&system).is_empty() && !commands().iter().any(|command| command.contains("600.0417"))
     });
-    system
-        .execute(&json!({"protocol_names": ["ESL"], "data": {"text": "Fine."}}))
-        .expect(200);
+    system.execute(&json!({"protocol_names": ["ESL"], "data": {"text": "Fine."}})).expect(200);
 }
 
 fn commands() -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
-    entries
-        .filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok())
-        .collect()
+    entries.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok()).collect()
 }
 
 #[test]
 fn a_crashed_tool_is_named_with_its_last_line() {
     let (_folder, config) = server_with(&[
-        (
-            "ken-rep",
-            "#!/bin/sh\nread -r line\necho 'no more memory' >&2\nexit 3\n",
-        ),
-        (
-            "ken-vvp",
-            "#!/bin/sh\nwhile read -r line; do echo nonsense; done\n",
-        ),
+        ("ken-rep", "#!/bin/sh\nread -r line\necho 'no more memory' >&2\nexit 3\n"),
+        ("ken-vvp", "#!/bin/sh\nwhile read -r line; do echo nonsense; done\n"),
     ]);
     let system = cognitive().config(&config).start();
-    let answer = system
-        .execute(&json!({"protocol_names": ["ESL", "REP"], "data": {"text": "Fine."}}))
-        .expect(502);
-    assert!(
-        answer.text("/error/message").contains("no more memory"),
-        "{}",
-        answer.shown()
-    );
+    let answer = system.execute(&json!({"protocol_names": ["ESL", "REP"], "data": {"text": "Fine."}})).expect(502);
+    assert!(answer.text("/error/message").contains("no more memory"), "{}", answer.shown());
     assert!(answer.at("/results/ESL").is_object());
-    let answer = system
-        .execute(&json!({"protocol_names": ["VVP"], "data": {}}))
-        .expect(502);
-    assert!(
-        answer.text("/error/message").contains("JSON"),
-        "{}",
-        answer.shown()
-    );
+    let answer = system.execute(&json!({"protocol_names": ["VVP"], "data": {}})).expect(502);
+    assert!(answer.text("/error/message").contains("JSON"), "{}", answer.shown());
 }
 
 /// SIGKILL of the server and of its tools: requests in progress fail with an error, all others are answered, and the audit log
@@ -456,10 +355,7 @@ fn kills_affect_only_requests_in_progress() {
     while Instant::now() < end {
         // It runs for more than a second, so that kend(8) does not treat its end as a crash loop.
         for _ in 0..36 {
-            if let Some((pid, _)) = tools(&system)
-                .into_iter()
-                .find(|(_, name)| name.starts_with("ken-"))
-            {
+            if let Some((pid, _)) = tools(&system).into_iter().find(|(_, name)| name.starts_with("ken-")) {
                 _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
             std::thread::sleep(Duration::from_millis(30));
@@ -494,21 +390,12 @@ fn the_tools_of_a_disconnected_client_are_ended() {
     let system = cognitive().config(&config).start();
     {
         let mut asker = system.asker();
-        asker
-            .request("POST", "/v1/execute")
-            .json(&json!({"protocol_names": ["REP"], "data": {}}))
-            .start();
-        until("the tool is at work", || {
-            tools(&system).iter().any(|(_, name)| name == "ken-rep")
-        });
+        asker.request("POST", "/v1/execute").json(&json!({"protocol_names": ["REP"], "data": {}})).start();
+        until("the tool is at work", || tools(&system).iter().any(|(_, name)| name == "ken-rep"));
         asker.reset();
     }
-    until("its tool has gone", || {
-        !tools(&system).iter().any(|(_, name)| name == "ken-rep")
-    });
-    system
-        .execute(&json!({"protocol_names": ["ESL"], "data": {"text": "Fine."}}))
-        .expect(200);
+    until("its tool has gone", || !tools(&system).iter().any(|(_, name)| name == "ken-rep"));
+    system.execute(&json!({"protocol_names": ["ESL"], "data": {"text": "Fine."}})).expect(200);
 }
 
 /// The choice of a model is checked, survives restarts, and applies to ken-textgen too.
@@ -517,41 +404,20 @@ fn models_are_checked_before_they_are_activated() {
     let missing = tempfile::tempdir().unwrap();
     let dirs = format!("small={0}/small,large={0}/large", missing.path().display());
     let checks = "#!/bin/sh\ncase \"$*\" in\n*--check*large*) exit 0;;\n*) exec KEN_TEXTGEN \"$@\";;\nesac\n";
-    let checks = checks.replace(
-        "KEN_TEXTGEN",
-        &ken_tests::binary("ken-textgen").display().to_string(),
-    );
+    let checks = checks.replace("KEN_TEXTGEN", &ken_tests::binary("ken-textgen").display().to_string());
     let (_folder, config) = server_with(&[("ken-textgen", &checks)]);
     let system = cognitive().config(&config).env("MVLM_MODEL_DIRS", &dirs).start();
     let models = system.asker().get("/admin/models").expect(200);
     assert_eq!(models.at("/active_alias"), "small");
     let paths: Vec<Value> = models.at("/aliases").as_array().unwrap().clone();
-    assert_eq!(
-        paths[1],
-        json!({"alias": "large", "path": format!("{}/large", missing.path().display())})
-    );
-    let activate = |alias: &str| {
-        system
-            .asker()
-            .post("/admin/models/activate", &json!({"alias": alias}))
-    };
+    assert_eq!(paths[1], json!({"alias": "large", "path": format!("{}/large", missing.path().display())}));
+    let activate = |alias: &str| system.asker().post("/admin/models/activate", &json!({"alias": alias}));
     assert_eq!(activate("huge").expect(400).at("/error/at"), "/alias");
     let refused = activate("small").expect(422);
-    assert!(
-        refused.text("/error/message").contains("small"),
-        "{}",
-        refused.shown()
-    );
+    assert!(refused.text("/error/message").contains("small"), "{}", refused.shown());
     assert_eq!(activate("large").expect(200).at("/active_alias"), "large");
     system.kill("cognitive");
-    assert_eq!(
-        system
-            .asker()
-            .get("/admin/models")
-            .expect(200)
-            .at("/active_alias"),
-        "large"
-    );
+    assert_eq!(system.asker().get("/admin/models").expect(200).at("/active_alias"), "large");
     let text = fs::read_to_string(system.home().join("state/cognitive/security_events.log")).unwrap();
     assert_eq!(text.matches("\"model_activated\"").count(), 1);
     let output = std::process::Command::new(ken_tests::binary("ken-textgen"))
@@ -561,9 +427,5 @@ fn models_are_checked_before_they_are_activated() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        said.lines()
-            .any(|line| line.contains("large") && line.contains("\"active\":true")),
-        "{said}"
-    );
+    assert!(said.lines().any(|line| line.contains("large") && line.contains("\"active\":true")), "{said}");
 }

@@ -18,10 +18,7 @@ fn client(system: &System) -> Client {
 fn with(system: &System, headers: &[(&str, &str)], target: &str) -> Answer {
     let mut client = client(system);
     let request = client.request("GET", target);
-    headers
-        .iter()
-        .fold(request, |request, (name, value)| request.header(name, value))
-        .send()
+    headers.iter().fold(request, |request, (name, value)| request.header(name, value)).send()
 }
 
 fn refused(answer: &Answer, status: u16, code: &str, at: &str) {
@@ -35,9 +32,7 @@ fn refused(answer: &Answer, status: u16, code: &str, at: &str) {
 /// The records of the audit log, oldest first.
 fn records(system: &System) -> Vec<Value> {
     let text = fs::read_to_string(audit_file(system)).unwrap_or_default();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn audit_file(system: &System) -> PathBuf {
@@ -57,12 +52,7 @@ fn every_route_is_documented_and_answers_other_methods_with_405() {
     for path in document["paths"].as_object().unwrap().keys() {
         let target = path.replace(['{', '}'], "");
         let documented = Contract::cognitive().methods(path);
-        let answer = system
-            .asker()
-            .request("TRACE", &target)
-            .header("Content-Length", "0")
-            .send()
-            .expect(405);
+        let answer = system.asker().request("TRACE", &target).header("Content-Length", "0").send().expect(405);
         let allowed: BTreeSet<&str> = answer.header("allow").unwrap().split(", ").collect();
         assert_eq!(allowed, documented.iter().map(String::as_str).collect(), "{path}");
         if documented.contains("GET") {
@@ -70,29 +60,17 @@ fn every_route_is_documented_and_answers_other_methods_with_405() {
             assert!([200, 404].contains(&status), "{path}: {status}");
         }
     }
-    assert_eq!(
-        with(&system, &[], "/health").expect(200).shown(),
-        r#"{"status":"ok"}"#
-    );
+    assert_eq!(with(&system, &[], "/health").expect(200).shown(), r#"{"status":"ok"}"#);
     with(&system, &[], "/health/detailed").expect(200);
     refused(&with(&system, &[], "/v1/nothing"), 404, "not_found", "");
-    refused(
-        &with(&system, &[("X-API-Key", "wrong-key")], "/v2/execute"),
-        404,
-        "not_found",
-        "",
-    );
+    refused(&with(&system, &[("X-API-Key", "wrong-key")], "/v2/execute"), 404, "not_found", "");
 }
 
 #[test]
 fn a_key_is_needed_in_either_form() {
     let system = cognitive().start();
     let bearer = format!("Bearer {KEY}");
-    for good in [
-        ("Authorization", bearer.as_str()),
-        ("authorization", &format!("bearer {KEY}")),
-        ("X-API-Key", KEY),
-    ] {
+    for good in [("Authorization", bearer.as_str()), ("authorization", &format!("bearer {KEY}")), ("X-API-Key", KEY)] {
         with(&system, &[good], "/v1/protocols").expect(200);
         with(&system, &[good], "/admin/api-keys").expect(200);
     }
@@ -104,26 +82,14 @@ fn a_key_is_needed_in_either_form() {
         &[("X-API-Key", &longer)],
         &[("Authorization", KEY)],
     ] {
-        for target in [
-            "/v1/protocols",
-            "/protocols",
-            "/v1/session/x",
-            "/admin/models",
-            "/metrics",
-        ] {
+        for target in ["/v1/protocols", "/protocols", "/v1/session/x", "/admin/models", "/metrics"] {
             let answer = with(&system, bad, target);
             refused(&answer, 401, "unauthenticated", "authorization");
         }
         // A restart resets the limit on wrong keys, which is not tested here.
         system.kill("cognitive");
     }
-    assert!(
-        events(&system)
-            .iter()
-            .filter(|event| *event == "auth_failed")
-            .count()
-            == 25
-    );
+    assert!(events(&system).iter().filter(|event| *event == "auth_failed").count() == 25);
 }
 
 #[test]
@@ -137,13 +103,7 @@ fn wrong_keys_are_limited_by_address_and_the_right_key_still_works() {
     with(&system, &[("X-API-Key", KEY)], "/v1/templates").expect(200);
     let metrics = with(&system, &[("X-API-Key", KEY)], "/metrics").json();
     assert_eq!(metrics["ken_auth_failures_total"], 21);
-    assert_eq!(
-        events(&system)
-            .iter()
-            .filter(|event| *event == "auth_failed")
-            .count(),
-        20
-    );
+    assert_eq!(events(&system).iter().filter(|event| *event == "auth_failed").count(), 20);
     let text = fs::read_to_string(audit_file(&system)).unwrap();
     assert!(!text.contains("\"wrong\"") || text.contains("\"reason\":\"wrong\""));
 }
@@ -152,12 +112,7 @@ fn wrong_keys_are_limited_by_address_and_the_right_key_still_works() {
 fn without_a_configured_key_no_route_is_open() {
     let system = System::start();
     with(&system, &[], "/health").expect(200);
-    refused(
-        &with(&system, &[], "/v1/protocols"),
-        401,
-        "unauthenticated",
-        "authorization",
-    );
+    refused(&with(&system, &[], "/v1/protocols"), 401, "unauthenticated", "authorization");
     let path = system.home().join("state/cognitive/admin.key");
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -175,12 +130,7 @@ fn keys_have_roles_and_survive_a_crash() {
     add(json!({"api_key": "a-reader-1", "role": "read-only", "user_id": "reader"})).expect(201);
     let made = add(json!({"api_key": "a-nameless-1"})).expect(201);
     assert_eq!(made.text("/role"), "user");
-    refused(
-        &add(json!({"api_key": "annas-key-1"})),
-        409,
-        "conflict",
-        "/api_key",
-    );
+    refused(&add(json!({"api_key": "annas-key-1"})), 409, "conflict", "/api_key");
     refused(&add(json!({"api_key": KEY})), 409, "conflict", "/api_key");
     for (body, at) in [
         (json!({}), "/api_key"),
@@ -199,23 +149,10 @@ fn keys_have_roles_and_survive_a_crash() {
     assert_eq!(listed.at("/api_keys").as_array().unwrap().len(), 3);
 
     let run = json!({"protocol_names": ["ESL"], "data": {"text": "How nice."}});
-    system
-        .asker_with("annas-key-1")
-        .post("/v1/execute", &run)
-        .expect(200);
-    refused(
-        &system.asker_with("a-reader-1").post("/v1/execute", &run),
-        403,
-        "forbidden",
-        "",
-    );
+    system.asker_with("annas-key-1").post("/v1/execute", &run).expect(200);
+    refused(&system.asker_with("a-reader-1").post("/v1/execute", &run), 403, "forbidden", "");
     system.asker_with("a-reader-1").get("/v1/templates").expect(200);
-    for target in [
-        "/admin/api-keys",
-        "/admin/models",
-        "/metrics",
-        "/metrics/prometheus",
-    ] {
+    for target in ["/admin/api-keys", "/admin/models", "/metrics", "/metrics/prometheus"] {
         for key in ["annas-key-1", "a-reader-1"] {
             refused(&system.asker_with(key).get(target), 403, "forbidden", "");
         }
@@ -223,18 +160,8 @@ fn keys_have_roles_and_survive_a_crash() {
     let gone = system.asker().delete("/admin/api-keys/anna").expect(200);
     assert_eq!(gone.at("/keys"), 1);
     system.asker_with("annas-key-1").get("/v1/templates").expect(401);
-    refused(
-        &system.asker().delete("/admin/api-keys/anna"),
-        404,
-        "not_found",
-        "",
-    );
-    refused(
-        &system.asker().delete("/admin/api-keys/admin"),
-        404,
-        "not_found",
-        "",
-    );
+    refused(&system.asker().delete("/admin/api-keys/anna"), 404, "not_found", "");
+    refused(&system.asker().delete("/admin/api-keys/admin"), 404, "not_found", "");
     let file = fs::metadata(system.home().join("state/cognitive/keys.json")).unwrap();
     assert_eq!(file.permissions().mode() & 0o777, 0o600);
     let audited = events(&system);
@@ -261,9 +188,7 @@ fn limits_are_exact() {
         refused(&answer, 429, "busy", "");
         assert_eq!(answer.header("retry-after"), Some("1"));
         assert_eq!(answer.header("x-ratelimit-remaining"), Some("0"));
-        std::thread::sleep(Duration::from_millis(
-            answer.at("/error/retry_after_ms").as_u64().unwrap(),
-        ));
+        std::thread::sleep(Duration::from_millis(answer.at("/error/retry_after_ms").as_u64().unwrap()));
     }
     for target in ["/v1/protocols", "/protocols"] {
         asker.get(target).expect(200);
@@ -273,10 +198,7 @@ fn limits_are_exact() {
     assert!((3_590..=3_600).contains(&wait), "{wait}");
     // Each limit and each key has its own count.
     asker.get("/v1/session/x").expect(404);
-    system
-        .asker()
-        .post("/admin/api-keys", &json!({"api_key": "another-1"}))
-        .expect(201);
+    system.asker().post("/admin/api-keys", &json!({"api_key": "another-1"})).expect(201);
     system.asker_with("another-1").get("/v1/protocols").expect(200);
 }
 
@@ -284,12 +206,9 @@ fn limits_are_exact() {
 fn without_settings_each_group_of_routes_has_its_default_limit() {
     let system = limited_cognitive().start();
     let mut asker = system.asker();
-    for (target, limit) in [
-        ("/v1/protocols", "60"),
-        ("/v1/templates", "60"),
-        ("/v1/session/x", "30"),
-        ("/metrics", "10"),
-    ] {
+    for (target, limit) in
+        [("/v1/protocols", "60"), ("/v1/templates", "60"), ("/v1/session/x", "30"), ("/metrics", "10")]
+    {
         let answer = asker.get(target);
         assert_eq!(answer.header("x-ratelimit-limit"), Some(limit), "{target}");
     }
@@ -305,13 +224,7 @@ fn without_settings_each_group_of_routes_has_its_default_limit() {
 fn the_quota_of_a_key_is_exact_over_all_routes() {
     let system = cognitive().env("API_KEY_QUOTA_PER_MINUTE", "5").start();
     let mut asker = system.asker();
-    for target in [
-        "/v1/protocols",
-        "/templates",
-        "/v1/session/x",
-        "/metrics",
-        "/admin/api-keys",
-    ] {
+    for target in ["/v1/protocols", "/templates", "/v1/session/x", "/metrics", "/admin/api-keys"] {
         assert_ne!(asker.get(target).status, 429, "{target}");
     }
     for target in ["/v1/protocols", "/metrics", "/admin/api-keys"] {
@@ -360,10 +273,7 @@ fn an_invalid_setting_prevents_the_start() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
         let named = format!("{name}: {value:?} is not");
-        assert!(
-            said.contains(&named.replace('"', "\\\"")) || value == "XYZ:5",
-            "{said}"
-        );
+        assert!(said.contains(&named.replace('"', "\\\"")) || value == "XYZ:5", "{said}");
         assert!(said.contains(name), "{said}");
     }
 }
@@ -373,20 +283,14 @@ fn bodies_are_refused_before_they_are_read() {
     let system = cognitive().env("MAX_BODY_BYTES", "2000").start();
     let mut asker = system.asker();
     // The answer comes before any byte of the body is sent.
-    let announced = asker
-        .request("POST", "/v1/execute")
-        .header("Content-Length", "2001")
-        .send();
+    let announced = asker.request("POST", "/v1/execute").header("Content-Length", "2001").send();
     refused(&announced, 413, "too_large", "");
     let mut asker = system.asker();
-    let endless = asker
-        .request("POST", "/execute")
-        .header("Transfer-Encoding", "chunked");
+    let endless = asker.request("POST", "/execute").header("Transfer-Encoding", "chunked");
     endless.start();
     let mut rude = Client::connect(system.cognitive());
-    let head = format!(
-        "POST /v1/execute HTTP/1.1\r\nHost: x\r\nX-API-Key: {KEY}\r\nTransfer-Encoding: chunked\r\n\r\n"
-    );
+    let head =
+        format!("POST /v1/execute HTTP/1.1\r\nHost: x\r\nX-API-Key: {KEY}\r\nTransfer-Encoding: chunked\r\n\r\n");
     rude.write(head.as_bytes());
     for _ in 0..3 {
         rude.write(format!("3e8\r\n{}\r\n", " ".repeat(1_000)).as_bytes());
@@ -395,26 +299,14 @@ fn bodies_are_refused_before_they_are_read() {
     let exact = json!({"protocol_names": ["ESL"], "data": {"text": "x".repeat(1_900)}});
     system.asker().post("/v1/execute", &exact).expect(200);
     let mut asker = system.asker();
-    let other = asker
-        .request("POST", "/v1/execute")
-        .header("Content-Type", "text/plain")
-        .body("{}");
+    let other = asker.request("POST", "/v1/execute").header("Content-Type", "text/plain").body("{}");
     refused(&other.send(), 415, "invalid", "content-type");
     // Without a key the answer says nothing about the body.
     let mut nobody = client(&system);
-    nobody
-        .request("POST", "/v1/execute")
-        .header("Content-Length", "99999999")
-        .send()
-        .expect(401);
+    nobody.request("POST", "/v1/execute").header("Content-Length", "99999999").send().expect(401);
     for body in ["{", "{} {}", "\u{0}"] {
         let mut asker = system.asker();
-        refused(
-            &asker.request("POST", "/v1/execute").body(body).send(),
-            400,
-            "invalid",
-            "",
-        );
+        refused(&asker.request("POST", "/v1/execute").body(body).send(), 400, "invalid", "");
     }
 }
 
@@ -423,8 +315,7 @@ fn bodies_are_refused_before_they_are_read() {
 fn a_slow_client_is_disconnected() {
     let system = cognitive().start();
     let mut slow = Client::connect(system.cognitive()).held_to(Contract::cognitive());
-    let head =
-        format!("POST /v1/execute HTTP/1.1\r\nHost: x\r\nX-API-Key: {KEY}\r\nContent-Length: 1000\r\n\r\n");
+    let head = format!("POST /v1/execute HTTP/1.1\r\nHost: x\r\nX-API-Key: {KEY}\r\nContent-Length: 1000\r\n\r\n");
     slow.write(head.as_bytes());
     slow.set_patience(Duration::from_millis(500));
     let begun = Instant::now();
@@ -445,35 +336,21 @@ fn the_audit_is_a_chain_that_the_front_command_verifies() {
     let system = cognitive().start();
     for n in 0..5 {
         let mut asker = system.asker();
-        let request = asker
-            .request("POST", "/v1/execute")
-            .header("X-Request-Id", &format!("req-{n}"));
-        request
-            .json(&json!({"protocol_names": ["ESL"], "data": {"text": "a secret wish"}}))
-            .send()
-            .expect(200);
+        let request = asker.request("POST", "/v1/execute").header("X-Request-Id", &format!("req-{n}"));
+        request.json(&json!({"protocol_names": ["ESL"], "data": {"text": "a secret wish"}})).send().expect(200);
     }
     let records = records(&system);
     let last = records.last().unwrap();
-    assert_eq!(
-        (last["event"].as_str(), last["user_id"].as_str()),
-        (Some("execute_completed"), Some("admin"))
-    );
+    assert_eq!((last["event"].as_str(), last["user_id"].as_str()), (Some("execute_completed"), Some("admin")));
     assert_eq!(last["request_id"], "req-4");
     assert_eq!(last["details"]["status"], "completed");
     assert_eq!(last["prev"], records[records.len() - 2]["hash"]);
     let verify = |arguments: &[&str]| {
         let output = system.ken(&[&["audit", "verify"], arguments].concat());
-        (
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-            output.status.code(),
-        )
+        (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code())
     };
     let (said, code) = verify(&[]);
-    assert!(
-        said.starts_with("good: 6 records, 1 to 6; the last is ") && code == Some(0),
-        "{said}"
-    );
+    assert!(said.starts_with("good: 6 records, 1 to 6; the last is ") && code == Some(0), "{said}");
     let hash = last["hash"].as_str().unwrap();
     assert_eq!(verify(&["--holds", hash]).1, Some(0));
     assert_eq!(verify(&["--holds", &"0".repeat(64)]).1, Some(1));
@@ -482,10 +359,7 @@ fn the_audit_is_a_chain_that_the_front_command_verifies() {
     assert!(!text.contains("secret wish"), "{text}");
     fs::write(&path, text.replace("req-2", "req-3")).unwrap();
     let (said, code) = verify(&[path.to_str().unwrap()]);
-    assert!(
-        said.contains("security_events.log:4: record 4: it was changed") && code == Some(1),
-        "{said}"
-    );
+    assert!(said.contains("security_events.log:4: record 4: it was changed") && code == Some(1), "{said}");
     assert_eq!(verify(&["/nowhere"]).1, Some(2));
 }
 
@@ -501,23 +375,11 @@ fn without_an_audit_log_actions_are_refused() {
     let run = json!({"protocol_names": ["ESL"], "data": {"text": "How nice."}});
     refused(&system.execute(&run), 503, "unavailable", "");
     let key = json!({"api_key": "another-key-1"});
-    refused(
-        &system.asker().post("/admin/api-keys", &key),
-        503,
-        "unavailable",
-        "",
-    );
+    refused(&system.asker().post("/admin/api-keys", &key), 503, "unavailable", "");
     assert_eq!(system.asker().get("/admin/api-keys").at("/api_keys"), json!([]));
     with(&system, &[], "/health/detailed").expect(503);
     with(&system, &[], "/health").expect(200);
-    assert!(
-        system
-            .asker()
-            .get("/metrics")
-            .at("/ken_audit_failures_total")
-            .as_u64()
-            >= Some(2)
-    );
+    assert!(system.asker().get("/metrics").at("/ken_audit_failures_total").as_u64() >= Some(2));
     fs::remove_dir(&path).unwrap();
     system.execute(&run).expect(200);
     with(&system, &[], "/health/detailed").expect(200);
@@ -525,20 +387,12 @@ fn without_an_audit_log_actions_are_refused() {
 
 #[test]
 fn metrics_in_both_forms_and_their_access() {
-    let system = cognitive()
-        .env("METRICS_PUBLIC", "true")
-        .env("RATE_LIMIT_METRICS", "4/hour")
-        .start();
+    let system = cognitive().env("METRICS_PUBLIC", "true").env("RATE_LIMIT_METRICS", "4/hour").start();
     system
-        .execute(
-            &json!({"protocol_names": ["ESL", "VVP"], "data": {"text": "A word of the user.", "rules": []}}),
-        )
+        .execute(&json!({"protocol_names": ["ESL", "VVP"], "data": {"text": "A word of the user.", "rules": []}}))
         .expect(200);
     let text = with(&system, &[], "/metrics/prometheus").expect(200);
-    assert_eq!(
-        text.header("content-type"),
-        Some("text/plain; version=0.0.4; charset=utf-8")
-    );
+    assert_eq!(text.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     let lines = text.shown();
     for line in [
         r#"ken_steps_total{protocol="ESL",outcome="done"} 1"#,
@@ -551,11 +405,7 @@ fn metrics_in_both_forms_and_their_access() {
     assert!(lines.ends_with("# EOF\n") && !lines.contains("word of the user"));
     let accept = [("Accept", "application/openmetrics-text")];
     let open = with(&system, &accept, "/metrics/prometheus").expect(200);
-    assert!(
-        open.header("content-type")
-            .unwrap()
-            .starts_with("application/openmetrics-text")
-    );
+    assert!(open.header("content-type").unwrap().starts_with("application/openmetrics-text"));
     // Only the Prometheus text is public.
     with(&system, &[], "/metrics").expect(401);
     let key = [("X-API-Key", KEY)];
@@ -570,12 +420,9 @@ fn metrics_in_both_forms_and_their_access() {
 /// The dashboard uses only metrics that exist.
 #[test]
 fn the_dashboard_uses_existing_metrics() {
-    let dashboard: Value =
-        serde_json::from_str(include_str!("../../share/dashboards/ken-cognitive.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(include_str!("../../share/dashboards/ken-cognitive.json")).unwrap();
     let system = cognitive().start();
-    system
-        .execute(&json!({"protocol_names": ["ESL"], "data": {"text": "x"}}))
-        .expect(200);
+    system.execute(&json!({"protocol_names": ["ESL"], "data": {"text": "x"}})).expect(200);
     let metrics = system.asker().get("/metrics/prometheus").expect(200).shown();
     let mut asked = 0;
     for panel in dashboard["panels"].as_array().unwrap() {
@@ -586,10 +433,7 @@ fn the_dashboard_uses_existing_metrics() {
                 asked += 1;
                 let base = name.trim_end_matches("_total").trim_end_matches("_bucket");
                 let base = base.trim_end_matches("_sum").trim_end_matches("_count");
-                assert!(
-                    metrics.contains(&format!("# TYPE {base} ")),
-                    "{name} in {expression}"
-                );
+                assert!(metrics.contains(&format!("# TYPE {base} ")), "{name} in {expression}");
             }
         }
     }
@@ -607,9 +451,7 @@ fn a_restart_refuses_no_request_and_a_stop_finishes_those_in_progress() {
     let mut asker = system.asker();
     asker.get("/v1/protocols").expect(200);
     system.signal("cognitive", nix::sys::signal::Signal::SIGTERM);
-    until("the connection that idles is closed", || {
-        asker.request("GET", "/v1/protocols").try_send().is_err()
-    });
+    until("the connection that idles is closed", || asker.request("GET", "/v1/protocols").try_send().is_err());
     system.asker().get("/v1/protocols").expect(200);
     assert_eq!(system.call("cognitive", "service.info", &[])["name"], "cognitive");
     let output = system.ken(&["status", "cognitive"]);

@@ -17,10 +17,7 @@ pub(crate) fn fill(
     let state = system.call("store", "schedules.state", &["slug=s0"]);
     let settings: Settings = serde_json::from_value(state["schedule"].clone()).unwrap();
     let progress: Progress = serde_json::from_value(state["progress"].clone()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let time = Duration::from_secs(60);
         let deadline = tokio::time::Instant::now() + time;

@@ -20,9 +20,7 @@ const HELLO: &str = "שלום עולם ";
 /// A system whose connector is on; user 7 is admitted by the settings, 9 is an administrator.
 fn builder(platform: &BotApi) -> Builder {
     Builder::default()
-        .secrets(&format!(
-            "MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n"
-        ))
+        .secrets(&format!("MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n"))
         .env("MESSENGER_API_BASE_URL", &platform.url())
         .env("MESSENGER_APPROVED_USER_IDS", "7")
         .env("MESSENGER_ADMIN_USER_IDS", "9")
@@ -57,11 +55,7 @@ fn update(id: u64, from: i64, text: &str) -> Value {
 
 fn post(system: &System, update: &Value) -> Answer {
     let mut client = system.client();
-    client
-        .request("POST", WEBHOOK)
-        .header("X-Telegram-Bot-Api-Secret-Token", SECRET)
-        .json(update)
-        .send()
+    client.request("POST", WEBHOOK).header("X-Telegram-Bot-Api-Secret-Token", SECRET).json(update).send()
 }
 
 #[track_caller]
@@ -81,9 +75,7 @@ fn admin(system: &System, route: &str, body: &Value) -> Answer {
 /// Waits until a chat has received this many messages.
 #[track_caller]
 fn texts(platform: &BotApi, chat: i64, count: usize) -> Vec<String> {
-    until(&format!("{count} messages in chat {chat}"), || {
-        platform.texts(chat).len() >= count
-    });
+    until(&format!("{count} messages in chat {chat}"), || platform.texts(chat).len() >= count);
     platform.texts(chat)
 }
 
@@ -104,18 +96,11 @@ fn a_message_is_answered_in_its_chat_and_an_update_is_accepted_once() {
     accepted(&system, &first);
     let call = &platform.calls("sendMessage")[0].body;
     assert_eq!(call["reply_parameters"]["message_id"], 1_001);
-    assert_eq!(
-        sent(&system),
-        json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0})
-    );
+    assert_eq!(sent(&system), json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0}));
     assert_eq!(platform.texts(7).len(), 1);
     let health = health(&system);
     assert_eq!(
-        [
-            &health["updateCount"],
-            &health["duplicateCount"],
-            &health["enabled"]
-        ],
+        [&health["updateCount"], &health["duplicateCount"], &health["enabled"]],
         [&json!(1), &json!(2), &json!(true)]
     );
     // The session has a transcript like any other.
@@ -123,9 +108,7 @@ fn a_message_is_answered_in_its_chat_and_an_update_is_accepted_once() {
     let sessions = system.get(&format!("/api/chat/sessions?{identity}")).expect(200);
     let id = sessions.text("/sessions/0/sessionId");
     assert!(id.starts_with("connector-"), "{id}");
-    let page = system
-        .get(&format!("/api/chat/sessions/{id}/transcript?{identity}"))
-        .expect(200);
+    let page = system.get(&format!("/api/chat/sessions/{id}/transcript?{identity}")).expect(200);
     assert_eq!(page.text("/exchanges/0/prompt/id"), "messenger:1");
     assert_eq!(page.text("/exchanges/0/assistant/text"), "Hello there.");
 }
@@ -137,41 +120,26 @@ fn webhook_requests_are_checked_in_order() {
     let ask = |method: &str, headers: &[(&str, &str)], body: &str| {
         let mut client = system.client();
         let request = client.request(method, WEBHOOK);
-        let request = headers
-            .iter()
-            .fold(request, |request, (name, value)| request.header(name, value));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
         request.body(body).send()
     };
-    let (json, right) = (
-        ("Content-Type", "application/json"),
-        ("X-Messenger-Secret-Token", SECRET),
-    );
+    let (json, right) = (("Content-Type", "application/json"), ("X-Messenger-Secret-Token", SECRET));
     let ignored = json!({"update_id": 5, "poll": {}}).to_string();
     ask("GET", &[right], "").expect(405);
     ask("POST", &[right], &ignored).expect(415);
     ask("POST", &[right, ("Content-Type", "text/plain")], &ignored).expect(415);
     for wrong in ["", "x", &SECRET[1..], &SECRET.to_uppercase()] {
-        ask(
-            "POST",
-            &[json, ("X-Telegram-Bot-Api-Secret-Token", wrong)],
-            &ignored,
-        )
-        .refused(401, "unauthenticated", "x-telegram-bot-api-secret-token");
+        ask("POST", &[json, ("X-Telegram-Bot-Api-Secret-Token", wrong)], &ignored).refused(
+            401,
+            "unauthenticated",
+            "x-telegram-bot-api-secret-token",
+        );
     }
     ask("POST", &[json], "not JSON").expect(401);
     let long = format!("{{\"update_id\":1,\"x\":\"{}\"}}", "x".repeat(1 << 20));
     ask("POST", &[json], &long).expect(401);
     ask("POST", &[json, right], &long).expect(413);
-    for bad in [
-        "",
-        "[]",
-        "7",
-        "{",
-        "{\"update_id\":-1}",
-        "{\"update_id\":1.5}",
-        "{\"update_id\":\"1\"}",
-        "{}",
-    ] {
+    for bad in ["", "[]", "7", "{", "{\"update_id\":-1}", "{\"update_id\":1.5}", "{\"update_id\":\"1\"}", "{}"] {
         ask("POST", &[json, right], bad).expect(400);
     }
     ask("POST", &[json, right], &ignored).expect(200);
@@ -183,11 +151,7 @@ fn webhook_requests_are_checked_in_order() {
 fn without_a_token_the_connector_is_off_and_its_routes_work() {
     let system = System::start();
     let answer = post(&system, &update(1, 7, "hello")).expect(503);
-    assert!(
-        answer.shown().contains("MESSENGER_BOT_TOKEN"),
-        "{}",
-        answer.shown()
-    );
+    assert!(answer.shown().contains("MESSENGER_BOT_TOKEN"), "{}", answer.shown());
     assert_eq!(health(&system)["enabled"], false);
     admin(&system, "allow", &json!({"userId": "5", "chatId": "@channel"})).expect(200);
     let status = system.get(&format!("{ADMIN}/status")).expect(200);
@@ -233,20 +197,14 @@ fn commands_are_answered_in_the_chat() {
     assert!(say(11, "/nonsense").contains("There is no command"));
     assert_eq!(say(12, "/compact"), "Compacted the history of this session.");
     let failed = say(13, "refused");
-    assert!(
-        failed.starts_with("That did not work:") && failed.contains("the key is not taken"),
-        "{failed}"
-    );
+    assert!(failed.starts_with("That did not work:") && failed.contains("the key is not taken"), "{failed}");
 }
 
 #[test]
 fn answers_are_formatted_cut_and_kept_in_order() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
-    platform.next(
-        "sendMessage",
-        Trouble::Refuse(429, "Too Many Requests: retry after 1", Some(1)),
-    );
+    platform.next("sendMessage", Trouble::Refuse(429, "Too Many Requests: retry after 1", Some(1)));
     let begun = Instant::now();
     accepted(&system, &update(1, 7, "long"));
     accepted(&system, &update(2, 7, "format"));
@@ -256,22 +214,13 @@ fn answers_are_formatted_cut_and_kept_in_order() {
     let got = texts(&platform, 7, 3);
     assert!(begun.elapsed() >= Duration::from_secs(1));
     let lengths: Vec<usize> = got.iter().map(String::len).collect();
-    assert!(
-        lengths[0] <= 4_096 && lengths[0] + lengths[1] + 1 == 4_999,
-        "{lengths:?}"
-    );
+    assert!(lengths[0] <= 4_096 && lengths[0] + lengths[1] + 1 == 4_999, "{lengths:?}");
     assert_eq!(got[2], "<b>bold</b> &amp; <code>code</code>");
     // If the platform refuses the markup, the same text is sent without it, in the same place.
-    platform.next(
-        "sendMessage",
-        Trouble::Refuse(400, "Bad Request: can't parse entities", None),
-    );
+    platform.next("sendMessage", Trouble::Refuse(400, "Bad Request: can't parse entities", None));
     accepted(&system, &update(4, 7, "format"));
     assert_eq!(texts(&platform, 7, 4)[3], "**bold** & `code`");
-    assert_eq!(
-        sent(&system),
-        json!({"pending": 0, "sent": 4, "failed": 0, "unknown": 0})
-    );
+    assert_eq!(sent(&system), json!({"pending": 0, "sent": 4, "failed": 0, "unknown": 0}));
     assert!(health(&system)["errorCount"] == 1, "{}", health(&system));
 }
 
@@ -280,11 +229,7 @@ fn messages_that_the_platform_refuses_are_counted() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     let troubles = [
-        (
-            Trouble::Refuse(403, "Forbidden: bot was blocked by the user", None),
-            "failed",
-            1,
-        ),
+        (Trouble::Refuse(403, "Forbidden: bot was blocked by the user", None), "failed", 1),
         (Trouble::TakeAndClose, "unknown", 1),
         (Trouble::Proxy(502), "unknown", 2),
         (Trouble::Refuse(500, "Internal Server Error", None), "sent", 1),
@@ -292,9 +237,7 @@ fn messages_that_the_platform_refuses_are_counted() {
     for (id, (trouble, state, count)) in (1..).zip(troubles) {
         platform.next("sendMessage", trouble);
         accepted(&system, &update(id, 7, "hello"));
-        until(&format!("message {id} is {state}"), || {
-            health(&system)["outbox"][state] == count
-        });
+        until(&format!("message {id} is {state}"), || health(&system)["outbox"][state] == count);
     }
     let outbox = json!({"pending": 0, "sent": 1, "failed": 1, "unknown": 2});
     assert_eq!(sent(&system), outbox);
@@ -328,12 +271,7 @@ fn the_policy_decides_and_every_rejection_is_counted() {
     let body = json!({"groupId": "-100", "requireMention": false, "allowFrom": ["8"]});
     admin(&system, "group", &body).expect(200);
     accepted(&system, &group(5, 7, -100, "hey"));
-    admin(
-        &system,
-        "group",
-        &json!({"groupId": "-100", "requireMention": false}),
-    )
-    .expect(200);
+    admin(&system, "group", &json!({"groupId": "-100", "requireMention": false})).expect(200);
     accepted(&system, &group(6, 5, -100, "hey"));
     admin(&system, "policy", &json!({"dmPolicy": "allowlist"})).expect(200);
     accepted(&system, &update(7, 5, "let me in"));
@@ -359,13 +297,7 @@ fn the_policy_decides_and_every_rejection_is_counted() {
     // Without codes, a rejection is silent.
     sent(&system);
     assert_eq!(platform.calls("sendMessage").len(), 1);
-    assert_eq!(
-        system
-            .delete(&format!("{ADMIN}/group/-100"))
-            .expect(200)
-            .at("/removed"),
-        true
-    );
+    assert_eq!(system.delete(&format!("{ADMIN}/group/-100")).expect(200).at("/removed"), true);
     system.delete(&format!("{ADMIN}/group/-100")).expect(404);
     // A rejected update stays rejected if it is repeated after the policy has changed.
     admin(&system, "allow", &json!({"userId": "5"})).expect(200);
@@ -394,18 +326,10 @@ fn pairing_codes_admit_users() {
     assert!(platform.texts(9)[0].contains("ken messenger pair"));
     admin(&system, "pair", &json!({"code": "NOSUCHXX"})).expect(404);
     let paired = admin(&system, "pair", &json!({"code": code.to_lowercase()})).expect(200);
-    assert_eq!(
-        (paired.text("/userId"), paired.text("/chatId")),
-        ("5".into(), "5".into())
-    );
+    assert_eq!((paired.text("/userId"), paired.text("/chatId")), ("5".into(), "5".into()));
     admin(&system, "pair", &json!({"code": code})).expect(409);
     admin(&system, "deny", &json!({"code": code})).expect(409);
-    assert_eq!(
-        admin(&system, "deny", &json!({"code": "NOSUCHXX"}))
-            .expect(200)
-            .at("/denied"),
-        false
-    );
+    assert_eq!(admin(&system, "deny", &json!({"code": "NOSUCHXX"})).expect(200).at("/denied"), false);
     assert!(texts(&platform, 5, 4)[3].contains("You may write to me now"));
     accepted(&system, &update(6, 5, "hello"));
     assert_eq!(texts(&platform, 5, 5)[4], "Hello there.");
@@ -443,17 +367,12 @@ fn updates_can_be_polled() {
     platform.push(update(3, 7, "hello again"));
     assert_eq!(texts(&platform, 7, 2).len(), 2);
     sent(&system);
-    assert_eq!(
-        (platform.texts(7).len(), &health(&system)["updateCount"]),
-        (2, &json!(3))
-    );
+    assert_eq!((platform.texts(7).len(), &health(&system)["updateCount"]), (2, &json!(3)));
     // A kill in the middle of a batch: the platform repeats all of it, and each update is answered once.
     for id in 4..24 {
         platform.push(update(id, 7, "hello"));
     }
-    until("some of them are taken", || {
-        health(&system)["updateCount"].as_u64() > Some(6)
-    });
+    until("some of them are taken", || health(&system)["updateCount"].as_u64() > Some(6));
     system.kill("messenger");
     until("all are answered", || {
         let outbox = &health(&system)["outbox"];
@@ -469,9 +388,7 @@ fn an_update_without_an_id_is_not_asked_for_again_at_once() {
     let platform = BotApi::start();
     let system = scripted(&platform).env("MESSENGER_MODE", "poll").start();
     platform.push(json!({"update_id": "1", "message": 7}));
-    until("it was asked for twice", || {
-        platform.calls("getUpdates").len() >= 3
-    });
+    until("it was asked for twice", || platform.calls("getUpdates").len() >= 3);
     let calls = platform.calls("getUpdates");
     assert!(calls[2].at - calls[1].at > Duration::from_millis(900));
     platform.push(update(3, 7, "hello"));
@@ -488,28 +405,15 @@ fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
         let to = json!({"connector": "messenger", "chatId": chat});
         json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt, "deliverTo": to})
     };
-    system
-        .post("/api/schedules", &schedule("stranger", "8", "hello"))
-        .refused(400, "invalid", "/deliverTo/chatId");
-    system
-        .post("/api/schedules", &schedule("empty", "7", "blank"))
-        .expect(201);
-    system
-        .post("/api/schedules", &schedule("full", "9", "hello"))
-        .expect(201);
-    let ended = system
-        .post("/api/schedules/empty/run?wait=1", &json!({}))
-        .expect(200);
+    system.post("/api/schedules", &schedule("stranger", "8", "hello")).refused(400, "invalid", "/deliverTo/chatId");
+    system.post("/api/schedules", &schedule("empty", "7", "blank")).expect(201);
+    system.post("/api/schedules", &schedule("full", "9", "hello")).expect(201);
+    let ended = system.post("/api/schedules/empty/run?wait=1", &json!({})).expect(200);
     assert_eq!(
         texts(&platform, 7, 1),
-        [format!(
-            "The scheduled run {} of \"empty\" ended with ok. It has no text.",
-            ended.text("/runId")
-        )]
+        [format!("The scheduled run {} of \"empty\" ended with ok. It has no text.", ended.text("/runId"))]
     );
-    system
-        .post("/api/schedules/full/run?wait=1", &json!({}))
-        .expect(200);
+    system.post("/api/schedules/full/run?wait=1", &json!({})).expect(200);
     assert_eq!(texts(&platform, 9, 1), ["Hello there."]);
     // The chat is free for the next message.
     accepted(&system, &update(1, 7, "hello"));
@@ -524,37 +428,21 @@ fn ken_messenger_administers_the_connector() {
     let said = |arguments: &[&str]| {
         let output = system.ken(&[&["messenger"], arguments].concat());
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (
-            text(output.stdout),
-            text(output.stderr),
-            output.status.code().unwrap(),
-        )
+        (text(output.stdout), text(output.stderr), output.status.code().unwrap())
     };
     let done = |arguments: &[&str]| {
         let (stdout, stderr, status) = said(arguments);
         assert_eq!((stderr.as_str(), status), ("", 0), "{arguments:?}");
         stdout
     };
-    assert_eq!(
-        done(&["set-webhook", "https://ken.example/hook"]),
-        "the platform posts updates there now\n"
-    );
+    assert_eq!(done(&["set-webhook", "https://ken.example/hook"]), "the platform posts updates there now\n");
     let body = platform.calls("setWebhook")[0].body.clone();
-    assert_eq!(
-        (&body["url"], &body["secret_token"]),
-        (&json!("https://ken.example/hook"), &json!(SECRET))
-    );
-    platform.next(
-        "setWebhook",
-        Trouble::Refuse(400, "Bad Request: bad webhook", None),
-    );
+    assert_eq!((&body["url"], &body["secret_token"]), (&json!("https://ken.example/hook"), &json!(SECRET)));
+    platform.next("setWebhook", Trouble::Refuse(400, "Bad Request: bad webhook", None));
     let (_, stderr, status) = said(&["set-webhook", "https://ken.example/hook"]);
     assert!(status == 2 && stderr.contains("bad webhook"), "{stderr}");
     assert_eq!(done(&["allow", "5"]), "allowed user 5\n");
-    assert_eq!(
-        done(&["group", "-100", "--no-mention", "--from", "5"]),
-        "group      -100 every message, from 5\n"
-    );
+    assert_eq!(done(&["group", "-100", "--no-mention", "--from", "5"]), "group      -100 every message, from 5\n");
     assert_eq!(done(&["policy", "allowlist"]), "policy allowlist\n");
     accepted(&system, &update(1, 6, "let me in"));
     accepted(&system, &update(2, 5, "hello"));
@@ -572,10 +460,7 @@ fn ken_messenger_administers_the_connector() {
         assert!(status.contains(line), "{line} is not in:\n{status}");
     }
     let why: Value = serde_json::from_str(&done(&["updates", "--rejected", "--json"])).unwrap();
-    assert_eq!(
-        (&why["updateId"], &why["reason"]),
-        (&json!(1), &json!("dm_allowlist"))
-    );
+    assert_eq!((&why["updateId"], &why["reason"]), (&json!(1), &json!("dm_allowlist")));
     assert!(done(&["outbox"]).contains("messenger:2:answer"));
     assert_eq!(done(&["group", "-100", "--rm"]), "removed group -100\n");
     assert_eq!(done(&["remove", "5"]), "removed user 5\n");
@@ -623,9 +508,7 @@ fn emoji_and_right_to_left_text_are_cut_between_characters() {
     for piece in &pieces {
         assert!(piece.encode_utf16().count() <= 4_096);
         // A family emoji that is cut would begin or end with the character that joins its members.
-        assert!(
-            !piece.starts_with('\u{200d}') && !piece.ends_with('\u{200d}') && !piece.contains('\u{fffd}')
-        );
+        assert!(!piece.starts_with('\u{200d}') && !piece.ends_with('\u{200d}') && !piece.contains('\u{fffd}'));
     }
     let whole = pieces.concat();
     assert_eq!(whole.matches(FAMILY).count(), 400);
@@ -650,22 +533,14 @@ fn ken_why_explains_every_update() {
     };
     let rejected = why("messenger:1");
     assert!(
-        rejected.starts_with(
-            "rejected: The update (message) by user 6 in chat 6 was rejected: dm_pairing_required."
-        ),
+        rejected.starts_with("rejected: The update (message) by user 6 in chat 6 was rejected: dm_pairing_required."),
         "{rejected}"
     );
     assert!(rejected.contains("received"), "{rejected}");
     let ignored = why("messenger:2");
-    assert!(
-        ignored.starts_with("ignored: The update (edited_message) was ignored: unsupported_update."),
-        "{ignored}"
-    );
+    assert!(ignored.starts_with("ignored: The update (edited_message) was ignored: unsupported_update."), "{ignored}");
     let answered = why("messenger:3");
-    assert!(
-        answered.starts_with("completed") && answered.contains("answer  sent"),
-        "{answered}"
-    );
+    assert!(answered.starts_with("completed") && answered.contains("answer  sent"), "{answered}");
     assert!(!system.ken(&["why", "messenger:4"]).status.success());
 }
 
@@ -696,10 +571,7 @@ fn a_crashing_connector_does_not_affect_other_clients() {
     let p99 = |times: &[Duration]| times[times.len() * 99 / 100];
     let (calm, crashing) = (p99(&calm), p99(&crashing));
     if seconds >= 60 {
-        assert!(
-            crashing.as_secs_f64() <= 1.1 * calm.as_secs_f64(),
-            "{crashing:?}, {calm:?} before"
-        );
+        assert!(crashing.as_secs_f64() <= 1.1 * calm.as_secs_f64(), "{crashing:?}, {calm:?} before");
     }
     // It starts again once the kills have ended, and the platform posts again what was refused meanwhile.
     assert!(system.ken(&["restart", "messenger"]).status.success());
@@ -728,10 +600,7 @@ fn load(system: &System, seconds: u64, mut meanwhile: impl FnMut()) -> Vec<Durat
         meanwhile();
         std::thread::sleep(Duration::from_millis(20));
     }
-    let mut times: Vec<Duration> = workers
-        .into_iter()
-        .flat_map(|worker| worker.join().unwrap())
-        .collect();
+    let mut times: Vec<Duration> = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
     times.sort_unstable();
     times
 }
@@ -773,9 +642,7 @@ fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
                 }
             }
             None => {
-                until("the platform has the message", || {
-                    platform.calls("sendMessage").len() > taken
-                });
+                until("the platform has the message", || platform.calls("sendMessage").len() > taken);
                 unknown += 1;
             }
         }
@@ -783,28 +650,19 @@ fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
         posted.join().unwrap();
         until("the message is sent", || {
             let outbox = &health(&system)["outbox"];
-            outbox["sent"]
-                .as_u64()
-                .zip(outbox["unknown"].as_u64())
-                .is_some_and(|(sent, lost)| sent + lost == id + 1)
+            outbox["sent"].as_u64().zip(outbox["unknown"].as_u64()).is_some_and(|(sent, lost)| sent + lost == id + 1)
         });
         let found = sent(&system);
         // While the acceptance is held back, the answer may already be on its way, and the kill hits that: it is said to be
         // unknown, and the platform may have it or not.
         let more = found["unknown"].as_u64().unwrap() - unknown;
         let may_hit_a_send = stop == Some(("messenger.accept", Side::Reply));
-        assert!(
-            more <= u64::from(may_hit_a_send),
-            "after kill {id} at {stop:?}: {found}"
-        );
+        assert!(more <= u64::from(may_hit_a_send), "after kill {id} at {stop:?}: {found}");
         (unknown, untold) = (unknown + more, untold + more);
         let outbox = json!({"pending": 0, "sent": id + 1 - unknown, "failed": 0, "unknown": unknown});
         assert_eq!(found, outbox, "after kill {id} at {stop:?}");
         let texts = platform.texts(7).len() as u64;
-        assert!(
-            (id + 1 - untold..=id + 1).contains(&texts),
-            "after kill {id} at {stop:?}: {texts} messages"
-        );
+        assert!((id + 1 - untold..=id + 1).contains(&texts), "after kill {id} at {stop:?}: {texts} messages");
     }
     let health = health(&system);
     assert_eq!(health["updateCount"], kills * 5, "{health}");
@@ -820,18 +678,10 @@ fn an_answer_is_shown_while_it_is_written() {
     let platform = BotApi::start();
     let system = streamed(&platform);
     accepted(&system, &update(1, 7, "stream"));
-    until("the answer is complete", || {
-        platform.shown(7) == ["One. Two. Three."]
-    });
-    assert_eq!(
-        sent(&system),
-        json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0})
-    );
+    until("the answer is complete", || platform.shown(7) == ["One. Two. Three."]);
+    assert_eq!(sent(&system), json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0}));
     let first = platform.calls("sendMessage");
-    assert_eq!(
-        (first.len(), first[0].body["text"].as_str().unwrap().trim()),
-        (1, "One.")
-    );
+    assert_eq!((first.len(), first[0].body["text"].as_str().unwrap().trim()), (1, "One."));
     assert_eq!(first[0].body["reply_parameters"]["message_id"], 1_001);
     let edits = platform.calls("editMessageText");
     assert!((1..=3).contains(&edits.len()), "{edits:?}");
@@ -845,17 +695,12 @@ fn an_answer_is_shown_while_it_is_written() {
     }
     // A short answer is one message, and nothing is edited.
     accepted(&system, &update(2, 7, "hello"));
-    assert_eq!(
-        texts_after(&system, &platform),
-        ["One. Two. Three.", "Hello there."]
-    );
+    assert_eq!(texts_after(&system, &platform), ["One. Two. Three.", "Hello there."]);
     assert_eq!(platform.calls("editMessageText").len(), edits.len());
 }
 
 fn texts_after(system: &System, platform: &BotApi) -> Vec<String> {
-    until("all turns are answered", || {
-        health(system)["outbox"]["sent"].as_u64() >= Some(2)
-    });
+    until("all turns are answered", || health(system)["outbox"]["sent"].as_u64() >= Some(2));
     platform.shown(7)
 }
 
@@ -865,9 +710,7 @@ fn a_changing_text_has_as_many_messages_as_it_needs() {
     let platform = BotApi::start();
     let system = streamed(&platform);
     accepted(&system, &update(1, 7, "overflow"));
-    until("the answer is complete", || {
-        health(&system)["outbox"]["sent"] == 1
-    });
+    until("the answer is complete", || health(&system)["outbox"]["sent"] == 1);
     let shown = platform.shown(7);
     assert_eq!(shown.len(), 2, "{shown:?}");
     assert!(shown.iter().all(|text| text.encode_utf16().count() <= 4_096));
@@ -888,34 +731,20 @@ fn a_changing_text_obeys_the_platform_and_lets_other_messages_pass() {
     let slow_down = Trouble::Refuse(429, "Too Many Requests: retry after 2", Some(2));
     platform.next("editMessageText", slow_down);
     accepted(&system, &update(1, 7, "stream"));
-    until("the answer is complete", || {
-        platform.shown(7) == ["One. Two. Three."]
-    });
+    until("the answer is complete", || platform.shown(7) == ["One. Two. Three."]);
     let edits = platform.calls("editMessageText");
     assert!(edits[1].at - edits[0].at > Duration::from_millis(1_900));
     // The message was deleted by a user: the text is sent anew.
     let gone = Trouble::Refuse(400, "Bad Request: message to edit not found", None);
     platform.always("editMessageText", Some(gone));
     accepted(&system, &update(2, 7, "stream"));
-    assert_eq!(
-        texts_after(&system, &platform).last().unwrap(),
-        "One. Two. Three."
-    );
+    assert_eq!(texts_after(&system, &platform).last().unwrap(), "One. Two. Three.");
     platform.always("editMessageText", None);
     accepted(&system, &update(3, 7, "keep"));
-    until("the text so far is shown", || {
-        platform.shown(7).last().is_some_and(|text| text == "Working.")
-    });
-    let other = [
-        "connector=messenger",
-        "chatId=\"7\"",
-        "text=Meanwhile.",
-        "key=other",
-    ];
+    until("the text so far is shown", || platform.shown(7).last().is_some_and(|text| text == "Working."));
+    let other = ["connector=messenger", "chatId=\"7\"", "text=Meanwhile.", "key=other"];
     system.call("store", "outbox.put", &other);
-    until("the other message is sent", || {
-        platform.shown(7).last().is_some_and(|text| text == "Meanwhile.")
-    });
+    until("the other message is sent", || platform.shown(7).last().is_some_and(|text| text == "Meanwhile."));
 }
 
 /// SIGKILL while an answer is shown: before and after a piece is marked, before a text is stored, while a message is sent, and
@@ -946,9 +775,7 @@ fn a_kill_while_an_answer_is_written_doubles_nothing() {
                 let calls = platform.calls(method).len();
                 platform.next(method, Trouble::TakeAndHang);
                 accepted(&system, &update(id, 7, "stream"));
-                until("the platform has the call", || {
-                    platform.calls(method).len() > calls
-                });
+                until("the platform has the call", || platform.calls(method).len() > calls);
             }
         }
         system.kill("messenger");
@@ -973,13 +800,9 @@ fn a_whole_answer_that_is_in_doubt_is_not_repeated() {
     system.calm("messenger");
     platform.next("sendMessage", Trouble::TakeAndHang);
     accepted(&system, &update(1, 7, "whole"));
-    until("the platform has the message", || {
-        !platform.calls("sendMessage").is_empty()
-    });
+    until("the platform has the message", || !platform.calls("sendMessage").is_empty());
     system.kill("messenger");
-    until("its outcome is unknown", || {
-        health(&system)["outbox"]["unknown"] == 1
-    });
+    until("its outcome is unknown", || health(&system)["outbox"]["unknown"] == 1);
     accepted(&system, &update(2, 7, "hello"));
     until("the next answer is there", || platform.shown(7).len() == 2);
     assert_eq!(platform.shown(7), ["All of it.", "Hello there."]);
@@ -989,14 +812,8 @@ fn a_whole_answer_that_is_in_doubt_is_not_repeated() {
 fn deliver(address: std::net::SocketAddr, update: &Value) {
     for _ in 0..100 {
         let mut client = Client::connect(address);
-        let request = client
-            .request("POST", WEBHOOK)
-            .header("X-Telegram-Bot-Api-Secret-Token", SECRET);
-        if request
-            .json(update)
-            .try_send()
-            .is_ok_and(|answer| answer.status == 200)
-        {
+        let request = client.request("POST", WEBHOOK).header("X-Telegram-Bot-Api-Secret-Token", SECRET);
+        if request.json(update).try_send().is_ok_and(|answer| answer.status == 200) {
             return;
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -1016,14 +833,8 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
     accepted(&system, &update(1, 7, "hold"));
     let identity = "connector=messenger&actorId=7&conversationId=7";
     let sessions = system.get(&format!("/api/chat/sessions?{identity}")).expect(200);
-    let transcript = format!(
-        "/api/chat/sessions/{}/transcript?{identity}",
-        sessions.text("/sessions/0/sessionId")
-    );
-    let submission = system
-        .get(&transcript)
-        .expect(200)
-        .text("/exchanges/0/submissionId");
+    let transcript = format!("/api/chat/sessions/{}/transcript?{identity}", sessions.text("/sessions/0/sessionId"));
+    let submission = system.get(&transcript).expect(200).text("/exchanges/0/submissionId");
     let preview = json!({"approval": "ask", "actionType": "git.push", "summary": "Push <b>fix</b>",
         "risk": "high", "target": "repos/site", "action": {"argv": ["git", "push"]}, "fingerprint": "a".repeat(64)});
     let ask = |id: &str, call: &str| {
@@ -1044,19 +855,14 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
     };
     ask("1", "c1");
     let shown = texts(&platform, 7, 1);
-    assert!(
-        shown[0].contains("git.push") && shown[0].contains("Push &lt;b&gt;fix&lt;/b&gt;"),
-        "{shown:?}"
-    );
+    assert!(shown[0].contains("git.push") && shown[0].contains("Push &lt;b&gt;fix&lt;/b&gt;"), "{shown:?}");
     let buttons = platform.calls("sendMessage")[0].body["reply_markup"]["inline_keyboard"].clone();
     let data = |number: usize| buttons[0][number]["callback_data"].as_str().unwrap().to_owned();
     let (yes, no) = (data(0), data(1));
     assert!(yes.len() <= 64 && yes != no, "{yes} {no}");
     let answers = || {
         let calls = platform.calls("answerCallbackQuery").into_iter();
-        calls
-            .map(|call| call.body["text"].as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
+        calls.map(|call| call.body["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let typing = platform.calls("sendChatAction").len();
     // A stranger, a forged button, then the user; then again, from another user and as a repeat.
@@ -1067,34 +873,21 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
     accepted(&system, &press(4, 7, &yes));
     let said = answers();
     assert!(said[0].starts_with("Only an administrator"), "{said:?}");
-    assert_eq!(
-        (said[1].as_str(), said[2].as_str()),
-        ("This button is not valid.", "Approved.")
-    );
+    assert_eq!((said[1].as_str(), said[2].as_str()), ("This button is not valid.", "Approved."));
     assert!(said[3].contains("approved"), "{said:?}");
-    until("the message is edited", || {
-        platform.calls("editMessageText").len() == 1
-    });
+    until("the message is edited", || platform.calls("editMessageText").len() == 1);
     let edit = platform.calls("editMessageText")[0].body.clone();
     assert!(edit["text"].as_str().unwrap().contains("approved by"), "{edit}");
     assert_eq!(edit["message_id"], 100);
-    until("typing is shown again", || {
-        platform.calls("sendChatAction").len() > typing
-    });
+    until("typing is shown again", || platform.calls("sendChatAction").len() > typing);
     // Decided elsewhere, while the connector is down.
     ask("2", "c2");
     texts(&platform, 7, 2);
     sent(&system);
     assert!(system.ken(&["stop", "messenger"]).status.success());
-    system.call(
-        "store",
-        "approvals.decide",
-        &["id=apr_2", "approved=false", "decidedBy=ada"],
-    );
+    system.call("store", "approvals.decide", &["id=apr_2", "approved=false", "decidedBy=ada"]);
     assert!(system.ken(&["start", "messenger"]).status.success());
-    until("the other message is edited", || {
-        platform.calls("editMessageText").len() == 2
-    });
+    until("the other message is edited", || platform.calls("editMessageText").len() == 2);
     let edit = platform.calls("editMessageText")[1].body.clone();
     assert!(edit["text"].as_str().unwrap().contains("denied by"), "{edit}");
 }

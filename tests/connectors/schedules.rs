@@ -45,9 +45,7 @@ fn runs(system: &System, slug: &str) -> Vec<Value> {
     let mut runs = Vec::new();
     let mut after = String::new();
     loop {
-        let page = system
-            .get(&format!("{ROUTE}/{slug}/runs?limit=50{after}"))
-            .expect(200);
+        let page = system.get(&format!("{ROUTE}/{slug}/runs?limit=50{after}")).expect(200);
         runs.extend(page.at("/runs").as_array().unwrap().iter().cloned());
         match page.json().pointer("/page/after") {
             Some(cursor) => after = format!("&after={}", cursor.as_str().unwrap()),
@@ -57,10 +55,7 @@ fn runs(system: &System, slug: &str) -> Vec<Value> {
 }
 
 fn run(system: &System, slug: &str, id: &str) -> Value {
-    system
-        .get(&format!("{ROUTE}/{slug}/runs/{id}"))
-        .expect(200)
-        .at("/run")
+    system.get(&format!("{ROUTE}/{slug}/runs/{id}")).expect(200).at("/run")
 }
 
 fn count(runs: &[Value], field: &str, value: &str) -> usize {
@@ -101,10 +96,7 @@ impl Second {
             .unwrap();
         let socket: PathBuf = folder.path().join("scheduler.sock");
         until("the second scheduler listens", || socket.exists());
-        Second {
-            child,
-            _folder: folder,
-        }
+        Second { child, _folder: folder }
     }
 }
 
@@ -140,55 +132,28 @@ fn a_schedule_is_created_shown_changed_paused_and_deleted() {
     system.post(ROUTE, &body).refused(409, "conflict", "/slug");
     let one = format!("{ROUTE}/morning");
     assert_eq!(system.get(&one).expect(200).at("/schedule"), made);
-    assert_eq!(
-        patch(&system, "morning", &json!({})).expect(200).at("/schedule"),
-        made
-    );
-    let changed = patch(
-        &system,
-        "morning",
-        &json!({"schedule": "@hourly", "payload": null}),
-    )
-    .expect(200);
-    assert_eq!(
-        (changed.at("/schedule/schedule"), changed.at("/schedule/payload")),
-        (json!("@hourly"), json!(null))
-    );
+    assert_eq!(patch(&system, "morning", &json!({})).expect(200).at("/schedule"), made);
+    let changed = patch(&system, "morning", &json!({"schedule": "@hourly", "payload": null})).expect(200);
+    assert_eq!((changed.at("/schedule/schedule"), changed.at("/schedule/payload")), (json!("@hourly"), json!(null)));
     assert_eq!(changed.at("/schedule/id"), made["id"]);
     for _ in 0..2 {
         let paused = system.post(&format!("{one}/pause"), &json!({})).expect(200);
         assert_eq!(paused.json(), json!({"slug": "morning", "paused": true}));
     }
     assert_eq!(system.get(&one).at("/schedule/nextFireAt"), json!(null));
-    let resumed = system
-        .post(&format!("{one}/resume"), &json!({}))
-        .expect(200)
-        .json();
-    assert_eq!(
-        (&resumed["slug"], &resumed["resumed"]),
-        (&json!("morning"), &json!(true))
-    );
+    let resumed = system.post(&format!("{one}/resume"), &json!({})).expect(200).json();
+    assert_eq!((&resumed["slug"], &resumed["resumed"]), (&json!("morning"), &json!(true)));
     assert!(resumed["nextFireAt"].is_i64());
     let mut replacing = body.clone();
     replacing["replace"] = json!(true);
     replacing["kind"] = json!("every");
     replacing["schedule"] = json!("90m");
     let replaced = add(&system, &replacing);
-    assert_eq!(
-        (&replaced["id"], &replaced["createdAt"]),
-        (&made["id"], &made["createdAt"])
-    );
+    assert_eq!((&replaced["id"], &replaced["createdAt"]), (&made["id"], &made["createdAt"]));
     let list = system.get(ROUTE).expect(200).at("/schedules");
     assert_eq!(list.as_array().unwrap().len(), 1);
-    assert_eq!(
-        system.delete(&one).expect(200).json(),
-        json!({"slug": "morning", "deleted": true})
-    );
-    for answer in [
-        system.get(&one),
-        system.delete(&one),
-        patch(&system, "morning", &json!({"prompt": "x"})),
-    ] {
+    assert_eq!(system.delete(&one).expect(200).json(), json!({"slug": "morning", "deleted": true}));
+    for answer in [system.get(&one), system.delete(&one), patch(&system, "morning", &json!({"prompt": "x"}))] {
         answer.refused(404, "not_found", "");
     }
 }
@@ -211,53 +176,27 @@ fn a_refused_schedule_leaves_nothing_behind() {
         ("prompt", json!(long), "/prompt", "65536"),
         ("payload", json!([1]), "/payload", "object"),
         ("payload", json!({"x": long}), "/payload", "65536"),
-        (
-            "targetAgent",
-            json!("research-worker"),
-            "/targetAgent",
-            "coding-worker",
-        ),
+        ("targetAgent", json!("research-worker"), "/targetAgent", "coding-worker"),
         ("maxAttempts", json!(0), "/maxAttempts", "1 to 10"),
         ("graceMs", json!(86_400_001), "/graceMs", "86400000"),
         ("timeoutMs", json!(999), "/timeoutMs", "1000"),
         ("jitterMs", json!(-1), "/jitterMs", "0 to"),
         ("missed", json!("some"), "/missed", "skip, last or all"),
-        (
-            "deliverTo",
-            json!({"session": "nothing"}),
-            "/deliverTo/session",
-            "no session",
-        ),
+        ("deliverTo", json!({"session": "nothing"}), "/deliverTo/session", "no session"),
         ("deliverTo", json!({"room": 1}), "/deliverTo", "chatId"),
-        (
-            "deliverTo",
-            json!({"connector": "messenger", "chatId": "1"}),
-            "/deliverTo/chatId",
-            "not admitted",
-        ),
-        (
-            "disableAfterFailures",
-            json!(0),
-            "/disableAfterFailures",
-            "1 to 1000",
-        ),
+        ("deliverTo", json!({"connector": "messenger", "chatId": "1"}), "/deliverTo/chatId", "not admitted"),
+        ("disableAfterFailures", json!(0), "/disableAfterFailures", "1 to 1000"),
         ("color", json!("red"), "/color", ""),
         ("replace", json!("yes"), "/replace", ""),
     ] {
         let mut body = json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "p"});
         body[field] = value;
         let answer = system.post(ROUTE, &body).refused(400, "invalid", at);
-        assert!(
-            answer.text("/error").contains(says),
-            "{field}: {}",
-            answer.shown()
-        );
+        assert!(answer.text("/error").contains(says), "{field}: {}", answer.shown());
     }
-    for (zone, near) in [
-        ("Europe/Zurch", "Europe/Zurich"),
-        ("Zurich", "Europe/Zurich"),
-        ("America/New York", "America/New_York"),
-    ] {
+    for (zone, near) in
+        [("Europe/Zurch", "Europe/Zurich"), ("Zurich", "Europe/Zurich"), ("America/New York", "America/New_York")]
+    {
         let body = json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "p", "tz": zone});
         let hint = system.post(ROUTE, &body).expect(400).text("/hint");
         assert_eq!(hint, format!("did you mean {near}?"));
@@ -265,9 +204,7 @@ fn a_refused_schedule_leaves_nothing_behind() {
     for missing in ["slug", "kind", "schedule", "prompt"] {
         let mut body = json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "p"});
         body.as_object_mut().unwrap().remove(missing);
-        system
-            .post(ROUTE, &body)
-            .refused(400, "invalid", &format!("/{missing}"));
+        system.post(ROUTE, &body).refused(400, "invalid", &format!("/{missing}"));
     }
     let past = json!({"slug": "x", "kind": "at", "schedule": "2020-01-01T00:00:00Z", "prompt": "p"});
     system.post(ROUTE, &past).refused(400, "invalid", "/schedule");
@@ -275,10 +212,7 @@ fn a_refused_schedule_leaves_nothing_behind() {
     system.post(ROUTE, &huge).refused(413, "too_large", "");
     patch(&system, "x", &json!({"kind": "at"})).refused(404, "not_found", "");
     assert_eq!(system.get(ROUTE).expect(200).json(), json!({"schedules": []}));
-    add(
-        &system,
-        &json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "p"}),
-    );
+    add(&system, &json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "p"}));
     for (body, at) in [
         (json!({"kind": "at"}), "/kind"),
         (json!({"slug": "y"}), "/slug"),
@@ -287,54 +221,29 @@ fn a_refused_schedule_leaves_nothing_behind() {
     ] {
         patch(&system, "x", &body).refused(400, "invalid", at);
     }
-    assert_eq!(
-        system.get(&format!("{ROUTE}/x")).at("/schedule/schedule"),
-        json!("@daily")
-    );
+    assert_eq!(system.get(&format!("{ROUTE}/x")).at("/schedule/schedule"), json!("@daily"));
 }
 
 #[test]
 fn a_slot_is_an_event_in_its_own_session() {
     let system = scripted();
     let made = add(&system, &secondly("tick", json!({})));
-    until("two slots have run", || {
-        count(&runs(&system, "tick"), "status", "ok") >= 2
-    });
-    system
-        .post(&format!("{ROUTE}/tick/pause"), &json!({}))
-        .expect(200);
+    until("two slots have run", || count(&runs(&system, "tick"), "status", "ok") >= 2);
+    system.post(&format!("{ROUTE}/tick/pause"), &json!({})).expect(200);
     let all = runs(&system, "tick");
     check_slots(&made, &all);
     let run = all.iter().find(|run| run["status"] == "ok").unwrap();
     let session = run["sessionId"].as_str().unwrap();
-    assert_eq!(
-        session,
-        format!(
-            "schedule:{}:{}",
-            made["id"].as_str().unwrap(),
-            run["runId"].as_str().unwrap()
-        )
-    );
-    assert_eq!(
-        (&run["attempt"], &run["resultText"]),
-        (&json!(1), &json!("Hello there."))
-    );
+    assert_eq!(session, format!("schedule:{}:{}", made["id"].as_str().unwrap(), run["runId"].as_str().unwrap()));
+    assert_eq!((&run["attempt"], &run["resultText"]), (&json!(1), &json!("Hello there.")));
     assert_eq!(run["dispatchId"], run["submissionId"]);
     assert!(run["startedAt"].as_i64() >= run["admittedAt"].as_i64());
     let target = format!("/agents/orchestrator/{session}?offset=-1");
     let events = system.get(&target).expect(200).json();
     let settled = events.as_array().unwrap().last().unwrap();
-    assert_eq!(
-        (&settled["type"], &settled["dispatchId"]),
-        (&json!("submission_settled"), &run["submissionId"])
-    );
-    let scope = format!(
-        "connector=schedule&actorId=admin&conversationId=schedule:{}",
-        made["id"].as_str().unwrap()
-    );
-    let transcript = system
-        .get(&format!("/api/chat/sessions/{session}/transcript?{scope}"))
-        .expect(200);
+    assert_eq!((&settled["type"], &settled["dispatchId"]), (&json!("submission_settled"), &run["submissionId"]));
+    let scope = format!("connector=schedule&actorId=admin&conversationId=schedule:{}", made["id"].as_str().unwrap());
+    let transcript = system.get(&format!("/api/chat/sessions/{session}/transcript?{scope}")).expect(200);
     assert_eq!(transcript.text("/exchanges/0/prompt/text"), "Hello.");
     let shown = system.get(&format!("{ROUTE}/tick")).at("/schedule");
     assert_eq!(shown["lastRunStatus"], "ok");
@@ -344,57 +253,33 @@ fn a_slot_is_an_event_in_its_own_session() {
 #[test]
 fn a_caller_can_wait_for_a_manual_run() {
     let system = scripted();
-    let daily = |slug: &str, prompt: &str| json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt});
+    let daily =
+        |slug: &str, prompt: &str| json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt});
     let made = add(&system, &daily("good", "Hello."));
     add(&system, &daily("bad", "refused"));
-    system
-        .post(&format!("{ROUTE}/good/pause"), &json!({}))
-        .expect(200);
-    let ended = system
-        .post(&format!("{ROUTE}/good/run?wait=1"), &json!({}))
-        .expect(200)
-        .json();
+    system.post(&format!("{ROUTE}/good/pause"), &json!({})).expect(200);
+    let ended = system.post(&format!("{ROUTE}/good/run?wait=1"), &json!({})).expect(200).json();
     assert_eq!(
         (&ended["slug"], &ended["status"], &ended["resultText"]),
         (&json!("good"), &json!("ok"), &json!("Hello there."))
     );
-    assert_eq!(
-        (&ended["trigger"], &ended["slotAt"]),
-        (&json!("manual"), &json!(null))
-    );
-    let failed = system
-        .post(&format!("{ROUTE}/bad/run?wait=1"), &json!({}))
-        .expect(502)
-        .json();
-    assert_eq!(
-        (&failed["code"], &failed["status"]),
-        (&json!("unavailable"), &json!("error"))
-    );
+    assert_eq!((&ended["trigger"], &ended["slotAt"]), (&json!("manual"), &json!(null)));
+    let failed = system.post(&format!("{ROUTE}/bad/run?wait=1"), &json!({})).expect(502).json();
+    assert_eq!((&failed["code"], &failed["status"]), (&json!("unavailable"), &json!("error")));
     assert!(failed["error"].as_str().unwrap().contains("the key is not taken"));
-    let begun = system
-        .post(&format!("{ROUTE}/good/run"), &json!({}))
-        .expect(200)
-        .json();
+    let begun = system.post(&format!("{ROUTE}/good/run"), &json!({})).expect(200).json();
     let id = begun["runId"].as_str().unwrap();
     until("the run has ended", || run(&system, "good", id)["status"] == "ok");
     assert_eq!(run(&system, "good", id)["scheduleId"], made["id"]);
-    system
-        .get(&format!("{ROUTE}/bad/runs/{id}"))
-        .refused(404, "not_found", "");
-    system
-        .post(&format!("{ROUTE}/none/run"), &json!({}))
-        .refused(404, "not_found", "");
-    system
-        .post(&format!("{ROUTE}/good/run?wait=yes"), &json!({}))
-        .refused(400, "invalid", "?wait");
+    system.get(&format!("{ROUTE}/bad/runs/{id}")).refused(404, "not_found", "");
+    system.post(&format!("{ROUTE}/none/run"), &json!({})).refused(404, "not_found", "");
+    system.post(&format!("{ROUTE}/good/run?wait=yes"), &json!({})).refused(400, "invalid", "?wait");
     // With one key there is one run, however often it is requested.
     let before = runs(&system, "good").len();
     for _ in 0..3 {
         let mut client = system.client();
-        let again = client
-            .request("POST", "/api/schedules/good/run")
-            .header("Idempotency-Key", "once")
-            .json(&json!({}));
+        let again =
+            client.request("POST", "/api/schedules/good/run").header("Idempotency-Key", "once").json(&json!({}));
         again.send().expect(200);
     }
     assert_eq!(runs(&system, "good").len(), before + 1);
@@ -404,63 +289,37 @@ fn a_caller_can_wait_for_a_manual_run() {
 fn a_slot_is_skipped_or_queued_while_a_run_is_in_progress() {
     let system = scripted();
     let skipping = add(&system, &secondly("skipping", json!({"prompt": "hold"})));
-    add(
-        &system,
-        &secondly("queueing", json!({"prompt": "hold", "overlap": "queue"})),
-    );
-    until("slots were skipped", || {
-        count(&runs(&system, "skipping"), "reason", "overlap") >= 2
-    });
-    until("slots wait", || {
-        count(&runs(&system, "queueing"), "status", "queued") >= 2
-    });
+    add(&system, &secondly("queueing", json!({"prompt": "hold", "overlap": "queue"})));
+    until("slots were skipped", || count(&runs(&system, "skipping"), "reason", "overlap") >= 2);
+    until("slots wait", || count(&runs(&system, "queueing"), "status", "queued") >= 2);
     let all = runs(&system, "skipping");
     check_slots(&skipping, &all);
     assert_eq!(count(&all, "status", "running"), 1);
     assert_eq!(count(&all, "status", "skipped"), all.len() - 1);
     assert_eq!(count(&runs(&system, "queueing"), "status", "running"), 1);
     // When a schedule is deleted, waiting runs are skipped and running ones continue; both can still be read.
-    let waiting = runs(&system, "queueing")
-        .into_iter()
-        .find(|run| run["status"] == "queued")
-        .unwrap();
-    let going = runs(&system, "queueing")
-        .into_iter()
-        .find(|run| run["status"] == "running")
-        .unwrap();
+    let waiting = runs(&system, "queueing").into_iter().find(|run| run["status"] == "queued").unwrap();
+    let going = runs(&system, "queueing").into_iter().find(|run| run["status"] == "running").unwrap();
     system.delete(&format!("{ROUTE}/queueing")).expect(200);
     let waiting = run(&system, "queueing", waiting["runId"].as_str().unwrap());
-    assert_eq!(
-        (&waiting["status"], &waiting["reason"]),
-        (&json!("skipped"), &json!("deleted"))
-    );
+    assert_eq!((&waiting["status"], &waiting["reason"]), (&json!("skipped"), &json!("deleted")));
     let id = going["runId"].as_str().unwrap();
     assert_eq!(run(&system, "queueing", id)["status"], "running");
     let session = going["instanceId"].as_str().unwrap();
-    system
-        .post(&format!("/agents/orchestrator/{session}/abort"), &json!({}))
-        .expect(200);
-    until("the run has ended", || {
-        run(&system, "queueing", id)["status"] == "error"
-    });
+    system.post(&format!("/agents/orchestrator/{session}/abort"), &json!({})).expect(200);
+    until("the run has ended", || run(&system, "queueing", id)["status"] == "error");
     assert_eq!(run(&system, "queueing", id)["resultText"], "part");
 }
 
 #[test]
 fn a_run_over_its_time_limit_ends_with_its_partial_text() {
     let system = scripted();
-    let body =
-        json!({"slug": "slow", "kind": "cron", "schedule": "@daily", "prompt": "hold", "timeoutMs": 1_000});
+    let body = json!({"slug": "slow", "kind": "cron", "schedule": "@daily", "prompt": "hold", "timeoutMs": 1_000});
     add(&system, &body);
-    let ended = system
-        .post(&format!("{ROUTE}/slow/run?wait=1"), &json!({}))
-        .expect(502)
-        .json();
+    let ended = system.post(&format!("{ROUTE}/slow/run?wait=1"), &json!({})).expect(502).json();
     assert_eq!(ended["status"], "timeout");
     let id = ended["runId"].as_str().unwrap();
-    until("the partial text is kept", || {
-        run(&system, "slow", id)["resultText"] == "part"
-    });
+    until("the partial text is kept", || run(&system, "slow", id)["resultText"] == "part");
     assert_eq!(run(&system, "slow", id)["status"], "timeout");
 }
 
@@ -468,13 +327,8 @@ fn a_run_over_its_time_limit_ends_with_its_partial_text() {
 fn at_most_eight_runs_are_in_progress() {
     let system = scripted();
     for number in 0..10 {
-        add(
-            &system,
-            &json!({"slug": format!("s{number}"), "kind": "cron", "schedule": "@daily", "prompt": "hold"}),
-        );
-        system
-            .post(&format!("{ROUTE}/s{number}/run"), &json!({}))
-            .expect(200);
+        add(&system, &json!({"slug": format!("s{number}"), "kind": "cron", "schedule": "@daily", "prompt": "hold"}));
+        system.post(&format!("{ROUTE}/s{number}/run"), &json!({})).expect(200);
     }
     let states = || {
         let newest = |number: i32| runs(&system, &format!("s{number}")).remove(0);
@@ -482,14 +336,9 @@ fn at_most_eight_runs_are_in_progress() {
     };
     until("eight run", || count(&states(), "status", "running") == 8);
     assert_eq!(count(&states(), "status", "queued"), 2);
-    let first = states()
-        .into_iter()
-        .find(|run| run["status"] == "running")
-        .unwrap();
+    let first = states().into_iter().find(|run| run["status"] == "running").unwrap();
     let session = first["instanceId"].as_str().unwrap();
-    system
-        .post(&format!("/agents/orchestrator/{session}/abort"), &json!({}))
-        .expect(200);
+    system.post(&format!("/agents/orchestrator/{session}/abort"), &json!({})).expect(200);
     until("the next one runs", || count(&states(), "status", "queued") == 1);
 }
 
@@ -500,50 +349,20 @@ fn results_and_failures_are_delivered_to_a_session() {
     system.say(&session, "Good morning.").expect(200);
     let to = json!({"session": session});
     for (slug, prompt) in [("report", "Hello."), ("broken", "refused")] {
-        add(
-            &system,
-            &json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt, "deliverTo": to}),
-        );
+        add(&system, &json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": prompt, "deliverTo": to}));
     }
-    let sent = system
-        .post(&format!("{ROUTE}/report/run?wait=1"), &json!({}))
-        .expect(200);
+    let sent = system.post(&format!("{ROUTE}/report/run?wait=1"), &json!({})).expect(200);
     assert_eq!(sent.text("/delivery"), "sent");
-    assert_eq!(
-        system
-            .post(&format!("{ROUTE}/broken/run?wait=1"), &json!({}))
-            .expect(502)
-            .text("/delivery"),
-        "sent"
-    );
+    assert_eq!(system.post(&format!("{ROUTE}/broken/run?wait=1"), &json!({})).expect(502).text("/delivery"), "sent");
     let scope = "connector=tui&actorId=a&conversationId=c";
-    let page = system
-        .get(&format!("/api/chat/sessions/{session}/transcript?{scope}"))
-        .expect(200)
-        .json();
+    let page = system.get(&format!("/api/chat/sessions/{session}/transcript?{scope}")).expect(200).json();
     let exchanges = page["exchanges"].as_array().unwrap();
     assert_eq!(exchanges.len(), 3);
-    assert_eq!(
-        (&exchanges[1]["prompt"], &exchanges[1]["assistant"]["text"]),
-        (&Value::Null, &json!("Hello there."))
-    );
-    assert!(
-        exchanges[2]["assistant"]["text"]
-            .as_str()
-            .unwrap()
-            .contains("\"broken\" ended with error")
-    );
+    assert_eq!((&exchanges[1]["prompt"], &exchanges[1]["assistant"]["text"]), (&Value::Null, &json!("Hello there.")));
+    assert!(exchanges[2]["assistant"]["text"].as_str().unwrap().contains("\"broken\" ended with error"));
     // On the stream it is a message with its end event.
-    let events = system
-        .get(&format!("/agents/orchestrator/{session}?offset=-1&tail=3"))
-        .expect(200)
-        .json();
-    let kinds: Vec<&str> = events
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|event| event["type"].as_str().unwrap())
-        .collect();
+    let events = system.get(&format!("/agents/orchestrator/{session}?offset=-1&tail=3")).expect(200).json();
+    let kinds: Vec<&str> = events.as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["message_start", "message_end", "submission_settled"]);
     system.say(&session, "Go on.").expect(200);
 }
@@ -553,84 +372,52 @@ fn results_and_failures_are_delivered_to_a_session() {
 fn results_are_put_into_the_outbox_of_the_messenger() {
     let system = scripted();
     let to = json!({"connector": "messenger", "chatId": "77"});
-    let body =
-        json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "Hello.", "deliverTo": to});
-    system
-        .post(ROUTE, &body)
-        .refused(400, "invalid", "/deliverTo/chatId");
+    let body = json!({"slug": "x", "kind": "cron", "schedule": "@daily", "prompt": "Hello.", "deliverTo": to});
+    system.post(ROUTE, &body).refused(400, "invalid", "/deliverTo/chatId");
     let allow = json!({"userId": "77"});
     system.post("/api/connectors/messenger/allow", &allow).expect(200);
     add(&system, &body);
-    let ended = system
-        .post(&format!("{ROUTE}/x/run?wait=1"), &json!({}))
-        .expect(200);
+    let ended = system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);
     assert_eq!(ended.text("/delivery"), "pending");
-    let outbox = system
-        .call("store", "outbox.list", &["connector=messenger", "limit=5"])
-        .to_string();
-    assert!(
-        outbox.contains(&format!("schedule:{}", ended.text("/runId"))),
-        "{outbox}"
-    );
+    let outbox = system.call("store", "outbox.list", &["connector=messenger", "limit=5"]).to_string();
+    assert!(outbox.contains(&format!("schedule:{}", ended.text("/runId"))), "{outbox}");
 }
 
 #[test]
 fn a_schedule_for_an_instant_fires_once_and_is_removed() {
     let system = scripted();
     let soon = ken_types::Timestamp::now().plus_millis(700).to_string();
-    let made = add(
-        &system,
-        &json!({"slug": "once", "kind": "at", "schedule": soon, "prompt": "Hello."}),
-    );
+    let made = add(&system, &json!({"slug": "once", "kind": "at", "schedule": soon, "prompt": "Hello."}));
     assert_eq!(made["deleteAfterRun"], true);
     let mut stream = system.attach("/api/events?offset=-1");
     let ended = loop {
         let event = stream.frame().unwrap();
         let data = event.data();
         let events = data.as_array().cloned().unwrap_or_default();
-        if let Some(run) = events
-            .iter()
-            .find(|event| event["type"] == "schedule.run" && event["status"] == "ok")
-        {
+        if let Some(run) = events.iter().find(|event| event["type"] == "schedule.run" && event["status"] == "ok") {
             break run.clone();
         }
     };
     system.get(&format!("{ROUTE}/once")).refused(404, "not_found", "");
     let run = run(&system, "once", ended["runId"].as_str().unwrap());
-    assert_eq!(
-        (&run["status"], &run["slotAt"]),
-        (&json!("ok"), &made["nextFireAt"])
-    );
+    assert_eq!((&run["status"], &run["slotAt"]), (&json!("ok"), &made["nextFireAt"]));
 }
 
 #[test]
 fn a_failing_schedule_is_paused_only_if_configured() {
     let system = scripted();
     add(&system, &secondly("patient", json!({"prompt": "refused"})));
-    add(
-        &system,
-        &secondly("strict", json!({"prompt": "refused", "disableAfterFailures": 2})),
-    );
-    until("it is paused", || {
-        system.get(&format!("{ROUTE}/strict")).at("/schedule/enabled") == json!(false)
-    });
+    add(&system, &secondly("strict", json!({"prompt": "refused", "disableAfterFailures": 2})));
+    until("it is paused", || system.get(&format!("{ROUTE}/strict")).at("/schedule/enabled") == json!(false));
     assert_eq!(count(&runs(&system, "strict"), "status", "error"), 2);
-    until("the other one goes on", || {
-        count(&runs(&system, "patient"), "status", "error") >= 4
-    });
-    assert_eq!(
-        system.get(&format!("{ROUTE}/strict")).at("/schedule/nextFireAt"),
-        json!(null)
-    );
+    until("the other one goes on", || count(&runs(&system, "patient"), "status", "error") >= 4);
+    assert_eq!(system.get(&format!("{ROUTE}/strict")).at("/schedule/nextFireAt"), json!(null));
     // On a slow machine a slot is skipped while a run is still failing.
     let all = runs(&system, "strict");
     assert_eq!(all.len() - count(&all, "status", "skipped"), 2);
     let mut stream = system.attach("/api/events?offset=-1");
     let events = stream.until_event("schedule.paused");
-    let paused: Vec<&Value> = events
-        .iter()
-        .filter(|event| event["type"] == "schedule.paused")
-        .collect();
+    let paused: Vec<&Value> = events.iter().filter(|event| event["type"] == "schedule.paused").collect();
     assert_eq!(paused[0]["slug"], "strict");
 }
 
@@ -654,15 +441,9 @@ fn jitter_delays_a_slot_by_a_fixed_time() {
     assert!(delays.iter().all(|delay| *delay <= HOUR / 2), "{delays:?}");
     delays.dedup();
     assert!(delays.len() > 1, "{delays:?}");
-    add(
-        &system,
-        &json!({"slug": "tick", "kind": "cron", "schedule": "* * * * * *", "prompt": "p", "jitterMs": 400}),
-    );
+    add(&system, &json!({"slug": "tick", "kind": "cron", "schedule": "* * * * * *", "prompt": "p", "jitterMs": 400}));
     until("slots were fired", || runs(&system, "tick").len() >= 3);
-    let slots: Vec<i64> = runs(&system, "tick")
-        .iter()
-        .map(|run| run["slotAt"].as_i64().unwrap())
-        .collect();
+    let slots: Vec<i64> = runs(&system, "tick").iter().map(|run| run["slotAt"].as_i64().unwrap()).collect();
     for pair in slots.windows(2) {
         assert_eq!((pair[0] % 1_000, pair[0] - pair[1]), (0, 1_000), "{slots:?}");
     }
@@ -680,18 +461,13 @@ fn slots_of_a_scheduler_that_was_down_are_recorded() {
     }
     std::thread::sleep(Duration::from_millis(3_200));
     assert!(system.ken(&["start", "scheduler"]).status.success());
-    until("the slots are recorded", || {
-        count(&runs(&system, "last"), "reason", "down") >= 2
-    });
+    until("the slots are recorded", || count(&runs(&system, "last"), "reason", "down") >= 2);
     until("the others are caught up", || {
         let runs = runs(&system, "all");
-        count(&runs, "status", "queued") + count(&runs, "status", "running") <= 1
-            && count(&runs, "status", "ok") >= 4
+        count(&runs, "status", "queued") + count(&runs, "status", "running") <= 1 && count(&runs, "status", "ok") >= 4
     });
     for (slug, made) in [("last", last), ("all", all)] {
-        system
-            .post(&format!("{ROUTE}/{slug}/pause"), &json!({}))
-            .expect(200);
+        system.post(&format!("{ROUTE}/{slug}/pause"), &json!({})).expect(200);
         check_slots(&made, &runs(&system, slug));
     }
     assert_eq!(count(&runs(&system, "all"), "reason", "down"), 0);
@@ -701,9 +477,7 @@ fn slots_of_a_scheduler_that_was_down_are_recorded() {
 fn recorded(system: &System, slug: &str) -> Vec<i64> {
     let (mut slots, mut offset) = (Vec::new(), "-1".to_owned());
     loop {
-        let page = system
-            .get(&format!("/api/events?offset={offset}&live=long-poll"))
-            .expect(200);
+        let page = system.get(&format!("/api/events?offset={offset}&live=long-poll")).expect(200);
         let events = page.json();
         let begun = events.as_array().unwrap().iter().filter(|event| {
             let status = event["status"].as_str().unwrap_or_default();
@@ -725,34 +499,21 @@ fn check_to_the_end(system: &System, schedules: &[Value]) {
         let slug = made["slug"].as_str().unwrap();
         let before = recorded(system, slug).len();
         until("it fires", || recorded(system, slug).len() > before);
-        system
-            .post(&format!("{ROUTE}/{slug}/pause"), &json!({}))
-            .expect(200);
+        system.post(&format!("{ROUTE}/{slug}/pause"), &json!({})).expect(200);
         until("nothing runs", || {
             let runs = runs(system, slug);
-            ["queued", "admitted", "running"]
-                .iter()
-                .all(|state| count(&runs, "status", state) == 0)
+            ["queued", "admitted", "running"].iter().all(|state| count(&runs, "status", state) == 0)
         });
         let kept = runs(system, slug);
         let first = made["nextFireAt"].as_i64().unwrap();
         let mut slots = recorded(system, slug);
         slots.sort_unstable();
-        let expected: Vec<i64> = (0..)
-            .map(|number| first + number * 1_000)
-            .take(slots.len())
-            .collect();
+        let expected: Vec<i64> = (0..).map(|number| first + number * 1_000).take(slots.len()).collect();
         assert_eq!(slots, expected, "{slug}");
         for run in kept.iter().filter(|run| run["status"] == "ok") {
-            let target = format!(
-                "/agents/orchestrator/{}?offset=-1",
-                run["instanceId"].as_str().unwrap()
-            );
+            let target = format!("/agents/orchestrator/{}?offset=-1", run["instanceId"].as_str().unwrap());
             let events = system.get(&target).expect(200).json();
-            let ends = kinds(events.as_array().unwrap())
-                .iter()
-                .filter(|kind| **kind == "submission_settled")
-                .count();
+            let ends = kinds(events.as_array().unwrap()).iter().filter(|kind| **kind == "submission_settled").count();
             assert_eq!(ends, 1, "{run}");
         }
     }
@@ -765,10 +526,7 @@ fn whichever_part_is_killed_every_slot_has_one_record() {
     let schedules: Vec<Value> = (0..3)
         .map(|number| {
             let policy = if number % 2 == 0 { "queue" } else { "skip" };
-            add(
-                &system,
-                &secondly(&format!("s{number}"), json!({"overlap": policy, "missed": "all"})),
-            )
+            add(&system, &secondly(&format!("s{number}"), json!({"overlap": policy, "missed": "all"})))
         })
         .collect();
     let mut chance = Chance::new(number("KEN_SEED", 7));
@@ -793,15 +551,8 @@ fn a_kill_at_any_step_of_a_record_leaves_one_record() {
     system.calm("scheduler");
     system.kill("scheduler");
     until("the scheduler is back", || system.get(ROUTE).status == 200);
-    let made = add(
-        &system,
-        &secondly("tick", json!({"overlap": "queue", "missed": "all"})),
-    );
-    let steps = [
-        ("scheduler", Side::Request),
-        ("scheduler", Side::Reply),
-        ("store", Side::Through),
-    ];
+    let made = add(&system, &secondly("tick", json!({"overlap": "queue", "missed": "all"})));
+    let steps = [("scheduler", Side::Request), ("scheduler", Side::Reply), ("store", Side::Through)];
     let mut chance = Chance::new(number("KEN_SEED", 7));
     for number in 0..number("KEN_KILLS", 2) * 3 {
         let (part, side) = steps[(number % 3) as usize];
@@ -826,9 +577,7 @@ fn two_schedulers_on_one_store_fire_a_slot_once() {
     let made = add(&system, &secondly("tick", json!({})));
     until("slots were fired", || runs(&system, "tick").len() >= 4);
     drop((second, third));
-    system
-        .post(&format!("{ROUTE}/tick/pause"), &json!({}))
-        .expect(200);
+    system.post(&format!("{ROUTE}/tick/pause"), &json!({})).expect(200);
     let all = runs(&system, "tick");
     check_slots(&made, &all);
     assert_eq!(count(&all, "status", "missed"), 0);
@@ -857,17 +606,8 @@ fn the_clock_is_set_by_an_hour_both_ways() {
     assert_eq!(recorded(), after);
     drop(behind);
     let first = made["nextFireAt"].as_i64().unwrap();
-    let slots: Vec<i64> = after
-        .iter()
-        .rev()
-        .map(|run| run["slotAt"].as_i64().unwrap())
-        .collect();
-    assert_eq!(
-        slots,
-        (0..12)
-            .map(|number| first + number * 300_000)
-            .collect::<Vec<i64>>()
-    );
+    let slots: Vec<i64> = after.iter().rev().map(|run| run["slotAt"].as_i64().unwrap()).collect();
+    assert_eq!(slots, (0..12).map(|number| first + number * 300_000).collect::<Vec<i64>>());
     let next = system.call("store", "schedules.get", &["slug=often"])["next_fire_at"].clone();
     assert!(next.is_null() || next.as_i64() == Some(first + 12 * 300_000));
 }
@@ -887,15 +627,11 @@ fn ten_thousand_schedules_are_the_limit_and_cost_nothing_while_idle() {
     }
     let listed = system.get(ROUTE).expect(200).at("/schedules");
     assert_eq!(listed.as_array().unwrap().len(), MANY);
-    system
-        .get(&format!("{ROUTE}/one-more"))
-        .refused(404, "not_found", "");
+    system.get(&format!("{ROUTE}/one-more")).refused(404, "not_found", "");
     // A new process has no memory from earlier requests, so only the idle size is measured.
     system.calm("scheduler");
     system.kill("scheduler");
-    until("the scheduler is back", || {
-        system.get(&format!("{ROUTE}/s9999")).status == 200
-    });
+    until("the scheduler is back", || system.get(&format!("{ROUTE}/s9999")).status == 200);
     let pid = system.pid("scheduler");
     until("it has come to rest", || {
         let before = ticks(pid);
@@ -919,7 +655,8 @@ fn with_provider(provider: &Provider, slug: &str) -> System {
         .env("OPENAI_BASE_URL", &format!("{}/v1", provider.url()))
         .secrets("OPENAI_API_KEY=sk-1\n")
         .start();
-    let body = json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": "Good morning.", "payload": {"a": "b"}});
+    let body =
+        json!({"slug": slug, "kind": "cron", "schedule": "@daily", "prompt": "Good morning.", "payload": {"a": "b"}});
     add(&system, &body);
     system
 }
@@ -928,16 +665,11 @@ fn with_provider(provider: &Provider, slug: &str) -> System {
 fn the_agent_is_told_that_a_turn_is_scheduled() {
     let provider = Provider::start(vec![Reply::Stream(openai(&["Done."], &[]))]);
     let system = with_provider(&provider, "x");
-    let ended = system
-        .post(&format!("{ROUTE}/x/run?wait=1"), &json!({}))
-        .expect(200);
+    let ended = system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);
     assert_eq!(ended.text("/resultText"), "Done.");
     let asked = provider.asked().remove(0).body;
     let told = asked["messages"][0]["content"].to_string();
-    assert!(
-        told.contains("A scheduled turn") && told.contains("{\\\"a\\\":\\\"b\\\"}"),
-        "{told}"
-    );
+    assert!(told.contains("A scheduled turn") && told.contains("{\\\"a\\\":\\\"b\\\"}"), "{told}");
 }
 
 /// With `targetAgent` the worker itself runs the turn: its instructions, its tools, its workspace.
@@ -955,9 +687,7 @@ fn a_schedule_for_the_coding_worker_is_run_by_it() {
             &system,
             &json!({"slug": agent, "kind": "cron", "schedule": "@daily", "prompt": "list", "targetAgent": agent}),
         );
-        let ended = system
-            .post(&format!("{ROUTE}/{agent}/run?wait=1"), &json!({}))
-            .expect(200);
+        let ended = system.post(&format!("{ROUTE}/{agent}/run?wait=1"), &json!({})).expect(200);
         let target = format!("/agents/orchestrator/{}?offset=-1", ended.text("/instanceId"));
         let events = system.get(&target).expect(200).json();
         let tools = events.as_array().unwrap().iter();
@@ -969,25 +699,15 @@ fn a_schedule_for_the_coding_worker_is_run_by_it() {
     let provider = Provider::start(vec![Reply::Stream(openai(&["Done."], &[]))]);
     let system = with_provider(&provider, "x");
     patch(&system, "x", &json!({"targetAgent": "coding-worker"})).expect(200);
-    system
-        .post(&format!("{ROUTE}/x/run?wait=1"), &json!({}))
-        .expect(200);
+    system.post(&format!("{ROUTE}/x/run?wait=1"), &json!({})).expect(200);
     let asked = provider.asked().remove(0).body;
     let told = asked["messages"][0]["content"].to_string();
-    assert!(
-        told.contains("You are the coding worker") && told.contains("A scheduled turn"),
-        "{told}"
-    );
+    assert!(told.contains("You are the coding worker") && told.contains("A scheduled turn"), "{told}");
 }
 
 #[test]
 fn a_temporary_failure_is_retried_later() {
-    let busy = refusal(
-        429,
-        vec![("Retry-After", "120".to_owned())],
-        "rate_limit",
-        "Slow down.",
-    );
+    let busy = refusal(429, vec![("Retry-After", "120".to_owned())], "rate_limit", "Slow down.");
     let provider = Provider::start(vec![busy]);
     let system = with_provider(&provider, "x");
     let begun = system.post(&format!("{ROUTE}/x/run"), &json!({})).expect(200);
@@ -1031,58 +751,34 @@ fn an_agent_creates_schedules() {
         system.say(session, text).expect(200);
         let target = format!("/agents/orchestrator/{session}?offset=-1&tail=100");
         let events = system.get(&target).expect(200).json();
-        let mut tools = events
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|event| event["type"] == "tool");
+        let mut tools = events.as_array().unwrap().iter().filter(|event| event["type"] == "tool");
         tools.next_back().unwrap().clone()
     };
     assert_eq!(tool(&session, "make")["result"]["details"]["slug"], "mine");
     let made = system.get(&format!("{ROUTE}/mine")).expect(200).at("/schedule");
-    assert_eq!(
-        (&made["ownerScope"], &made["deliverTo"]),
-        (&json!("tui:a:c"), &json!({"session": session}))
-    );
+    assert_eq!((&made["ownerScope"], &made["deliverTo"]), (&json!("tui:a:c"), &json!({"session": session})));
     let refused = tool(&session, "wrong");
     assert_eq!(refused["isError"], true);
     assert!(refused.to_string().contains("column 3"), "{refused}");
-    assert_eq!(
-        tool(&session, "list")["result"]["details"]["schedules"][0]["slug"],
-        "mine"
-    );
+    assert_eq!(tool(&session, "list")["result"]["details"]["schedules"][0]["slug"], "mine");
     // Another person can neither see nor delete it.
     let stranger = json!({"connector": "tui", "actorId": "b", "conversationId": "d"});
-    let other = system
-        .post("/api/chat/sessions", &stranger)
-        .expect(201)
-        .text("/session/id");
+    let other = system.post("/api/chat/sessions", &stranger).expect(201).text("/session/id");
     let say = |text: &str| {
         let mut body = stranger.clone();
         body["text"] = json!(text);
         body["session"] = json!(other);
         system.post("/api/chat/events", &body).expect(200);
-        let events = system
-            .get(&format!("/agents/orchestrator/{other}?offset=-1&tail=100"))
-            .json();
-        let mut tools = events
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|event| event["type"] == "tool");
+        let events = system.get(&format!("/agents/orchestrator/{other}?offset=-1&tail=100")).json();
+        let mut tools = events.as_array().unwrap().iter().filter(|event| event["type"] == "tool");
         tools.next_back().unwrap().clone()
     };
     assert_eq!(say("list")["result"]["details"]["schedules"], json!([]));
     assert_eq!(say("drop")["isError"], true);
     // Its result is posted to the conversation.
-    system
-        .post(&format!("{ROUTE}/mine/run?wait=1"), &json!({}))
-        .expect(200);
+    system.post(&format!("{ROUTE}/mine/run?wait=1"), &json!({})).expect(200);
     let scope = "connector=tui&actorId=a&conversationId=c";
-    let page = system
-        .get(&format!("/api/chat/sessions/{session}/transcript?{scope}"))
-        .expect(200)
-        .json();
+    let page = system.get(&format!("/api/chat/sessions/{session}/transcript?{scope}")).expect(200).json();
     let last = page["exchanges"].as_array().unwrap().last().unwrap().clone();
     assert_eq!(last["assistant"]["text"], "All is well.");
     assert_eq!(tool(&session, "drop")["isError"], false);
@@ -1091,11 +787,7 @@ fn an_agent_creates_schedules() {
 
 fn ken(system: &System, arguments: &[&str]) -> String {
     let output = system.ken(&[&["schedule"], arguments].concat());
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -1104,44 +796,14 @@ fn the_command_does_what_the_routes_do() {
     let system = scripted();
     let next = ken(
         &system,
-        &[
-            "add",
-            "morning",
-            "--cron",
-            "0 9 * * *",
-            "--tz",
-            "Europe/Zurich",
-            "--set",
-            "graceMs=1000",
-            "Hello",
-            "you.",
-        ],
+        &["add", "morning", "--cron", "0 9 * * *", "--tz", "Europe/Zurich", "--set", "graceMs=1000", "Hello", "you."],
     );
     assert!(next.trim().ends_with(":00:00Z"), "{next}");
-    ken(
-        &system,
-        &[
-            "add",
-            "pulse",
-            "--every",
-            "90m",
-            "--overlap",
-            "queue",
-            "--missed",
-            "all",
-            "Well?",
-        ],
-    );
+    ken(&system, &["add", "pulse", "--every", "90m", "--overlap", "queue", "--missed", "all", "Well?"]);
     let table = ken(&system, &["list"]);
-    let rows: Vec<Vec<&str>> = table
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"]);
-    assert_eq!(
-        (rows[1][0], rows[1][1], rows[1][2], rows[2][0]),
-        ("morning", "cron", "active", "pulse")
-    );
+    assert_eq!((rows[1][0], rows[1][1], rows[1][2], rows[2][0]), ("morning", "cron", "active", "pulse"));
     assert_eq!(ken(&system, &["next", "1"]).lines().count(), 2);
     assert_eq!(ken(&system, &["list", "--json"]).lines().count(), 2);
     ken(&system, &["pause", "morning", "pulse"]);
@@ -1149,20 +811,11 @@ fn the_command_does_what_the_routes_do() {
     ken(&system, &["resume", "pulse"]);
     assert_eq!(ken(&system, &["run", "morning", "--wait"]), "Hello there.\n");
     let shown = ken(&system, &["show", "morning"]);
-    for part in [
-        "state      paused",
-        "fires      cron 0 9 * * *",
-        "Hello you.",
-        "by hand",
-        "1000 ms",
-    ] {
+    for part in ["state      paused", "fires      cron 0 9 * * *", "Hello you.", "by hand", "1000 ms"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert_eq!(ken(&system, &["runs", "morning", "--json"]).lines().count(), 1);
-    let preview = ken(
-        &system,
-        &["preview", "30 2 * * *", "--tz", "Europe/Zurich", "-n", "2"],
-    );
+    let preview = ken(&system, &["preview", "30 2 * * *", "--tz", "Europe/Zurich", "-n", "2"]);
     assert_eq!(preview.lines().count(), 2);
     let preview = ken(&system, &["preview", "30 2 * * *", "-n", "3", "--json"]);
     assert_eq!(preview.lines().count(), 1);
@@ -1176,12 +829,6 @@ fn the_command_does_what_the_routes_do() {
     assert_eq!(error["error"]["message"], "prompt has more than 65536 bytes");
     let refused = system.ken(&["schedule", "add", "x", "--cron", "0 25 * * *", "p"]);
     let error: Value = serde_json::from_slice(&refused.stderr).unwrap();
-    assert_eq!(
-        (refused.status.code(), &error["error"]["at"]),
-        (Some(2), &json!("/schedule"))
-    );
-    assert_eq!(
-        system.ken(&["schedule", "show", "morning"]).status.code(),
-        Some(2)
-    );
+    assert_eq!((refused.status.code(), &error["error"]["at"]), (Some(2), &json!("/schedule")));
+    assert_eq!(system.ken(&["schedule", "show", "morning"]).status.code(), Some(2));
 }

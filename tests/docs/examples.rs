@@ -72,64 +72,27 @@ const NEEDS: &[Needs] = &[
 const NOT_RUN: &[(&str, &str)] = &[
     ("make run", "builds the workspace"),
     ("make test", "builds the workspace and runs this very test"),
-    (
-        "ken-textgen -",
-        "needs the weights of a model; bin/ken-textgen/tests has small ones",
-    ),
-    (
-        "KEN_MODEL=local/gpt2,rules ken up",
-        "needs the weights of a model",
-    ),
+    ("ken-textgen -", "needs the weights of a model; bin/ken-textgen/tests has small ones"),
+    ("KEN_MODEL=local/gpt2,rules ken up", "needs the weights of a model"),
     (
         "KEN_MODEL=openai/gpt-4o-mini,rules ken up",
         "needs a key, and runs until it is interrupted; providers.rs has a provider of its own",
     ),
-    (
-        "ken-model try openai/",
-        "needs a provider; providers.rs has one of its own",
-    ),
-    (
-        "ken approve ID",
-        "needs a turn that waits; workers/approvals.rs approves and denies at the shell",
-    ),
-    (
-        "ken deny ID",
-        "needs a turn that waits; workers/approvals.rs approves and denies at the shell",
-    ),
-    (
-        "ken-laws train",
-        "needs the training data, which the repository does not hold",
-    ),
+    ("ken-model try openai/", "needs a provider; providers.rs has one of its own"),
+    ("ken approve ID", "needs a turn that waits; workers/approvals.rs approves and denies at the shell"),
+    ("ken deny ID", "needs a turn that waits; workers/approvals.rs approves and denies at the shell"),
+    ("ken-laws train", "needs the training data, which the repository does not hold"),
     ("cargo test -p ken-laws", "builds the workspace"),
-    (
-        "https://example.org/",
-        "reaches the internet; research.rs has pages of its own",
-    ),
-    (
-        "localhost:3940/workflows/research",
-        "needs a search server; research.rs has one of its own",
-    ),
-    (
-        "ken-web research --format summary -v",
-        "needs a search server; research.rs has one of its own",
-    ),
+    ("https://example.org/", "reaches the internet; research.rs has pages of its own"),
+    ("localhost:3940/workflows/research", "needs a search server; research.rs has one of its own"),
+    ("ken-web research --format summary -v", "needs a search server; research.rs has one of its own"),
     ("ken tui ", "needs a terminal; tui.rs has one"),
-    (
-        "ken messenger set-webhook",
-        "needs a platform and its token; messenger.rs has one of its own",
-    ),
+    ("ken messenger set-webhook", "needs a platform and its token; messenger.rs has one of its own"),
 ];
 
 /// Commands that run until they are interrupted: it is enough that they print something.
-const LASTING: &[&str] = &[
-    "tail -f",
-    "follow",
-    "live=sse",
-    "logs agent -n 20 -f",
-    "logs agent -n 50 -f",
-    "events -f",
-    "minute ken up",
-];
+const LASTING: &[&str] =
+    &["tail -f", "follow", "live=sse", "logs agent -n 20 -f", "logs agent -n 50 -f", "events -f", "minute ken up"];
 
 /// Blocks that are not commands, by their first line, with a command that checks them.
 const FORMS: &[(&str, &str)] = &[
@@ -140,17 +103,11 @@ const FORMS: &[(&str, &str)] = &[
     ("{\"id\":17,", "true"),
     ("{\"name\": \"customers\"", "ken rules check form"),
     ("{\"slug\": \"morning\"", "jq -e .slug form"),
-    (
-        "\"name\": \"reply\"",
-        "cp form reply.json && ken-workflow check reply.json",
-    ),
+    ("\"name\": \"reply\"", "cp form reply.json && ken-workflow check reply.json"),
     ("\"mcpServers\": {", "jq -e .mcpServers.files.ken form"),
     ("---", "true"),
     ("[[model]]", "true"),
-    (
-        "[model]",
-        "mkdir -p checked && cp form checked/ken.toml && kend --home checked --check",
-    ),
+    ("[model]", "mkdir -p checked && cp form checked/ken.toml && kend --home checked --check"),
     // wire.rs runs it as a part.
     ("#!/usr/bin/env python3", "python3 -m py_compile form"),
     ("\"name\": \"disk_space\"", "jq -e .command form"),
@@ -164,10 +121,7 @@ const FORMS: &[(&str, &str)] = &[
     ),
     ("weight + (cap", "true"),
     ("cap x min", "true"),
-    (
-        "# ken.toml",
-        "mkdir checked && sed '/secrets.env/,$d' form >checked/ken.toml && kend --home checked --check",
-    ),
+    ("# ken.toml", "mkdir checked && sed '/secrets.env/,$d' form >checked/ken.toml && kend --home checked --check"),
     // proxy.rs runs the one for nginx; Caddy is not in Debian's main section.
     ("server {", "true"),
     ("ken.example {", "true"),
@@ -199,15 +153,9 @@ impl Block {
         }
         let mut commands: Vec<(String, String)> = Vec::new();
         for line in self.text.lines() {
-            match (
-                line.strip_prefix("$ "),
-                line.strip_prefix("> "),
-                commands.last_mut(),
-            ) {
+            match (line.strip_prefix("$ "), line.strip_prefix("> "), commands.last_mut()) {
                 (Some(command), ..) => commands.push((command.to_owned(), String::new())),
-                (_, Some(more), Some((command, output))) if output.is_empty() => {
-                    *command += &format!("\n{more}")
-                }
+                (_, Some(more), Some((command, output))) if output.is_empty() => *command += &format!("\n{more}"),
                 (_, _, Some((_, output))) => *output += &format!("{line}\n"),
                 _ => {}
             }
@@ -262,33 +210,15 @@ fn pages() -> Vec<PathBuf> {
 
 fn blocks(page: &Path) -> Vec<Block> {
     let text = std::fs::read_to_string(page).unwrap();
-    let texts = if page.extension().is_some_and(|end| end == "md") {
-        in_markdown(&text)
-    } else {
-        in_mdoc(&text)
-    };
-    texts
-        .into_iter()
-        .map(|text| Block {
-            page: page.to_owned(),
-            text,
-        })
-        .collect()
+    let texts = if page.extension().is_some_and(|end| end == "md") { in_markdown(&text) } else { in_mdoc(&text) };
+    texts.into_iter().map(|text| Block { page: page.to_owned(), text }).collect()
 }
 
 /// Literal blocks and lines, as a terminal shows them.
 fn in_mdoc(text: &str) -> Vec<String> {
     let shown = |line: &str| {
-        let escapes = [
-            ("\\(aq", "'"),
-            ("\\(dq", "\""),
-            ("\\&", ""),
-            ("\\-", "-"),
-            ("\\e", "\\"),
-        ];
-        escapes
-            .iter()
-            .fold(line.to_owned(), |line, (from, to)| line.replace(from, to))
+        let escapes = [("\\(aq", "'"), ("\\(dq", "\""), ("\\&", ""), ("\\-", "-"), ("\\e", "\\")];
+        escapes.iter().fold(line.to_owned(), |line, (from, to)| line.replace(from, to))
     };
     let mut found: Vec<String> = Vec::new();
     let mut open = false;
@@ -334,11 +264,7 @@ struct Home {
 
 impl Home {
     fn new(page: &Path) -> Home {
-        let folder = if page.ends_with("README.md") {
-            ".ken"
-        } else {
-            "ken"
-        };
+        let folder = if page.ends_with("README.md") { ".ken" } else { "ken" };
         let home = Home {
             dir: tempfile::Builder::new().prefix("ken").tempdir().unwrap(),
             folder,
@@ -358,14 +284,10 @@ impl Home {
         let (printed, ended) = self.run("ken up -d", false);
         assert_eq!(ended, Some(0), "ken up: {printed}");
         for (part, port) in [("gateway", "3940"), ("cognitive", "8000")] {
-            let own = printed
-                .split(&format!("{part}=http://127.0.0.1:"))
-                .nth(1)
-                .unwrap();
+            let own = printed.split(&format!("{part}=http://127.0.0.1:")).nth(1).unwrap();
             let own = own.split_whitespace().next().unwrap();
             for host in ["localhost", "127.0.0.1"] {
-                self.replacements
-                    .push((format!("{host}:{port}"), format!("{host}:{own}")));
+                self.replacements.push((format!("{host}:{port}"), format!("{host}:{own}")));
             }
         }
         let needs = NEEDS.iter().find(|needs| page.ends_with(needs.page));
@@ -385,11 +307,8 @@ impl Home {
         }
         let home = self.dir.path();
         let programs = binary("ken").parent().unwrap().to_owned();
-        let path = format!(
-            "{}:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin",
-            home.join("bin").display(),
-            programs.display()
-        );
+        let path =
+            format!("{}:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin", home.join("bin").display(), programs.display());
         let mut child = Command::new("bash")
             .args(["-c", &format!("set -e -o pipefail\nexec 2>&1\n{script}")])
             .env_clear()
@@ -444,23 +363,13 @@ impl Drop for Home {
 
 /// A program that a script uses and that this machine lacks; programs of ken are not considered.
 fn missing(script: &str) -> Option<&'static str> {
-    let is_named = |program: &&str| {
-        script
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .any(|word| word == *program)
-    };
+    let is_named = |program: &&str| script.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *program);
     let is_here = |program: &str| {
-        let found = Command::new("sh")
-            .args(["-c", &format!("command -v {program}")])
-            .stdout(Stdio::null())
-            .status();
+        let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status();
         found.is_ok_and(|status| status.success())
     };
     let programs = ["jq", "curl", "nc", "openssl", "sqlite3", "git"];
-    programs
-        .into_iter()
-        .filter(is_named)
-        .find(|program| !is_here(program))
+    programs.into_iter().filter(is_named).find(|program| !is_here(program))
 }
 
 fn check(page: &Path) {
@@ -498,9 +407,7 @@ fn run(home: &mut Home, block: &Block) {
             run_piece(home, block, &piece, lasting, &output);
         }
         // Variables that a reader has set stay set.
-        let set = command
-            .lines()
-            .filter(|line| line.starts_with("key=") || line.starts_with("export "));
+        let set = command.lines().filter(|line| line.starts_with("key=") || line.starts_with("export "));
         home.set.extend(set.map(|line| format!("{line}\n")));
     }
 }
@@ -512,10 +419,7 @@ fn run_piece(home: &Home, block: &Block, piece: &str, lasting: bool, output: &st
     let (printed, ended) = home.run(&format!("{}{piece}", home.set), lasting);
     let at = format!("{}: {piece}\nprinted: {printed}", block.page.display());
     match lasting {
-        true => assert!(
-            !printed.is_empty() && ended.is_none_or(|status| status == 0),
-            "{at}"
-        ),
+        true => assert!(!printed.is_empty() && ended.is_none_or(|status| status == 0), "{at}"),
         false => assert_eq!(ended, Some(0), "{at}"),
     }
     let failed = printed.contains("\"error\":{\"code\"") || printed.contains("command not found");
@@ -527,24 +431,14 @@ fn run_piece(home: &Home, block: &Block, piece: &str, lasting: bool, output: &st
 
 /// Whether manual_pages.rs runs the examples of the page and compares their output.
 fn is_held_elsewhere(page: &Path) -> bool {
-    let tools = [
-        "ken-rep.1",
-        "ken-esl.1",
-        "ken-vvp.1",
-        "ken-laws.1",
-        "ken-workflow.1",
-        "ken-respond.1",
-    ];
+    let tools = ["ken-rep.1", "ken-esl.1", "ken-vvp.1", "ken-laws.1", "ken-workflow.1", "ken-respond.1"];
     tools.iter().any(|tool| page.ends_with(tool))
 }
 
 /// The pages are divided among a few tests, which run in parallel.
 fn check_those(section: impl Fn(&Path) -> bool) {
     let pages = pages();
-    let chosen: Vec<&PathBuf> = pages
-        .iter()
-        .filter(|page| section(page) && !is_held_elsewhere(page))
-        .collect();
+    let chosen: Vec<&PathBuf> = pages.iter().filter(|page| section(page) && !is_held_elsewhere(page)).collect();
     assert!(!chosen.is_empty());
     for page in chosen {
         check(page);
@@ -580,10 +474,7 @@ fn examples_of_the_readme() {
 fn every_name_in_the_lists_is_on_a_page() {
     let all: Vec<Block> = pages().iter().flat_map(|page| blocks(page)).collect();
     let text: String = all.iter().map(|block| block.text.as_str()).collect();
-    let parts = NOT_RUN
-        .iter()
-        .map(|(part, _)| *part)
-        .chain(LASTING.iter().copied());
+    let parts = NOT_RUN.iter().map(|(part, _)| *part).chain(LASTING.iter().copied());
     let unused: BTreeSet<&str> = parts.filter(|part| !text.contains(part)).collect();
     assert_eq!(unused, BTreeSet::new());
     for form in FORMS {

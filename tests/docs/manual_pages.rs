@@ -6,14 +6,7 @@
 
 use ken_tests::{Page, help_flags, root};
 
-const TOOLS: [&str; 6] = [
-    "ken-rep",
-    "ken-esl",
-    "ken-vvp",
-    "ken-laws",
-    "ken-workflow",
-    "ken-respond",
-];
+const TOOLS: [&str; 6] = ["ken-rep", "ken-esl", "ken-vvp", "ken-laws", "ken-workflow", "ken-respond"];
 
 const SECTIONS: [&str; 10] = [
     "NAME",
@@ -29,20 +22,13 @@ const SECTIONS: [&str; 10] = [
 ];
 
 /// The commands of the tools that have some; their flags are on one page.
-const COMMANDS: [(&str, &[&str]); 1] = [(
-    "ken-workflow",
-    &["ken-workflow run", "ken-workflow list", "ken-workflow check"],
-)];
+const COMMANDS: [(&str, &[&str]); 1] =
+    [("ken-workflow", &["ken-workflow run", "ken-workflow list", "ken-workflow check"])];
 
 /// The page of each tool that this checkout has.
 fn pages() -> Vec<(&'static str, Page)> {
     let is_here = |tool: &&str| root().join("bin").join(tool).join("Cargo.toml").exists();
-    let page = |tool| {
-        (
-            tool,
-            Page::of(tool).unwrap_or_else(|| panic!("{tool} has no page in man/man1")),
-        )
-    };
+    let page = |tool| (tool, Page::of(tool).unwrap_or_else(|| panic!("{tool} has no page in man/man1")));
     TOOLS.into_iter().filter(is_here).map(page).collect()
 }
 
@@ -56,32 +42,20 @@ fn every_example_prints_what_the_page_shows() {
 #[test]
 fn page_and_program_have_the_same_flags() {
     for (tool, page) in pages() {
-        assert_eq!(
-            page.flags(),
-            flags_of(tool),
-            "left: {}, right: {tool} --help",
-            page.path.display()
-        );
+        assert_eq!(page.flags(), flags_of(tool), "left: {}, right: {tool} --help", page.path.display());
     }
 }
 
 fn flags_of(tool: &str) -> std::collections::BTreeSet<String> {
     let commands = COMMANDS.iter().find(|(known, _)| *known == tool);
     let commands = commands.map_or(&[][..], |(_, commands)| commands);
-    std::iter::once(&tool)
-        .chain(commands)
-        .flat_map(|name| help_flags(name))
-        .collect()
+    std::iter::once(&tool).chain(commands).flat_map(|name| help_flags(name)).collect()
 }
 
 #[test]
 fn every_page_has_the_sections_in_order() {
     for (tool, page) in pages() {
-        let known: Vec<&str> = page
-            .sections()
-            .into_iter()
-            .filter(|title| SECTIONS.contains(title))
-            .collect();
+        let known: Vec<&str> = page.sections().into_iter().filter(|title| SECTIONS.contains(title)).collect();
         assert_eq!(known, SECTIONS, "{tool}");
     }
 }
@@ -109,9 +83,7 @@ fn every_reference_is_to_an_existing_page() {
                 let page = man.join(format!("man{section}/{name}.{section}"));
                 assert!(page.exists(), "{}: {line}", file.display());
             }
-            let is_leftover = ["<<<<<<<", "=======", ">>>>>>>"]
-                .iter()
-                .any(|mark| line.starts_with(mark));
+            let is_leftover = ["<<<<<<<", "=======", ">>>>>>>"].iter().any(|mark| line.starts_with(mark));
             assert!(!is_leftover, "{}: {line}", file.display());
         }
     }
@@ -121,10 +93,7 @@ fn every_reference_is_to_an_existing_page() {
 #[test]
 fn every_page_is_valid_mdoc() {
     let said = |program: &str, arguments: &[&str], page: &std::path::Path| {
-        let output = std::process::Command::new(program)
-            .args(arguments)
-            .arg(page)
-            .output();
+        let output = std::process::Command::new(program).args(arguments).arg(page).output();
         output.map(|output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };
     for page in files() {
@@ -133,16 +102,10 @@ fn every_page_is_valid_mdoc() {
             assert_eq!(errors.count(), 0, "{said}");
         }
         if let Ok(said) = said("groff", &["-mdoc", "-Tutf8", "-ww", "-z"], &page) {
-            assert!(
-                !said.contains("empty macro") && !said.contains("diversion"),
-                "{}: {said}",
-                page.display()
-            );
+            assert!(!said.contains("empty macro") && !said.contains("diversion"), "{}: {said}", page.display());
         }
         let text = std::fs::read_to_string(&page).unwrap();
-        let lost = text
-            .lines()
-            .find(|line| line.starts_with(".Dl") && line.contains(" \""));
+        let lost = text.lines().find(|line| line.starts_with(".Dl") && line.contains(" \""));
         assert_eq!(lost, None, "{}: mdoc takes the quotes away", page.display());
     }
 }

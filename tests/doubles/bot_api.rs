@@ -81,11 +81,7 @@ impl BotApi {
                 std::thread::spawn(move || answer(stream, &known));
             }
         });
-        BotApi {
-            address,
-            shared,
-            thread: Some(thread),
-        }
+        BotApi { address, shared, thread: Some(thread) }
     }
 
     /// `http://127.0.0.1:PORT`
@@ -116,11 +112,7 @@ impl BotApi {
     /// The calls of a method, in order.
     pub fn calls(&self, method: &str) -> Vec<Called> {
         let calls = lock(&self.shared.calls);
-        calls
-            .iter()
-            .filter(|call| call.method == method)
-            .cloned()
-            .collect()
+        calls.iter().filter(|call| call.method == method).cloned().collect()
     }
 
     /// The messages that a chat has received, in order.
@@ -135,10 +127,7 @@ impl BotApi {
     pub fn shown(&self, chat: i64) -> Vec<String> {
         let mut shown = BTreeMap::new();
         let calls = lock(&self.shared.calls);
-        for call in calls
-            .iter()
-            .filter(|call| call.done && call.body["chat_id"] == chat)
-        {
+        for call in calls.iter().filter(|call| call.done && call.body["chat_id"] == chat) {
             let text = call.body["text"].as_str().unwrap_or_default().to_owned();
             let edited = call.body["message_id"].as_i64();
             match (call.method.as_str(), call.sent.or(edited)) {
@@ -173,9 +162,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
         let refusal = json!({"ok": false, "error_code": 401, "description": "Unauthorized"});
         return write(&mut stream, 401, &refusal.to_string());
     }
-    let next = lock(&shared.troubles)
-        .get_mut(&method)
-        .and_then(VecDeque::pop_front);
+    let next = lock(&shared.troubles).get_mut(&method).and_then(VecDeque::pop_front);
     let trouble = next.or_else(|| lock(&shared.always).get(&method).cloned());
     if let Some(Trouble::Slow(time)) = trouble {
         std::thread::sleep(time);
@@ -185,13 +172,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
     let done = !refused && malformed.flatten().is_none();
     let is_message = method == "sendMessage" && done;
     let sent = is_message.then(|| 100 + shared.message.fetch_add(1, Ordering::Relaxed));
-    lock(&shared.calls).push(Called {
-        method: method.clone(),
-        body: body.clone(),
-        at: Instant::now(),
-        done,
-        sent,
-    });
+    lock(&shared.calls).push(Called { method: method.clone(), body: body.clone(), at: Instant::now(), done, sent });
     match trouble {
         Some(Trouble::Refuse(code, description, retry_after)) => {
             let mut refusal = json!({"ok": false, "error_code": code, "description": description});
@@ -209,11 +190,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
         }
         None | Some(Trouble::Slow(_)) if done => {
             let result = result(&method, &body, sent, shared);
-            write(
-                &mut stream,
-                200,
-                &json!({"ok": true, "result": result}).to_string(),
-            );
+            write(&mut stream, 200, &json!({"ok": true, "result": result}).to_string());
         }
         _ => {
             let description = "Bad Request: can't parse entities: unsupported start tag";
@@ -228,9 +205,7 @@ fn wrong_entity(body: &Value) -> Option<()> {
     let text = body["text"].as_str().unwrap_or_default();
     let known = ["b>", "i>", "s>", "code", "pre>", "a ", "a>", "blockquote>"];
     let tags = text.split('<').skip(1).map(|tag| tag.trim_start_matches('/'));
-    tags.into_iter()
-        .any(|tag| !known.iter().any(|known| tag.starts_with(known)))
-        .then_some(())
+    tags.into_iter().any(|tag| !known.iter().any(|known| tag.starts_with(known))).then_some(())
 }
 
 fn result(method: &str, body: &Value, sent: Option<i64>, shared: &Shared) -> Value {

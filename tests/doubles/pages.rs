@@ -35,10 +35,7 @@ pub enum Body {
 impl Served {
     /// A page that a search finds.
     pub fn page(title: &str, html: &str) -> Served {
-        Served {
-            title: Some(title.to_owned()),
-            ..Served::hidden(html)
-        }
+        Served { title: Some(title.to_owned()), ..Served::hidden(html) }
     }
 
     /// A page that no search finds.
@@ -53,11 +50,7 @@ impl Served {
     }
 
     pub fn redirect(to: &str) -> Served {
-        Served {
-            status: 302,
-            headers: vec![("Location", to.to_owned())],
-            ..Served::hidden("")
-        }
+        Served { status: 302, headers: vec![("Location", to.to_owned())], ..Served::hidden("") }
     }
 
     pub fn status(self, status: u16) -> Served {
@@ -75,10 +68,7 @@ impl Served {
     }
 
     pub fn snippet(self, snippet: &str) -> Served {
-        Served {
-            snippet: snippet.to_owned(),
-            ..self
-        }
+        Served { snippet: snippet.to_owned(), ..self }
     }
 }
 
@@ -130,12 +120,7 @@ impl Pages {
                 std::thread::spawn(move || answer(request, address, &known));
             }
         });
-        Pages {
-            server,
-            address,
-            shared,
-            thread: Some(thread),
-        }
+        Pages { server, address, shared, thread: Some(thread) }
     }
 
     /// Serves something at a path, from now on.
@@ -180,11 +165,7 @@ fn answer(mut request: Request, address: SocketAddr, shared: &Shared) {
     _ = request.as_reader().read_to_string(&mut body);
     let headers = request.headers().iter();
     let headers = headers.map(|header| (header.field.to_string().to_lowercase(), header.value.to_string()));
-    let asked = AskedPage {
-        path: request.url().to_owned(),
-        headers: headers.collect(),
-        body,
-    };
+    let asked = AskedPage { path: request.url().to_owned(), headers: headers.collect(), body };
     let path = asked.path.split('?').next().unwrap_or_default().to_owned();
     let served = lock(&shared.pages).get(&path).cloned();
     let served = served.or_else(|| found(&path, &asked, address, shared));
@@ -221,16 +202,10 @@ fn answer(mut request: Request, address: SocketAddr, shared: &Shared) {
 fn found(path: &str, asked: &AskedPage, address: SocketAddr, shared: &Shared) -> Option<Served> {
     let results = |text: &str| -> Vec<Value> {
         let pages = lock(&shared.pages);
-        let titled = pages
-            .iter()
-            .filter_map(|(path, served)| Some((path, served, served.title.as_ref()?)));
+        let titled = pages.iter().filter_map(|(path, served)| Some((path, served, served.title.as_ref()?)));
         titled
             .map(|(path, served, title)| {
-                let url = if path.contains("://") {
-                    path.clone()
-                } else {
-                    format!("http://{address}{path}")
-                };
+                let url = if path.contains("://") { path.clone() } else { format!("http://{address}{path}") };
                 json!({"title": title, "url": url, text: served.snippet})
             })
             .collect()

@@ -84,10 +84,7 @@ impl Provider {
 
     /// A provider whose reply depends only on the request, so that a repeated request gets the same reply.
     pub fn answering(answering: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Provider {
-        Provider::with(Shared {
-            answering: Some(Box::new(answering)),
-            ..Shared::default()
-        })
+        Provider::with(Shared { answering: Some(Box::new(answering)), ..Shared::default() })
     }
 
     fn with(shared: Shared) -> Provider {
@@ -102,12 +99,7 @@ impl Provider {
                 std::thread::spawn(move || answer(request, &known));
             }
         });
-        Provider {
-            server,
-            address,
-            shared,
-            thread: Some(thread),
-        }
+        Provider { server, address, shared, thread: Some(thread) }
     }
 
     /// `http://127.0.0.1:PORT`
@@ -174,9 +166,7 @@ fn answer(mut request: Request, shared: &Shared) {
 }
 
 fn stream(to: &mut dyn Write, pieces: Vec<Piece>, shared: &Shared) -> std::io::Result<()> {
-    to.write_all(
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
-    )?;
+    to.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")?;
     to.flush()?;
     let mut send = |bytes: &[u8]| {
         write!(to, "{:x}\r\n", bytes.len())?;
@@ -221,25 +211,17 @@ fn frame(event: &Value) -> Piece {
 
 /// An answer in chat completions: its texts as deltas, tool calls as `(id, name, arguments)`, and 9 and 4 tokens.
 pub fn openai(texts: &[&str], calls: &[(&str, &str, &str)]) -> Vec<Piece> {
-    let mut pieces = vec![frame(
-        &json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
-    )];
+    let mut pieces = vec![frame(&json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}))];
     for text in texts {
-        pieces.push(frame(
-            &json!({"choices": [{"index": 0, "delta": {"content": text}}]}),
-        ));
+        pieces.push(frame(&json!({"choices": [{"index": 0, "delta": {"content": text}}]})));
     }
     for (index, (id, name, arguments)) in calls.iter().enumerate() {
         let call = json!({"index": index, "id": id, "type": "function",
             "function": {"name": name, "arguments": arguments}});
-        pieces.push(frame(
-            &json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}),
-        ));
+        pieces.push(frame(&json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})));
     }
     let reason = if calls.is_empty() { "stop" } else { "tool_calls" };
-    pieces.push(frame(
-        &json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}),
-    ));
+    pieces.push(frame(&json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})));
     pieces.push(frame(
         &json!({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}}),
     ));
@@ -258,27 +240,19 @@ pub fn anthropic(texts: &[&str], calls: &[(&str, &str, &str)]) -> Vec<Piece> {
     ));
     for text in texts {
         let delta = json!({"type": "text_delta", "text": text});
-        pieces.push(frame(
-            &json!({"type": "content_block_delta", "index": 0, "delta": delta}),
-        ));
+        pieces.push(frame(&json!({"type": "content_block_delta", "index": 0, "delta": delta})));
     }
     pieces.push(frame(&json!({"type": "content_block_stop", "index": 0})));
     for (index, (id, name, arguments)) in (1..).zip(calls) {
         let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
-        pieces.push(frame(
-            &json!({"type": "content_block_start", "index": index, "content_block": block}),
-        ));
+        pieces.push(frame(&json!({"type": "content_block_start", "index": index, "content_block": block})));
         let delta = json!({"type": "input_json_delta", "partial_json": arguments});
-        pieces.push(frame(
-            &json!({"type": "content_block_delta", "index": index, "delta": delta}),
-        ));
+        pieces.push(frame(&json!({"type": "content_block_delta", "index": index, "delta": delta})));
         pieces.push(frame(&json!({"type": "content_block_stop", "index": index})));
     }
     let reason = if calls.is_empty() { "end_turn" } else { "tool_use" };
     let usage = json!({"output_tokens": 4});
-    pieces.push(frame(
-        &json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}),
-    ));
+    pieces.push(frame(&json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage})));
     pieces.push(frame(&json!({"type": "message_stop"})));
     pieces
 }

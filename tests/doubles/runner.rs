@@ -71,19 +71,12 @@ fn leave_a_line(run: &Run, step: &str) {
     let Some(file) = run.payload().get("file").and_then(Value::as_str) else {
         return;
     };
-    let mut file = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(file)
-        .expect("a file");
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).expect("a file");
     writeln!(file, "{} {step}", run.id()).expect("a line");
 }
 
 fn failure(name: &str, message: &str) -> Failure {
-    Failure {
-        name: name.to_owned(),
-        message: message.to_owned(),
-    }
+    Failure { name: name.to_owned(), message: message.to_owned() }
 }
 
 fn check(args: &CheckWorkflow) -> Result<Nothing, Error> {
@@ -115,9 +108,7 @@ fn main() -> ExitCode {
     };
     ken_service::run::<NoOptions, _, _>(program, async |start| {
         let claiming = Claiming {
-            worker: Doer {
-                store: Pool::new(start.places.socket("store")),
-            },
+            worker: Doer { store: Pool::new(start.places.socket("store")) },
             held: Arc::new(Held::default()),
             work: Work::Runs,
             at_once: 64,

@@ -56,9 +56,7 @@ fn file(name: &str) -> PathBuf {
 
 fn config() -> ServerConfig {
     let certificates = CertificateDer::pem_file_iter(file("server.pem")).expect("a certificate");
-    let certificates = certificates
-        .collect::<Result<Vec<_>, _>>()
-        .expect("a certificate");
+    let certificates = certificates.collect::<Result<Vec<_>, _>>().expect("a certificate");
     let key = PrivateKeyDer::from_pem_file(file("server.key")).expect("a key");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

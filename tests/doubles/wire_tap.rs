@@ -70,24 +70,16 @@ impl WireTap {
     #[track_caller]
     pub fn reached(&self) {
         let state = lock(&self.state);
-        let waited = self
-            .state
-            .1
-            .wait_timeout_while(state, Duration::from_secs(20), |state| !state.reached);
+        let waited = self.state.1.wait_timeout_while(state, Duration::from_secs(20), |state| !state.reached);
         let (_state, late) = waited.unwrap_or_else(PoisonError::into_inner);
-        assert!(
-            !late.timed_out(),
-            "the call that is to be stopped was not made within 20 s"
-        );
+        assert!(!late.timed_out(), "the call that is to be stopped was not made within 20 s");
     }
 }
 
 /// Where to stop this call, if it is the one; it is stopped once.
 fn stop(state: &(Mutex<State>, Condvar), op: &str, line: &str) -> Option<Side> {
     let mut known = lock(state);
-    let (_, _, side) = known
-        .armed
-        .take_if(|(armed, text, _)| *armed == op && line.contains(*text))?;
+    let (_, _, side) = known.armed.take_if(|(armed, text, _)| *armed == op && line.contains(*text))?;
     Some(side)
 }
 
@@ -99,16 +91,11 @@ fn tell(state: &(Mutex<State>, Condvar)) {
 fn pass(client: &UnixStream, real: &PathBuf, state: &Arc<(Mutex<State>, Condvar)>) {
     let part = UnixStream::connect(real).expect("the part");
     let awaited = Arc::new(Mutex::new(None::<u64>));
-    let (mut to_client, from_part) = (
-        client.try_clone().expect("a socket"),
-        part.try_clone().expect("a socket"),
-    );
+    let (mut to_client, from_part) = (client.try_clone().expect("a socket"), part.try_clone().expect("a socket"));
     let (replies, known) = (awaited.clone(), state.clone());
     let back = std::thread::spawn(move || {
         for line in BufReader::new(&from_part).lines().map_while(Result::ok) {
-            let id = serde_json::from_str::<Value>(&line)
-                .ok()
-                .and_then(|line| line["id"].as_u64());
+            let id = serde_json::from_str::<Value>(&line).ok().and_then(|line| line["id"].as_u64());
             let mut awaited = replies.lock().unwrap_or_else(PoisonError::into_inner);
             if awaited.is_some() && *awaited == id {
                 *awaited = None;

@@ -12,11 +12,7 @@ use serde_json::{Value, json};
 /// Standard output, standard error, exit status.
 fn said(output: &Output) -> (String, String, i32) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    (
-        text(&output.stdout),
-        text(&output.stderr),
-        output.status.code().unwrap(),
-    )
+    (text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
 }
 
 #[track_caller]
@@ -36,10 +32,7 @@ fn refused(system: &System, arguments: &[&str], status: i32) -> Value {
 
 fn sessions(system: &System) -> Vec<Value> {
     let lines = done(system, &["sessions", "--json"]);
-    lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
@@ -72,69 +65,35 @@ fn a_session_is_named_continued_and_shown() {
     assert_eq!(error["code"], "not_found");
     assert_eq!(refused(&system, &["cancel", short], 2)["code"], "conflict");
     assert_eq!(refused(&system, &["show", "0123abcd"], 2)["code"], "not_found");
-    assert_eq!(
-        refused(&system, &["chat", "-c", "-s", "nightly", "x"], 2)["code"],
-        "invalid"
-    );
+    assert_eq!(refused(&system, &["chat", "-c", "-s", "nightly", "x"], 2)["code"], "invalid");
 }
 
 #[test]
 fn knowledge_is_added_found_and_deleted() {
     let system = System::start();
-    let first = done(
-        &system,
-        &[
-            "knowledge",
-            "add",
-            "--tag",
-            "runbook",
-            "Failover",
-            "Promote",
-            "the",
-            "replica.",
-        ],
-    );
+    let first = done(&system, &["knowledge", "add", "--tag", "runbook", "Failover", "Promote", "the", "replica."]);
     let id = first.trim_end();
     let mut add = system.command(&["knowledge", "add", "Tea"]);
     let mut add = add.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    add.stdin
-        .take()
-        .unwrap()
-        .write_all(b"Green tea brews\nat 80 degrees.\n")
-        .unwrap();
+    add.stdin.take().unwrap().write_all(b"Green tea brews\nat 80 degrees.\n").unwrap();
     assert!(add.wait_with_output().unwrap().status.success());
     let titles = |arguments: &[&str]| {
         let lines = done(&system, arguments);
         let title = |line: &str| serde_json::from_str::<Value>(line).unwrap()["title"].take();
         lines.lines().map(title).collect::<Vec<Value>>()
     };
-    assert_eq!(
-        titles(&["knowledge", "list", "--json"]),
-        [json!("Tea"), json!("Failover")]
-    );
-    assert_eq!(
-        titles(&["knowledge", "search", "--json", "brews"]),
-        [json!("Tea")]
-    );
+    assert_eq!(titles(&["knowledge", "list", "--json"]), [json!("Tea"), json!("Failover")]);
+    assert_eq!(titles(&["knowledge", "search", "--json", "brews"]), [json!("Tea")]);
     for word in [id, &id[..12], &id[3..9]] {
         let shown = done(&system, &["knowledge", "show", word]);
         assert!(shown.starts_with(&format!("id         {id}\n")), "{shown}");
-        assert!(
-            shown.ends_with("tags       runbook\n\nPromote the replica.\n"),
-            "{shown}"
-        );
+        assert!(shown.ends_with("tags       runbook\n\nPromote the replica.\n"), "{shown}");
         assert_eq!(done(&system, &["show", word]), shown);
     }
     assert_eq!(done(&system, &["knowledge", "rm", &id[..12]]), "");
     assert_eq!(titles(&["knowledge", "list", "--json"]), [json!("Tea")]);
-    assert_eq!(
-        refused(&system, &["knowledge", "show", id], 2)["code"],
-        "not_found"
-    );
-    assert_eq!(
-        refused(&system, &["knowledge", "rm", &id[..12]], 2)["code"],
-        "not_found"
-    );
+    assert_eq!(refused(&system, &["knowledge", "show", id], 2)["code"], "not_found");
+    assert_eq!(refused(&system, &["knowledge", "rm", &id[..12]], 2)["code"], "not_found");
 }
 
 #[test]
@@ -147,24 +106,16 @@ fn runs_are_listed_shown_and_cancelled() {
     let row: Vec<&str> = listed.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(&row[..3], [id, "full_reasoning", "completed"]);
     let shown = done(&system, &["show", &id[4..]]);
-    assert!(
-        shown.contains(&format!("runId        {id}\n")) && shown.contains("Rex is an animal"),
-        "{shown}"
-    );
+    assert!(shown.contains(&format!("runId        {id}\n")) && shown.contains("Rex is an animal"), "{shown}");
     assert_eq!(done(&system, &["runs", "--status", "errored", "--json"]), "");
     assert_eq!(refused(&system, &["cancel", id], 2)["code"], "conflict");
-    assert_eq!(
-        refused(&system, &["runs", "--status", "odd"], 2)["code"],
-        "invalid"
-    );
+    assert_eq!(refused(&system, &["runs", "--status", "odd"], 2)["code"], "invalid");
 }
 
 #[test]
 fn a_gateway_on_all_addresses_is_used_with_the_secret_of_the_system() {
-    let system = Builder::default()
-        .config("[gateway]\nlisten = \"0.0.0.0\"\n")
-        .secrets("API_SECRET=\"a secret\"\n")
-        .start();
+    let system =
+        Builder::default().config("[gateway]\nlisten = \"0.0.0.0\"\n").secrets("API_SECRET=\"a secret\"\n").start();
     for arguments in [
         &["chat", "hello"][..],
         &["sessions"],
@@ -211,32 +162,18 @@ fn the_secret_for_another_machine_comes_only_from_a_file_or_the_environment() {
     let file = home.path().join("secret");
     let ken = |arguments: &[&str], environment: Option<&str>| {
         let mut command = Command::new(binary("ken"));
-        command
-            .env_clear()
-            .arg("--home")
-            .arg(home.path())
-            .args(["--url", &url, "sessions", "--json"])
-            .args(arguments);
+        command.env_clear().arg("--home").arg(home.path()).args(["--url", &url, "sessions", "--json"]).args(arguments);
         command.envs(environment.map(|secret| ("KEN_API_SECRET", secret)));
         let (stdout, stderr, status) = said(&command.output().unwrap());
         assert_eq!((stdout.as_str(), stderr.as_str(), status), ("", "", 0));
     };
-    ken(
-        &["--secret-file", file.to_str().unwrap()],
-        Some("from the environment"),
-    );
+    ken(&["--secret-file", file.to_str().unwrap()], Some("from the environment"));
     ken(&[], Some("from the environment"));
     // The secret of this system is not sent to another machine.
     ken(&[], None);
     let lines = server.join().unwrap();
-    let secrets: Vec<&String> = lines
-        .iter()
-        .filter(|line| line.to_lowercase().starts_with("x-api-secret"))
-        .collect();
-    assert_eq!(
-        secrets,
-        ["x-api-secret: from a file", "x-api-secret: from the environment"]
-    );
+    let secrets: Vec<&String> = lines.iter().filter(|line| line.to_lowercase().starts_with("x-api-secret")).collect();
+    assert_eq!(secrets, ["x-api-secret: from a file", "x-api-secret: from the environment"]);
 }
 
 #[test]
@@ -248,33 +185,19 @@ fn config_show_names_the_origin_of_settings_and_hides_secrets() {
     std::fs::write(&secrets, "# keys\nAPI_SECRET=canary-4711\n").unwrap();
     let ken = |arguments: &[&str]| {
         let mut command = Command::new(binary("ken"));
-        said(
-            &command
-                .arg("--home")
-                .arg(home.path())
-                .args(arguments)
-                .output()
-                .unwrap(),
-        )
+        said(&command.arg("--home").arg(home.path()).args(arguments).output().unwrap())
     };
     let (shown, stderr, status) = ken(&["config", "show"]);
     assert_eq!((stderr.as_str(), status), ("", 0));
-    let line = |start: &str| {
-        shown
-            .lines()
-            .find(|line| line.starts_with(start))
-            .unwrap_or_else(|| panic!("{start}: {shown}"))
-    };
+    let line =
+        |start: &str| shown.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {shown}"));
     assert!(line("wait_ms = 5 ").ends_with(&format!("# {}:2", config.display())));
     assert!(line("port = 3940 ").ends_with("# default"));
     assert!(line("# API_SECRET = ***").ends_with(&format!("# {}:2", secrets.display())));
     assert!(!shown.contains("canary"), "{shown}");
     let (one, ..) = ken(&["config", "show", "chat", "--json"]);
     let value: Value = serde_json::from_str(one.trim()).unwrap();
-    assert_eq!(
-        (&value["key"], &value["value"]),
-        (&json!("chat.wait_ms"), &json!(5))
-    );
+    assert_eq!((&value["key"], &value["value"]), (&json!("chat.wait_ms"), &json!(5)));
     std::fs::write(&config, "[chat\n").unwrap();
     assert_eq!(ken(&["config", "show"]).2, 2);
 }
@@ -286,20 +209,12 @@ fn help_completions_and_a_mistyped_command() {
     assert_eq!((stderr.as_str(), status), ("", 0));
     assert!(help.contains("Usage: ken chat"), "{help}");
     assert!(ken(&["help"]).0.contains("Commands:"));
-    assert!(
-        ken(&["help", "stream", "append"])
-            .0
-            .contains("Usage: ken stream append")
-    );
+    assert!(ken(&["help", "stream", "append"]).0.contains("Usage: ken stream append"));
     // The page, or without man(1) the program's own help.
     let (page, _, status) = ken(&["help", "esl"]);
     assert!(status == 0 && page.to_lowercase().contains("ken-esl"), "{page}");
     assert_eq!(ken(&["help", "frobnicate"]).2, 2);
-    for (shell, word) in [
-        ("bash", "complete -F"),
-        ("zsh", "#compdef ken"),
-        ("fish", "complete -c ken"),
-    ] {
+    for (shell, word) in [("bash", "complete -F"), ("zsh", "#compdef ken"), ("fish", "complete -c ken")] {
         let (script, stderr, status) = ken(&["completions", shell]);
         assert_eq!((stderr.as_str(), status), ("", 0));
         assert!(script.contains(word) && script.contains("knowledge"), "{shell}");
@@ -307,10 +222,7 @@ fn help_completions_and_a_mistyped_command() {
     for (typed, meant) in [("statsu", "status"), ("knowlege", "knowledge"), ("eslx", "esl")] {
         let (_, stderr, status) = ken(&[typed]);
         assert_eq!(status, 2);
-        assert!(
-            stderr.contains(&format!("did you mean `ken {meant}`?")),
-            "{stderr}"
-        );
+        assert!(stderr.contains(&format!("did you mean `ken {meant}`?")), "{stderr}");
     }
 }
 
@@ -320,11 +232,7 @@ fn a_turn_continues_when_the_gateway_is_killed() {
         .script(&[json!({"events": [{"text": "one "}, {"sleep_ms": 1500}, {"text": "two "}, {"sleep_ms": 1500}, {"text": "three"}]})])
         .start();
     let mut chat = system.command(&["chat", "count"]);
-    let mut chat = chat
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut chat = chat.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut printed = String::new();
     let mut stdout = BufReader::new(chat.stdout.take().unwrap());
     let mut byte = [0];
@@ -336,8 +244,5 @@ fn a_turn_continues_when_the_gateway_is_killed() {
     until("it is back", || system.ken(&["sessions"]).status.success());
     std::io::Read::read_to_string(&mut stdout, &mut printed).unwrap();
     let (_, stderr, status) = said(&chat.wait_with_output().unwrap());
-    assert_eq!(
-        (printed.as_str(), stderr.as_str(), status),
-        ("one two three\n", "", 0)
-    );
+    assert_eq!((printed.as_str(), stderr.as_str(), status), ("one two three\n", "", 0));
 }

@@ -19,14 +19,8 @@ struct Home {
 
 impl Home {
     fn new(config: &str) -> Home {
-        let home = Home {
-            dir: tempfile::Builder::new().prefix("ken").tempdir().unwrap(),
-            programs: None,
-        };
-        home.write(
-            "ken.toml",
-            &format!("[gateway]\nport = 0\n[cognitive]\nport = 0\n{config}"),
-        );
+        let home = Home { dir: tempfile::Builder::new().prefix("ken").tempdir().unwrap(), programs: None };
+        home.write("ken.toml", &format!("[gateway]\nport = 0\n[cognitive]\nport = 0\n{config}"));
         home
     }
 
@@ -53,17 +47,9 @@ impl Home {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let programs = self
-            .programs
-            .clone()
-            .unwrap_or_else(|| binary("ken").parent().unwrap().to_owned());
+        let programs = self.programs.clone().unwrap_or_else(|| binary("ken").parent().unwrap().to_owned());
         let mut command = Command::new(programs.join("ken"));
-        command
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .arg("--home")
-            .arg(self.dir.path())
-            .args(arguments);
+        command.env_clear().env("PATH", "/usr/bin:/bin").arg("--home").arg(self.dir.path()).args(arguments);
         command
     }
 
@@ -72,10 +58,7 @@ impl Home {
         let output = self.command(&["doctor", "--json"]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
         let lines = String::from_utf8(output.stdout).unwrap();
-        let findings = lines
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let findings = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         (findings, output.status.code().unwrap())
     }
 
@@ -86,10 +69,7 @@ impl Home {
         let found: Vec<&Value> = findings.iter().filter(|finding| finding["id"] == id).collect();
         assert_eq!(found.len(), 1, "{id}: {findings:?}");
         for field in ["where", "why", "fix"] {
-            assert!(
-                !found[0][field].as_str().unwrap().is_empty(),
-                "{field}: {findings:?}"
-            );
+            assert!(!found[0][field].as_str().unwrap().is_empty(), "{field}: {findings:?}");
         }
         let least = if found[0]["severity"] == "error" { 2 } else { 1 };
         assert!(status >= least, "{status}: {findings:?}");
@@ -127,28 +107,13 @@ fn faults_of_secrets_and_their_mode() {
     assert!(finding["why"].as_str().unwrap().contains("EMPTY"), "{finding}");
     home.mode("secrets.env", 0o644);
     let finding = home.finding("secrets-mode");
-    assert!(
-        !home
-            .doctor()
-            .0
-            .iter()
-            .any(|finding| finding.to_string().contains("canary"))
-    );
+    assert!(!home.doctor().0.iter().any(|finding| finding.to_string().contains("canary")));
     // The suggested command works.
     let fix = finding["fix"].as_str().unwrap();
     assert!(Command::new("sh").args(["-c", fix]).status().unwrap().success());
-    assert!(
-        !home
-            .doctor()
-            .0
-            .iter()
-            .any(|finding| finding["id"] == "secrets-mode")
-    );
+    assert!(!home.doctor().0.iter().any(|finding| finding["id"] == "secrets-mode"));
     std::fs::remove_file(home.path("secrets.env")).unwrap();
-    let fifo = Command::new("mkfifo")
-        .arg(home.path("secrets.env"))
-        .status()
-        .unwrap();
+    let fifo = Command::new("mkfifo").arg(home.path("secrets.env")).status().unwrap();
     assert!(fifo.success());
     home.finding("secrets-file");
 }
@@ -174,13 +139,7 @@ fn faults_of_access() {
     let open = Home::with_whole("[gateway]\nport = 0\nlisten = \"0.0.0.0\"\n[cognitive]\nport = 0\n");
     open.finding("open-without-secret");
     open.write("secrets.env", "API_SECRET=x\n");
-    assert!(
-        !open
-            .doctor()
-            .0
-            .iter()
-            .any(|finding| finding["id"] == "open-without-secret")
-    );
+    assert!(!open.doctor().0.iter().any(|finding| finding["id"] == "open-without-secret"));
     let trusted = Home::new("");
     trusted.write("secrets.env", "API_SECRET=x\n");
     assert_eq!(trusted.finding("loopback-trusted")["severity"], "warning");
@@ -235,12 +194,7 @@ fn faults_of_running_parts() {
     let ids = || {
         let output = system.ken(&["doctor", "--json"]);
         let lines = String::from_utf8(output.stdout).unwrap();
-        let id = |line: &str| {
-            serde_json::from_str::<Value>(line).unwrap()["id"]
-                .as_str()
-                .unwrap()
-                .to_owned()
-        };
+        let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
         (lines.lines().map(id).collect::<Vec<_>>(), output.status.code())
     };
     assert_eq!(ids(), (vec![], Some(0)));
@@ -252,11 +206,7 @@ fn faults_of_running_parts() {
     }
     std::fs::remove_file(system.home().join("ken.toml")).unwrap();
     // A part that does not start again.
-    std::fs::write(
-        system.home().join("ken.toml"),
-        "[part.extra]\ncommand = [\"/bin/false\"]\n",
-    )
-    .unwrap();
+    std::fs::write(system.home().join("ken.toml"), "[part.extra]\ncommand = [\"/bin/false\"]\n").unwrap();
     system.ken(&["reload"]);
     until("it is seen", || ids().0.contains(&"part-not-ready".to_owned()));
 }
@@ -306,20 +256,13 @@ fn large_logs_missing_keys_and_low_limits() {
     sparse(&home.path("state/log/agent.log"), 1_100 << 20);
     let (found, status) = home.doctor();
     let ids: Vec<&str> = found.iter().filter_map(|found| found["id"].as_str()).collect();
-    assert_eq!(
-        (ids, status),
-        (vec!["model-key-missing", "logs-size"], 1),
-        "{found:?}"
-    );
+    assert_eq!((ids, status), (vec!["model-key-missing", "logs-size"], 1), "{found:?}");
     home.write("secrets.env", "OPENAI_API_KEY=k\n");
     std::fs::remove_dir_all(home.path("state/log")).unwrap();
     assert_eq!(home.doctor(), (vec![], 0));
     let doctor = home.command(&["doctor", "--json"]);
     let mut limited = Command::new("/bin/sh");
-    limited
-        .args(["-c", "ulimit -n 1000 && exec \"$@\"", "sh"])
-        .arg(doctor.get_program())
-        .args(doctor.get_args());
+    limited.args(["-c", "ulimit -n 1000 && exec \"$@\"", "sh"]).arg(doctor.get_program()).args(doctor.get_args());
     let said = String::from_utf8(limited.output().unwrap().stdout).unwrap();
     assert!(said.contains("\"open-files\"") && said.contains("1000"), "{said}");
 }
@@ -349,12 +292,7 @@ fn faults_that_the_store_has_found_in_its_files() {
 fn a_backup_is_restored() {
     let mut system = System::start();
     let entry = |system: &System, title: &str| {
-        assert!(
-            system
-                .ken(&["knowledge", "add", title, "content"])
-                .status
-                .success()
-        );
+        assert!(system.ken(&["knowledge", "add", title, "content"]).status.success());
     };
     let titles = |system: &System| {
         let listed = String::from_utf8(system.ken(&["knowledge", "list"]).stdout).unwrap();
@@ -365,10 +303,7 @@ fn a_backup_is_restored() {
     let name = file.to_str().unwrap().to_owned();
     let done = system.ken(&["backup", &name]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    assert_eq!(
-        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     // A backup does not overwrite a file, and is not restored into a running system.
     assert_eq!(system.ken(&["backup", &name]).status.code(), Some(2));
     assert_eq!(system.ken(&["restore", &name]).status.code(), Some(2));
@@ -377,10 +312,7 @@ fn a_backup_is_restored() {
     system.down();
     let broken = system.home().join("broken.db");
     std::fs::write(&broken, "no database").unwrap();
-    assert_eq!(
-        system.ken(&["restore", broken.to_str().unwrap()]).status.code(),
-        Some(2)
-    );
+    assert_eq!(system.ken(&["restore", broken.to_str().unwrap()]).status.code(), Some(2));
     let done = system.ken(&["restore", &name]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let said = String::from_utf8(done.stdout).unwrap();

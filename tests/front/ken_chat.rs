@@ -26,10 +26,7 @@ fn says(words: &[&str]) -> Reply {
 fn told(provider: &Provider) -> String {
     let asked = provider.asked();
     let messages = asked.last().unwrap().body["messages"].as_array().unwrap().clone();
-    let last = messages
-        .iter()
-        .rfind(|message| message["role"] == "user")
-        .unwrap();
+    let last = messages.iter().rfind(|message| message["role"] == "user").unwrap();
     match &last["content"] {
         Value::String(text) => text.clone(),
         parts => parts.to_string(),
@@ -46,10 +43,7 @@ fn file(system: &System, name: &str, bytes: &[u8]) -> String {
 #[track_caller]
 fn is(output: &Output, status: i32, stdout: &str) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let found = (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stdout).into_owned(),
-    );
+    let found = (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned());
     assert_eq!(found, (Some(status), stdout.to_owned()), "{stderr}");
     stderr
 }
@@ -62,34 +56,21 @@ fn templates_fragments_and_attachments_become_the_message() {
     let data = file(&system, "data.csv", b"a,b\n1,2\n");
     let run = |words: &[&str]| system.ken(&[&["chat"], words].concat());
     is(&run(&["-f", &rules, "-a", &data, "What", "is", "b?"]), 0, "one\n");
-    assert_eq!(
-        told(&provider),
-        "Be brief.\n\nWhat is b?\n\nAttached file \"data.csv\":\n\n```\na,b\n1,2\n```"
-    );
+    assert_eq!(told(&provider), "Be brief.\n\nWhat is b?\n\nAttached file \"data.csv\":\n\n```\na,b\n1,2\n```");
     file(&system, "templates/mine.md", b"In {{language}}: {{input}}!");
     is(&run(&["-t", "mine", "-p", "language=Latin", "Hello"]), 0, "two\n");
     assert_eq!(told(&provider), "In Latin: Hello!");
     // A picture is sent as a picture.
     let picture = file(&system, "dot.png", b"\x89PNG\r\n\x1a\nrest");
     is(&run(&["-a", &picture, "What is it?"]), 0, "three\n");
-    assert!(
-        told(&provider).contains("data:image/png;base64,iVBORw0KGgpyZXN0"),
-        "{}",
-        told(&provider)
-    );
+    assert!(told(&provider).contains("data:image/png;base64,iVBORw0KGgpyZXN0"), "{}", told(&provider));
     // Errors are reported before anything is sent.
     let binary = file(&system, "binary", b"\xff\x00\xfe");
     for (words, named) in [
-        (
-            &["-t", "mine", "x"][..],
-            "`language` is missing: -p language=VALUE",
-        ),
+        (&["-t", "mine", "x"][..], "`language` is missing: -p language=VALUE"),
         (&["-t", "mien", "x"], "did you mean `mine`?"),
         (&["-t", "../mine", "x"], "there is no template"),
-        (
-            &["-t", "mine", "-p", "language=a", "-p", "other=b", "x"],
-            "has no placeholder `{{other}}`",
-        ),
+        (&["-t", "mine", "-p", "language=a", "-p", "other=b", "x"], "has no placeholder `{{other}}`"),
         (&["-a", &binary, "x"], "neither text in UTF-8 nor"),
         (&["-a", "/nonexistent", "x"], "/nonexistent: cannot be read"),
         (&["-m", "openai/x", "x"], "no model `openai/x` is configured"),
@@ -113,16 +94,9 @@ fn an_answer_is_printed_only_if_it_fits_its_schema() {
     assert!(told(&provider).contains("\"required\""), "{}", told(&provider));
     // The model is asked once for a correction, in the same session.
     is(&run(), 0, "{\"name\":\"Bo\"}\n");
-    assert!(
-        told(&provider).contains("does not fit the schema: /name"),
-        "{}",
-        told(&provider)
-    );
+    assert!(told(&provider).contains("does not fit the schema: /name"), "{}", told(&provider));
     let said = is(&run(), 1, "");
-    assert!(
-        said.starts_with("ken: the answer does not fit the schema: it is not JSON"),
-        "{said}"
-    );
+    assert!(said.starts_with("ken: the answer does not fit the schema: it is not JSON"), "{said}");
     assert_eq!(provider.asked().len(), 5);
     let broken = file(&system, "broken.json", b"{\"type\": 7}");
     let said = is(&system.ken(&["chat", "--schema", &broken, "Who?"]), 2, "");
@@ -134,9 +108,8 @@ fn an_answer_is_printed_only_if_it_fits_its_schema() {
 fn an_answer_that_was_cut_off_is_printed_once() {
     let provider = Provider::answering(|asked| {
         let messages = asked.body["messages"].as_array().unwrap();
-        let is_rest = messages.last().unwrap()["content"]
-            .as_str()
-            .is_some_and(|note| note.starts_with("Your answer was cut"));
+        let is_rest =
+            messages.last().unwrap()["content"].as_str().is_some_and(|note| note.starts_with("Your answer was cut"));
         Reply::Stream(match is_rest {
             true => openai(&["of ", "it."], &[]),
             false => [openai(&["Half "], &[])[..2].to_vec(), vec![Piece::Silence]].concat(),
@@ -163,19 +136,11 @@ fn an_answer_that_was_cut_off_is_printed_once() {
     };
     let tui = || {
         let mut command = std::process::Command::new(binary("ken-tui"));
-        command
-            .env_clear()
-            .env("KEN_HOME", system.home())
-            .args(["--print", "Hello"]);
+        command.env_clear().env("KEN_HOME", system.home()).args(["--print", "Hello"]);
         command
     };
     for (number, mut command) in [(1, system.command(&["chat", "Hello"])), (2, tui())] {
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         begun(number);
         system.calm("agent");
         system.kill("agent");
@@ -193,11 +158,7 @@ fn messages_of_one_turn_stand_on_lines_of_their_own() {
         says(&["Nothing ", "there."]),
     ]);
     let system = system(&provider);
-    is(
-        &system.ken(&["chat", "Look"]),
-        0,
-        "I look.\nHalf \nNothing there.\n",
-    );
+    is(&system.ken(&["chat", "Look"]), 0, "I look.\nHalf \nNothing there.\n");
 }
 
 /// What is wrong with the options is said before anything is sent.
@@ -222,10 +183,7 @@ fn wrong_options_are_refused() {
         (&["-f", &long, "x"], "long.txt: has more than 262144 bytes"),
         (&["-a", &long, "x"], "long.txt: has more than 262144 bytes"),
         (&["--wait", "soon", "x"], "--wait"),
-        (
-            &["--schema", &schema, "/help"],
-            "a command has no answer to check",
-        ),
+        (&["--schema", &schema, "/help"], "a command has no answer to check"),
         (&[" "], "text is blank"),
         (&nine, "9 images, at most 8"),
     ] {
@@ -243,10 +201,7 @@ fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
     let record: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(record["answer"], "I am m.");
     assert_eq!(record["model"], json!({"provider": "openai", "id": "m"}));
-    assert_eq!(
-        (&record["usage"]["input"], &record["usage"]["output"]),
-        (&json!(9), &json!(4))
-    );
+    assert_eq!((&record["usage"]["input"], &record["usage"]["output"]), (&json!(9), &json!(4)));
     assert!(record["sessionId"].as_str().unwrap().starts_with("tui-"));
     let output = system.ken(&["chat", "--no-stream", "-m", "rules/rules-1", "Who are you?"]);
     let said = String::from_utf8(output.stdout).unwrap();

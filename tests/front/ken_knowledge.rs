@@ -15,20 +15,14 @@ fn import(system: &System, folder: &Path, flags: &[&str]) -> (Value, String, i32
     let output = system.ken(&[&["knowledge", "import", "--json"], flags, &[folder]].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     let report = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{:?}", output.stderr));
-    (
-        report,
-        String::from_utf8(output.stderr).unwrap(),
-        output.status.code().unwrap(),
-    )
+    (report, String::from_utf8(output.stderr).unwrap(), output.status.code().unwrap())
 }
 
 fn lines(system: &System, arguments: &[&str]) -> Vec<Value> {
     let output = system.ken(arguments);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn counts(report: &Value) -> [u64; 6] {
@@ -37,10 +31,7 @@ fn counts(report: &Value) -> [u64; 6] {
 
 /// Id, title, path and line of each imported entry, by path and line.
 fn imported(system: &System) -> Vec<(String, String, String, u64)> {
-    let listed = lines(
-        system,
-        &["knowledge", "list", "--json", "-n", "100", "--by", "import"],
-    );
+    let listed = lines(system, &["knowledge", "list", "--json", "-n", "100", "--by", "import"]);
     let mut entries: Vec<_> = listed
         .iter()
         .map(|entry| {
@@ -59,26 +50,18 @@ fn a_folder_is_imported_and_later_only_its_changes() {
     let notes = tempfile::tempdir().unwrap();
     let at = |name: &str| notes.path().join(name);
     let filler = "The machine hall is cleaned on Mondays and inspected on Fridays.\n".repeat(50);
-    let guide =
-        format!("# Guide\n\n{filler}\n## Valves\n\nThe red valve opens at 40 bar.\n\n## Pumps\n\n{filler}");
+    let guide = format!("# Guide\n\n{filler}\n## Valves\n\nThe red valve opens at 40 bar.\n\n## Pumps\n\n{filler}");
     fs::create_dir(at("deep")).unwrap();
     fs::create_dir(at(".git")).unwrap();
     fs::write(at(".git/notes.md"), "hidden").unwrap();
     fs::write(at("deep/guide.md"), &guide).unwrap();
-    fs::write(
-        at("tea.md"),
-        "---\ntitle: Green tea\ntags: [kitchen]\n---\nIt brews at 80 degrees.\n",
-    )
-    .unwrap();
+    fs::write(at("tea.md"), "---\ntitle: Green tea\ntags: [kitchen]\n---\nIt brews at 80 degrees.\n").unwrap();
     fs::write(at("picture.png"), [0_u8, 1]).unwrap();
     let (report, stderr, status) = import(&system, notes.path(), &[]);
     assert_eq!((stderr.as_str(), status), ("", 0), "{report}");
     assert_eq!(counts(&report), [2, 2, 4, 0, 0, 0]);
     let first = imported(&system);
-    let shown: Vec<_> = first
-        .iter()
-        .map(|(_, title, path, line)| (title.as_str(), path.as_str(), *line))
-        .collect();
+    let shown: Vec<_> = first.iter().map(|(_, title, path, line)| (title.as_str(), path.as_str(), *line)).collect();
     assert_eq!(
         shown,
         [
@@ -89,14 +72,8 @@ fn a_folder_is_imported_and_later_only_its_changes() {
         ]
     );
     let record = &lines(&system, &["knowledge", "show", "--json", &first[3].0])[0];
-    assert_eq!(
-        (&record["tags"], &record["content"]),
-        (&json!(["kitchen"]), &json!("It brews at 80 degrees."))
-    );
-    assert_eq!(
-        record["metadata"]["folder"],
-        notes.path().canonicalize().unwrap().to_str().unwrap()
-    );
+    assert_eq!((&record["tags"], &record["content"]), (&json!(["kitchen"]), &json!("It brews at 80 degrees.")));
+    assert_eq!(record["metadata"]["folder"], notes.path().canonicalize().unwrap().to_str().unwrap());
 
     // First nothing has changed; then one section has, and moves the others.
     assert_eq!(counts(&import(&system, notes.path(), &[]).0), [2, 0, 0, 0, 0, 0]);
@@ -125,10 +102,7 @@ fn a_folder_is_imported_and_later_only_its_changes() {
     fs::remove_file(at("tea.md")).unwrap();
     assert_eq!(counts(&import(&system, notes.path(), &[]).0), [1, 0, 0, 0, 0, 1]);
     assert_eq!(imported(&system).len(), 4);
-    assert_eq!(
-        counts(&import(&system, notes.path(), &["--prune"]).0),
-        [1, 0, 0, 1, 0, 1]
-    );
+    assert_eq!(counts(&import(&system, notes.path(), &["--prune"]).0), [1, 0, 0, 1, 0, 1]);
     assert_eq!(imported(&system).len(), 3);
     assert!(lines(&system, &["knowledge", "search", "--json", "brews"]).is_empty());
     // The output for people.
@@ -158,36 +132,15 @@ fn files_that_are_not_text_are_refused_and_named() {
     fs::write(at("many.md"), sections.collect::<String>()).unwrap();
     let (report, stderr, status) = import(&system, notes.path(), &[]);
     assert_eq!((stderr.as_str(), status), ("", 1));
-    let refused: Vec<&str> = report["refused"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| one["path"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        refused,
-        [
-            "broken.md",
-            "folder",
-            "out.md",
-            "latin.md",
-            "long.md",
-            "many.md",
-            "nul.md"
-        ]
-    );
+    let refused: Vec<&str> =
+        report["refused"].as_array().unwrap().iter().map(|one| one["path"].as_str().unwrap()).collect();
+    assert_eq!(refused, ["broken.md", "folder", "out.md", "latin.md", "long.md", "many.md", "nul.md"]);
     assert_eq!(imported(&system).len(), 1);
     assert!(lines(&system, &["knowledge", "search", "--json", "canary"]).is_empty());
     let said = system.ken(&["knowledge", "import", notes.path().to_str().unwrap()]);
     let stderr = String::from_utf8(said.stderr).unwrap();
-    assert!(
-        stderr.contains("ken: out.md is left out: it is a link that leads out of the folder\n"),
-        "{stderr}"
-    );
-    assert!(
-        stderr.contains("ken: many.md is left out: it has 2001 sections; at most 2000 are allowed\n"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("ken: out.md is left out: it is a link that leads out of the folder\n"), "{stderr}");
+    assert!(stderr.contains("ken: many.md is left out: it has 2001 sections; at most 2000 are allowed\n"), "{stderr}");
     assert_eq!(said.status.code(), Some(1));
     let missing = system.ken(&["knowledge", "import", "/nonexistent"]);
     assert_eq!((missing.status.code(), missing.stdout.len()), (Some(2), 0));
@@ -199,11 +152,8 @@ fn a_killed_import_is_completed_by_the_next_one() {
     let mut system = System::start();
     let notes = tempfile::tempdir().unwrap();
     for number in 0..300 {
-        fs::write(
-            notes.path().join(format!("{number:03}.md")),
-            format!("Fact {number}: the answer is {number}."),
-        )
-        .unwrap();
+        fs::write(notes.path().join(format!("{number:03}.md")), format!("Fact {number}: the answer is {number}."))
+            .unwrap();
     }
     let mut running = system.command(&["knowledge", "import", notes.path().to_str().unwrap()]);
     let mut running = running.stdout(std::process::Stdio::null()).spawn().unwrap();
@@ -214,22 +164,13 @@ fn a_killed_import_is_completed_by_the_next_one() {
     system.up();
     let (report, _, status) = import(&system, notes.path(), &[]);
     assert_eq!((report["files"].as_u64(), status), (Some(300), 0));
-    assert_eq!(
-        counts(&import(&system, notes.path(), &[]).0),
-        [300, 0, 0, 0, 0, 0]
-    );
+    assert_eq!(counts(&import(&system, notes.path(), &[]).0), [300, 0, 0, 0, 0, 0]);
     let mut paths = std::collections::BTreeSet::new();
     let mut after = String::new();
     loop {
-        let page = system
-            .get(&format!("/api/knowledge?limit=100&source=import{after}"))
-            .expect(200)
-            .json();
+        let page = system.get(&format!("/api/knowledge?limit=100&source=import{after}")).expect(200).json();
         for record in page["records"].as_array().unwrap() {
-            assert!(
-                paths.insert(record["metadata"]["path"].as_str().unwrap().to_owned()),
-                "twice: {record}"
-            );
+            assert!(paths.insert(record["metadata"]["path"].as_str().unwrap().to_owned()), "twice: {record}");
         }
         match page["page"]["after"].as_str() {
             Some(cursor) => after = format!("&after={cursor}"),
@@ -253,15 +194,11 @@ fn an_entry_names_its_turn_and_the_turns_that_used_it() {
         ])
         .start();
     let id = |title: &str, content: &str| {
-        let record = system
-            .post("/api/knowledge", &json!({"title": title, "content": content}))
-            .expect(201);
+        let record = system.post("/api/knowledge", &json!({"title": title, "content": content})).expect(201);
         record.text("/record/id")
     };
-    let (boat, bird) = (
-        id("Boat", "The boat sails at noon, whatever the weather."),
-        id("Heron", "The heron eats fish."),
-    );
+    let (boat, bird) =
+        (id("Boat", "The boat sails at noon, whatever the weather."), id("Heron", "The heron eats fish."));
     let say = |text: &str| {
         let body = json!({"connector": "web-api", "actorId": "ann", "conversationId": "one", "text": text});
         let answer = system.post("/api/chat/events", &body).expect(200);
@@ -270,16 +207,7 @@ fn an_entry_names_its_turn_and_the_turns_that_used_it() {
     let uses = |id: &str| -> Vec<(String, String, String)> {
         let found = lines(&system, &["knowledge", "why", "--json", &id[..15]]);
         let text = |used: &Value, name: &str| used[name].as_str().unwrap().to_owned();
-        found
-            .iter()
-            .map(|used| {
-                (
-                    text(used, "how"),
-                    text(used, "submissionId"),
-                    text(used, "eventId"),
-                )
-            })
-            .collect()
+        found.iter().map(|used| (text(used, "how"), text(used, "submissionId"), text(used, "eventId"))).collect()
     };
     assert_eq!(uses(&boat), []);
     let given = say("what is the weather like");
@@ -293,40 +221,21 @@ fn an_entry_names_its_turn_and_the_turns_that_used_it() {
     assert_eq!(written[0]["createdBy"], format!("orchestrator:{turn}"));
     let table = String::from_utf8(system.ken(&["knowledge", "list", "--by", "agent"]).stdout).unwrap();
     assert!(table.contains(&turn), "{table}");
-    assert_eq!(
-        lines(&system, &["knowledge", "list", "--json", "--by", "api"]).len(),
-        2
-    );
+    assert_eq!(lines(&system, &["knowledge", "list", "--json", "--by", "api"]).len(), 2);
     // An id that no entry has.
-    assert_eq!(
-        system.ken(&["knowledge", "why", "kb-ffffffff"]).status.code(),
-        Some(2)
-    );
+    assert_eq!(system.ken(&["knowledge", "why", "kb-ffffffff"]).status.code(), Some(2));
 }
 
 /// The engine `rules` names the entries on which its answers are based.
 #[test]
 fn an_entry_posted_over_http_is_cited_in_the_next_answer() {
     let system = System::start();
-    let entry =
-        json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
-    let id = system
-        .post("/api/knowledge", &entry)
-        .expect(201)
-        .text("/record/id");
-    let answer = system
-        .say(&system.session(), "When is the site deployed?")
-        .expect(200);
-    assert!(
-        answer.text("/result/text").contains(&format!("[{id}]")),
-        "{}",
-        answer.json()
-    );
+    let entry = json!({"title": "Deploy window", "content": "The site is deployed on Tuesdays at 14:00 UTC."});
+    let id = system.post("/api/knowledge", &entry).expect(201).text("/record/id");
+    let answer = system.say(&system.session(), "When is the site deployed?").expect(200);
+    assert!(answer.text("/result/text").contains(&format!("[{id}]")), "{}", answer.json());
     let used = &lines(&system, &["knowledge", "why", "--json", &id])[0];
-    assert_eq!(
-        (&used["how"], &used["prompt"]),
-        (&json!("cited"), &json!("When is the site deployed?"))
-    );
+    assert_eq!((&used["how"], &used["prompt"]), (&json!("cited"), &json!("When is the site deployed?")));
     assert_eq!(used["submissionId"], answer.json()["submissionId"]);
     let table = String::from_utf8(system.ken(&["knowledge", "why", &id]).stdout).unwrap();
     assert!(table.starts_with("AT ") && table.contains("cited"), "{table}");

@@ -12,21 +12,14 @@ use serde_json::{Value, json};
 
 fn start(system: &System, arguments: &[&str]) -> Child {
     let mut command = system.command(&[&["stream"], arguments].concat());
-    let command = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().expect("ken stream")
 }
 
 /// Standard output, standard error, exit status.
 fn said(output: &Output) -> (String, String, i32) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    (
-        text(&output.stdout),
-        text(&output.stderr),
-        output.status.code().unwrap(),
-    )
+    (text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
 }
 
 fn stream(system: &System, arguments: &[&str], input: &str) -> (String, String, i32) {
@@ -73,10 +66,7 @@ fn text(system: &System) {
     // The next read continues where this one ended.
     let (_, place, _) = stream(system, &["read", "--offsets", "logs/x"], "");
     done(system, &["append", "logs/x"], "\nfour\n");
-    assert_eq!(
-        done(system, &["read", "--offset", place.trim(), "logs/x"], ""),
-        "\nfour\n"
-    );
+    assert_eq!(done(system, &["read", "--offset", place.trim(), "logs/x"], ""), "\nfour\n");
     assert_eq!(done(system, &["append", "logs/x"], ""), "");
 }
 
@@ -85,37 +75,17 @@ fn values(system: &System) {
     done(system, &["create", "--json", "numbers"], "");
     // Lines appended to a JSON stream are JSON. An array is one value.
     done(system, &["append", "numbers"], "{\"n\": 1}\n\n[1, 2]\n\"x\"\n");
-    assert_eq!(
-        done(system, &["read", "numbers"], ""),
-        "{\"n\":1}\n[1,2]\n\"x\"\n"
-    );
+    assert_eq!(done(system, &["read", "numbers"], ""), "{\"n\":1}\n[1,2]\n\"x\"\n");
     assert_eq!(done(system, &["read", "--tail", "1", "numbers"], ""), "\"x\"\n");
     let error = refused(system, &["append", "numbers"], "5\n{oops\n6\n", 2, "invalid");
-    assert!(
-        error["message"].as_str().unwrap().starts_with("line 2: "),
-        "{error}"
-    );
-    assert_eq!(
-        done(system, &["read", "--tail", "1", "numbers"], ""),
-        "5\n",
-        "what stood before it is there"
-    );
+    assert!(error["message"].as_str().unwrap().starts_with("line 2: "), "{error}");
+    assert_eq!(done(system, &["read", "--tail", "1", "numbers"], ""), "5\n", "what stood before it is there");
 }
 
 fn forms(system: &System) {
-    done(
-        system,
-        &["create", "--content-type", "application/x-tar", "bytes"],
-        "",
-    );
+    done(system, &["create", "--content-type", "application/x-tar", "bytes"], "");
     refused(system, &["create", "bytes"], "", 2, "conflict");
-    refused(
-        system,
-        &["append", "--content-type", "text/csv", "bytes"],
-        "a\n",
-        2,
-        "conflict",
-    );
+    refused(system, &["append", "--content-type", "text/csv", "bytes"], "a\n", 2, "conflict");
     done(system, &["append", "bytes"], "\u{1}\n");
     done(system, &["fork", "numbers", "copies/numbers"], "");
     done(system, &["append", "copies/numbers"], "7\n");
@@ -130,13 +100,7 @@ fn forms(system: &System) {
 
 fn ends(system: &System) {
     refused(system, &["follow", "--wait", "0", "ending"], "", 2, "not_found");
-    refused(
-        system,
-        &["follow", "--wait", "50ms", "ending"],
-        "",
-        2,
-        "not_found",
-    );
+    refused(system, &["follow", "--wait", "50ms", "ending"], "", 2, "not_found");
     // A follower may start before the stream exists.
     let follower = start(system, &["follow", "ending"]);
     done(system, &["append", "ending"], "a\n");
@@ -155,20 +119,9 @@ fn wrong(system: &System) {
     refused(system, &["fork", "nowhere", "copy"], "", 2, "not_found");
     refused(system, &["read", "--offset", "x", "numbers"], "", 2, "invalid");
     let long = "x".repeat(1024 * 1024 + 1);
-    refused(
-        system,
-        &["append", "long"],
-        &format!("fits\n{long}\n"),
-        2,
-        "too_large",
-    );
+    refused(system, &["append", "long"], &format!("fits\n{long}\n"), 2, "too_large");
     assert_eq!(done(system, &["read", "long"], ""), "fits\n");
-    for arguments in [
-        &["read", "a//b"][..],
-        &["read", "--tail", "0", "numbers"],
-        &["append"],
-        &[],
-    ] {
+    for arguments in [&["read", "a//b"][..], &["read", "--tail", "0", "numbers"], &["append"], &[]] {
         let (stdout, _, status) = stream(system, arguments, "");
         assert_eq!((stdout.as_str(), status), ("", 2), "{arguments:?}");
     }
@@ -178,9 +131,7 @@ fn wrong(system: &System) {
 fn quiet(system: &System) {
     let mut follower = start(system, &["follow", "logs/x"]);
     let mut line = String::new();
-    BufReader::new(follower.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    BufReader::new(follower.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "one\n");
     done(system, &["append", "logs/x"], "more\n");
     let (_, stderr, status) = said(&follower.wait_with_output().unwrap());
@@ -209,40 +160,23 @@ fn a_log_is_complete_although_gateway_and_store_are_killed() {
     let (followed, stderr, status) = said(&follower.wait_with_output().unwrap());
     assert_eq!((stderr.as_str(), status), ("", 0));
     let wanted: String = (0..LINES).map(|line| format!("{{\"n\":{line}}}\n")).collect();
-    assert!(
-        followed == wanted,
-        "{} of {LINES} lines were followed",
-        followed.lines().count()
-    );
+    assert!(followed == wanted, "{} of {LINES} lines were followed", followed.lines().count());
     let read = done(&system, &["read", "storm"], "");
-    assert!(
-        read == wanted,
-        "{} of {LINES} lines are there",
-        read.lines().count()
-    );
+    assert!(read == wanted, "{} of {LINES} lines are there", read.lines().count());
 }
 
 #[test]
 fn ken_events_shows_changes_in_the_system() {
     let system = System::start();
     let events = |arguments: &[&str]| said(&system.ken(&[&["events"], arguments].concat()));
-    assert_eq!(
-        events(&[]),
-        (String::new(), String::new(), 0),
-        "nothing has happened yet"
-    );
+    assert_eq!(events(&[]), (String::new(), String::new(), 0), "nothing has happened yet");
     let session = system.session();
     let (stdout, _, _) = events(&[]);
-    assert!(
-        stdout.contains("session.created") && stdout.contains(&format!("sessionId={session}")),
-        "{stdout}"
-    );
+    assert!(stdout.contains("session.created") && stdout.contains(&format!("sessionId={session}")), "{stdout}");
     system.say(&session, "hello").expect(200);
     let (stdout, _, _) = events(&["--json", "-n", "2"]);
-    let kinds: Vec<Value> = stdout
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone())
-        .collect();
+    let kinds: Vec<Value> =
+        stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["type"].clone()).collect();
     assert_eq!(kinds, [json!("submission.running"), json!("submission.settled")]);
 
     let mut command = system.command(&["events", "-f", "-n", "1", "--json"]);
@@ -270,11 +204,7 @@ fn streams_are_listed() {
     done(&system, &["rm", "gone"], "");
     let listed = done(&system, &["ls"], "");
     let names: Vec<&str> = listed.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(
-        names,
-        ["STREAM", "kept", "logs/agent", "logs/server", "numbers"],
-        "{listed}"
-    );
+    assert_eq!(names, ["STREAM", "kept", "logs/agent", "logs/server", "numbers"], "{listed}");
     let line = |name: &str| {
         let listed = done(&system, &["ls", "--json", name], "");
         serde_json::from_str::<Value>(&listed).unwrap()
@@ -288,13 +218,7 @@ fn streams_are_listed() {
     let page = |query: &str| system.get(&format!("/streams?limit=3{query}")).expect(200).json();
     let first = page("");
     let after = first["page"]["after"].as_str().unwrap();
-    assert_eq!(
-        page(&format!("&after={after}"))["streams"]
-            .as_array()
-            .unwrap()
-            .len(),
-        1
-    );
+    assert_eq!(page(&format!("&after={after}"))["streams"].as_array().unwrap().len(), 1);
     let other = system.get(&format!("/streams?prefix=l&after={after}"));
     assert_eq!(other.status, 400);
 }
@@ -304,15 +228,9 @@ fn the_page_names_every_flag() {
     let page = Page::of("ken-stream").expect("ken-stream.1");
     let mut flags = BTreeSet::new();
     for command in ["create", "append", "read", "follow", "close", "rm", "ls", "fork"] {
-        let output = std::process::Command::new(binary("ken"))
-            .args(["stream", command, "--help"])
-            .output()
-            .unwrap();
+        let output = std::process::Command::new(binary("ken")).args(["stream", command, "--help"]).output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
-        let words = help
-            .lines()
-            .map(str::trim_start)
-            .filter(|line| line.starts_with('-'));
+        let words = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
         let words = words.flat_map(|line| line.split([' ', ',']).filter(|word| word.starts_with("--")));
         flags.extend(words.map(str::to_owned));
     }

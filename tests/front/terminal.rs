@@ -32,28 +32,15 @@ fn no_control_character_of_data_reaches_a_terminal() {
     let all = controls();
     let text = text_of(&all);
     let nasty = format!("Colour \u{1b}]52;c;eA==\u{7} {text}");
-    let system = Builder::default()
-        .script(&[json!({"events": [{"text": nasty}]})])
-        .start();
+    let system = Builder::default().script(&[json!({"events": [{"text": nasty}]})]).start();
     // The title of a session is the beginning of its first prompt.
     let prompt: String = all.iter().rev().collect();
     let chat = system.ken(&["chat", &format!("{prompt} {text}")]);
     assert!(chat.status.success());
     let id = knowledge(&system, &nasty);
-    append(
-        &system,
-        &["stream", "append", "bytes"],
-        format!("{nasty}\n").as_bytes(),
-    );
-    append(
-        &system,
-        &["stream", "append", "--json", "values"],
-        json!(nasty).to_string().as_bytes(),
-    );
-    let run = system.post(
-        "/workflows/full_reasoning?wait=result",
-        &json!({"facts": [nasty], "rules": []}),
-    );
+    append(&system, &["stream", "append", "bytes"], format!("{nasty}\n").as_bytes());
+    append(&system, &["stream", "append", "--json", "values"], json!(nasty).to_string().as_bytes());
+    let run = system.post("/workflows/full_reasoning?wait=result", &json!({"facts": [nasty], "rules": []}));
     let run = run.json()["runId"].as_str().expect("a run").to_owned();
 
     let as_text: Vec<char> = all.clone();
@@ -84,17 +71,11 @@ fn no_control_character_of_data_reaches_a_terminal() {
         assert_eq!(status, 0, "{command:?}: {shown}");
         let reached: Vec<char> = all.iter().copied().filter(|c| shown.contains(*c)).collect();
         assert!(reached.is_empty(), "{command:?} on a terminal: {shown:?}");
-        assert!(
-            shown.contains('\u{fffd}'),
-            "{command:?} shows where they were: {shown:?}"
-        );
+        assert!(shown.contains('\u{fffd}'), "{command:?} shows where they were: {shown:?}");
         let raw = [&["--raw"], command].concat();
         let (shown, _) = on_terminal(system.command(&raw));
         let kept: Vec<char> = kept.iter().copied().filter(|c| shown.contains(*c)).collect();
-        assert!(
-            !kept.is_empty() && (command.contains(&"sessions") || &kept == wanted),
-            "{raw:?}: {shown:?}"
-        );
+        assert!(!kept.is_empty() && (command.contains(&"sessions") || &kept == wanted), "{raw:?}: {shown:?}");
     }
     // Lists, events and errors may contain data as well.
     for command in [
@@ -123,10 +104,7 @@ fn no_control_character_that_a_tool_quotes_reaches_a_terminal() {
             command.args(["--text", &text, "--format", format]);
             let (shown, _) = on_terminal(command);
             let reached: Vec<char> = controls().into_iter().filter(|c| shown.contains(*c)).collect();
-            assert!(
-                reached.is_empty() && !shown.is_empty(),
-                "{tool} --format {format}: {shown:?}"
-            );
+            assert!(reached.is_empty() && !shown.is_empty(), "{tool} --format {format}: {shown:?}");
         }
     }
 }
@@ -165,16 +143,10 @@ fn chat_names_the_part_that_is_down_and_ends_in_time() {
     system.ken(&["stop", "model", "--wait", "stopped"]);
     let (shown, status) = on_terminal(system.command(&["chat", "--wait", "3s", "hello"]));
     assert_eq!(status, 75, "{shown}");
-    assert!(
-        shown.contains("ken: waiting for model (stopped: start it with `ken start model`)"),
-        "{shown:?}"
-    );
+    assert!(shown.contains("ken: waiting for model (stopped: start it with `ken start model`)"), "{shown:?}");
     let output = system.ken(&["chat", "--wait", "1s", "hello"]);
     let error: Value = serde_json::from_slice(&output.stderr).unwrap();
-    assert_eq!(
-        (output.status.code(), &error["error"]["code"]),
-        (Some(75), &json!("deadline"))
-    );
+    assert_eq!((output.status.code(), &error["error"]["code"]), (Some(75), &json!("deadline")));
     let message = error["error"]["message"].as_str().unwrap();
     assert!(message.contains("waiting for model (stopped"), "{message}");
     // The turns continue.
@@ -208,16 +180,10 @@ fn states_are_coloured_only_on_a_terminal() {
     assert!(!piped.stdout.contains(&0x1b));
     // Colour sequences in data are shown as text, in between.
     let log = system.home().join("state/log/cognitive.log");
-    std::fs::write(
-        log,
-        "{\"timestamp\":\"2026-01-01T00:00:00Z\",\"level\":\"ERROR\",\"message\":\"a\\u001b[5mb\"}\n",
-    )
-    .unwrap();
+    std::fs::write(log, "{\"timestamp\":\"2026-01-01T00:00:00Z\",\"level\":\"ERROR\",\"message\":\"a\\u001b[5mb\"}\n")
+        .unwrap();
     let mut logs = system.command(&["logs", "cognitive"]);
     logs.env("TERM", "xterm");
     let (shown, _) = on_terminal(logs);
-    assert!(
-        shown.contains("\u{1b}[31m2026-01-01T00:00:00.000Z ERROR a\u{241b}[5mb\u{1b}[0m"),
-        "{shown:?}"
-    );
+    assert!(shown.contains("\u{1b}[31m2026-01-01T00:00:00.000Z ERROR a\u{241b}[5mb\u{1b}[0m"), "{shown:?}");
 }

@@ -19,9 +19,8 @@ const PAGE_UP: &str = "\u{1b}[5~";
 
 /// A model whose greeting and answers are known.
 fn scripted(lines: &[Value]) -> System {
-    let mut script = vec![
-        json!({"when": "Preflight report", "events": [{"text": "Welcome. "}, {"text": "All is well."}]}),
-    ];
+    let mut script =
+        vec![json!({"when": "Preflight report", "events": [{"text": "Welcome. "}, {"text": "All is well."}]})];
     script.extend_from_slice(lines);
     script.push(json!({"when": "hold", "events": [{"text": "partial words"}, {"sleep_ms": 60_000}]}));
     script.push(json!({"events": [{"text": "An answer."}]}));
@@ -68,12 +67,8 @@ fn leave(terminal: &mut Terminal) -> String {
 
 fn session_of(terminal: &Terminal) -> String {
     let printed = terminal.printed();
-    let line = printed
-        .lines()
-        .rev()
-        .find_map(|line| line.strip_prefix("session "));
-    line.unwrap_or_else(|| panic!("no session in {printed:?}"))
-        .to_owned()
+    let line = printed.lines().rev().find_map(|line| line.strip_prefix("session "));
+    line.unwrap_or_else(|| panic!("no session in {printed:?}")).to_owned()
 }
 
 /// The body of a request on behalf of the person at the terminal.
@@ -93,15 +88,9 @@ fn transcript(system: &System, session: &str) -> Value {
 
 /// A session with this many exchanges.
 fn long_session(system: &System, exchanges: usize) -> String {
-    let session = system
-        .post("/api/chat/sessions", &local(&[]))
-        .expect(201)
-        .text("/session/id");
+    let session = system.post("/api/chat/sessions", &local(&[])).expect(201).text("/session/id");
     for number in 0..exchanges {
-        let body = local(&[
-            ("text", json!(format!("question-{number:03}"))),
-            ("session", json!(session)),
-        ]);
+        let body = local(&[("text", json!(format!("question-{number:03}"))), ("session", json!(session))]);
         system.post("/api/chat/events", &body).expect(200);
     }
     session
@@ -112,12 +101,8 @@ fn each_launch_has_a_new_session_with_a_greeting() {
     let system = scripted(&[]);
     let mut first = greeted(&system);
     let screen = first.sees("connected");
-    for row in [
-        "✓ gateway http://127.0.0.1:",
-        "✓ all parts are ready",
-        "✓ session tui-",
-        "Welcome. All is well.",
-    ] {
+    for row in ["✓ gateway http://127.0.0.1:", "✓ all parts are ready", "✓ session tui-", "Welcome. All is well."]
+    {
         assert!(screen.contains(row), "{row}: {screen}");
     }
     assert!(!screen.contains("Preflight report"), "{screen}");
@@ -131,26 +116,14 @@ fn each_launch_has_a_new_session_with_a_greeting() {
     }
     let exchanges = transcript(&system, &session)["exchanges"].clone();
     assert_eq!(exchanges.as_array().unwrap().len(), 2);
-    assert!(
-        exchanges[0].get("prompt").is_none() && exchanges[1]["prompt"]["text"] == "hello",
-        "{exchanges}"
-    );
+    assert!(exchanges[0].get("prompt").is_none() && exchanges[1]["prompt"]["text"] == "hello", "{exchanges}");
     let mut second = greeted(&system);
     assert_ne!(leave(&mut second), session);
     // The log names what happened, and contains no text of the conversation.
     let log = std::fs::read_to_string(system.home().join("state/tui/log.jsonl")).unwrap();
-    let events: Vec<Value> = log
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert!(
-        events.iter().any(|event| event["event"] == "input.prompt"),
-        "{log}"
-    );
-    assert!(
-        !log.contains("hello") && !log.contains("answer") && !log.contains(&session),
-        "{log}"
-    );
+    let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(events.iter().any(|event| event["event"] == "input.prompt"), "{log}");
+    assert!(!log.contains("hello") && !log.contains("answer") && !log.contains(&session), "{log}");
 }
 
 #[test]
@@ -169,10 +142,7 @@ fn prompts_during_a_turn_are_queued_and_cancel_applies_to_the_turn_first() {
     terminal.sees("then: and that, too");
     terminal.keys(ESCAPE);
     let screen = terminal.sees("(cancelled)");
-    assert!(
-        screen.contains("partial words") && screen.contains("held: then this"),
-        "{screen}"
-    );
+    assert!(screen.contains("partial words") && screen.contains("held: then this"), "{screen}");
     terminal.waits_for("the status row again", |screen| !screen.contains("cancelling"));
     terminal.keys("\r");
     terminal.waits_for("both are answered", |screen| {
@@ -181,25 +151,16 @@ fn prompts_during_a_turn_are_queued_and_cancel_applies_to_the_turn_first() {
     terminal.says("hold again");
     terminal.waits_for("it runs", |screen| screen.matches("partial words").count() == 2);
     terminal.keys(CONTROL_C);
-    terminal.waits_for("it is cancelled", |screen| {
-        screen.matches("(cancelled)").count() == 2
-    });
+    terminal.waits_for("it is cancelled", |screen| screen.matches("(cancelled)").count() == 2);
     terminal.keys("a draft");
     terminal.keys(CONTROL_C);
     terminal.sees("the draft is in the history");
     terminal.keys(CONTROL_C);
     assert!(terminal.ends().success());
     let session = session_of(&terminal);
-    let statuses: Vec<Value> = transcript(&system, &session)["exchanges"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|e| e["status"].clone())
-        .collect();
-    assert_eq!(
-        statuses,
-        ["completed", "cancelled", "completed", "completed", "cancelled"]
-    );
+    let statuses: Vec<Value> =
+        transcript(&system, &session)["exchanges"].as_array().unwrap().iter().map(|e| e["status"].clone()).collect();
+    assert_eq!(statuses, ["completed", "cancelled", "completed", "completed", "cancelled"]);
     // The next launch has the draft in its history.
     let mut next = open(&system, &["-c"]);
     next.sees("(cancelled)");
@@ -215,9 +176,7 @@ fn sessions_are_resumed_by_id_or_name_and_errors_are_sentences() {
     terminal.says("first words");
     terminal.sees("An answer.");
     terminal.says("/rename nightly");
-    terminal.waits_for("the name in the status row", |screen| {
-        screen.lines().last().unwrap().contains("nightly")
-    });
+    terminal.waits_for("the name in the status row", |screen| screen.lines().last().unwrap().contains("nightly"));
     terminal.says("/resume nowhere");
     let screen = terminal.waits_for("an error", |screen| screen.contains("! "));
     assert!(!screen.contains('{'), "a sentence: {screen}");
@@ -228,10 +187,7 @@ fn sessions_are_resumed_by_id_or_name_and_errors_are_sentences() {
     for selector in [session.as_str(), "nightly"] {
         let mut again = open(&system, &["--session", selector]);
         let screen = again.sees("An answer.");
-        assert!(
-            screen.contains("› first words") && !screen.contains("✓ session"),
-            "{screen}"
-        );
+        assert!(screen.contains("› first words") && !screen.contains("✓ session"), "{screen}");
         assert_eq!(leave(&mut again), session);
     }
     let mut last = open(&system, &["-c"]);
@@ -244,19 +200,14 @@ fn sessions_are_resumed_by_id_or_name_and_errors_are_sentences() {
     // Two sessions with one name, and one of another person.
     let mut twin = greeted(&system);
     twin.says("/rename nightly");
-    twin.waits_for("the name", |screen| {
-        screen.lines().last().unwrap().contains("nightly")
-    });
+    twin.waits_for("the name", |screen| screen.lines().last().unwrap().contains("nightly"));
     leave(&mut twin);
     let foreign = system.session();
     for selector in ["nightly", foreign.as_str()] {
         let mut refused = open(&system, &["--session", selector]);
         assert_eq!(refused.ends().code(), Some(1));
         let printed = refused.printed();
-        assert!(
-            printed.starts_with("ken-tui: ") && printed.lines().count() == 1,
-            "{printed:?}"
-        );
+        assert!(printed.starts_with("ken-tui: ") && printed.lines().count() == 1, "{printed:?}");
     }
 }
 
@@ -271,16 +222,12 @@ fn the_picker_switches_to_another_session() {
     terminal.keys("\r");
     terminal.sees("› question-001");
     terminal.says("more");
-    terminal.waits_for("the answer there", |screen| {
-        screen.matches("An answer.").count() == 3
-    });
+    terminal.waits_for("the answer there", |screen| screen.matches("An answer.").count() == 3);
     assert_eq!(leave(&mut terminal), old);
     let mut fresh = open(&system, &["--session", &old]);
     fresh.sees("› more");
     fresh.says("/new other");
-    fresh.waits_for("an empty conversation", |screen| {
-        !screen.contains("› more") && screen.contains("other")
-    });
+    fresh.waits_for("an empty conversation", |screen| !screen.contains("› more") && screen.contains("other"));
     assert_ne!(leave(&mut fresh), old);
 }
 
@@ -292,51 +239,32 @@ fn nothing_is_lost_while_the_gateway_is_killed_and_the_terminal_resized() {
     terminal.says("count");
     for (round, (columns, rows)) in [(60, 20), (132, 40), (40, 12), (80, 24)].into_iter().enumerate() {
         let seen = format!("line-{:03}", 20 + round * 55);
-        terminal.waits_for(&seen, |screen| {
-            screen
-                .lines()
-                .any(|line| line.starts_with("line-") && line >= seen.as_str())
-        });
+        terminal
+            .waits_for(&seen, |screen| screen.lines().any(|line| line.starts_with("line-") && line >= seen.as_str()));
         terminal.resize(columns, rows);
         if round % 2 == 0 {
             system.kill("gateway");
         }
     }
     terminal.sees("line-299 of text");
-    terminal.waits_for("the end of the turn", |screen| {
-        !screen.contains("working") && screen.contains("connected")
-    });
+    terminal.waits_for("the end of the turn", |screen| !screen.contains("working") && screen.contains("connected"));
     // With another size, and scrolled back in the conversation.
     terminal.resize(100, 30);
-    terminal.waits_for("the new size", |screen| {
-        screen.lines().count() == 30 && screen.contains("F1 help")
-    });
+    terminal.waits_for("the new size", |screen| screen.lines().count() == 30 && screen.contains("F1 help"));
     terminal.keys(PAGE_UP);
     terminal.sees("more below");
     terminal.resize(70, 20);
     terminal.sees("more below");
     terminal.keys(ESCAPE);
     terminal.sees("line-299 of text");
-    assert!(
-        !terminal.written().contains("\u{1b}[2J"),
-        "the screen is never cleared"
-    );
+    assert!(!terminal.written().contains("\u{1b}[2J"), "the screen is never cleared");
     let session = leave(&mut terminal);
     let printed = terminal.printed();
     let lines: Vec<&str> = printed.lines().filter(|line| line.starts_with("line-")).collect();
-    let expected: Vec<String> = (0..300)
-        .map(|number| format!("line-{number:03} of text"))
-        .collect();
+    let expected: Vec<String> = (0..300).map(|number| format!("line-{number:03} of text")).collect();
     assert_eq!(lines, expected);
     let recorded = transcript(&system, &session);
-    assert_eq!(
-        recorded["exchanges"][1]["assistant"]["text"]
-            .as_str()
-            .unwrap()
-            .lines()
-            .count(),
-        300
-    );
+    assert_eq!(recorded["exchanges"][1]["assistant"]["text"].as_str().unwrap().lines().count(), 300);
 }
 
 #[test]
@@ -354,10 +282,7 @@ fn a_running_turn_continues_in_a_client_that_resumes_its_session() {
     leave(&mut second);
     let printed = second.printed();
     assert!(printed.contains("› count"), "{printed}");
-    assert_eq!(
-        printed.lines().filter(|line| line.starts_with("line-")).count(),
-        300
-    );
+    assert_eq!(printed.lines().filter(|line| line.starts_with("line-")).count(), 300);
 }
 
 #[test]
@@ -372,9 +297,7 @@ fn older_exchanges_are_loaded_while_scrolling_and_found_by_search() {
         }
         let before = terminal.screen();
         terminal.keys(PAGE_UP);
-        terminal.waits_for("another page, or the first", |screen| {
-            screen != before || screen.contains("question-000")
-        });
+        terminal.waits_for("another page, or the first", |screen| screen != before || screen.contains("question-000"));
     }
     terminal.sees("› question-000");
     // The visible part does not move while answers come.
@@ -403,15 +326,10 @@ fn the_editor_has_lines_and_a_paste_never_sends() {
     terminal.sees("› one");
     terminal.sees("  two");
     terminal.keys("three\nfour\u{1b}\rfive");
-    let screen = terminal.waits_for("five lines", |screen| {
-        screen.contains("  four") && screen.contains("  five")
-    });
+    let screen = terminal.waits_for("five lines", |screen| screen.contains("  four") && screen.contains("  five"));
     assert!(!screen.contains("An answer."), "{screen}");
     // The terminal's own cursor stands behind the last character.
-    let row = screen
-        .lines()
-        .position(|line| line.trim_end() == "  five")
-        .unwrap();
+    let row = screen.lines().position(|line| line.trim_end() == "  five").unwrap();
     assert_eq!(terminal.cursor(), (u16::try_from(row).unwrap(), 6));
     terminal.keys("\r");
     terminal.sees("An answer.");
@@ -467,32 +385,22 @@ fn a_notification_is_sent_when_the_terminal_is_not_in_view() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
-    let told = |terminal: &Terminal| {
-        terminal
-            .written()
-            .matches("\u{1b}]9;ken: the answer is there\u{7}")
-            .count()
-    };
+    let told = |terminal: &Terminal| terminal.written().matches("\u{1b}]9;ken: the answer is there\u{7}").count();
     terminal.says("hello");
-    terminal.waits_for("an answer", |screen| {
-        screen.contains("An answer.") && !screen.contains("working")
-    });
+    terminal.waits_for("an answer", |screen| screen.contains("An answer.") && !screen.contains("working"));
     assert_eq!(told(&terminal), 0, "nobody is told what is before the eyes");
     terminal.keys("hello again\r\u{1b}[O");
     until("the window asks for attention", || told(&terminal) == 1);
     terminal.keys("\u{1b}[I");
     terminal.says("and again");
-    terminal.waits_for("three answers", |screen| {
-        screen.matches("An answer.").count() == 3 && !screen.contains("working")
-    });
+    terminal
+        .waits_for("three answers", |screen| screen.matches("An answer.").count() == 3 && !screen.contains("working"));
     assert_eq!(told(&terminal), 1);
 }
 
 #[test]
 fn pictures_and_texts_go_with_a_prompt() {
-    let answers = (0..3)
-        .map(|_| Reply::Stream(openai(&["An answer."], &[])))
-        .collect();
+    let answers = (0..3).map(|_| Reply::Stream(openai(&["An answer."], &[]))).collect();
     let provider = Provider::start(answers);
     let system = Builder::default()
         .env("KEN_MODEL", "openai/gpt-x")
@@ -520,22 +428,13 @@ fn pictures_and_texts_go_with_a_prompt() {
     let asked = provider.asked().pop().unwrap();
     let said = asked.body["messages"].as_array().unwrap().last().unwrap()["content"].clone();
     let said = said.to_string();
-    for part in [
-        "data:image/png;base64,iVBORw0KGgpwaWN0dXJl",
-        "look",
-        "the disk is full",
-    ] {
+    for part in ["data:image/png;base64,iVBORw0KGgpwaWN0dXJl", "look", "the disk is full"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     // Attachments of one prompt are not sent with the next.
     terminal.says("again");
     terminal.waits_for("the third", |screen| screen.matches("An answer.").count() == 3);
-    let last = provider.asked().pop().unwrap().body["messages"]
-        .as_array()
-        .unwrap()
-        .last()
-        .unwrap()
-        .to_string();
+    let last = provider.asked().pop().unwrap().body["messages"].as_array().unwrap().last().unwrap().to_string();
     assert!(last.contains("again") && !last.contains("base64"), "{last}");
 }
 
@@ -567,10 +466,8 @@ fn answers_are_copied_as_markdown_and_colours_can_be_disabled() {
     terminal.keys("\u{1b}c");
     terminal.sees("characters were offered to the terminal's clipboard");
     let written = terminal.written();
-    let coloured = written
-        .split('\u{1b}')
-        .filter(|sequence| sequence.starts_with("[0;3") || sequence.contains(";38;"))
-        .count();
+    let coloured =
+        written.split('\u{1b}').filter(|sequence| sequence.starts_with("[0;3") || sequence.contains(";38;")).count();
     // `[0;3m` is emphasis; colours are 30 and more.
     assert_eq!(coloured, written.matches("\u{1b}[0;3m").count(), "{written:?}");
 }
@@ -589,16 +486,14 @@ fn code_is_coloured_by_a_process_that_ends() {
     terminal.says("code");
     terminal.sees("│     let x = \"1\"; // one");
     // A colour of the palette other than cyan, the colour of all code.
-    let is_coloured =
-        |piece: &str| piece.starts_with("[0;3") && !piece.starts_with("[0;36") && piece.contains("mlet");
-    until("the keyword has its colour", || {
-        terminal.written().split('\u{1b}').any(is_coloured)
-    });
+    let is_coloured = |piece: &str| piece.starts_with("[0;3") && !piece.starts_with("[0;36") && piece.contains("mlet");
+    until("the keyword has its colour", || terminal.written().split('\u{1b}').any(is_coloured));
     let all = format!("/proc/{}/task", terminal.pid());
     let has_child = || {
-        std::fs::read_dir(&all).unwrap().flatten().any(|task| {
-            std::fs::read_to_string(task.path().join("children")).is_ok_and(|text| !text.trim().is_empty())
-        })
+        std::fs::read_dir(&all)
+            .unwrap()
+            .flatten()
+            .any(|task| std::fs::read_to_string(task.path().join("children")).is_ok_and(|text| !text.trim().is_empty()))
     };
     until("its process has ended", || !has_child());
     // More pieces than can wait for their colours at a time: all get them, and then the client is idle.
@@ -609,9 +504,7 @@ fn code_is_coloured_by_a_process_that_ends() {
     let before = coloured(&terminal);
     terminal.says("many");
     terminal.sees("let n99 = 1;");
-    until("the pieces on the screen have their colours", || {
-        coloured(&terminal) >= before + 5
-    });
+    until("the pieces on the screen have their colours", || coloured(&terminal) >= before + 5);
     until("its process has ended again", || !has_child());
     let memory = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", terminal.pid())).unwrap();
     let pss = memory.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
@@ -637,10 +530,7 @@ fn a_suspended_client_leaves_the_conversation_and_comes_back() {
     terminal.sees("An answer.");
     leave(&mut terminal);
     let printed = terminal.printed();
-    assert!(
-        printed.contains("An answer.") && !printed.contains("Welcome."),
-        "once each: {printed}"
-    );
+    assert!(printed.contains("An answer.") && !printed.contains("Welcome."), "once each: {printed}");
 }
 
 #[test]
@@ -650,13 +540,8 @@ fn an_idle_client_writes_nothing_and_sleeps() {
     terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", terminal.pid())).unwrap();
-        let fields: Vec<u64> = stat
-            .rsplit(") ")
-            .next()
-            .unwrap()
-            .split(' ')
-            .filter_map(|field| field.parse().ok())
-            .collect();
+        let fields: Vec<u64> =
+            stat.rsplit(") ").next().unwrap().split(' ').filter_map(|field| field.parse().ok()).collect();
         // utime and stime, fields 14 and 15 of proc_pid_stat(5); the state, which is no number, is left out.
         fields[10] + fields[11]
     };
@@ -680,9 +565,7 @@ fn the_system_is_started_when_nothing_runs() {
     let mut terminal = Terminal::start(&refused, 80, 24);
     assert_eq!(terminal.ends().code(), Some(1));
     assert!(
-        terminal
-            .printed()
-            .starts_with("ken-tui: ken is not running (start it with `ken up`"),
+        terminal.printed().starts_with("ken-tui: ken is not running (start it with `ken up`"),
         "{}",
         terminal.printed()
     );
@@ -690,12 +573,7 @@ fn the_system_is_started_when_nothing_runs() {
     terminal.sees("nothing runs: starting the system");
     terminal.sees("I am ken");
     leave(&mut terminal);
-    let down = Command::new(binary("ken"))
-        .arg("--home")
-        .arg(home.path())
-        .arg("down")
-        .output()
-        .unwrap();
+    let down = Command::new(binary("ken")).arg("--home").arg(home.path()).arg("down").output().unwrap();
     assert!(down.status.success());
 }
 
@@ -704,18 +582,13 @@ fn add_gated_tool(system: &System) {
     let folder = system.home().join("scratch");
     std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
     std::fs::create_dir_all(&folder).unwrap();
-    let run = format!(
-        "cat >> '{0}'; echo >> '{0}'; echo did it",
-        folder.join("runs").display()
-    );
+    let run = format!("cat >> '{0}'; echo >> '{0}'; echo did it", folder.join("runs").display());
     let entry = json!({"name": "gated", "description": "A tool.", "command": ["sh", "-c", run], "approval": "ask",
         "input": {"type": "object"}, "writes": "text", "agents": ["orchestrator"], "touch": {"write": [folder]}});
     std::fs::write(system.home().join("tools.d/gated.json"), entry.to_string()).unwrap();
     until("the tool is listed", || {
         let listed = system.call("tools", "tools.list", &[]);
-        listed["tools"]
-            .as_array()
-            .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
+        listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
     });
     // Agents read the list of tools again after half a second.
     std::thread::sleep(Duration::from_millis(600));
@@ -729,12 +602,8 @@ fn approvals_are_decided_only_in_the_dialog() {
             json!({"when": word, "events": [{"tool": {"name": "gated", "arguments": {"word": word}}}]}),
         ]
     };
-    let system = scripted(
-        &["first", "second", "third", "fourth", "fifth"]
-            .into_iter()
-            .flat_map(call)
-            .collect::<Vec<_>>(),
-    );
+    let system =
+        scripted(&["first", "second", "third", "fourth", "fifth"].into_iter().flat_map(call).collect::<Vec<_>>());
     add_gated_tool(&system);
     let runs = || std::fs::read_to_string(system.home().join("scratch/runs")).unwrap_or_default();
     let mut terminal = greeted(&system);
@@ -746,10 +615,7 @@ fn approvals_are_decided_only_in_the_dialog() {
     assert_eq!(runs(), "");
     terminal.keys("\u{1b}OQ");
     let dialog = terminal.sees("a approve once");
-    assert!(
-        dialog.contains(r#"arguments: {"word":"first"}"#),
-        "the exact action: {dialog}"
-    );
+    assert!(dialog.contains(r#"arguments: {"word":"first"}"#), "the exact action: {dialog}");
     terminal.keys("a");
     terminal.sees("After first.");
     assert_eq!(runs().trim(), r#"{"word":"first"}"#);
@@ -768,17 +634,13 @@ fn approvals_are_decided_only_in_the_dialog() {
     plain.says("the third");
     plain.sees("or later?");
     plain.says("a");
-    plain.waits_for("another question", |screen| {
-        screen.matches("or later?").count() == 2
-    });
+    plain.waits_for("another question", |screen| screen.matches("or later?").count() == 2);
     plain.says("approve");
     plain.sees("After third.");
     assert!(runs().contains("third"));
     // Ctrl+C at the question leaves, and the request stays open.
     plain.says("the fifth");
-    plain.waits_for("a third question", |screen| {
-        screen.matches("or later?").count() == 3
-    });
+    plain.waits_for("a third question", |screen| screen.matches("or later?").count() == 3);
     plain.keys(CONTROL_C);
     assert_eq!(plain.ends().code(), Some(130));
     let mut terminal = open(&system, &["-c"]);
@@ -798,28 +660,22 @@ fn approvals_are_decided_only_in_the_dialog() {
     terminal.keys("s");
     terminal.sees("After fourth.");
     terminal.says("the fourth again");
-    terminal.waits_for("the second run", |screen| {
-        screen.matches("After fourth.").count() == 2
-    });
+    terminal.waits_for("the second run", |screen| screen.matches("After fourth.").count() == 2);
     assert_eq!(runs().matches("fourth").count(), 2);
 }
 
 /// The client in a pipe.
 fn piped(system: &System, arguments: &[&str], input: &str) -> Output {
     let mut command = client(system, arguments);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     child.wait_with_output().unwrap()
 }
 
 #[test]
 fn one_turn_in_a_pipe() {
-    let refused = json!({"when": "refused", "events": [{"error": {"class": "auth", "message": "the key is not taken"}}]});
+    let refused =
+        json!({"when": "refused", "events": [{"error": {"class": "auth", "message": "the key is not taken"}}]});
     let echoed = json!({"when": "the pipe", "events": [{"text": "I read the pipe."}]});
     let system = scripted(&[refused, echoed]);
     let said = |output: &Output| {
@@ -833,28 +689,18 @@ fn one_turn_in_a_pipe() {
     assert_eq!(said(&output), ("An answer.\n".to_owned(), String::new(), Some(0)));
     for arguments in [&["--print"][..], &[], &["--print", "See:"]] {
         let output = piped(&system, arguments, "text of the pipe");
-        assert_eq!(
-            said(&output),
-            ("I read the pipe.\n".to_owned(), String::new(), Some(0)),
-            "{arguments:?}"
-        );
+        assert_eq!(said(&output), ("I read the pipe.\n".to_owned(), String::new(), Some(0)), "{arguments:?}");
     }
     let output = piped(&system, &["--print", "hello", "--json"], "");
-    let events: Vec<Value> = String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let events: Vec<Value> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(events.first().unwrap()["type"], "operation_start");
     assert_eq!(events.last().unwrap()["type"], "submission_settled");
     let (stdout, stderr, status) = said(&piped(&system, &["--print", "refused"], ""));
     let error: Value = serde_json::from_str(&stderr).unwrap();
     assert_eq!((stdout.as_str(), status), ("", Some(75)), "{error}");
     let (_, stderr, status) = said(&piped(&system, &[], ""));
-    assert!(
-        status == Some(2) && stderr.contains("a question is missing"),
-        "{stderr}"
-    );
+    assert!(status == Some(2) && stderr.contains("a question is missing"), "{stderr}");
     // No greeting, and a new session each time, except with -c.
     let sessions = system.ken(&["sessions", "--json"]).stdout;
     assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 6);
@@ -882,11 +728,7 @@ fn without_a_usable_model_the_reason_is_reported_at_once() {
     assert!(asked.elapsed().as_secs() < 30, "after {:?}", asked.elapsed());
     for output in [again, chat] {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(
-            (output.stdout.len(), output.status.code()),
-            (0, Some(75)),
-            "{stderr}"
-        );
+        assert_eq!((output.stdout.len(), output.status.code()), (0, Some(75)), "{stderr}");
         assert!(
             stderr.contains("openai/m: the provider refused the key") && stderr.contains("secrets.env"),
             "{stderr}"
@@ -924,18 +766,14 @@ fn lines_without_a_screen() {
     assert_eq!(written.matches("session tui-").count(), 2);
     // The same conversation continues, without a greeting.
     let mut again = open(&system, &["--plain", "-c"]);
-    again.waits_for("what was said", |screen| {
-        screen.contains("> hello\nAn answer.") && screen.contains("> hold on")
-    });
+    again.waits_for("what was said", |screen| screen.contains("> hello\nAn answer.") && screen.contains("> hold on"));
     again.says("more");
     again.waits_for("an answer", |screen| screen.matches("An answer.").count() == 2);
     again.says("/exit");
     assert!(again.ends().success());
     let session = |terminal: &Terminal| {
         let written = terminal.written();
-        written
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("session ").map(str::to_owned))
+        written.lines().find_map(|line| line.trim().strip_prefix("session ").map(str::to_owned))
     };
     assert_eq!(session(&again), session(&terminal));
     assert!(!again.written().contains("Preflight"), "{}", again.written());
@@ -953,21 +791,14 @@ fn a_secret_comes_from_a_private_file_or_the_environment() {
     let url = system.url();
     let ask = |arguments: &[&str], secret: Option<&str>| {
         let mut command = Command::new(binary("ken-tui"));
-        command
-            .args(["--base-url", &url, "--print", "hello"])
-            .args(arguments);
-        command
-            .env_clear()
-            .envs(secret.map(|secret| ("KEN_API_SECRET", secret)));
+        command.args(["--base-url", &url, "--print", "hello"]).args(arguments);
+        command.env_clear().envs(secret.map(|secret| ("KEN_API_SECRET", secret)));
         command.stdin(Stdio::null()).output().unwrap()
     };
     let path = file.to_str().unwrap();
     let open_to_all = ask(&["--secret-file", path], None);
     let error = String::from_utf8(open_to_all.stderr).unwrap();
-    assert!(
-        error.contains("other users can read this secret") && error.contains("chmod 600"),
-        "{error}"
-    );
+    assert!(error.contains("other users can read this secret") && error.contains("chmod 600"), "{error}");
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     for output in [ask(&["--secret-file", path], None), ask(&[], Some("s3cret"))] {
         assert_eq!(

@@ -57,9 +57,7 @@ fn unfinished_large_bodies_use_little_memory() {
     let mut unfinished = Vec::new();
     for count in 0..1_024 {
         let mut connection = TcpStream::connect(address).unwrap();
-        connection
-            .set_write_timeout(Some(Duration::from_millis(20)))
-            .unwrap();
+        connection.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
         _ = connection.write_all(head.as_bytes());
         _ = connection.write_all(&part);
         unfinished.push(connection);

@@ -57,9 +57,7 @@ fn get(system: &System, path: &str, headers: &[(&str, &str)]) -> Answer {
     let address = system.address().to_string();
     let request = client.request_to("GET", path, host.map_or(&address, |(_, host)| host));
     let others = headers.iter().filter(|(name, _)| *name != "Host");
-    others
-        .fold(request, |request, (name, value)| request.header(name, value))
-        .send()
+    others.fold(request, |request, (name, value)| request.header(name, value)).send()
 }
 
 /// Without a secret every request from another machine is refused with 503.
@@ -79,11 +77,7 @@ fn requests_that_count_as_local() {
     }
     for path in GUARDED {
         let answer = get(&system, path, &[("X-Real-IP", "10.0.0.1")]).expect(503);
-        assert_eq!(
-            answer.at("/code"),
-            "unavailable",
-            "{path}: not the common envelope"
-        );
+        assert_eq!(answer.at("/code"), "unavailable", "{path}: not the common envelope");
     }
     // The routes of the messenger have their own secret.
     get(&system, "/channels/nothing", &[("X-Real-IP", "10.0.0.1")]).expect(404);
@@ -106,18 +100,10 @@ fn the_secret() {
     get(&system, "/api/knowledge", &[("X-Api-Secret", "wrong")]).expect(200);
     // Access is checked before the body is read and validated.
     let mut client = system.client();
-    let request = client
-        .request("POST", "/api/chat/events")
-        .header(foreign.0, foreign.1);
-    request
-        .header("Content-Type", "text/plain")
-        .header("Content-Length", "99999999")
-        .send()
-        .expect(401);
+    let request = client.request("POST", "/api/chat/events").header(foreign.0, foreign.1);
+    request.header("Content-Type", "text/plain").header("Content-Length", "99999999").send().expect(401);
     let mut client = system.client();
-    let request = client
-        .request("DELETE", "/api/chat/events")
-        .header(foreign.0, foreign.1);
+    let request = client.request("DELETE", "/api/chat/events").header(foreign.0, foreign.1);
     request.send().expect(401);
 }
 
@@ -135,15 +121,9 @@ fn loopback_can_be_distrusted() {
         ("[gateway]\npublic_url = \"https://ken.example\"\n", false),
         ("[gateway]\nlisten = \"0.0.0.0\"\n", false),
         ("[gateway]\ntrust_loopback = \"no\"\n", false),
-        (
-            "[gateway]\npublic_url = \"https://ken.example\"\ntrust_loopback = \"yes\"\n",
-            true,
-        ),
+        ("[gateway]\npublic_url = \"https://ken.example\"\ntrust_loopback = \"yes\"\n", true),
     ] {
-        let system = Builder::default()
-            .config(config)
-            .secrets("API_SECRET=s3cret")
-            .start();
+        let system = Builder::default().config(config).secrets("API_SECRET=s3cret").start();
         let status = get(&system, "/api/knowledge", &[]).status;
         assert_eq!(status, if trusts { 200 } else { 401 }, "{config}");
         get(&system, "/api/knowledge", &[secret]).expect(200);
@@ -152,11 +132,7 @@ fn loopback_can_be_distrusted() {
         let warned = log(&system).contains("requests of this machine need none");
         assert_eq!(warned, trusts, "{config}: {}", log(&system));
         let stats = system.call("gateway", "service.stats", &[]);
-        assert_eq!(
-            (&stats["has_secret"], &stats["trusts_loopback"]),
-            (&json!(true), &json!(trusts)),
-            "{config}"
-        );
+        assert_eq!((&stats["has_secret"], &stats["trusts_loopback"]), (&json!(true), &json!(trusts)), "{config}");
     }
     let stats = System::start().call("gateway", "service.stats", &[]);
     assert_eq!(stats["has_secret"], json!(false));
@@ -176,23 +152,14 @@ fn an_address_that_other_machines_can_reach_needs_a_secret() {
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(
-            said.contains("gateway.listen") && said.contains("API_SECRET") && said.contains("0.0.0.0"),
-            "{said}"
-        );
+        assert!(said.contains("gateway.listen") && said.contains("API_SECRET") && said.contains("0.0.0.0"), "{said}");
     }
 }
 
 #[test]
 fn wrong_secrets_are_limited_and_the_right_one_still_works() {
     let system = Builder::default().secrets("API_SECRET=s3cret").start();
-    let ask = |secret| {
-        get(
-            &system,
-            "/api/knowledge",
-            &[("X-Real-IP", "10.0.0.1"), ("X-Api-Secret", secret)],
-        )
-    };
+    let ask = |secret| get(&system, "/api/knowledge", &[("X-Real-IP", "10.0.0.1"), ("X-Api-Secret", secret)]);
     for _ in 0..20 {
         ask("wrong").expect(401);
     }
@@ -210,10 +177,7 @@ fn rate_limits() {
         .start();
     let ask = |method: &str, target: &str| {
         let mut client = system.client();
-        let request = client
-            .request(method, target)
-            .header("X-Api-Secret", "s3cret")
-            .header("X-Real-IP", "10.0.0.1");
+        let request = client.request(method, target).header("X-Api-Secret", "s3cret").header("X-Real-IP", "10.0.0.1");
         let body = json!({"text": "hello", "message": "hello"});
         match method {
             "POST" => request.json(&body).send(),
@@ -233,22 +197,13 @@ fn rate_limits() {
     ask("POST", "/agents/orchestrator/x").expect(202);
     ask("POST", "/api/chat/events").refused(429, "busy", "");
     for _ in 0..5 {
-        assert_eq!(
-            system
-                .get("/api/knowledge")
-                .expect(200)
-                .header("x-ratelimit-limit"),
-            None
-        );
+        assert_eq!(system.get("/api/knowledge").expect(200).header("x-ratelimit-limit"), None);
     }
 }
 
 #[test]
 fn local_callers_can_be_limited_too() {
-    let system = Builder::default()
-        .env("RATE_LIMIT_API", "1/minute")
-        .env("RATE_LIMIT_LOOPBACK", "true")
-        .start();
+    let system = Builder::default().env("RATE_LIMIT_API", "1/minute").env("RATE_LIMIT_LOOPBACK", "true").start();
     system.get("/api/knowledge").expect(200);
     system.get("/api/knowledge").expect(429);
     system.get("/health").expect(200);
@@ -262,10 +217,7 @@ fn secrets_that_others_can_read_are_refused() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let output = system.ken(&["up", "--port", "0"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        !output.status.success() && said.contains("secrets.env") && !said.contains("s3cret"),
-        "{said}"
-    );
+    assert!(!output.status.success() && said.contains("secrets.env") && !said.contains("s3cret"), "{said}");
 }
 
 /// A store that does not answer is treated like one that is down.
@@ -281,11 +233,7 @@ fn a_silent_store_means_503_and_for_changes_an_unknown_outcome() {
             let mut client = ken_tests::Client::connect(address).checked();
             let body = json!({"title": "t", "content": "c", "text": "hello", "message": "hello"});
             match method {
-                "POST" => client
-                    .request(method, &target)
-                    .header("prefer", "wait=5")
-                    .json(&body)
-                    .send(),
+                "POST" => client.request(method, &target).header("prefer", "wait=5").json(&body).send(),
                 _ => client.get(&target),
             }
         })
@@ -300,20 +248,11 @@ fn a_silent_store_means_503_and_for_changes_an_unknown_outcome() {
         let answer = thread.join().unwrap();
         assert_eq!(answer.status, status, "{}", answer.shown());
         // The store may still make the change once it continues.
-        assert_eq!(
-            answer.shown().contains("unknown"),
-            status == 504,
-            "{}",
-            answer.shown()
-        );
+        assert_eq!(answer.shown().contains("unknown"), status == 504, "{}", answer.shown());
     }
     system.get("/health").expect(200);
     system.signal("store", nix::sys::signal::Signal::SIGCONT);
     ken_tests::until("it answers again", || {
-        system
-            .client()
-            .request("GET", "/api/knowledge")
-            .try_send()
-            .is_ok_and(|answer| answer.status == 200)
+        system.client().request("GET", "/api/knowledge").try_send().is_ok_and(|answer| answer.status == 200)
     });
 }

@@ -12,9 +12,7 @@ const START: &str = "-1";
 const BEYOND: &str = "0000000000000000_9999999999999999";
 
 fn prompt(system: &System, message: &str) {
-    system
-        .post(&format!("{X}?wait=result"), &json!({"message": message}))
-        .expect(200);
+    system.post(&format!("{X}?wait=result"), &json!({"message": message})).expect(200);
 }
 
 fn read(system: &System, query: &str) -> Answer {
@@ -72,24 +70,13 @@ fn wrong(system: &System) {
         let mut client = system.client();
         client.request("HEAD", &target).send().expect(400);
     }
-    system
-        .get("/agents/worker/x?offset=bad")
-        .refused(404, "agent_not_found", "");
-    for query in [
-        "",
-        "offset=now",
-        "offset=-1&live=sse",
-        "offset=-1&live=long-poll",
-        "offset=-1&tail=3",
-    ] {
+    system.get("/agents/worker/x?offset=bad").refused(404, "agent_not_found", "");
+    for query in ["", "offset=now", "offset=-1&live=sse", "offset=-1&live=long-poll", "offset=-1&tail=3"] {
         let target = format!("/agents/orchestrator/nobody?{query}");
         system.get(&target).refused(404, "stream_not_found", "");
     }
     let mut client = system.client();
-    client
-        .request("HEAD", "/agents/orchestrator/nobody")
-        .send()
-        .expect(404);
+    client.request("HEAD", "/agents/orchestrator/nobody").send().expect(404);
 }
 
 fn catch_up(system: &System) {
@@ -97,54 +84,24 @@ fn catch_up(system: &System) {
     let whole = read(system, "");
     let length = count(&whole);
     assert_eq!(length, 13);
-    assert_eq!(
-        (next(&whole), whole.header("stream-up-to-date")),
-        (place(13).as_str(), Some("true"))
-    );
-    assert_eq!(
-        (whole.header("content-type"), whole.header("stream-closed")),
-        (Some("application/json"), None)
-    );
+    assert_eq!((next(&whole), whole.header("stream-up-to-date")), (place(13).as_str(), Some("true")));
+    assert_eq!((whole.header("content-type"), whole.header("stream-closed")), (Some("application/json"), None));
     assert_eq!(whole.header("cache-control"), Some("no-store"));
-    for (query, expected) in [
-        ("offset=-1", 13),
-        ("offset=0_3", 10),
-        ("offset=now", 0),
-        ("other=1&other=2", 13),
-    ] {
+    for (query, expected) in [("offset=-1", 13), ("offset=0_3", 10), ("offset=now", 0), ("other=1&other=2", 13)] {
         let answer = read(system, query);
-        assert_eq!(
-            (count(&answer), next(&answer)),
-            (expected, place(13).as_str()),
-            "{query}"
-        );
+        assert_eq!((count(&answer), next(&answer)), (expected, place(13).as_str()), "{query}");
         assert_eq!(answer.header("stream-up-to-date"), Some("true"));
     }
     // Only what comes after the third.
-    assert_eq!(
-        read(system, &format!("offset={}", place(3))).at("/0"),
-        whole.at("/3")
-    );
+    assert_eq!(read(system, &format!("offset={}", place(3))).at("/0"), whole.at("/3"));
     // An offset beyond the end means the end.
-    for query in [
-        format!("offset={BEYOND}"),
-        "offset=5_0".into(),
-        format!("offset={}", place(13)),
-    ] {
+    for query in [format!("offset={BEYOND}"), "offset=5_0".into(), format!("offset={}", place(13))] {
         let answer = read(system, &query);
-        assert_eq!(
-            (answer.body.as_slice(), next(&answer)),
-            (&b"[]"[..], place(13).as_str()),
-            "{query}"
-        );
+        assert_eq!((answer.body.as_slice(), next(&answer)), (&b"[]"[..], place(13).as_str()), "{query}");
     }
     for (tail, expected) in [("1", 1), ("5", 5), ("13", 13), ("99999999999999999999999", 13)] {
         let answer = read(system, &format!("offset=-1&tail={tail}"));
-        assert_eq!(
-            (count(&answer), next(&answer)),
-            (expected, place(13).as_str()),
-            "{tail}"
-        );
+        assert_eq!((count(&answer), next(&answer)), (expected, place(13).as_str()), "{tail}");
         assert_eq!(answer.at(&format!("/{}", expected - 1)), whole.at("/12"));
     }
     // An error has the headers of every answer.
@@ -161,38 +118,22 @@ fn etags(system: &System) {
     assert_ne!(etag("offset=0_3").as_ref(), Some(&whole));
     let ask = |target: &str, known: &str| {
         let mut client = system.client();
-        client
-            .request("GET", target)
-            .header("If-None-Match", known)
-            .send()
+        client.request("GET", target).header("If-None-Match", known).send()
     };
-    for known in [
-        whole.clone(),
-        format!("\"x\", {whole}"),
-        format!("W/{whole}"),
-        "*".into(),
-    ] {
+    for known in [whole.clone(), format!("\"x\", {whole}"), format!("W/{whole}"), "*".into()] {
         let answer = ask(X, &known).expect(304);
-        assert_eq!(
-            (answer.body.as_slice(), answer.header("etag")),
-            (&b""[..], Some(whole.as_str()))
-        );
+        assert_eq!((answer.body.as_slice(), answer.header("etag")), (&b""[..], Some(whole.as_str())));
         assert_eq!(next(&answer), place(13));
     }
     ask(X, "\"x\"").expect(200);
     ask(&format!("{X}?offset=0_3"), &whole).expect(200);
     // Another stream of the same length has another ETag.
-    system
-        .post("/agents/orchestrator/y?wait=result", &json!({"message": "hello"}))
-        .expect(200);
+    system.post("/agents/orchestrator/y?wait=result", &json!({"message": "hello"})).expect(200);
     let other = system.get("/agents/orchestrator/y").expect(200);
     assert_ne!(other.header("etag"), Some(whole.as_str()));
     let mut client = system.client();
     let head = client.request("HEAD", X).send().expect(200);
-    assert_eq!(
-        (next(&head), head.header("stream-up-to-date")),
-        (place(13).as_str(), Some("true"))
-    );
+    assert_eq!((next(&head), head.header("stream-up-to-date")), (place(13).as_str(), Some("true")));
     assert!(head.header("etag").is_some());
     prompt(system, "hello");
     ask(X, &whole).expect(200);
@@ -202,9 +143,7 @@ fn etags(system: &System) {
 
 /// The number of the current interval (20 s each, counted from 2024-10-09).
 fn interval() -> u64 {
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     (now.as_secs() - 1_728_432_000) / 20
 }
 
@@ -227,10 +166,7 @@ fn long_polls(system: &System) {
     let poll = |query: &'static str| {
         std::thread::spawn(move || Client::connect(address).checked().get(&format!("{X}?{query}")))
     };
-    let (waiting, at_end) = (
-        poll("offset=now&live=long-poll"),
-        poll("offset=0_26&live=long-poll"),
-    );
+    let (waiting, at_end) = (poll("offset=now&live=long-poll"), poll("offset=0_26&live=long-poll"));
     std::thread::sleep(Duration::from_millis(100));
     prompt(system, "hello");
     for answer in [waiting, at_end].map(|poll| poll.join().unwrap().expect(200)) {
@@ -253,26 +189,13 @@ fn frames(system: &System) {
     let events = String::from_utf8(events).unwrap();
     let end = next(&whole).to_owned();
     let mut client = Client::connect(system.address());
-    client
-        .request("GET", &format!("{X}?offset=-1&tail=5&live=sse"))
-        .start();
+    client.request("GET", &format!("{X}?offset=-1&tail=5&live=sse")).start();
     let (status, headers) = client.head().unwrap();
-    let header = |name: &str| {
-        headers
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value.as_str())
-    };
+    let header = |name: &str| headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     assert_eq!((status, header("content-type")), (200, Some("text/event-stream")));
-    assert_eq!(
-        (header("cache-control"), header("transfer-encoding")),
-        (Some("no-cache"), Some("chunked"))
-    );
+    assert_eq!((header("cache-control"), header("transfer-encoding")), (Some("no-cache"), Some("chunked")));
     assert!(header("content-length").is_none() && header("etag").is_none());
-    assert!(
-        !headers.iter().any(|(name, _)| name.starts_with("stream-")),
-        "{headers:?}"
-    );
+    assert!(!headers.iter().any(|(name, _)| name.starts_with("stream-")), "{headers:?}");
     let mut text = String::new();
     while text.matches("\n\n").count() < 2 {
         text += std::str::from_utf8(&client.chunk().unwrap()).unwrap();
@@ -280,13 +203,7 @@ fn frames(system: &System) {
     let (data, control) = text.split_once("\n\n").unwrap();
     assert_eq!(data, format!("id: {end}\nevent: data\ndata:{events}"));
     let control = control.strip_suffix("\n\n").unwrap();
-    let cursor = control
-        .split("streamCursor\":\"")
-        .nth(1)
-        .unwrap()
-        .split('"')
-        .next()
-        .unwrap();
+    let cursor = control.split("streamCursor\":\"").nth(1).unwrap().split('"').next().unwrap();
     assert!(interval().abs_diff(cursor.parse().unwrap()) <= 1);
     let expected = format!(
         "event: control\ndata:{{\"streamNextOffset\":\"{}\",\"streamCursor\":\"{cursor}\",\"upToDate\":true}}",
@@ -296,18 +213,11 @@ fn frames(system: &System) {
     // The control frame comes alone when there is nothing to send.
     let mut stream = system.attach(&format!("{X}?offset=now&live=sse"));
     let frame = stream.frame().unwrap();
-    assert_eq!(
-        (frame.kind(), &frame.data()["streamNextOffset"]),
-        ("control", &json!(end))
-    );
+    assert_eq!((frame.kind(), &frame.data()["streamNextOffset"]), ("control", &json!(end)));
     // Live, a control frame follows every data frame, and a later reader finds the same data.
     prompt(system, "think");
     let (mut seen, mut last) = (Vec::new(), "");
-    while seen
-        .last()
-        .is_none_or(|event: &Value| event["type"] != "submission_settled")
-        || last == "data"
-    {
+    while seen.last().is_none_or(|event: &Value| event["type"] != "submission_settled") || last == "data" {
         let frame = stream.frame().unwrap();
         last = match frame.kind() {
             "data" => {
@@ -328,11 +238,7 @@ fn frames(system: &System) {
     assert_eq!(frame.kind(), "control");
     assert!(stream.frame().is_none());
     ken_tests::until("the gateway is back", || {
-        system
-            .client()
-            .request("GET", "/ready")
-            .try_send()
-            .is_ok_and(|answer| answer.status == 200)
+        system.client().request("GET", "/ready").try_send().is_ok_and(|answer| answer.status == 200)
     });
 }
 
@@ -341,11 +247,7 @@ fn empty(system: &System) {
     let target = format!("/agents/orchestrator/{session}");
     for query in ["", "?offset=-1", "?offset=now", "?offset=0_9"] {
         let answer = system.get(&format!("{target}{query}")).expect(200);
-        assert_eq!(
-            (answer.body.as_slice(), next(&answer)),
-            (&b"[]"[..], START),
-            "{query}"
-        );
+        assert_eq!((answer.body.as_slice(), next(&answer)), (&b"[]"[..], START), "{query}");
         assert_eq!(answer.header("stream-up-to-date"), Some("true"));
     }
     let mut client = system.client();
@@ -405,38 +307,24 @@ fn silence() {
     });
     let answer = system.get(&format!("{target}&live=long-poll")).expect(204);
     assert!(begun.elapsed() > Duration::from_secs(25));
-    assert_eq!(
-        (next(&answer), answer.header("stream-up-to-date")),
-        (START, Some("true"))
-    );
+    assert_eq!((next(&answer), answer.header("stream-up-to-date")), (START, Some("true")));
     assert!(answer.header("stream-cursor").is_some() && answer.header("stream-closed").is_none());
     let frames = reader.join().unwrap();
-    let mut after_the_first: Vec<&str> = frames[1..]
-        .iter()
-        .map(|(_, frame)| frame.lines().next().unwrap())
-        .collect();
+    let mut after_the_first: Vec<&str> = frames[1..].iter().map(|(_, frame)| frame.lines().next().unwrap()).collect();
     assert_eq!(after_the_first[0], ": heartbeat", "{frames:?}");
     after_the_first.sort_unstable();
-    assert_eq!(
-        after_the_first,
-        [": heartbeat", ": heartbeat", "event: control"],
-        "{frames:?}"
-    );
+    assert_eq!(after_the_first, [": heartbeat", ": heartbeat", "event: control"], "{frames:?}");
 }
 
 /// When the places for long answers are taken, further ones are refused before anything is accepted.
 #[test]
 fn places_for_long_answers() {
-    let system = scripted_builder()
-        .config("[limits]\nheld_connections = 1\n")
-        .start();
+    let system = scripted_builder().config("[limits]\nheld_connections = 1\n").start();
     let session = system.session();
     let target = format!("/agents/orchestrator/{session}?offset=-1");
     let held = system.attach(&format!("{target}&live=sse"));
     for mode in ["sse", "long-poll"] {
-        let refused = system
-            .get(&format!("{target}&live={mode}"))
-            .refused(429, "busy", "");
+        let refused = system.get(&format!("{target}&live={mode}")).refused(429, "busy", "");
         assert!(refused.header("retry-after").is_some());
     }
     system.say(&session, "hello").refused(429, "busy", "");
@@ -446,11 +334,7 @@ fn places_for_long_answers() {
     let seen = system.get(&target).expect(200);
     assert_eq!(seen.body, b"[]", "nothing of this was accepted");
     // A request that does not wait needs no place, and a returned place can be used again.
-    system
-        .post(&format!("/agents/orchestrator/{session}"), &prompt)
-        .expect(202);
+    system.post(&format!("/agents/orchestrator/{session}"), &prompt).expect(202);
     drop(held);
-    ken_tests::until("the place is free", || {
-        system.say(&session, "hello").status == 200
-    });
+    ken_tests::until("the place is free", || system.say(&session, "hello").status == 200);
 }

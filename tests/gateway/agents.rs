@@ -15,9 +15,7 @@ fn prompt(system: &System, instance: &str, message: &str) -> Answer {
 }
 
 fn events(system: &System, instance: &str) -> Vec<Value> {
-    let answer = system
-        .get(&format!("/agents/orchestrator/{instance}"))
-        .expect(200);
+    let answer = system.get(&format!("/agents/orchestrator/{instance}")).expect(200);
     answer.json().as_array().unwrap().clone()
 }
 
@@ -38,21 +36,14 @@ fn bodies(system: &System) {
         ("/agents/orchestrator/a/b?wait=no", 404, "route_not_found", ""),
         ("/agents/worker/x?wait=no", 400, "invalid_request", "?wait"),
         ("/agents/orchestrator/x?wait=", 400, "invalid_request", "?wait"),
-        (
-            "/agents/orchestrator/x?wait=result&wait=result",
-            400,
-            "invalid_request",
-            "?wait",
-        ),
+        ("/agents/orchestrator/x?wait=result&wait=result", 400, "invalid_request", "?wait"),
         ("/agents/research-worker/x", 404, "agent_not_found", ""),
         ("/agents/coding-worker/x", 404, "agent_not_found", ""),
         ("/agents/orchestrator/a%0Ab", 400, "invalid_request", ""),
         (&long, 400, "invalid_request", ""),
     ] {
         let mut client = system.client();
-        let request = client
-            .request("POST", target)
-            .header("Content-Type", "text/plain");
+        let request = client.request("POST", target).header("Content-Type", "text/plain");
         request.body("{").send().refused(status, kind, at);
     }
     let image = json!({"type": "image", "data": "QUJD", "mimeType": "image/png"});
@@ -66,10 +57,7 @@ fn bodies(system: &System) {
         (json!({"message": 7}), "/message"),
         (json!({"message": "a", "policy": "never"}), "/policy"),
         (json!({"message": "a", "images": {}}), "/images"),
-        (
-            json!({"message": "a", "images": vec![image.clone(); 9]}),
-            "/images",
-        ),
+        (json!({"message": "a", "images": vec![image.clone(); 9]}), "/images"),
         (json!({"message": "a", "images": [7]}), "/images/0"),
         (with("type", json!("picture")), "/images/0/type"),
         (with("mimeType", json!("image/tiff")), "/images/0/mimeType"),
@@ -80,16 +68,12 @@ fn bodies(system: &System) {
     }
     system.post(X, &json!([])).refused(400, "invalid_request", "");
     let large = with("data", json!("A".repeat(14_680_068)));
-    system
-        .post(X, &large)
-        .refused(413, "payload_too_large", "/images/0/data");
+    system.post(X, &large).refused(413, "payload_too_large", "/images/0/data");
     // None of these was accepted as a prompt.
     system.get(X).refused(404, "stream_not_found", "");
     system.post(&format!("{X}/abort"), &json!({})).expect(200);
     system.get("/agents/worker/x").refused(404, "agent_not_found", "");
-    system
-        .post("/agents/worker/x/abort", &json!({}))
-        .refused(404, "agent_not_found", "");
+    system.post("/agents/worker/x/abort", &json!({})).refused(404, "agent_not_found", "");
     let images = json!({"message": "", "images": vec![image; 8]});
     system.post(X, &images).expect(202);
     let longest = format!("/agents/orchestrator/{}", "y".repeat(1024));
@@ -98,13 +82,8 @@ fn bodies(system: &System) {
 
 fn admission(system: &System) {
     let url = format!("{}/agents/orchestrator/fresh", system.url());
-    let answer = system
-        .post("/agents/orchestrator/fresh", &json!({"message": "hold"}))
-        .expect(202);
-    assert_eq!(
-        (answer.text("/streamUrl"), answer.text("/offset")),
-        (url.clone(), "-1".into())
-    );
+    let answer = system.post("/agents/orchestrator/fresh", &json!({"message": "hold"})).expect(202);
+    assert_eq!((answer.text("/streamUrl"), answer.text("/offset")), (url.clone(), "-1".into()));
     assert_eq!(answer.header("location"), Some(url.as_str()));
     assert_eq!(answer.header("stream-next-offset"), Some("-1"));
     // The stream exists from admission on.
@@ -112,17 +91,12 @@ fn admission(system: &System) {
     // The events of an earlier prompt that is still running come first, so readers select by submission.
     let (address, target) = (system.address(), "/agents/orchestrator/fresh?wait=result");
     let second = std::thread::spawn(move || {
-        Client::connect(address)
-            .checked()
-            .post(target, &json!({"message": "hello", "policy": "interrupt"}))
+        Client::connect(address).checked().post(target, &json!({"message": "hello", "policy": "interrupt"}))
     });
     let second = second.join().unwrap().expect(200);
     assert_eq!(second.at("/result/text"), "Hello there.");
     let offset = second.text("/offset");
-    let after = system
-        .get(&format!("/agents/orchestrator/fresh?offset={offset}"))
-        .expect(200)
-        .json();
+    let after = system.get(&format!("/agents/orchestrator/fresh?offset={offset}")).expect(200).json();
     let mine: Vec<Value> = after
         .as_array()
         .unwrap()
@@ -133,16 +107,11 @@ fn admission(system: &System) {
     assert_eq!(kinds(&mine).last(), Some(&"submission_settled"));
     // The usage is the sum over all turns of the prompt.
     let answer = prompt(system, "sum", "tools").expect(200);
-    let turns = events(system, "sum")
-        .into_iter()
-        .filter(|event| event["type"] == "turn");
+    let turns = events(system, "sum").into_iter().filter(|event| event["type"] == "turn");
     let sum: u64 = turns
         .inspect(|turn| {
             let output = &turn["output"];
-            assert!(
-                output["role"] == "assistant" && output["content"].is_array(),
-                "{turn}"
-            );
+            assert!(output["role"] == "assistant" && output["content"].is_array(), "{turn}");
         })
         .map(|turn| turn["usage"]["totalTokens"].as_u64().unwrap())
         .sum();
@@ -166,45 +135,26 @@ fn failures(system: &System) {
     let address = system.address();
     let asked = std::thread::spawn(move || {
         let target = "/agents/orchestrator/aborted?wait=result";
-        Client::connect(address)
-            .checked()
-            .post(target, &json!({"message": "hold"}))
+        Client::connect(address).checked().post(target, &json!({"message": "hold"}))
     });
-    ken_tests::until("the turn has begun", || {
-        system.get("/agents/orchestrator/aborted").status == 200
-    });
-    system
-        .post("/agents/orchestrator/aborted/abort", &json!({}))
-        .expect(200);
+    ken_tests::until("the turn has begun", || system.get("/agents/orchestrator/aborted").status == 200);
+    system.post("/agents/orchestrator/aborted/abort", &json!({})).expect(200);
     let answer = asked.join().unwrap().refused(500, "submission_aborted", "");
     assert!(answer.at("/error/meta/submissionId").is_string());
 }
 
 fn aborts(system: &System) {
     let ids: Vec<Value> = (0..3)
-        .map(|_| {
-            system
-                .post("/agents/orchestrator/many", &json!({"message": "hold"}))
-                .expect(202)
-                .at("/submissionId")
-        })
+        .map(|_| system.post("/agents/orchestrator/many", &json!({"message": "hold"})).expect(202).at("/submissionId"))
         .collect();
     let mut stream = system.attach("/agents/orchestrator/many?offset=-1&live=sse");
     stream.until_event("text_delta");
     let begun = Instant::now();
     let mut client = system.client();
-    let answer = client
-        .request("POST", "/agents/orchestrator/many/abort")
-        .send()
-        .expect(200);
+    let answer = client.request("POST", "/agents/orchestrator/many/abort").send().expect(200);
     assert_eq!(answer.json(), json!({"aborted": true, "submissionIds": ids}));
     let mut seen = Vec::new();
-    while kinds(&seen)
-        .iter()
-        .filter(|kind| **kind == "submission_settled")
-        .count()
-        < 3
-    {
+    while kinds(&seen).iter().filter(|kind| **kind == "submission_settled").count() < 3 {
         stream.until_control(&mut seen);
     }
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
@@ -212,15 +162,10 @@ fn aborts(system: &System) {
     assert!(outcomes.into_iter().all(|event| event["outcome"] == "aborted"));
     let cut = seen.iter().find(|event| event["type"] == "message_end").unwrap();
     assert_eq!(
-        (
-            &cut["message"]["stopReason"],
-            &cut["message"]["content"][0]["text"]
-        ),
+        (&cut["message"]["stopReason"], &cut["message"]["content"][0]["text"]),
         (&json!("aborted"), &json!("part"))
     );
-    let again = system
-        .post("/agents/orchestrator/many/abort", &json!({}))
-        .expect(200);
+    let again = system.post("/agents/orchestrator/many/abort", &json!({})).expect(200);
     assert_eq!(again.json(), json!({"aborted": false, "submissionIds": []}));
     prompt(system, "many", "hello").expect(200);
 }
@@ -247,11 +192,7 @@ fn events_of_each_kind_of_turn() {
         let instance = format!("kind-{message}");
         prompt(&system, &instance, message).expect(status);
         let events = events(&system, &instance);
-        assert_eq!(
-            kinds(&events),
-            expected.split_whitespace().collect::<Vec<_>>(),
-            "{message}"
-        );
+        assert_eq!(kinds(&events), expected.split_whitespace().collect::<Vec<_>>(), "{message}");
         envelope(&events, &instance);
         every_start_has_its_end(&events);
         outcome(message, &events);
@@ -266,12 +207,7 @@ fn envelope(events: &[Value], instance: &str) {
     let mut last = (None, "");
     for event in events {
         assert_eq!(
-            (
-                &event["v"],
-                &event["instanceId"],
-                &event["session"],
-                &event["harness"]
-            ),
+            (&event["v"], &event["instanceId"], &event["session"], &event["harness"]),
             (&json!(1), &json!(instance), &json!("default"), &json!("default"))
         );
         assert_eq!(event["submissionId"], events[0]["submissionId"]);
@@ -302,17 +238,9 @@ fn every_start_has_its_end(events: &[Value]) {
 }
 
 fn outcome(message: &str, events: &[Value]) {
-    let of = |kind: &str| {
-        events
-            .iter()
-            .filter(|event| event["type"] == kind)
-            .cloned()
-            .collect::<Vec<_>>()
-    };
-    let ends: Vec<Value> = of("message_end")
-        .into_iter()
-        .filter(|event| event["message"]["role"] == "assistant")
-        .collect();
+    let of = |kind: &str| events.iter().filter(|event| event["type"] == kind).cloned().collect::<Vec<_>>();
+    let ends: Vec<Value> =
+        of("message_end").into_iter().filter(|event| event["message"]["role"] == "assistant").collect();
     let end = &ends.last().unwrap()["message"];
     let (reason, text, settled) = match message {
         "hello" => ("stop", "Hello there.", "completed"),
@@ -322,20 +250,12 @@ fn outcome(message: &str, events: &[Value]) {
         _ => ("error", "I ", "failed"),
     };
     // The first block of an assistant's message is its whole text.
-    assert_eq!(
-        (&end["stopReason"], &end["content"][0]["text"]),
-        (&json!(reason), &json!(text)),
-        "{end}"
-    );
+    assert_eq!((&end["stopReason"], &end["content"][0]["text"]), (&json!(reason), &json!(text)), "{end}");
     assert_eq!(of("submission_settled")[0]["outcome"], settled);
     assert_eq!(of("message_start")[0]["message"]["content"], json!([]));
     let failed = settled == "failed";
     for event in of("turn").iter().chain(&of("operation")) {
-        assert_eq!(
-            (&event["isError"], event.get("error").is_some()),
-            (&json!(failed), failed),
-            "{event}"
-        );
+        assert_eq!((&event["isError"], event.get("error").is_some()), (&json!(failed), failed), "{event}");
     }
     if message == "think" {
         assert_eq!(of("thinking_end")[0]["content"], "Hm. So.");
@@ -368,8 +288,6 @@ fn in_a_new_session_offset_now_is_before_the_first_turn() {
     client.request("POST", "/api/chat/events").json(&body).start();
     ken_tests::until("it is accepted", || !events(&system, &session).is_empty());
     drop(client);
-    ken_tests::until("it is done", || {
-        kinds(&events(&system, &session)).last() == Some(&"submission_settled")
-    });
+    ken_tests::until("it is done", || kinds(&events(&system, &session)).last() == Some(&"submission_settled"));
     assert_eq!(events(&system, &session).last().unwrap()["outcome"], "completed");
 }

@@ -27,17 +27,12 @@ fn begin(system: &System, session: &str, text: &str, more: &[(&str, Value)]) -> 
 }
 
 fn cancel(system: &System, session: &str) -> Answer {
-    system
-        .post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[]))
-        .expect(200)
+    system.post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[])).expect(200)
 }
 
 /// Types of the session's events so far.
 fn kinds(system: &System, session: &str) -> Vec<String> {
-    let events = system
-        .get(&format!("/agents/orchestrator/{session}"))
-        .expect(200)
-        .json();
+    let events = system.get(&format!("/agents/orchestrator/{session}")).expect(200).json();
     let kind = |event: &Value| event["type"].as_str().unwrap().to_owned();
     events.as_array().unwrap().iter().map(kind).collect()
 }
@@ -58,59 +53,31 @@ fn which_session(system: &System) {
     let fresh = |body: &Value| {
         let answer = system.post(CHAT, body).expect(200);
         assert_eq!(answer.at("/session/created"), true);
-        (
-            answer.text("/session/id"),
-            answer.text("/session/surface"),
-            answer.text("/event/connector"),
-        )
+        (answer.text("/session/id"), answer.text("/session/surface"), answer.text("/event/connector"))
     };
     let terminal = tui(&[("text", json!("hello"))]);
     let (one, two) = (fresh(&terminal), fresh(&terminal));
     assert!(one.0 != two.0 && one.0.starts_with("tui-") && one.1 == "tui" && one.2 == "tui");
-    for connector in [
-        json!(null),
-        json!("web-api"),
-        json!("messenger"),
-        json!("carrier"),
-        json!(7),
-    ] {
+    for connector in [json!(null), json!("web-api"), json!("messenger"), json!("carrier"), json!(7)] {
         let web = fresh(&json!({"text": "hello", "connector": connector}));
-        assert!(
-            web.0.starts_with("web-") && web.1 == "web" && web.2 == "web-api",
-            "{connector}: {web:?}"
-        );
+        assert!(web.0.starts_with("web-") && web.1 == "web" && web.2 == "web-api", "{connector}: {web:?}");
     }
     // Ids have the form <origin>-<UTC time>-<8 hex>.
     let parts: Vec<&str> = one.0.split('-').collect();
-    assert_eq!(
-        parts.iter().map(|part| part.len()).collect::<Vec<_>>(),
-        [3, 4, 2, 5, 2, 2, 4, 8],
-        "{}",
-        one.0
-    );
+    assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [3, 4, 2, 5, 2, 2, 4, 8], "{}", one.0);
     // An id or an exact name selects a session of the same scope.
     let again = say(system, &one.0, "hello", &[]).expect(200);
-    assert_eq!(
-        (again.text("/session/id"), again.at("/session/created")),
-        (one.0.clone(), json!(false))
-    );
+    assert_eq!((again.text("/session/id"), again.at("/session/created")), (one.0.clone(), json!(false)));
     assert_eq!(again.at("/session/title"), Value::Null);
     say(system, &one.0, "/rename My  Name", &[]).expect(200);
     let named = say(system, "My  Name", "hello", &[]).expect(200);
-    assert_eq!(
-        (named.text("/session/id"), named.text("/session/title")),
-        (one.0.clone(), "My  Name".into())
-    );
+    assert_eq!((named.text("/session/id"), named.text("/session/title")), (one.0.clone(), "My  Name".into()));
     say(system, "my  name", "hello", &[]).expect(404);
     // Refused ones are stored as events too.
     let event = |answer: Answer| answer.text("/eventId");
     let missing = event(say(system, "nowhere", "hello", &[]).refused(404, "not_found", ""));
     assert!(missing.starts_with("tui:"));
-    for scope in [
-        ("actorId", json!("other")),
-        ("conversationId", json!("other")),
-        ("threadId", json!("t")),
-    ] {
+    for scope in [("actorId", json!("other")), ("conversationId", json!("other")), ("threadId", json!("t"))] {
         event(say(system, &one.0, "hello", &[scope]).refused(403, "forbidden", ""));
     }
     say(system, &two.0, "/rename My  Name", &[]).expect(200);
@@ -119,10 +86,7 @@ fn which_session(system: &System) {
     let web = |session: &str| system.post(CHAT, &json!({"text": "hello", "session": session}));
     for created in [true, false] {
         let mine = web("web-mine_1").expect(200);
-        assert_eq!(
-            (mine.text("/session/id"), mine.at("/session/created")),
-            ("web-mine_1".into(), json!(created))
-        );
+        assert_eq!((mine.text("/session/id"), mine.at("/session/created")), ("web-mine_1".into(), json!(created)));
     }
     let other = json!({"text": "hello", "session": "web-mine_1", "actorId": "other"});
     system.post(CHAT, &other).refused(403, "forbidden", "");
@@ -146,33 +110,17 @@ fn answers(system: &System) {
     ];
     let first = say(system, &session, "hello", &context).expect(200);
     assert_eq!(first.at("/result/text"), "Hello there.");
-    assert_eq!(
-        first.at("/result/model"),
-        json!({"provider": "script", "id": "script-1"})
-    );
-    assert_eq!(
-        (first.at("/status"), first.at("/offset")),
-        (json!("completed"), json!("-1"))
-    );
+    assert_eq!(first.at("/result/model"), json!({"provider": "script", "id": "script-1"}));
+    assert_eq!((first.at("/status"), first.at("/offset")), (json!("completed"), json!("-1")));
     let end = system.get(&format!("/agents/orchestrator/{session}?offset=now"));
     let second = say(system, &session, "hello", &[]).expect(200);
     assert_eq!(second.text("/offset"), end.header("stream-next-offset").unwrap());
-    assert_eq!(
-        second.text("/streamUrl"),
-        format!("{}/agents/orchestrator/{session}", system.url())
-    );
+    assert_eq!(second.text("/streamUrl"), format!("{}/agents/orchestrator/{session}", system.url()));
     // The events after it with this submission are this turn.
     let offset = second.text("/offset");
-    let events = system
-        .get(&format!("/agents/orchestrator/{session}?offset={offset}"))
-        .json();
+    let events = system.get(&format!("/agents/orchestrator/{session}?offset={offset}")).json();
     let events = events.as_array().unwrap();
-    assert!(
-        !events.is_empty()
-            && events
-                .iter()
-                .all(|event| event["submissionId"] == second.at("/submissionId"))
-    );
+    assert!(!events.is_empty() && events.iter().all(|event| event["submissionId"] == second.at("/submissionId")));
     let usage = second.at("/contextUsage");
     assert_eq!(usage["available"], true);
     assert!(usage["usedTokens"].as_u64().unwrap() <= usage["capacityTokens"].as_u64().unwrap());
@@ -180,22 +128,12 @@ fn answers(system: &System) {
     let url = |host: &str| {
         let mut client = system.client();
         let request = client.request_to("POST", CHAT, host);
-        request
-            .json(&json!({"text": "hello"}))
-            .send()
-            .expect(200)
-            .text("/streamUrl")
+        request.json(&json!({"text": "hello"})).send().expect(200).text("/streamUrl")
     };
     assert!(url("localhost:99").starts_with("http://localhost:99/agents/"));
     // Text that is not a command is a prompt.
     for text in ["/1x", "/a/b", "//x", "/"] {
-        assert_eq!(
-            say(system, &session, text, &[])
-                .expect(200)
-                .at("/event/messageKind"),
-            "chat.message",
-            "{text}"
-        );
+        assert_eq!(say(system, &session, text, &[]).expect(200).at("/event/messageKind"), "chat.message", "{text}");
     }
 }
 
@@ -218,31 +156,19 @@ fn preferences(system: &System) {
     cancel(system, &waited.text("/session/id"));
     let done = ask("foo, wait=30", "hello").expect(200);
     assert_eq!(done.header("preference-applied"), Some("wait=30"));
-    assert_eq!(
-        ask("handling=lenient", "hello")
-            .expect(200)
-            .header("preference-applied"),
-        None
-    );
+    assert_eq!(ask("handling=lenient", "hello").expect(200).header("preference-applied"), None);
 }
 
 fn failures(system: &System) {
     let session = system.session();
     let failed = say(system, &session, "refused", &[]).expect(500);
     assert_eq!(failed.at("/code"), "model_failed");
-    assert!(
-        failed.text("/error").contains("the key is not taken"),
-        "{}",
-        failed.shown()
-    );
+    assert!(failed.text("/error").contains("the key is not taken"), "{}", failed.shown());
     assert_eq!(failed.at("/contextUsage"), json!({"available": false}));
     assert_eq!(failed.text("/session/id"), session);
     assert!(failed.at("/result").is_null());
     // Cancelled while the caller waits.
-    let (address, body) = (
-        system.address(),
-        tui(&[("text", json!("hold")), ("session", json!(session))]),
-    );
+    let (address, body) = (system.address(), tui(&[("text", json!("hold")), ("session", json!(session))]));
     let asked = std::thread::spawn(move || Client::connect(address).checked().post(CHAT, &body));
     until("the turn says something", || {
         let kinds = kinds(system, &session);
@@ -251,17 +177,11 @@ fn failures(system: &System) {
     let cancelled = cancel(system, &session);
     assert_eq!(cancelled.at("/cancelled"), true);
     let answer = asked.join().unwrap().expect(499);
-    assert_eq!(
-        (answer.at("/code"), answer.at("/result/text")),
-        (json!("cancelled"), json!("part"))
-    );
+    assert_eq!((answer.at("/code"), answer.at("/result/text")), (json!("cancelled"), json!("part")));
     assert_eq!(answer.at("/submissionId"), cancelled.at("/submissionId"));
     // There is nothing to stop.
     let nothing = cancel(system, &session);
-    assert_eq!(
-        (nothing.at("/cancelled"), nothing.at("/submissionId")),
-        (json!(false), Value::Null)
-    );
+    assert_eq!((nothing.at("/cancelled"), nothing.at("/submissionId")), (json!(false), Value::Null));
 }
 
 /// A field that may be left out must not be null.
@@ -283,39 +203,27 @@ fn null_is_refused() {
         "task",
     ] {
         let body = tui(&[("text", json!("hello")), (field, Value::Null)]);
-        system
-            .post(CHAT, &body)
-            .refused(400, "invalid", &format!("/{field}"));
+        system.post(CHAT, &body).refused(400, "invalid", &format!("/{field}"));
     }
-    let given = tui(&[
-        ("text", json!("hello")),
-        ("raw", Value::Null),
-        ("unknown", Value::Null),
-    ]);
+    let given = tui(&[("text", json!("hello")), ("raw", Value::Null), ("unknown", Value::Null)]);
     system.post(CHAT, &given).expect(200);
     for field in ["connector", "actorId", "conversationId", "threadId"] {
         let body = tui(&[(field, Value::Null)]);
         let at = format!("/{field}");
-        system
-            .post("/api/chat/sessions", &body)
-            .refused(400, "invalid", &at);
+        system.post("/api/chat/sessions", &body).refused(400, "invalid", &at);
         let cancel = format!("/api/chat/sessions/{session}/cancel");
         system.post(&cancel, &body).refused(400, "invalid", &at);
     }
     for field in ["title", "content", "tags", "actorId", "conversationId"] {
         let mut body = json!({"title": "t", "content": "c"});
         body[field] = Value::Null;
-        system
-            .post("/api/knowledge", &body)
-            .refused(400, "invalid", &format!("/{field}"));
+        system.post("/api/knowledge", &body).refused(400, "invalid", &format!("/{field}"));
     }
     for field in ["message", "images", "policy"] {
         let mut body = json!({"message": "hello"});
         body[field] = Value::Null;
         let target = "/agents/orchestrator/null";
-        system
-            .post(target, &body)
-            .refused(400, "invalid_request", &format!("/{field}"));
+        system.post(target, &body).refused(400, "invalid_request", &format!("/{field}"));
     }
     // A body of blanks counts as empty.
     let mut client = system.client();
@@ -333,14 +241,10 @@ fn full_queue(system: &System) {
     let full = begin(system, &session, "too many", &[]).refused(429, "busy", "");
     assert!(full.header("retry-after").is_some() && full.at("/eventId").is_string());
     let prompt = json!({"message": "too many"});
-    system
-        .post(&format!("/agents/orchestrator/{session}"), &prompt)
-        .refused(429, "queue_full", "");
+    system.post(&format!("/agents/orchestrator/{session}"), &prompt).refused(429, "queue_full", "");
     // Other sessions do not wait for it.
     say(system, &system.session(), "hello", &[]).expect(200);
-    let aborted = system
-        .post(&format!("/agents/orchestrator/{session}/abort"), &json!({}))
-        .expect(200);
+    let aborted = system.post(&format!("/agents/orchestrator/{session}/abort"), &json!({})).expect(200);
     assert_eq!(aborted.at("/submissionIds").as_array().unwrap().len(), 257);
     assert_eq!(aborted.at("/aborted"), true);
 }
@@ -352,28 +256,17 @@ fn policies(system: &System) {
     let refused = say(system, &session, "hello", &policy("reject")).refused(409, "conflict", "");
     assert!(refused.at("/eventId").is_string());
     let agent = format!("/agents/orchestrator/{session}");
-    system
-        .post(&agent, &json!({"message": "hello", "policy": "reject"}))
-        .refused(409, "session_busy", "");
+    system.post(&agent, &json!({"message": "hello", "policy": "reject"})).refused(409, "session_busy", "");
     let queued = begin(system, &session, "hello queued", &[]).expect(202);
     let urgent = say(system, &session, "hello urgent", &policy("interrupt")).expect(200);
     until("the queue is empty", || {
-        kinds(system, &session)
-            .iter()
-            .filter(|kind| *kind == "submission_settled")
-            .count()
-            == 3
+        kinds(system, &session).iter().filter(|kind| *kind == "submission_settled").count() == 3
     });
-    let transcript = system.get(&format!(
-        "/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"
-    ));
+    let transcript =
+        system.get(&format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"));
     let transcript = transcript.expect(200).json();
     let status = |id: &Value| {
-        let of = transcript["exchanges"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|one| one["id"] == *id);
+        let of = transcript["exchanges"].as_array().unwrap().iter().find(|one| one["id"] == *id);
         of.unwrap_or_else(|| panic!("no {id} in {transcript}"))["status"].clone()
     };
     assert_eq!(status(&queued.at("/submissionId")), "completed");
@@ -382,16 +275,9 @@ fn policies(system: &System) {
     assert_eq!(transcript["exchanges"][0]["assistant"]["text"], "part");
     // The urgent prompt ran before the waiting one.
     let events = system.get(&agent).json();
-    let settled = events
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|event| event["type"] == "submission_settled");
+    let settled = events.as_array().unwrap().iter().filter(|event| event["type"] == "submission_settled");
     let order: Vec<_> = settled.map(|event| event["submissionId"].clone()).collect();
-    assert_eq!(
-        order[1..],
-        [urgent.at("/submissionId"), queued.at("/submissionId")]
-    );
+    assert_eq!(order[1..], [urgent.at("/submissionId"), queued.at("/submissionId")]);
     // With `reject`, a prompt to an idle session is accepted.
     say(system, &session, "hello", &policy("reject")).expect(200);
 }
@@ -407,19 +293,12 @@ fn commands() {
 }
 
 fn command(answer: &Answer) -> (Value, Value) {
-    (
-        answer.at("/result/command/name"),
-        answer.at("/result/command/handled"),
-    )
+    (answer.at("/result/command/name"), answer.at("/result/command/handled"))
 }
 
 /// The answer to a command gives the stream of its session, and the offset at which it ended before the command.
 fn follows(system: &System, answer: &Answer, entries: usize) {
-    let url = format!(
-        "{}/agents/orchestrator/{}",
-        system.url(),
-        answer.text("/session/id")
-    );
+    let url = format!("{}/agents/orchestrator/{}", system.url(), answer.text("/session/id"));
     let offset = match entries {
         0 => "-1".to_owned(),
         entries => format!("0000000000000000_{entries:016}"),
@@ -436,10 +315,7 @@ fn new_and_clear(system: &System) {
     ] {
         let answer = say(system, &old, text, &[]).expect(200);
         assert_eq!(command(&answer), (json!(name), json!(true)));
-        assert_eq!(
-            (answer.at("/session/created"), answer.at("/session/title")),
-            (json!(true), title)
-        );
+        assert_eq!((answer.at("/session/created"), answer.at("/session/title")), (json!(true), title));
         assert_ne!(answer.text("/session/id"), old);
         follows(system, &answer, 0);
     }
@@ -455,18 +331,10 @@ fn new_and_clear(system: &System) {
 fn resume_and_rename(system: &System) {
     let session = system.session();
     let answer = say(system, &session, "/rename  Tide ", &[]).expect(200);
-    assert_eq!(
-        (answer.text("/session/title"), answer.at("/session/created")),
-        ("Tide".into(), json!(false))
-    );
+    assert_eq!((answer.text("/session/title"), answer.at("/session/created")), ("Tide".into(), json!(false)));
     for selector in ["Tide", &session] {
-        let answer = system
-            .post(CHAT, &tui(&[("text", json!(format!("/resume {selector}")))]))
-            .expect(200);
-        assert_eq!(
-            (answer.text("/session/id"), answer.at("/session/created")),
-            (session.clone(), json!(false))
-        );
+        let answer = system.post(CHAT, &tui(&[("text", json!(format!("/resume {selector}")))])).expect(200);
+        assert_eq!((answer.text("/session/id"), answer.at("/session/created")), (session.clone(), json!(false)));
     }
     let resume = |text: &str, more: &[(&str, Value)]| {
         let mut body = tui(&[("text", json!(text))]);
@@ -488,9 +356,7 @@ fn resume_and_rename(system: &System) {
     say(system, "nowhere", "/rename x", &[]).refused(404, "not_found", "");
     say(system, &system.session(), "/rename Tide", &[]).expect(200);
     // The namesakes are listed, so that one of them can be resumed.
-    let ambiguous = resume("/resume Tide", &[])
-        .refused(409, "conflict", "")
-        .text("/error");
+    let ambiguous = resume("/resume Tide", &[]).refused(409, "conflict", "").text("/error");
     assert!(ambiguous.contains(&session), "{ambiguous}");
     let talked = system.session();
     say(system, &talked, "hello", &[]).expect(200);
@@ -508,18 +374,11 @@ fn texts_are_markdown(system: &System) {
         let help = say(system, &session, text, &[]).expect(200).text("/result/text");
         assert!(help.contains("- `/resume <id or name>`: "), "{help}");
         let lines = help.lines().filter(|line| !line.is_empty());
-        assert!(
-            lines.filter(|line| line.starts_with("- `/")).count() == 7,
-            "{help}"
-        );
+        assert!(lines.filter(|line| line.starts_with("- `/")).count() == 7, "{help}");
     }
-    let named = say(system, &session, "/rename <b>`x`", &[])
-        .expect(200)
-        .text("/result/text");
+    let named = say(system, &session, "/rename <b>`x`", &[]).expect(200).text("/result/text");
     assert!(named.contains("`` <b>`x` ``"), "{named}");
-    let misused = say(system, &session, "/resume", &[])
-        .expect(400)
-        .text("/result/text");
+    let misused = say(system, &session, "/resume", &[]).expect(400).text("/result/text");
     assert!(misused.contains("`/resume <id or name>`"), "{misused}");
 }
 
@@ -532,20 +391,12 @@ fn compact(system: &System) {
     assert_eq!(command(&answer), (json!("compact"), json!(true)));
     assert_eq!(answer.at("/contextUsage/available"), true);
     let budget = answer.at("/result/contextBudget");
-    assert_eq!(
-        (&budget["status"], &budget["compactions"]),
-        (&json!("normal"), &json!(1)),
-        "{budget:#}"
-    );
+    assert_eq!((&budget["status"], &budget["compactions"]), (&json!("normal"), &json!(1)), "{budget:#}");
     let kinds = kinds(system, &session);
-    assert!(
-        kinds.contains(&"compaction_start".to_owned()) && kinds.contains(&"compaction".to_owned()),
-        "{kinds:?}"
-    );
+    assert!(kinds.contains(&"compaction_start".to_owned()) && kinds.contains(&"compaction".to_owned()), "{kinds:?}");
     // It is not an exchange.
-    let transcript = system.get(&format!(
-        "/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"
-    ));
+    let transcript =
+        system.get(&format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"));
     assert_eq!(transcript.at("/exchanges").as_array().unwrap().len(), 2);
 }
 
@@ -553,18 +404,12 @@ fn the_others(system: &System) {
     let session = system.session();
     let answer = say(system, &session, "/session", &[]).expect(200);
     assert!(answer.text("/result/text").contains(&session) && answer.text("/session/id") == session);
-    for (text, name) in [
-        ("/help", "help"),
-        ("/help me", "help"),
-        ("/No-Such_1 x", "no-such_1"),
-    ] {
+    for (text, name) in [("/help", "help"), ("/help me", "help"), ("/No-Such_1 x", "no-such_1")] {
         let answer = say(system, &session, text, &[]).expect(200);
         assert_eq!(command(&answer), (json!(name), json!(true)));
         assert!(answer.at("/session").is_null());
         let said = answer.text("/result/text");
-        for known in [
-            "/new", "/clear", "/resume", "/rename", "/compact", "/session", "/help",
-        ] {
+        for known in ["/new", "/clear", "/resume", "/rename", "/compact", "/session", "/help"] {
             assert!(said.contains(known), "{said}");
         }
     }
@@ -580,10 +425,7 @@ fn a_prompt_waits_for_parts_that_are_down() {
         assert!(system.ken(&["stop", part]).status.success());
     }
     let ready = system.get("/ready").expect(200);
-    assert_eq!(
-        ready.body, b"{\"ok\":true}",
-        "a part that was stopped on purpose is not waited for"
-    );
+    assert_eq!(ready.body, b"{\"ok\":true}", "a part that was stopped on purpose is not waited for");
     let accepted = begin(&system, &session, "hello", &[]).expect(202);
     // A waiting caller is told the reason.
     let mut client = system.client();
@@ -595,11 +437,7 @@ fn a_prompt_waits_for_parts_that_are_down() {
     for part in ["model", "agent"] {
         assert!(system.ken(&["start", part]).status.success());
     }
-    until("the turn is done", || {
-        kinds(&system, &session)
-            .last()
-            .is_some_and(|last| last == "submission_settled")
-    });
+    until("the turn is done", || kinds(&system, &session).last().is_some_and(|last| last == "submission_settled"));
     let id = accepted.text("/submissionId");
     let events = system.get(&format!("/agents/orchestrator/{session}")).json();
     assert_eq!(events[0]["submissionId"], json!(id));
@@ -620,22 +458,17 @@ fn a_stopped_store_is_reported_at_once() {
         assert!(asked.elapsed().as_secs() < 5, "after {:?}", asked.elapsed());
     }
     assert!(system.ken(&["start", "store"]).status.success());
-    until("the store is back", || {
-        say(&system, &session, "hello", &[]).status == 200
-    });
+    until("the store is back", || say(&system, &session, "hello", &[]).status == 200);
     assert_eq!(system.pid("gateway"), gateway);
 }
 
 #[test]
 fn settings_determine_urls_and_waiting_times() {
-    let config = "[gateway]\npublic_url = \"https://ken.example/base/\"\ntrust_loopback = \"yes\"\n[chat]\nwait_ms = 0\n";
+    let config =
+        "[gateway]\npublic_url = \"https://ken.example/base/\"\ntrust_loopback = \"yes\"\n[chat]\nwait_ms = 0\n";
     let system = scripted_builder().config(config).start();
     let answer = system.post(CHAT, &json!({"text": "hello"})).expect(202);
-    assert!(
-        answer
-            .text("/streamUrl")
-            .starts_with("https://ken.example/base/agents/orchestrator/web-")
-    );
+    assert!(answer.text("/streamUrl").starts_with("https://ken.example/base/agents/orchestrator/web-"));
 }
 
 /// A gateway that is told to stop answers waiting callers with 202; the turn continues.
@@ -647,40 +480,20 @@ fn waiting_callers_get_202_when_the_gateway_stops() {
         let address = system.address();
         std::thread::spawn(move || Client::connect(address).checked().post(&target, &body))
     };
-    let chat = ask(
-        CHAT.into(),
-        tui(&[("text", json!("hold")), ("session", json!(session))]),
-    );
-    let agent = ask(
-        "/agents/orchestrator/held?wait=result".into(),
-        json!({"message": "hold"}),
-    );
+    let chat = ask(CHAT.into(), tui(&[("text", json!("hold")), ("session", json!(session))]));
+    let agent = ask("/agents/orchestrator/held?wait=result".into(), json!({"message": "hold"}));
     for instance in [session.as_str(), "held"] {
         let target = format!("/agents/orchestrator/{instance}");
-        until("it is accepted", || {
-            system.get(&target).status == 200 && system.get(&target).body.len() > 2
-        });
+        until("it is accepted", || system.get(&target).status == 200 && system.get(&target).body.len() > 2);
     }
     system.signal("gateway", nix::sys::signal::Signal::SIGTERM);
     let running = chat.join().unwrap().expect(202);
-    assert_eq!(
-        (running.at("/result"), running.at("/status")),
-        (Value::Null, json!("running"))
-    );
+    assert_eq!((running.at("/result"), running.at("/status")), (Value::Null, json!("running")));
     let admitted = agent.join().unwrap().expect(202);
     until("the gateway is back", || {
-        system
-            .client()
-            .request("GET", "/health")
-            .try_send()
-            .is_ok_and(|answer| answer.status == 200)
+        system.client().request("GET", "/health").try_send().is_ok_and(|answer| answer.status == 200)
     });
-    let aborted = system
-        .post("/agents/orchestrator/held/abort", &json!({}))
-        .expect(200);
+    let aborted = system.post("/agents/orchestrator/held/abort", &json!({})).expect(200);
     assert_eq!(aborted.at("/submissionIds/0"), admitted.at("/submissionId"));
-    assert_eq!(
-        cancel(&system, &session).at("/submissionId"),
-        running.at("/submissionId")
-    );
+    assert_eq!(cancel(&system, &session).at("/submissionId"), running.at("/submissionId"));
 }

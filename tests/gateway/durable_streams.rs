@@ -14,11 +14,8 @@ const JSON: &[(&str, &str)] = &[("Content-Type", "application/json")];
 const BYTES: &[(&str, &str)] = &[("Content-Type", "application/octet-stream")];
 
 fn send(client: &mut Client, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-    let request = headers
-        .iter()
-        .fold(client.request(method, target), |request, (name, value)| {
-            request.header(name, value)
-        });
+    let request =
+        headers.iter().fold(client.request(method, target), |request, (name, value)| request.header(name, value));
     match method {
         "PUT" | "POST" => request.body(body).send(),
         _ => request.send(),
@@ -52,73 +49,38 @@ fn streams_of_other_programs() {
 /// Answers without a body, compared byte by byte where it matters.
 fn raw_bytes(system: &System) {
     let made = put(system, "/streams/raw", TEXT, b"one").expect(201);
-    assert_eq!(
-        made.header("location"),
-        Some(format!("{}/streams/raw", system.url()).as_str())
-    );
+    assert_eq!(made.header("location"), Some(format!("{}/streams/raw", system.url()).as_str()));
     assert_eq!(made.header("content-type"), Some("text/plain"));
     assert_eq!(made.header("stream-next-offset"), Some(place(1).as_str()));
-    put(
-        system,
-        "/streams/raw",
-        &[("Content-Type", "TEXT/plain; charset=utf-8")],
-        b"",
-    )
-    .expect(200);
+    put(system, "/streams/raw", &[("Content-Type", "TEXT/plain; charset=utf-8")], b"").expect(200);
     let read = system.get("/streams/raw").expect(200);
-    assert_eq!(
-        (read.body.as_slice(), read.header("content-length")),
-        (&b"one"[..], Some("3"))
-    );
+    assert_eq!((read.body.as_slice(), read.header("content-length")), (&b"one"[..], Some("3")));
     let etag = read.header("etag").unwrap().to_owned();
-    let same = send(
-        &mut system.client(),
-        "GET",
-        "/streams/raw",
-        &[("If-None-Match", &etag)],
-        b"",
-    )
-    .expect(304);
+    let same = send(&mut system.client(), "GET", "/streams/raw", &[("If-None-Match", &etag)], b"").expect(304);
     assert_eq!((same.body.len(), same.header("content-length")), (0, None));
     assert_eq!(same.header("etag"), Some(etag.as_str()));
 
     let head = send(&mut system.client(), "HEAD", "/streams/raw", &[], b"").expect(200);
-    assert_eq!(
-        (head.body.len(), head.header("content-type")),
-        (0, Some("text/plain"))
-    );
+    assert_eq!((head.body.len(), head.header("content-type")), (0, Some("text/plain")));
     assert_eq!(head.header("stream-next-offset"), Some(place(1).as_str()));
     let closed = post(system, "/streams/raw", &[("Stream-Closed", "true")], b"").expect(204);
     assert_eq!(closed.header("stream-closed"), Some("true"));
     // On a closed stream there is nothing to wait for.
     let target = format!("/streams/raw?live=long-poll&offset={}", place(1));
     let end = system.get(&target).expect(204);
-    assert_eq!(
-        (end.header("stream-closed"), end.header("content-length")),
-        (Some("true"), None)
-    );
+    assert_eq!((end.header("stream-closed"), end.header("content-length")), (Some("true"), None));
     assert_ne!(system.get("/streams/raw").header("etag"), Some(etag.as_str()));
 
     // A new stream with the same name and length is a different stream.
     system.delete("/streams/raw").expect(204);
     system.delete("/streams/raw").refused(404, "stream_not_found", "");
     put(system, "/streams/raw", TEXT, b"two").expect(201);
-    let other = send(
-        &mut system.client(),
-        "GET",
-        "/streams/raw",
-        &[("If-None-Match", &etag)],
-        b"",
-    )
-    .expect(200);
+    let other = send(&mut system.client(), "GET", "/streams/raw", &[("If-None-Match", &etag)], b"").expect(200);
     assert_eq!(other.body, b"two");
     let ends = &[("Content-Type", "text/plain"), ("Stream-TTL", "60")];
     put(system, "/streams/raw/ttl", ends, b"").expect(201);
     let head = send(&mut system.client(), "HEAD", "/streams/raw/ttl", &[], b"").expect(200);
-    assert_eq!(
-        (head.header("stream-ttl"), head.header("stream-expires-at")),
-        (Some("60"), None)
-    );
+    assert_eq!((head.header("stream-ttl"), head.header("stream-expires-at")), (Some("60"), None));
     assert_eq!(head.header("stream-next-offset"), Some(place(0).as_str()));
 }
 
@@ -143,18 +105,8 @@ fn frames(system: &System) {
         format!("event: control\ndata:{{\"streamNextOffset\":\"{offset}\",\"streamClosed\":true}}\n\n")
     };
     for (name, headers, bodies, data) in [
-        (
-            "json",
-            JSON,
-            vec![&b"[1,\n {\"a\": \"b\"}]"[..], b"[[2]]"],
-            "data:[1,{\"a\": \"b\"},[2]]\n",
-        ),
-        (
-            "text",
-            TEXT,
-            vec![b"a\r\nb\rc", b"\n\ndata:d\n"],
-            "data:a\ndata:b\ndata:c\ndata:\ndata:data:d\ndata:\n",
-        ),
+        ("json", JSON, vec![&b"[1,\n {\"a\": \"b\"}]"[..], b"[[2]]"], "data:[1,{\"a\": \"b\"},[2]]\n"),
+        ("text", TEXT, vec![b"a\r\nb\rc", b"\n\ndata:d\n"], "data:a\ndata:b\ndata:c\ndata:\ndata:data:d\ndata:\n"),
         ("bytes", BYTES, vec![b"\x00\xff", b"\r\n"], "data:AP8NCg==\n"),
     ] {
         let target = format!("/streams/frames/{name}");
@@ -165,18 +117,9 @@ fn frames(system: &System) {
         post(system, &target, &[("Stream-Closed", "true")], b"").expect(204);
         let (headers, text) = sent(system, &format!("{target}?offset=-1&live=sse"));
         let entries = if name == "json" { 3 } else { 2 };
-        assert_eq!(
-            text,
-            format!("id: {}\nevent: data\n{data}\n{}", place(entries), closed(entries)),
-            "{name}"
-        );
-        let encoding = headers
-            .iter()
-            .find(|(header, _)| header == "stream-sse-data-encoding");
-        assert_eq!(
-            encoding.map(|(_, value)| value.as_str()),
-            (name == "bytes").then_some("base64")
-        );
+        assert_eq!(text, format!("id: {}\nevent: data\n{data}\n{}", place(entries), closed(entries)), "{name}");
+        let encoding = headers.iter().find(|(header, _)| header == "stream-sse-data-encoding");
+        assert_eq!(encoding.map(|(_, value)| value.as_str()), (name == "bytes").then_some("base64"));
         let (_, text) = sent(system, &format!("{target}?offset=now&live=sse"));
         assert_eq!(text, closed(entries), "{name}");
     }
@@ -190,13 +133,7 @@ fn refusals(system: &System) {
         (JSON, b"", 400, "invalid_request", ""),
         (JSON, b"[]", 400, "invalid_request", ""),
         (JSON, b"{", 400, "invalid_json", ""),
-        (
-            &[("Content-Type", "application/json"), ("Producer-Id", "p")],
-            b"1",
-            400,
-            "invalid_request",
-            "producer-id",
-        ),
+        (&[("Content-Type", "application/json"), ("Producer-Id", "p")], b"1", 400, "invalid_request", "producer-id"),
     ] {
         post(system, "/streams/no", headers, body).refused(status, kind, at);
     }
@@ -208,56 +145,35 @@ fn refusals(system: &System) {
         put(system, "/streams/no/more", &[(header, value)], b"").refused(400, "invalid_request", at);
     }
     put(system, "/streams/no/more", JSON, b"nul").refused(400, "invalid_json", "");
-    put(
-        system,
-        "/streams/no/more",
-        &[("Stream-Forked-From", "/streams/none")],
-        b"",
-    )
-    .refused(404, "stream_not_found", "");
+    put(system, "/streams/no/more", &[("Stream-Forked-From", "/streams/none")], b"").refused(
+        404,
+        "stream_not_found",
+        "",
+    );
     put(system, "/streams/no", TEXT, b"").refused(409, "stream_exists", "");
-    system
-        .get("/streams/no/more")
-        .refused(404, "stream_not_found", "");
-    system
-        .get("/streams/__ds/jwks.json")
-        .refused(404, "route_not_found", "");
+    system.get("/streams/no/more").refused(404, "stream_not_found", "");
+    system.get("/streams/__ds/jwks.json").refused(404, "route_not_found", "");
     let too_large = vec![b'x'; (1 << 20) + 1];
     post(system, "/streams/no", BYTES, &too_large).refused(413, "payload_too_large", "");
     // Streams of agents are not listed.
-    system
-        .get("/streams/agents/orchestrator/x")
-        .refused(404, "stream_not_found", "");
+    system.get("/streams/agents/orchestrator/x").refused(404, "stream_not_found", "");
 }
 
 fn producers(system: &System) {
     let target = "/streams/producers";
     put(system, target, TEXT, b"").expect(201);
     let by = |epoch: &str, seq: &str| {
-        let headers = [
-            ("Content-Type", "text/plain"),
-            ("Producer-Id", "p"),
-            ("Producer-Epoch", epoch),
-            ("Producer-Seq", seq),
-        ];
+        let headers =
+            [("Content-Type", "text/plain"), ("Producer-Id", "p"), ("Producer-Epoch", epoch), ("Producer-Seq", seq)];
         post(system, target, &headers, format!("{epoch}.{seq} ").as_bytes())
     };
     let header = |answer: &Answer, name: &str| answer.header(name).map(str::to_owned);
     by("0", "1").refused(409, "sequence_conflict", "");
     for seq in ["0", "1", "2"] {
-        assert_eq!(
-            header(&by("0", seq).expect(200), "producer-seq").as_deref(),
-            Some(seq)
-        );
+        assert_eq!(header(&by("0", seq).expect(200), "producer-seq").as_deref(), Some(seq));
     }
     let again = by("0", "1").expect(204);
-    assert_eq!(
-        (
-            header(&again, "producer-seq").as_deref(),
-            again.header("producer-epoch")
-        ),
-        (Some("2"), Some("0"))
-    );
+    assert_eq!((header(&again, "producer-seq").as_deref(), again.header("producer-epoch")), (Some("2"), Some("0")));
     let gap = by("0", "5").refused(409, "sequence_conflict", "");
     assert_eq!(header(&gap, "producer-expected-seq").as_deref(), Some("3"));
     assert_eq!(header(&gap, "producer-received-seq").as_deref(), Some("5"));
@@ -278,20 +194,11 @@ fn producers(system: &System) {
 /// Pages of at most 1 MiB, whatever the number of entries; and `tail`.
 fn pages_and_places(system: &System) {
     let numbers: Vec<u32> = (0..2_500).collect();
-    put(
-        system,
-        "/streams/pages",
-        JSON,
-        json!(numbers).to_string().as_bytes(),
-    )
-    .expect(201);
+    put(system, "/streams/pages", JSON, json!(numbers).to_string().as_bytes()).expect(201);
     let page = system.get("/streams/pages").expect(200);
     assert_eq!(page.json(), json!(numbers));
     assert_eq!(
-        (
-            page.header("stream-next-offset"),
-            page.header("stream-up-to-date")
-        ),
+        (page.header("stream-next-offset"), page.header("stream-up-to-date")),
         (Some(place(2_500).as_str()), Some("true"))
     );
     for query in ["offset=-1&tail=2", "tail=2"] {
@@ -300,21 +207,12 @@ fn pages_and_places(system: &System) {
     }
     // Clients send `tail` on every follow-up request, so it is ignored there.
     let follow_up = format!("/streams/pages?offset={}&tail=1", place(2_497));
-    assert_eq!(
-        system.get(&follow_up).expect(200).json(),
-        json!([2_497, 2_498, 2_499])
-    );
+    assert_eq!(system.get(&follow_up).expect(200).json(), json!([2_497, 2_498, 2_499]));
     // A long poll that is woken by an append gets all of it too.
     let address = system.address();
     let poll = format!("/streams/pages?offset={}&live=long-poll", place(2_500));
     let poll = std::thread::spawn(move || ken_tests::Client::connect(address).checked().get(&poll));
-    post(
-        system,
-        "/streams/pages",
-        JSON,
-        json!(numbers).to_string().as_bytes(),
-    )
-    .expect(204);
+    post(system, "/streams/pages", JSON, json!(numbers).to_string().as_bytes()).expect(204);
     assert_eq!(poll.join().unwrap().expect(200).json(), json!(numbers));
     let large = vec![0xff; 1 << 20];
     put(system, "/streams/large", BYTES, b"small").expect(201);
@@ -323,10 +221,7 @@ fn pages_and_places(system: &System) {
     }
     let first = system.get("/streams/large").expect(200);
     assert_eq!((first.body.len(), first.header("stream-up-to-date")), (5, None));
-    let next = format!(
-        "/streams/large?offset={}",
-        first.header("stream-next-offset").unwrap()
-    );
+    let next = format!("/streams/large?offset={}", first.header("stream-next-offset").unwrap());
     assert!(system.get(&next).expect(200).body == large);
 }
 
@@ -343,10 +238,7 @@ fn types_that_run(system: &System) {
         put(system, &target, &[("Content-Type", content_type)], b"[1]").expect(201);
         let mut client = system.client();
         for answer in [client.get(&target), client.request("HEAD", &target).send()] {
-            let found = (
-                answer.header("content-security-policy"),
-                answer.header("content-disposition"),
-            );
+            let found = (answer.header("content-security-policy"), answer.header("content-disposition"));
             let wanted = runs.then_some(("sandbox", "attachment")).unzip();
             assert_eq!(found, wanted, "{content_type}");
         }
@@ -371,17 +263,8 @@ fn pages_of_other_origins() {
     let system = Builder::default().secrets("API_SECRET=s3cret\n").start();
     let foreign = ("Origin", "https://page.example");
     let asked = send(&mut system.client(), "OPTIONS", "/streams/a", &[foreign], b"").expect(204);
-    let allowed = asked
-        .header("access-control-allow-headers")
-        .unwrap()
-        .to_ascii_lowercase();
-    for name in [
-        "content-type",
-        "if-none-match",
-        "x-api-secret",
-        "producer-id",
-        "stream-fork-sub-offset",
-    ] {
+    let allowed = asked.header("access-control-allow-headers").unwrap().to_ascii_lowercase();
+    for name in ["content-type", "if-none-match", "x-api-secret", "producer-id", "stream-fork-sub-offset"] {
         assert!(allowed.contains(name), "{name}");
     }
     let none = send(&mut system.client(), "PUT", "/streams/a", &[foreign], b"").expect(401);
@@ -389,40 +272,14 @@ fn pages_of_other_origins() {
     let made = send(&mut system.client(), "PUT", "/streams/a", &[foreign, secret], b"").expect(201);
     let missing = send(&mut system.client(), "GET", "/streams/b", &[foreign, secret], b"").expect(404);
     for answer in [asked, none, made, missing] {
-        assert_eq!(
-            answer.header("access-control-allow-origin"),
-            Some("*"),
-            "{answer:?}"
-        );
-        assert_eq!(
-            answer.header("cross-origin-resource-policy"),
-            Some("cross-origin")
-        );
-        assert!(
-            answer
-                .header("access-control-expose-headers")
-                .unwrap()
-                .contains("Producer-Expected-Seq")
-        );
+        assert_eq!(answer.header("access-control-allow-origin"), Some("*"), "{answer:?}");
+        assert_eq!(answer.header("cross-origin-resource-policy"), Some("cross-origin"));
+        assert!(answer.header("access-control-expose-headers").unwrap().contains("Producer-Expected-Seq"));
         assert_eq!(answer.header("access-control-allow-credentials"), None);
     }
     // Elsewhere nothing has changed.
-    send(
-        &mut system.client(),
-        "OPTIONS",
-        "/api/knowledge",
-        &[foreign, secret],
-        b"",
-    )
-    .expect(405);
-    let other = send(
-        &mut system.client(),
-        "GET",
-        "/api/knowledge",
-        &[foreign, secret],
-        b"",
-    )
-    .expect(200);
+    send(&mut system.client(), "OPTIONS", "/api/knowledge", &[foreign, secret], b"").expect(405);
+    let other = send(&mut system.client(), "GET", "/api/knowledge", &[foreign, secret], b"").expect(200);
     assert_eq!(other.header("access-control-allow-origin"), None);
 }
 
@@ -438,19 +295,11 @@ fn kill_store(system: &System, times: usize, over: &AtomicBool) {
 }
 
 /// One attempt; None without an answer, or if the answer says to try again later.
-fn try_post(
-    client: &mut Option<Client>,
-    system: &System,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> Option<u16> {
-    let mut open = client
-        .take()
-        .or_else(|| Client::try_connect(system.address()).ok())?;
-    let request = headers.iter().fold(
-        open.request("POST", "/streams/crash"),
-        |request, (name, value)| request.header(name, value),
-    );
+fn try_post(client: &mut Option<Client>, system: &System, headers: &[(&str, &str)], body: &str) -> Option<u16> {
+    let mut open = client.take().or_else(|| Client::try_connect(system.address()).ok())?;
+    let request = headers
+        .iter()
+        .fold(open.request("POST", "/streams/crash"), |request, (name, value)| request.header(name, value));
     let answer = request.body(body).try_send().ok()?;
     *client = Some(open);
     (answer.status != 503).then_some(answer.status)
@@ -462,12 +311,7 @@ fn produce(system: &System, producer: &str, over: &AtomicBool) -> usize {
     let numbers = (0..).take_while(|_| !over.load(Ordering::Relaxed));
     let sent = numbers.map(|number: usize| {
         let seq = number.to_string();
-        let headers = [
-            TEXT[0],
-            ("Producer-Id", producer),
-            ("Producer-Epoch", "0"),
-            ("Producer-Seq", seq.as_str()),
-        ];
+        let headers = [TEXT[0], ("Producer-Id", producer), ("Producer-Epoch", "0"), ("Producer-Seq", seq.as_str())];
         let body = format!("{producer}{number} ");
         let end = Instant::now() + Duration::from_secs(30);
         let mut status = None;
@@ -506,10 +350,7 @@ fn kills_lose_nothing_and_write_nothing_twice() {
         });
         let single = scope.spawn(|| append_once(&system, &over));
         kill_store(&system, 5, &over);
-        (
-            producers.map(|producer| producer.join().unwrap()),
-            single.join().unwrap(),
-        )
+        (producers.map(|producer| producer.join().unwrap()), single.join().unwrap())
     });
     until("the store is back", || system.get("/streams/crash").status == 200);
     let mut text = String::new();
@@ -535,10 +376,7 @@ fn kills_lose_nothing_and_write_nothing_twice() {
     assert_eq!(distinct.len(), single.len(), "written twice: {single:?}");
     assert!(!answered.is_empty());
     for number in answered {
-        assert!(
-            distinct.contains(&format!("c{number}")),
-            "c{number} was answered and is not there"
-        );
+        assert!(distinct.contains(&format!("c{number}")), "c{number} was answered and is not there");
     }
 }
 
@@ -548,20 +386,10 @@ fn forks_and_ended_streams_survive_a_restart() {
     let mut system = System::start();
     put(&system, "/streams/source", TEXT, b"abc").expect(201);
     let fork = |from, offset, beyond| {
-        [
-            ("Stream-Forked-From", from),
-            ("Stream-Fork-Offset", offset),
-            ("Stream-Fork-Sub-Offset", beyond),
-        ]
+        [("Stream-Forked-From", from), ("Stream-Fork-Offset", offset), ("Stream-Fork-Sub-Offset", beyond)]
     };
     put(&system, "/streams/fork", &fork("source", "-1", "2"), b"").expect(201);
-    put(
-        &system,
-        "/streams/fork/of/fork",
-        &fork("/streams/fork", "now", "0"),
-        b"!",
-    )
-    .expect(201);
+    put(&system, "/streams/fork/of/fork", &fork("/streams/fork", "now", "0"), b"!").expect(201);
     post(&system, "/streams/fork", TEXT, b"...").expect(204);
     let soon = [("Content-Type", "text/plain"), ("Stream-TTL", "1")];
     put(&system, "/streams/soon", &soon, b"x").expect(201);

@@ -9,11 +9,7 @@ const CHAT: &str = "/api/chat/events";
 
 fn send(system: &System, target: &str, key: &str, body: &Value) -> Answer {
     let mut client = system.client();
-    client
-        .request("POST", target)
-        .header("Idempotency-Key", key)
-        .json(body)
-        .send()
+    client.request("POST", target).header("Idempotency-Key", key).json(body).send()
 }
 
 fn replayed(answer: &Answer) -> bool {
@@ -22,13 +18,7 @@ fn replayed(answer: &Answer) -> bool {
 
 fn prompts(system: &System, session: &str) -> usize {
     let target = format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c");
-    system
-        .get(&target)
-        .expect(200)
-        .at("/exchanges")
-        .as_array()
-        .unwrap()
-        .len()
+    system.get(&target).expect(200).at("/exchanges").as_array().unwrap().len()
 }
 
 #[test]
@@ -53,17 +43,9 @@ fn the_first_answer(system: &System) {
         ("/api/chat/sessions".to_owned(), tui(&[]), 201),
         ("/api/chat/sessions/nothing/resume".to_owned(), tui(&[]), 201),
         (format!("/api/chat/sessions/{session}/cancel"), tui(&[]), 200),
-        (
-            "/api/knowledge".to_owned(),
-            json!({"title": "t", "content": "c"}),
-            201,
-        ),
+        ("/api/knowledge".to_owned(), json!({"title": "t", "content": "c"}), 201),
         ("/api/knowledge/reindex".to_owned(), json!({}), 202),
-        (
-            "/agents/orchestrator/x".to_owned(),
-            json!({"message": "hello"}),
-            202,
-        ),
+        ("/agents/orchestrator/x".to_owned(), json!({"message": "hello"}), 202),
         ("/agents/orchestrator/x/abort".to_owned(), json!({}), 200),
     ]
     .into_iter()
@@ -82,22 +64,15 @@ fn the_first_answer(system: &System) {
     let other = send(system, CHAT, "second", &prompt).expect(200);
     assert!(!replayed(&other));
     assert_eq!(prompts(system, &session), 2);
-    let at_another_path = send(
-        system,
-        "/agents/orchestrator/z",
-        "second",
-        &json!({"message": "hello"}),
-    );
+    let at_another_path = send(system, "/agents/orchestrator/z", "second", &json!({"message": "hello"}));
     assert!(!replayed(&at_another_path.expect(202)));
     // The same key with another body is a conflict.
     send(system, CHAT, "second", &json!({"text": "other"})).refused(409, "conflict", "idempotency-key");
-    send(
-        system,
-        "/agents/orchestrator/z",
-        "second",
-        &json!({"message": "other"}),
-    )
-    .refused(409, "idempotency_conflict", "idempotency-key");
+    send(system, "/agents/orchestrator/z", "second", &json!({"message": "other"})).refused(
+        409,
+        "idempotency_conflict",
+        "idempotency-key",
+    );
 }
 
 fn keys(system: &System) {
@@ -106,14 +81,8 @@ fn keys(system: &System) {
     }
     send(system, CHAT, &"!".repeat(255), &json!({"text": "hello"})).expect(200);
     let mut client = system.client();
-    let twice = client
-        .request("POST", CHAT)
-        .header("Idempotency-Key", "a")
-        .header("Idempotency-Key", "b");
-    twice
-        .json(&json!({"text": "hello"}))
-        .send()
-        .refused(400, "invalid", "idempotency-key");
+    let twice = client.request("POST", CHAT).header("Idempotency-Key", "a").header("Idempotency-Key", "b");
+    twice.json(&json!({"text": "hello"})).send().refused(400, "invalid", "idempotency-key");
 }
 
 /// Answers that accepted nothing are not kept: the key can be used again.
@@ -122,45 +91,21 @@ fn not_kept(system: &System) {
     for (key, body, status) in [
         ("n400", json!({"text": ""}), 400),
         ("n400c", tui(&[("text", json!("/rename x"))]), 400),
-        (
-            "n403",
-            tui(&[
-                ("text", json!("hello")),
-                ("session", json!(session)),
-                ("actorId", json!("other")),
-            ]),
-            403,
-        ),
-        (
-            "n404",
-            tui(&[("text", json!("hello")), ("session", json!("nowhere"))]),
-            404,
-        ),
+        ("n403", tui(&[("text", json!("hello")), ("session", json!(session)), ("actorId", json!("other"))]), 403),
+        ("n404", tui(&[("text", json!("hello")), ("session", json!("nowhere"))]), 404),
     ] {
         for _ in 0..2 {
             assert!(!replayed(&send(system, CHAT, key, &body).expect(status)), "{key}");
         }
-        assert!(!replayed(
-            &send(system, CHAT, key, &tui(&[("text", json!("hello"))])).expect(200)
-        ));
+        assert!(!replayed(&send(system, CHAT, key, &tui(&[("text", json!("hello"))])).expect(200)));
     }
     let mut client = system.client();
     let held = client.request("POST", CHAT).header("Prefer", "respond-async");
-    held.json(&tui(&[("text", json!("hold")), ("session", json!(session))]))
-        .send()
-        .expect(202);
-    let body = tui(&[
-        ("text", json!("hello")),
-        ("session", json!(session)),
-        ("policy", json!("reject")),
-    ]);
+    held.json(&tui(&[("text", json!("hold")), ("session", json!(session))])).send().expect(202);
+    let body = tui(&[("text", json!("hello")), ("session", json!(session)), ("policy", json!("reject"))]);
     send(system, CHAT, "n409", &body).expect(409);
-    system
-        .post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[]))
-        .expect(200);
-    until("the session is idle", || {
-        send(system, CHAT, "n409", &body).status == 200
-    });
+    system.post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[])).expect(200);
+    until("the session is idle", || send(system, CHAT, "n409", &body).status == 200);
     assert!(replayed(&send(system, CHAT, "n409", &body).expect(200)));
 }
 
@@ -229,10 +174,7 @@ fn after_kills(system: &System) {
         until("it is answered", || {
             let mut client = Client::connect(system.address());
             let request = client.request("POST", CHAT).header("Idempotency-Key", &key);
-            request
-                .json(&body)
-                .try_send()
-                .is_ok_and(|answer| answer.status == 200)
+            request.json(&body).try_send().is_ok_and(|answer| answer.status == 200)
         });
         assert_eq!(prompts(system, &session), 1, "{part}, {number}");
     }
@@ -244,13 +186,9 @@ fn a_key_belongs_to_its_sender() {
     let system = scripted_builder().secrets("API_SECRET=s3cret").start();
     let ask = |secret: Option<&str>| {
         let mut client = system.client();
-        let request = client
-            .request("POST", "/api/chat/sessions")
-            .header("Idempotency-Key", "shared");
+        let request = client.request("POST", "/api/chat/sessions").header("Idempotency-Key", "shared");
         let request = match secret {
-            Some(secret) => request
-                .header("X-Forwarded-For", "10.0.0.1")
-                .header("X-Api-Secret", secret),
+            Some(secret) => request.header("X-Forwarded-For", "10.0.0.1").header("X-Api-Secret", secret),
             None => request,
         };
         request.json(&tui(&[])).send().expect(201)

@@ -19,10 +19,7 @@ fn list(system: &System, query: &str) -> Vec<Value> {
 }
 
 fn ids(records: &[Value]) -> Vec<&str> {
-    records
-        .iter()
-        .map(|record| record["id"].as_str().unwrap())
-        .collect()
+    records.iter().map(|record| record["id"].as_str().unwrap()).collect()
 }
 
 #[test]
@@ -42,10 +39,7 @@ fn a_turn_can_start_with_more_than_one_line_of_the_wire() {
     let system = System::start();
     for number in 0..5 {
         let content = "\"x".repeat(510 * 512);
-        teach(
-            &system,
-            &json!({"title": format!("Reactor {number}"), "content": content}),
-        );
+        teach(&system, &json!({"title": format!("Reactor {number}"), "content": content}));
     }
     let session = system.session();
     let long = format!("How old is the reactor? {}", "It is old. ".repeat(22_000));
@@ -64,10 +58,7 @@ fn a_question_is_answered_by_the_entry_with_its_rarer_words() {
             "web{number} has {number} GB of RAM. It is owned by team-{team}. The nightly backup of web{number} starts \
              at 03:{number}."
         );
-        teach(
-            &system,
-            &json!({"title": format!("Host web{number}"), "content": content}),
-        );
+        teach(&system, &json!({"title": format!("Host web{number}"), "content": content}));
     }
     let ask = |question: &str| {
         let session = system.session();
@@ -78,10 +69,7 @@ fn a_question_is_answered_by_the_entry_with_its_rarer_words() {
     for _ in 0..2 {
         let text = ask("When is web23 backed up?");
         let first = text.lines().next().unwrap_or_default();
-        assert!(
-            first.starts_with("The nightly backup of web23 starts at 03:23. [kb-"),
-            "{text}"
-        );
+        assert!(first.starts_with("The nightly backup of web23 starts at 03:23. [kb-"), "{text}");
         assert!(!text.contains("RAM") && !text.contains("When is"), "{text}");
     }
     let text = ask("Which hosts are owned by team-3?");
@@ -92,8 +80,7 @@ fn a_question_is_answered_by_the_entry_with_its_rarer_words() {
 }
 
 fn records(system: &System) {
-    let entry =
-        json!({"title": "Tea", "content": "Green tea brews at 80 degrees.", "tags": ["kitchen", "tea"]});
+    let entry = json!({"title": "Tea", "content": "Green tea brews at 80 degrees.", "tags": ["kitchen", "tea"]});
     let record = teach(system, &entry);
     let id = record["id"].as_str().unwrap();
     for (name, value) in [
@@ -110,33 +97,22 @@ fn records(system: &System) {
         assert_eq!(record[name], value, "{name}");
     }
     assert!(record.get("score").is_none());
-    assert_eq!(
-        system.get(&format!("{KNOWLEDGE}/{id}")).expect(200).at("/record"),
-        record
-    );
+    assert_eq!(system.get(&format!("{KNOWLEDGE}/{id}")).expect(200).at("/record"), record);
     // Adding the same entry again returns the same id, and changes `updatedAt`.
     std::thread::sleep(std::time::Duration::from_millis(3));
     let again = teach(system, &entry);
-    assert_eq!(
-        (&again["id"], &again["createdAt"]),
-        (&record["id"], &record["createdAt"])
-    );
+    assert_eq!((&again["id"], &again["createdAt"]), (&record["id"], &record["createdAt"]));
     assert!(again["updatedAt"].as_str() > record["updatedAt"].as_str());
     assert_eq!(list(system, "q=green").len(), 1);
     let deleted = system.delete(&format!("{KNOWLEDGE}/{id}")).expect(200);
     assert_eq!(deleted.json(), json!({"id": id, "deleted": true}));
-    system
-        .get(&format!("{KNOWLEDGE}/{id}"))
-        .refused(404, "not_found", "");
-    system
-        .delete(&format!("{KNOWLEDGE}/{id}"))
-        .refused(404, "not_found", "");
+    system.get(&format!("{KNOWLEDGE}/{id}")).refused(404, "not_found", "");
+    system.delete(&format!("{KNOWLEDGE}/{id}")).refused(404, "not_found", "");
     assert_eq!(list(system, "q=green").len(), 0);
 }
 
 fn limits(system: &System) {
-    let fits =
-        json!({"title": "ü".repeat(200), "content": "x".repeat(512 << 10), "tags": vec!["y".repeat(64); 32]});
+    let fits = json!({"title": "ü".repeat(200), "content": "x".repeat(512 << 10), "tags": vec!["y".repeat(64); 32]});
     let id = teach(system, &fits)["id"].as_str().unwrap().to_owned();
     system.delete(&format!("{KNOWLEDGE}/{id}")).expect(200);
     let with = |name: &str, value: Value| {
@@ -163,58 +139,33 @@ fn limits(system: &System) {
         system.post(KNOWLEDGE, &entry).refused(400, "invalid", at);
     }
     let large = with("content", json!("x".repeat((512 << 10) + 1)));
-    system
-        .post(KNOWLEDGE, &large)
-        .refused(413, "too_large", "/content");
+    system.post(KNOWLEDGE, &large).refused(413, "too_large", "/content");
 }
 
 fn searches(system: &System) {
-    let best = teach(
-        system,
-        &json!({"title": "Mooring", "content": "The mooring lines of the pontoon are checked daily."}),
-    );
-    teach(
-        system,
-        &json!({"title": "Lines", "content": "Lines of text are wrapped."}),
-    );
+    let best =
+        teach(system, &json!({"title": "Mooring", "content": "The mooring lines of the pontoon are checked daily."}));
+    teach(system, &json!({"title": "Lines", "content": "Lines of text are wrapped."}));
     let found = list(system, "q=mooring+lines+pontoon");
     assert_eq!(found[0]["id"], best["id"]);
-    let scores: Vec<f64> = found
-        .iter()
-        .map(|record| record["score"].as_f64().unwrap())
-        .collect();
-    assert!(
-        scores.is_sorted_by(|a, b| a >= b) && scores.iter().all(|score| (0.0..=1.0).contains(score)),
-        "{scores:?}"
-    );
+    let scores: Vec<f64> = found.iter().map(|record| record["score"].as_f64().unwrap()).collect();
+    assert!(scores.is_sorted_by(|a, b| a >= b) && scores.iter().all(|score| (0.0..=1.0).contains(score)), "{scores:?}");
     assert_eq!(list(system, "q=nothingofthekind").len(), 0);
     // Operators of a query language are treated as ordinary words.
-    for q in [
-        "%22", "a+AND", "*", "NEAR(", "title:x", "-", "%27%27", "(", "a%00b",
-    ] {
+    for q in ["%22", "a+AND", "*", "NEAR(", "title:x", "-", "%27%27", "(", "a%00b"] {
         let answer = system.get(&format!("{KNOWLEDGE}?q={q}"));
         assert!([200, 400].contains(&answer.status), "{q}: {answer:?}");
     }
 }
 
 fn pages(system: &System) {
-    let mut expected: BTreeSet<String> = ids(&list(system, "limit=100"))
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let mut expected: BTreeSet<String> = ids(&list(system, "limit=100")).iter().map(ToString::to_string).collect();
     let entry = |number: usize| json!({"title": format!("Entry {number}"), "content": "one of many"});
     expected.extend((0..5).map(|number| teach(system, &entry(number))["id"].as_str().unwrap().to_owned()));
     let (mut seen, mut after, mut number) = (Vec::new(), String::new(), 100);
     loop {
-        let page = system
-            .get(&format!("{KNOWLEDGE}?limit=2{after}"))
-            .expect(200)
-            .json();
-        seen.extend(
-            ids(page["records"].as_array().unwrap())
-                .iter()
-                .map(ToString::to_string),
-        );
+        let page = system.get(&format!("{KNOWLEDGE}?limit=2{after}")).expect(200).json();
+        seen.extend(ids(page["records"].as_array().unwrap()).iter().map(ToString::to_string));
         teach(system, &entry(number));
         number += 1;
         match page["page"].get("after") {
@@ -227,9 +178,7 @@ fn pages(system: &System) {
     let newest = list(system, "limit=1");
     assert_eq!(newest[0]["title"], json!(format!("Entry {}", number - 1)));
     // A cursor belongs to its list.
-    system
-        .get(&format!("{KNOWLEDGE}?q=many{after}"))
-        .refused(400, "invalid", "?after");
+    system.get(&format!("{KNOWLEDGE}?q=many{after}")).refused(400, "invalid", "?after");
     for number in 200..210 {
         teach(system, &entry(number));
     }
@@ -240,62 +189,36 @@ fn pages(system: &System) {
 fn scopes(system: &System) {
     let content = "The gate code of the marina is 7351.";
     let (title, mine) = ("Gate code", json!("a"));
-    let of_actor = teach(
-        system,
-        &json!({"title": title, "content": content, "actorId": mine}),
-    );
-    assert_eq!(
-        (&of_actor["scope"], &of_actor["actorId"]),
-        (&json!("actor"), &mine)
-    );
+    let of_actor = teach(system, &json!({"title": title, "content": content, "actorId": mine}));
+    assert_eq!((&of_actor["scope"], &of_actor["actorId"]), (&json!("actor"), &mine));
     let of_talk = teach(
         system,
         &json!({"title": title, "content": "The gate code of the shed is 2264.", "actorId": mine, "conversationId": "c"}),
     );
     assert_eq!(of_talk["scope"], "conversation");
     assert_ne!(of_actor["id"], of_talk["id"]);
-    assert_eq!(
-        ids(&list(system, "actorId=a&conversationId=c")),
-        [of_talk["id"].as_str().unwrap()]
-    );
+    assert_eq!(ids(&list(system, "actorId=a&conversationId=c")), [of_talk["id"].as_str().unwrap()]);
     let ask = |more: &[(&str, Value)]| {
         let mut body = tui(&[("text", json!("What is the gate code of the marina and the shed?"))]);
         for (name, value) in more {
             body[*name] = value.clone();
         }
-        system
-            .post("/api/chat/events", &body)
-            .expect(200)
-            .text("/result/text")
+        system.post("/api/chat/events", &body).expect(200).text("/result/text")
     };
     let names = |text: &str, record: &Value| text.contains(record["id"].as_str().unwrap());
     let here = ask(&[]);
     assert!(names(&here, &of_actor) && names(&here, &of_talk), "{here}");
     let elsewhere = ask(&[("conversationId", json!("other"))]);
-    assert!(
-        names(&elsewhere, &of_actor) && !names(&elsewhere, &of_talk),
-        "{elsewhere}"
-    );
+    assert!(names(&elsewhere, &of_actor) && !names(&elsewhere, &of_talk), "{elsewhere}");
     let other = ask(&[("actorId", json!("other"))]);
-    assert!(
-        !names(&other, &of_actor) && !names(&other, &of_talk) && !other.contains("7351"),
-        "{other}"
-    );
+    assert!(!names(&other, &of_actor) && !names(&other, &of_talk) && !other.contains("7351"), "{other}");
     // An instance without an actor finds only global entries.
     let prompt = json!({"message": "What is the gate code of the marina?"});
-    let nobody = system
-        .post("/agents/orchestrator/nobody?wait=result", &prompt)
-        .expect(200)
-        .text("/result/text");
+    let nobody = system.post("/agents/orchestrator/nobody?wait=result", &prompt).expect(200).text("/result/text");
     assert!(!nobody.contains("7351"), "{nobody}");
-    let global = teach(
-        system,
-        &json!({"title": title, "content": "The gate code of the garden is 1111."}),
-    );
-    let answer = system.post(
-        "/agents/orchestrator/nobody?wait=result",
-        &json!({"message": "What is the gate code of the garden?"}),
-    );
+    let global = teach(system, &json!({"title": title, "content": "The gate code of the garden is 1111."}));
+    let answer = system
+        .post("/agents/orchestrator/nobody?wait=result", &json!({"message": "What is the gate code of the garden?"}));
     assert!(names(&answer.expect(200).text("/result/text"), &global));
 }
 
@@ -306,21 +229,11 @@ fn reindex(system: &System) {
         answer.text("/jobId")
     };
     let job = start();
-    let state = |job: &str| {
-        system
-            .get(&format!("/api/knowledge/reindex/{job}"))
-            .expect(200)
-            .json()
-    };
+    let state = |job: &str| system.get(&format!("/api/knowledge/reindex/{job}")).expect(200).json();
     until("the job is done", || state(&job)["status"] == "ok");
     let done = state(&job);
-    assert!(
-        done["done"] == done["total"] && done["finishedAt"].is_string() && done["error"].is_null(),
-        "{done}"
-    );
+    assert!(done["done"] == done["total"] && done["finishedAt"].is_string() && done["error"].is_null(), "{done}");
     assert_ne!(start(), job, "a job that is over is not named again");
     assert_eq!(list(system, "q=mooring").len(), 1);
-    system
-        .get("/api/knowledge/reindex/01K2ZZZZZZZZZZZZZZZZZZZZZZ")
-        .refused(404, "not_found", "");
+    system.get("/api/knowledge/reindex/01K2ZZZZZZZZZZZZZZZZZZZZZZ").refused(404, "not_found", "");
 }

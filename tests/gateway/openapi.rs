@@ -13,25 +13,16 @@ const SCOPE: &str = "connector=tui&actorId=a&conversationId=c";
 #[test]
 fn generators_can_read_the_documents() {
     let gateway = Contract::get().document();
-    for (union, own_field) in [
-        ("Event", ("text_delta", "text")),
-        ("SystemEvent", ("run.ended", "runId")),
-    ] {
+    for (union, own_field) in [("Event", ("text_delta", "text")), ("SystemEvent", ("run.ended", "runId"))] {
         let schema = &gateway["components"]["schemas"][union];
         assert_eq!(schema["discriminator"]["propertyName"], "type");
         let mapping = schema["discriminator"]["mapping"].as_object().unwrap();
         let variants = schema["oneOf"].as_array().unwrap();
         assert_eq!(mapping.len(), variants.len());
         for (kind, reference) in mapping {
-            assert!(
-                variants.iter().any(|variant| variant["$ref"] == *reference),
-                "{reference}"
-            );
+            assert!(variants.iter().any(|variant| variant["$ref"] == *reference), "{reference}");
             let variant = gateway.pointer(&reference.as_str().unwrap()[1..]).unwrap();
-            assert_eq!(
-                variant["allOf"][1]["properties"]["type"]["const"], **kind,
-                "{reference}"
-            );
+            assert_eq!(variant["allOf"][1]["properties"]["type"]["const"], **kind, "{reference}");
         }
         let (kind, field) = own_field;
         let variant = gateway.pointer(&mapping[kind].as_str().unwrap()[1..]).unwrap();
@@ -59,10 +50,7 @@ fn check_objects(value: &Value, at: &str) {
             let kind = fields.get("type");
             let is_object = kind == Some(&json!("object")) || kind == Some(&json!(["object", "null"]));
             let says = ["properties", "additionalProperties", "allOf"];
-            assert!(
-                !is_object || says.iter().any(|name| fields.contains_key(*name)),
-                "{at}"
-            );
+            assert!(!is_object || says.iter().any(|name| fields.contains_key(*name)), "{at}");
             for (name, field) in fields {
                 check_objects(field, &format!("{at}/{name}"));
             }
@@ -76,9 +64,7 @@ fn operations() -> Vec<(String, String, Value)> {
     let rows = Contract::get().document()["paths"].as_object().unwrap();
     let of_row = |(path, item): (&String, &Value)| {
         let methods = item.as_object().unwrap().iter();
-        methods
-            .map(|(method, operation)| (path.clone(), method.to_uppercase(), operation.clone()))
-            .collect::<Vec<_>>()
+        methods.map(|(method, operation)| (path.clone(), method.to_uppercase(), operation.clone())).collect::<Vec<_>>()
     };
     rows.iter().flat_map(of_row).collect()
 }
@@ -86,12 +72,10 @@ fn operations() -> Vec<(String, String, Value)> {
 fn references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| references(item, found)),
-        Value::Object(fields) => fields
-            .iter()
-            .for_each(|(name, value)| match (name.as_str(), value) {
-                ("$ref", Value::String(reference)) => drop(found.insert(reference.clone())),
-                _ => references(value, found),
-            }),
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| match (name.as_str(), value) {
+            ("$ref", Value::String(reference)) => drop(found.insert(reference.clone())),
+            _ => references(value, found),
+        }),
         _ => {}
     }
 }
@@ -103,10 +87,7 @@ fn the_document_is_complete() {
     let mut found = BTreeSet::new();
     references(document, &mut found);
     for reference in &found {
-        assert!(
-            document.pointer(reference.trim_start_matches('#')).is_some(),
-            "{reference}"
-        );
+        assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
     }
     for kind in ["parameters", "responses", "schemas"] {
         for name in document["components"][kind].as_object().unwrap().keys() {
@@ -120,10 +101,7 @@ fn the_document_is_complete() {
         let id = operation["operationId"].as_str().unwrap().to_owned();
         assert!(ids.insert(id), "{method} {path}: its operationId is there twice");
         let resolved = |parameter: &Value| match parameter["$ref"].as_str() {
-            Some(reference) => document
-                .pointer(reference.trim_start_matches('#'))
-                .unwrap()
-                .clone(),
+            Some(reference) => document.pointer(reference.trim_start_matches('#')).unwrap().clone(),
             None => parameter.clone(),
         };
         let parameters = operation["parameters"].as_array().into_iter().flatten();
@@ -132,10 +110,7 @@ fn the_document_is_complete() {
             .filter(|one| one["in"] == "path")
             .map(|one| format!("{{{}}}", one["name"].as_str().unwrap()))
             .collect();
-        let segments = path
-            .split('/')
-            .filter(|segment| segment.starts_with('{'))
-            .map(str::to_owned);
+        let segments = path.split('/').filter(|segment| segment.starts_with('{')).map(str::to_owned);
         assert_eq!(in_path, segments.collect(), "{method} {path}");
     }
 }
@@ -145,9 +120,8 @@ fn the_document_is_complete() {
 fn every_operation_has_the_common_answers_of_its_area() {
     for (path, method, operation) in operations() {
         let answers = operation["responses"].as_object().unwrap();
-        let guarded = ["/api/", "/agents/", "/workflows/", "/runs", "/streams"]
-            .iter()
-            .any(|area| path.starts_with(area));
+        let guarded =
+            ["/api/", "/agents/", "/workflows/", "/runs", "/streams"].iter().any(|area| path.starts_with(area));
         let common = if guarded {
             &["400", "401", "408", "413", "415", "429", "431", "500", "503"][..]
         } else {
@@ -159,16 +133,8 @@ fn every_operation_has_the_common_answers_of_its_area() {
         let takes_keys = method == "POST" && !path.starts_with("/streams") && !path.starts_with("/channels");
         let key = json!({"$ref": "#/components/parameters/Key"});
         let given = operation["parameters"].as_array().into_iter().flatten();
-        assert_eq!(
-            given.into_iter().any(|one| *one == key),
-            takes_keys,
-            "{method} {path}: Idempotency-Key"
-        );
-        assert_eq!(
-            operation["security"] == json!([]),
-            !guarded,
-            "{method} {path}: security"
-        );
+        assert_eq!(given.into_iter().any(|one| *one == key), takes_keys, "{method} {path}: Idempotency-Key");
+        assert_eq!(operation["security"] == json!([]), !guarded, "{method} {path}: security");
     }
 }
 
@@ -191,11 +157,7 @@ fn every_route_answers_as_the_document_says() {
             assert!(answer.is_to_head || !answer.body.is_empty());
         }
         // Any other method of the same path.
-        let answer = client
-            .request("TRACE", &target)
-            .header("Content-Length", "0")
-            .send()
-            .expect(405);
+        let answer = client.request("TRACE", &target).header("Content-Length", "0").send().expect(405);
         let allowed: BTreeSet<&str> = answer.header("allow").unwrap().split(", ").collect();
         let documented = Contract::get().methods(&path);
         assert_eq!(allowed, documented.iter().map(String::as_str).collect(), "{path}");
@@ -204,9 +166,7 @@ fn every_route_answers_as_the_document_says() {
 
 fn answers_of_chat(system: &System) {
     let session = system.session();
-    for text in [
-        "hello", "think", "tools", "length", "/session", "/compact", "/help", "/nothing",
-    ] {
+    for text in ["hello", "think", "tools", "length", "/session", "/compact", "/help", "/nothing"] {
         system.say(&session, text).expect(200);
     }
     system.say(&session, "refused").expect(500);
@@ -214,40 +174,20 @@ fn answers_of_chat(system: &System) {
     system.say(&session, "/resume nowhere").expect(404);
     let resume = format!("/api/chat/sessions/{session}/resume");
     system.post(&resume, &tui(&[])).expect(200);
-    system
-        .post("/api/chat/sessions/nothing/resume", &tui(&[]))
-        .expect(201);
-    system
-        .get(&format!("/api/chat/sessions?{SCOPE}&limit=1"))
-        .expect(200);
-    system
-        .get(&format!(
-            "/api/chat/sessions/{session}/transcript?{SCOPE}&limit=3"
-        ))
-        .expect(200);
-    system
-        .post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[]))
-        .expect(200);
-    system
-        .delete(&format!("/api/chat/sessions/{session}?{SCOPE}"))
-        .expect(200);
-    system
-        .get(&format!("/api/chat/sessions?{SCOPE}&archived=1"))
-        .expect(200);
+    system.post("/api/chat/sessions/nothing/resume", &tui(&[])).expect(201);
+    system.get(&format!("/api/chat/sessions?{SCOPE}&limit=1")).expect(200);
+    system.get(&format!("/api/chat/sessions/{session}/transcript?{SCOPE}&limit=3")).expect(200);
+    system.post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[])).expect(200);
+    system.delete(&format!("/api/chat/sessions/{session}?{SCOPE}")).expect(200);
+    system.get(&format!("/api/chat/sessions?{SCOPE}&archived=1")).expect(200);
 }
 
 fn answers_of_knowledge(system: &System) {
     let entry = json!({"title": "t", "content": "c", "tags": ["x"]});
-    let id = system
-        .post("/api/knowledge", &entry)
-        .expect(201)
-        .text("/record/id");
+    let id = system.post("/api/knowledge", &entry).expect(201).text("/record/id");
     system.get("/api/knowledge?q=c").expect(200);
     system.get(&format!("/api/knowledge/{id}")).expect(200);
-    let job = system
-        .post("/api/knowledge/reindex", &json!({}))
-        .expect(202)
-        .text("/jobId");
+    let job = system.post("/api/knowledge/reindex", &json!({})).expect(202).text("/jobId");
     system.get(&format!("/api/knowledge/reindex/{job}")).expect(200);
     system.delete(&format!("/api/knowledge/{id}")).expect(200);
     system.get(&format!("/api/knowledge/{id}")).expect(404);
@@ -257,23 +197,15 @@ fn answers_of_knowledge(system: &System) {
 fn answers_of_agents(system: &System) {
     let agent = "/agents/orchestrator/x";
     system.get(agent).expect(404);
-    system
-        .post(&format!("{agent}?wait=result"), &json!({"message": "tools"}))
-        .expect(200);
-    system
-        .post(&format!("{agent}?wait=result"), &json!({"message": "refused"}))
-        .expect(500);
+    system.post(&format!("{agent}?wait=result"), &json!({"message": "tools"})).expect(200);
+    system.post(&format!("{agent}?wait=result"), &json!({"message": "refused"})).expect(500);
     system.post(agent, &json!({"message": "hello"})).expect(202);
     let etag = system.get(agent).expect(200);
     let etag = etag.header("etag").unwrap().to_owned();
     let mut client = system.client();
     client.request("HEAD", agent).send().expect(200);
-    let again = client
-        .request("GET", &format!("{agent}?tail=2&offset=-1"))
-        .header("If-None-Match", &etag);
+    let again = client.request("GET", &format!("{agent}?tail=2&offset=-1")).header("If-None-Match", &etag);
     again.send().expect(200);
-    system
-        .get(&format!("{agent}?offset=-1&live=long-poll"))
-        .expect(200);
+    system.get(&format!("{agent}?offset=-1&live=long-poll")).expect(200);
     system.post(&format!("{agent}/abort"), &json!({})).expect(200);
 }

@@ -31,10 +31,7 @@ fn nginx() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     dirs.push("/usr/sbin".into());
-    let found = dirs
-        .into_iter()
-        .map(|dir| dir.join("nginx"))
-        .find(|file| file.exists());
+    let found = dirs.into_iter().map(|dir| dir.join("nginx")).find(|file| file.exists());
     if found.is_none() {
         println!("skipped: nginx is not installed");
     }
@@ -48,11 +45,7 @@ impl Nginx {
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = free.local_addr().expect("its address");
         drop(free);
-        let user = if nix::unistd::geteuid().is_root() {
-            "user root;"
-        } else {
-            ""
-        };
+        let user = if nix::unistd::geteuid().is_root() { "user root;" } else { "" };
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|name| format!("{name}_temp_path {};\n", dir.path().join(name).display()))
             .concat();
@@ -71,20 +64,13 @@ impl Nginx {
             .spawn()
             .expect("nginx");
         until("nginx listens", || TcpStream::connect(address).is_ok());
-        Nginx {
-            process,
-            address,
-            _dir: dir,
-        }
+        Nginx { process, address, _dir: dir }
     }
 
     fn ask(&self, headers: &[(&str, &str)], target: &str) -> Answer {
         let mut client = Client::connect(self.address);
         let request = client.request_to("GET", target, "ken.example");
-        headers
-            .iter()
-            .fold(request, |request, (name, value)| request.header(name, value))
-            .send()
+        headers.iter().fold(request, |request, (name, value)| request.header(name, value)).send()
     }
 }
 
@@ -98,11 +84,7 @@ fn block(page: &str, after: &str) -> String {
 
 /// Callers from outside get 401; with the right secret they are served.
 fn is_guarded(nginx: &Nginx) {
-    for headers in [
-        &[][..],
-        &[("X-Api-Secret", "wrong")],
-        &[("X-Forwarded-For", "127.0.0.1")],
-    ] {
+    for headers in [&[][..], &[("X-Api-Secret", "wrong")], &[("X-Forwarded-For", "127.0.0.1")]] {
         let answer = nginx.ask(headers, "/api/chat/sessions");
         assert_eq!(answer.status, 401, "{headers:?}: {}", answer.shown());
     }
@@ -112,19 +94,13 @@ fn is_guarded(nginx: &Nginx) {
 }
 
 fn with_secret(config: &str) -> System {
-    Builder::default()
-        .config(config)
-        .secrets(&format!("API_SECRET={SECRET}\n"))
-        .start()
+    Builder::default().config(config).secrets(&format!("API_SECRET={SECRET}\n")).start()
 }
 
 #[test]
 fn nginx_as_configured_on_the_page() {
     let Some(program) = nginx() else { return };
-    let config = block(
-        "man8/ken-gateway.8",
-        "Therefore set the address that clients use, and a secret:",
-    );
+    let config = block("man8/ken-gateway.8", "Therefore set the address that clients use, and a secret:");
     let (config, secrets) = config.split_once("\n\n").expect("two files");
     let system = Builder::default().config(config).secrets(secrets).start();
     let server: String = block("man8/ken-gateway.8", "nginx:")
@@ -132,13 +108,9 @@ fn nginx_as_configured_on_the_page() {
         .filter(|line| !line.trim_start().starts_with("ssl_"))
         .map(|line| format!("{line}\n"))
         .collect();
-    let server = server
-        .replace("listen 443 ssl;", "listen LISTEN;")
-        .replace("127.0.0.1:3940", &system.address().to_string());
-    assert!(
-        server.contains("listen LISTEN;") && !server.contains("3940"),
-        "{server}"
-    );
+    let server =
+        server.replace("listen 443 ssl;", "listen LISTEN;").replace("127.0.0.1:3940", &system.address().to_string());
+    assert!(server.contains("listen LISTEN;") && !server.contains("3940"), "{server}");
     let nginx = Nginx::start(&program, &server);
     is_guarded(&nginx);
     // Events are forwarded as they happen, without buffering.
@@ -148,11 +120,7 @@ fn nginx_as_configured_on_the_page() {
     let mut client = system.client();
     let knowledge = serde_json::json!({"title": "Gate", "content": "It closes at ten."});
     let request = client.request("POST", "/api/knowledge");
-    request
-        .header(secret[0].0, secret[0].1)
-        .json(&knowledge)
-        .send()
-        .expect(201);
+    request.header(secret[0].0, secret[0].1).json(&knowledge).send().expect(201);
     live.until_event("knowledge.added");
 }
 
@@ -161,15 +129,9 @@ fn nginx_as_configured_on_the_page() {
 fn the_simplest_proxy_does_not_open_the_gateway() {
     let Some(program) = nginx() else { return };
     let plain = |system: &System, more: &str| {
-        format!(
-            "server {{ listen LISTEN; location / {{ proxy_pass http://{}; {more} }} }}",
-            system.address()
-        )
+        format!("server {{ listen LISTEN; location / {{ proxy_pass http://{}; {more} }} }}", system.address())
     };
-    for config in [
-        "[gateway]\npublic_url = \"https://ken.example\"\n",
-        "[gateway]\ntrust_loopback = \"no\"\n",
-    ] {
+    for config in ["[gateway]\npublic_url = \"https://ken.example\"\n", "[gateway]\ntrust_loopback = \"no\"\n"] {
         let system = with_secret(config);
         is_guarded(&Nginx::start(&program, &plain(&system, "")));
     }

@@ -35,47 +35,30 @@ fn bodies(system: &System) {
     ] {
         let send = |target: &str| {
             let mut client = system.client();
-            let request = client
-                .request("POST", target)
-                .header("Content-Type", "application/json");
+            let request = client.request("POST", target).header("Content-Type", "application/json");
             request.body(body).send().expect(400)
         };
         for target in ["/api/chat/events", "/api/knowledge", "/api/chat/sessions"] {
             assert_eq!(send(target).at("/code"), "invalid", "{target} {body}");
         }
-        assert_eq!(
-            send("/agents/orchestrator/x").at("/error/type"),
-            "invalid_json",
-            "{body}"
-        );
+        assert_eq!(send("/agents/orchestrator/x").at("/error/type"), "invalid_json", "{body}");
     }
     let depth_64 = format!(r#"{{"text":"hello","raw":{}}}"#, nested(63));
     let mut client = system.client();
-    client
-        .request("POST", "/api/chat/events")
-        .body(depth_64)
-        .send()
-        .expect(200);
+    client.request("POST", "/api/chat/events").body(depth_64).send().expect(200);
     for body in ["[]", "null", "\"x\"", "7"] {
         let answer = client.request("POST", "/api/chat/events").body(body).send();
         answer.refused(400, "invalid", "");
     }
     // Where no body is needed, no body and {} are equivalent.
     for body in ["", "{}"] {
-        client
-            .request("POST", "/api/knowledge/reindex")
-            .body(body)
-            .send()
-            .expect(202);
+        client.request("POST", "/api/knowledge/reindex").body(body).send().expect(202);
     }
-    client
-        .request("POST", "/api/chat/events")
-        .body("")
-        .send()
-        .refused(400, "invalid", "/text");
+    client.request("POST", "/api/chat/events").body("").send().refused(400, "invalid", "/text");
     // In chunks, and with `Expect: 100-continue`.
     let head = format!("POST /api/knowledge HTTP/1.1\r\nHost: {}\r\n", system.address());
-    let chunks = "Transfer-Encoding: chunked\r\n\r\na\r\n{\"title\":\"\r\n19\r\nchunks\",\"content\":\"text\"}\r\n0\r\n\r\n";
+    let chunks =
+        "Transfer-Encoding: chunked\r\n\r\na\r\n{\"title\":\"\r\n19\r\nchunks\",\"content\":\"text\"}\r\n0\r\n\r\n";
     client.write((head.clone() + chunks).as_bytes());
     client.answer().expect(201);
     client.write((head + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n").as_bytes());
@@ -92,13 +75,8 @@ fn sizes(system: &System) {
         ("/agents/orchestrator/x", (16 << 20) + 1),
     ] {
         let mut client = system.client();
-        let request = client
-            .request("POST", target)
-            .header("Content-Type", "application/json");
-        request
-            .header("Content-Length", &length.to_string())
-            .send()
-            .expect(413);
+        let request = client.request("POST", target).header("Content-Type", "application/json");
+        request.header("Content-Length", &length.to_string()).send().expect(413);
     }
     let text = "x".repeat(256 << 10);
     let said = |text: &str| system.post("/api/chat/events", &json!({"text": text}));
@@ -108,9 +86,7 @@ fn sizes(system: &System) {
     prompt(&text).expect(202);
     prompt(&format!("{text}x")).refused(413, "payload_too_large", "/message");
     let mut client = system.client();
-    let head = client
-        .request("GET", "/health")
-        .header("X-Long", &"x".repeat(16 << 10));
+    let head = client.request("GET", "/health").header("X-Long", &"x".repeat(16 << 10));
     head.send().expect(431);
 }
 
@@ -125,84 +101,39 @@ fn content_types(system: &System) {
         request.body(body.to_string()).send()
     };
     let (chat, agent) = ("/api/chat/events", "/agents/orchestrator/media");
-    for media in [
-        None,
-        Some("application/json"),
-        Some("Application/JSON; charset=utf-8"),
-    ] {
+    for media in [None, Some("application/json"), Some("Application/JSON; charset=utf-8")] {
         post(chat, media, &json!({"text": "hello"})).expect(200);
     }
-    post(
-        agent,
-        Some("application/json;charset=utf-8"),
-        &json!({"message": "hello"}),
-    )
-    .expect(202);
-    for media in [
-        "text/plain",
-        "application/x-www-form-urlencoded",
-        "application/jsonx",
-    ] {
+    post(agent, Some("application/json;charset=utf-8"), &json!({"message": "hello"})).expect(202);
+    for media in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx"] {
         post(chat, Some(media), &json!({"text": "hello"})).refused(415, "invalid", "content-type");
     }
     post(agent, None, &json!({"message": "hello"})).refused(415, "unsupported_media_type", "content-type");
 }
 
 fn paths(system: &System) {
-    for path in [
-        "/",
-        "/health/",
-        "/api",
-        "/api/",
-        "/api//chat",
-        "/api/knowledge/",
-        "/api/knowledge/a/b",
-        "/Health",
-    ] {
+    for path in ["/", "/health/", "/api", "/api/", "/api//chat", "/api/knowledge/", "/api/knowledge/a/b", "/Health"] {
         system.get(path).refused(404, "not_found", "");
     }
-    for path in [
-        "/agents/orchestrator/",
-        "/agents/orchestrator/a/b",
-        "/agents/x",
-        "/streams/a//b",
-    ] {
+    for path in ["/agents/orchestrator/", "/agents/orchestrator/a/b", "/agents/x", "/streams/a//b"] {
         system.get(path).refused(404, "route_not_found", "");
     }
     let mut client = system.client();
-    let answer = client
-        .request("PUT", "/agents/orchestrator/a")
-        .header("Content-Length", "0")
-        .send();
-    assert_eq!(
-        answer.refused(405, "method_not_allowed", "").header("allow"),
-        Some("GET, HEAD, POST")
-    );
+    let answer = client.request("PUT", "/agents/orchestrator/a").header("Content-Length", "0").send();
+    assert_eq!(answer.refused(405, "method_not_allowed", "").header("allow"), Some("GET, HEAD, POST"));
     let answer = client.request("GET", "/agents/orchestrator/a/abort").send();
-    assert_eq!(
-        answer.refused(405, "method_not_allowed", "").header("allow"),
-        Some("POST")
-    );
+    assert_eq!(answer.refused(405, "method_not_allowed", "").header("allow"), Some("POST"));
     let answer = client.request("DELETE", "/api/knowledge").send();
-    assert_eq!(
-        answer.refused(405, "invalid", "").header("allow"),
-        Some("GET, HEAD, POST")
-    );
+    assert_eq!(answer.refused(405, "invalid", "").header("allow"), Some("GET, HEAD, POST"));
     // A path is decoded once, and a literal segment has priority over a parameter.
     system.client().request("GET", "/%68ealth").send().expect(200);
     let instance = "/agents/orchestrator/a%2Fb%2520%E2%82%AC";
-    let url = client
-        .post(instance, &json!({"message": "hello"}))
-        .expect(202)
-        .text("/streamUrl");
+    let url = client.post(instance, &json!({"message": "hello"})).expect(202).text("/streamUrl");
     assert!(url.ends_with(instance), "{url}");
     client.get("/api/knowledge/reindex").refused(405, "invalid", "");
     let head = client.request("HEAD", "/health").send().expect(200);
     assert_eq!(head.header("content-length"), Some("11"));
-    client
-        .request("HEAD", "/api/knowledge?limit=x")
-        .send()
-        .expect(400);
+    client.request("HEAD", "/api/knowledge?limit=x").send().expect(400);
 }
 
 fn queries(system: &System) {
@@ -228,16 +159,10 @@ fn queries(system: &System) {
     // An invalid request is reported before a missing object.
     let nobody = "/api/chat/sessions/tui-nobody";
     system
-        .get(&format!(
-            "{nobody}/transcript?limit=x&connector=tui&actorId=a&conversationId=c"
-        ))
+        .get(&format!("{nobody}/transcript?limit=x&connector=tui&actorId=a&conversationId=c"))
         .refused(400, "invalid", "?limit");
-    system
-        .get(&format!("{nobody}/transcript"))
-        .refused(400, "invalid", "?connector");
-    system
-        .post(&format!("{nobody}/cancel"), &json!({"connector": "tui"}))
-        .refused(400, "invalid", "/actorId");
+    system.get(&format!("{nobody}/transcript")).refused(400, "invalid", "?connector");
+    system.post(&format!("{nobody}/cancel"), &json!({"connector": "tui"})).refused(400, "invalid", "/actorId");
 }
 
 fn fields(system: &System) {
@@ -246,15 +171,9 @@ fn fields(system: &System) {
         body["more"] = json!({"a": 1});
         body
     };
-    system
-        .post("/api/chat/events", &more(json!({"text": "hello"})))
-        .expect(200);
-    system
-        .post("/agents/orchestrator/more", &more(json!({"message": "hello"})))
-        .expect(202);
-    system
-        .post("/agents/orchestrator/more/abort", &more(json!({})))
-        .expect(200);
+    system.post("/api/chat/events", &more(json!({"text": "hello"}))).expect(200);
+    system.post("/agents/orchestrator/more", &more(json!({"message": "hello"}))).expect(202);
+    system.post("/agents/orchestrator/more/abort", &more(json!({}))).expect(200);
     let session = system.session();
     for (target, body) in [
         ("/api/chat/sessions".to_owned(), tui(&[])),
@@ -272,17 +191,11 @@ fn fields(system: &System) {
         (json!({"text": "a", "policy": "never"}), "/policy"),
         (json!({"text": "a", "session": " "}), "/session"),
         (json!({"text": "a", "actorId": ""}), "/actorId"),
-        (
-            json!({"text": "a", "conversationId": "x".repeat(257)}),
-            "/conversationId",
-        ),
+        (json!({"text": "a", "conversationId": "x".repeat(257)}), "/conversationId"),
         (json!({"text": "a", "threadId": ""}), "/threadId"),
         (json!({"text": "a", "task": "x".repeat(257)}), "/task"),
         (json!({"text": "a", "connector": "tui"}), "/actorId"),
-        (
-            json!({"text": "a", "connector": "tui", "actorId": "a"}),
-            "/conversationId",
-        ),
+        (json!({"text": "a", "connector": "tui", "actorId": "a"}), "/conversationId"),
     ] {
         system.post("/api/chat/events", &body).refused(400, "invalid", at);
     }
@@ -311,9 +224,7 @@ fn connections(system: &System) {
     let mut client = system.client();
     let host = system.address();
     // Pipelined requests are answered in order, and the connection is closed on request.
-    let one = |id: u8, more: &str| {
-        format!("GET /health HTTP/1.1\r\nHost: {host}\r\nX-Request-Id: {id}\r\n{more}\r\n")
-    };
+    let one = |id: u8, more: &str| format!("GET /health HTTP/1.1\r\nHost: {host}\r\nX-Request-Id: {id}\r\n{more}\r\n");
     client.write((one(1, "") + &one(2, "") + &one(3, "Connection: close\r\n")).as_bytes());
     for id in ["1", "2", "3"] {
         assert_eq!(client.answer().expect(200).header("x-request-id"), Some(id));

@@ -56,17 +56,10 @@ fn ended(system: &System, run: &str) -> (Value, Vec<Value>) {
     let ends = events.iter().filter(|event| event["type"] == "run_end").count();
     let last = events.last().unwrap();
     assert_eq!((ends, &last["type"]), (1, &json!("run_end")));
-    assert_eq!(
-        (&last["isError"], &last["durationMs"]),
-        (&record["isError"], &record["durationMs"])
-    );
+    assert_eq!((&last["isError"], &last["durationMs"]), (&record["isError"], &record["durationMs"]));
     assert_eq!(last.get("error"), record.get("error"));
     for (index, event) in events.iter().enumerate() {
-        assert_eq!(
-            (&event["eventIndex"], &event["runId"]),
-            (&json!(index), &json!(run)),
-            "{event}"
-        );
+        assert_eq!((&event["eventIndex"], &event["runId"]), (&json!(index), &json!(run)), "{event}");
         assert!(event.get("submissionId").is_none() && event.get("instanceId").is_none());
     }
     (record, events)
@@ -85,27 +78,17 @@ fn file(system: &System, name: &str) -> PathBuf {
 
 #[test]
 fn without_the_part_that_executes_runs() {
-    let system = Builder::default()
-        .config("[part.cognitive]\nenabled = false\ncommand = [\"/bin/true\"]\n")
-        .start();
+    let system = Builder::default().config("[part.cognitive]\nenabled = false\ncommand = [\"/bin/true\"]\n").start();
     for workflow in ["steps", "research", "none"] {
         let target = format!("/workflows/{workflow}");
         system.post(&target, &json!({})).refused(503, "unavailable", "");
     }
     assert_eq!(system.get("/runs").expect(200).json(), json!({"runs": []}));
-    for target in [
-        "/runs/run_none",
-        "/runs/run_none?meta",
-        "/runs/run_none?offset=-1&live=sse",
-    ] {
+    for target in ["/runs/run_none", "/runs/run_none?meta", "/runs/run_none?offset=-1&live=sse"] {
         system.get(target).refused(404, "run_not_found", "");
     }
-    system
-        .post("/runs/run_none/abort", &json!({}))
-        .refused(404, "run_not_found", "");
-    system
-        .get("/runs/run_none?live=sse")
-        .refused(400, "invalid_request", "?offset");
+    system.post("/runs/run_none/abort", &json!({})).refused(404, "run_not_found", "");
+    system.get("/runs/run_none?live=sse").refused(400, "invalid_request", "?offset");
 }
 
 /// The shipped workflows describe their input, and a wrong input is reported before anything is started.
@@ -123,9 +106,7 @@ fn inputs_of_shipped_workflows() {
     }
     assert_eq!(system.get("/runs").expect(200).json(), json!({"runs": []}));
     let text = json!({"text": "All cats are mammals. Tom is a cat."});
-    let answer = system
-        .post("/workflows/analyze_only?wait=result", &text)
-        .expect(200);
+    let answer = system.post("/workflows/analyze_only?wait=result", &text).expect(200);
     assert!(answer.at("/result").is_object(), "{}", answer.shown());
 }
 
@@ -145,48 +126,19 @@ fn runs() {
 
 /// None of these is accepted.
 fn refused(system: &System) {
-    system
-        .post("/workflows/none", &json!({}))
-        .refused(404, "workflow_not_found", "");
-    system
-        .post(STEPS, &json!({}))
-        .refused(400, "invalid_request", "/steps");
-    system
-        .post(STEPS, &json!({"steps": "x"}))
-        .refused(400, "invalid_request", "/steps");
-    system
-        .post(&format!("{STEPS}?wait=yes"), &json!({"steps": 1}))
-        .refused(400, "invalid_request", "?wait");
+    system.post("/workflows/none", &json!({})).refused(404, "workflow_not_found", "");
+    system.post(STEPS, &json!({})).refused(400, "invalid_request", "/steps");
+    system.post(STEPS, &json!({"steps": "x"})).refused(400, "invalid_request", "/steps");
+    system.post(&format!("{STEPS}?wait=yes"), &json!({"steps": 1})).refused(400, "invalid_request", "?wait");
     let mut client = system.client();
-    let bodies = client
-        .request("POST", STEPS)
-        .header("content-type", "application/json");
-    bodies
-        .body("{\"steps\":1")
-        .send()
-        .refused(400, "invalid_json", "");
+    let bodies = client.request("POST", STEPS).header("content-type", "application/json");
+    bodies.body("{\"steps\":1").send().refused(400, "invalid_json", "");
     let untyped = client.request("POST", STEPS).body("{\"steps\":1}");
-    untyped
-        .send()
-        .refused(415, "unsupported_media_type", "content-type");
+    untyped.send().refused(415, "unsupported_media_type", "content-type");
     // The name is checked before the body.
-    client
-        .request("POST", "/workflows/none")
-        .body("{")
-        .send()
-        .refused(404, "workflow_not_found", "");
-    assert_eq!(
-        client.request("GET", STEPS).send().expect(405).header("allow"),
-        Some("POST")
-    );
-    assert_eq!(
-        client
-            .request("DELETE", "/runs/x")
-            .send()
-            .expect(405)
-            .header("allow"),
-        Some("GET, HEAD")
-    );
+    client.request("POST", "/workflows/none").body("{").send().refused(404, "workflow_not_found", "");
+    assert_eq!(client.request("GET", STEPS).send().expect(405).header("allow"), Some("POST"));
+    assert_eq!(client.request("DELETE", "/runs/x").send().expect(405).header("allow"), Some("GET, HEAD"));
     assert_eq!(system.get("/runs").expect(200).json(), json!({"runs": []}));
 }
 
@@ -201,26 +153,13 @@ fn waited_for(system: &System) {
     );
     let (record, events) = ended(system, &run);
     assert_eq!(
-        (
-            &record["status"],
-            &record["workflowName"],
-            &record["payload"],
-            &record["result"]
-        ),
-        (
-            &json!("completed"),
-            &json!("steps"),
-            &payload,
-            &json!({"made": 3, "known": 0})
-        )
+        (&record["status"], &record["workflowName"], &record["payload"], &record["result"]),
+        (&json!("completed"), &json!("steps"), &payload, &json!({"made": 3, "known": 0}))
     );
     let told = kinds(&events);
     assert_eq!((told[0], told[7], told.len()), ("run_start", "run_end", 8));
     assert!(told[1..7].iter().all(|kind| *kind == "log"), "{told:?}");
-    assert_eq!(
-        (&events[0]["payload"], &events[0]["startedAt"]),
-        (&payload, &record["startedAt"])
-    );
+    assert_eq!((&events[0]["payload"], &events[0]["startedAt"]), (&payload, &record["startedAt"]));
     assert_eq!(events[7]["result"], record["result"]);
     read(system, &run);
 }
@@ -230,29 +169,18 @@ fn read(system: &System, run: &str) {
     let target = format!("/runs/{run}");
     let head = system.client().request("HEAD", &target).send().expect(200);
     assert_eq!(head.header("stream-closed"), Some("true"));
-    assert_eq!(
-        head.header("stream-next-offset"),
-        Some("0000000000000000_0000000000000008")
-    );
+    assert_eq!(head.header("stream-next-offset"), Some("0000000000000000_0000000000000008"));
     let tail = system.get(&format!("{target}?offset=-1&tail=1")).expect(200);
     assert_eq!(kinds(tail.json().as_array().unwrap()), ["run_end"]);
     let at_end = format!("{target}?offset=0_8&live=long-poll");
-    assert_eq!(
-        system.get(&at_end).expect(204).header("stream-closed"),
-        Some("true")
-    );
+    assert_eq!(system.get(&at_end).expect(204).header("stream-closed"), Some("true"));
     let mut live = system.attach(&format!("{target}?offset=-1&live=sse"));
     let mut seen = Vec::new();
     let control = live.until_control(&mut seen);
     assert_eq!((seen.len(), &control["streamClosed"]), (8, &json!(true)));
     assert!(live.frame().is_none(), "a closed stream ends with its last entry");
     // The key decides, whatever the query says.
-    for query in [
-        "meta",
-        "meta=0",
-        "meta&offset=bad&live=x",
-        "offset=1&offset=2&meta=x&meta=y",
-    ] {
+    for query in ["meta", "meta=0", "meta&offset=bad&live=x", "offset=1&offset=2&meta=x&meta=y"] {
         let answer = system.get(&format!("{target}?{query}")).expect(200);
         assert_eq!(answer.json()["runId"], run, "{query}");
     }
@@ -262,14 +190,8 @@ fn not_waited_for(system: &System) {
     let answer = system.post(STEPS, &json!({"steps": 3, "ms": 20})).expect(202);
     let run = answer.text("/runId");
     let url = format!("{}/runs/{run}", system.url());
-    assert_eq!(
-        answer.json(),
-        json!({"runId": run, "streamUrl": url, "offset": "-1"})
-    );
-    assert_eq!(
-        (answer.header("location"), answer.header("stream-next-offset")),
-        (Some(url.as_str()), Some("-1"))
-    );
+    assert_eq!(answer.json(), json!({"runId": run, "streamUrl": url, "offset": "-1"}));
+    assert_eq!((answer.header("location"), answer.header("stream-next-offset")), (Some(url.as_str()), Some("-1")));
     // The stream of a run exists from admission on, and a reader sees it to its end.
     let mut live = system.attach(&format!("/runs/{run}?offset=-1&live=sse"));
     let mut seen = Vec::new();
@@ -287,32 +209,20 @@ fn failed(system: &System) {
     let (record, _) = ended(system, &run);
     assert_eq!(
         (&record["status"], &record["error"], record.get("result")),
-        (
-            &json!("errored"),
-            &json!({"name": "StepFailed", "message": "This step fails."}),
-            None
-        )
+        (&json!("errored"), &json!({"name": "StepFailed", "message": "This step fails."}), None)
     );
 }
 
 fn repeated(system: &System) {
     let post = |key: &str, target: &str, payload: &Value| -> Answer {
         let mut client = system.client();
-        let request = client
-            .request("POST", target)
-            .header("content-type", "application/json");
-        request
-            .header("idempotency-key", key)
-            .body(payload.to_string())
-            .send()
+        let request = client.request("POST", target).header("content-type", "application/json");
+        request.header("idempotency-key", key).body(payload.to_string()).send()
     };
     let payload = json!({"steps": 1});
     let first = post("once", STEPS, &payload).expect(202);
     let second = post("once", STEPS, &payload).expect(202);
-    assert_eq!(
-        (first.json(), first.header("location")),
-        (second.json(), second.header("location"))
-    );
+    assert_eq!((first.json(), first.header("location")), (second.json(), second.header("location")));
     assert_eq!(second.header("idempotency-replayed"), Some("true"));
     post("once", STEPS, &json!({"steps": 2})).refused(409, "idempotency_conflict", "idempotency-key");
     let waits = format!("{STEPS}?wait=result");
@@ -332,23 +242,13 @@ fn repeated(system: &System) {
 fn aborted(system: &System) {
     let run = start(system, &json!({"steps": 1, "ms": 60_000}));
     until("it runs", || events(system, &run).0.len() > 1);
-    let abort = |run: &str| {
-        system
-            .post(&format!("/runs/{run}/abort"), &json!({"reason": "ignored"}))
-            .expect(200)
-            .json()
-    };
+    let abort =
+        |run: &str| system.post(&format!("/runs/{run}/abort"), &json!({"reason": "ignored"})).expect(200).json();
     let begun = Instant::now();
     assert_eq!(abort(&run), json!({"aborted": true}));
     let (record, _) = ended(system, &run);
-    assert!(
-        begun.elapsed() < Duration::from_secs(10),
-        "the step is not waited for"
-    );
-    assert_eq!(
-        (&record["status"], &record["error"]["name"]),
-        (&json!("errored"), &json!("Aborted"))
-    );
+    assert!(begun.elapsed() < Duration::from_secs(10), "the step is not waited for");
+    assert_eq!((&record["status"], &record["error"]["name"]), (&json!("errored"), &json!("Aborted")));
     assert_eq!(abort(&run), json!({"aborted": false}));
     let waiting = std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
@@ -368,9 +268,7 @@ fn listed(system: &System) {
     let whole = list("limit=1000");
     let ids = |page: &Value| -> Vec<String> {
         let runs = page["runs"].as_array().unwrap();
-        runs.iter()
-            .map(|run| run["runId"].as_str().unwrap().to_owned())
-            .collect()
+        runs.iter().map(|run| run["runId"].as_str().unwrap().to_owned()).collect()
     };
     let all = ids(&whole);
     assert!(all.len() >= 8, "{whole}");
@@ -379,12 +277,7 @@ fn listed(system: &System) {
     sorted.reverse();
     assert_eq!(all, sorted, "newest first");
     for item in whole["runs"].as_array().unwrap() {
-        assert!(
-            ["payload", "result", "error"]
-                .iter()
-                .all(|name| item.get(name).is_none()),
-            "{item}"
-        );
+        assert!(["payload", "result", "error"].iter().all(|name| item.get(name).is_none()), "{item}");
     }
     let (mut paged, mut query) = (Vec::new(), "limit=3".to_owned());
     loop {
@@ -406,9 +299,7 @@ fn listed(system: &System) {
         ("cursor=x", "?cursor"),
         ("status=active&status=active", "?status"),
     ] {
-        system
-            .get(&format!("/runs?{query}"))
-            .refused(400, "invalid_request", at);
+        system.get(&format!("/runs?{query}")).refused(400, "invalid_request", at);
     }
 }
 
@@ -417,16 +308,11 @@ fn in_turn(system: &System) {
     let file = file(system, "in-turn");
     let payload = json!({"steps": 1, "ms": 60_000, "file": file});
     let long: Vec<String> = (0..34).map(|_| start(system, &payload)).collect();
-    until("so many run", || {
-        long[..32].iter().all(|run| made(&file, run).len() == 1)
-    });
+    until("so many run", || long[..32].iter().all(|run| made(&file, run).len() == 1));
     assert!(long[32..].iter().all(|run| made(&file, run).is_empty()));
     for waiting in &long[32..] {
         let record = record(system, waiting);
-        assert_eq!(
-            (&record["status"], record.get("endedAt")),
-            (&json!("active"), None)
-        );
+        assert_eq!((&record["status"], record.get("endedAt")), (&json!("active"), None));
     }
     let abort = |run: &str| {
         let answer = system.post(&format!("/runs/{run}/abort"), &json!({})).expect(200);
@@ -469,11 +355,7 @@ fn a_closed_stream_implies_the_final_record() {
             let head = client.request("HEAD", &format!("/runs/{run}")).send().expect(200);
             let meta = client.get(&format!("/runs/{run}?meta")).expect(200).json();
             if head.header("stream-closed") == Some("true") {
-                assert_eq!(
-                    (&meta["status"], meta["endedAt"].is_string()),
-                    (&json!("completed"), true),
-                    "{meta}"
-                );
+                assert_eq!((&meta["status"], meta["endedAt"].is_string()), (&json!("completed"), true), "{meta}");
                 closed += 1;
                 break;
             }
@@ -493,36 +375,21 @@ fn a_run_survives_the_kill_of_any_part() {
         // A call may fail with its connection; the next one waits for the restart.
         until("the system answers again", || {
             let mut client = system.client();
-            client
-                .request("GET", &format!("/runs/{run}?meta"))
-                .try_send()
-                .is_ok_and(|answer| answer.status == 200)
+            client.request("GET", &format!("/runs/{run}?meta")).try_send().is_ok_and(|answer| answer.status == 200)
         });
         let (record, events) = ended(&system, &run);
         assert_eq!(record["status"], "completed", "{part}: {record}");
         let steps = made(&file, &run);
         for step in 1..=10 {
             let count = steps.iter().filter(|made| **made == format!("s{step}")).count();
-            assert!(
-                (1..=2).contains(&count),
-                "{part}: step {step} was made {count} times"
-            );
+            assert!((1..=2).contains(&count), "{part}: step {step} was made {count} times");
         }
         // Only the interrupted step is executed again, and only by another holder.
-        let resumed = kinds(&events)
-            .iter()
-            .filter(|kind| **kind == "run_resume")
-            .count();
+        let resumed = kinds(&events).iter().filter(|kind| **kind == "run_resume").count();
         let again = steps.len() - 10;
-        assert!(
-            again <= resumed,
-            "{part}: {again} steps were made again, {resumed} holders came back"
-        );
+        assert!(again <= resumed, "{part}: {again} steps were made again, {resumed} holders came back");
         assert_eq!(resumed, usize::from(part == "cognitive"), "{part}");
-        assert_eq!(
-            record["result"]["made"].as_u64().unwrap() + record["result"]["known"].as_u64().unwrap(),
-            10
-        );
+        assert_eq!(record["result"]["made"].as_u64().unwrap() + record["result"]["known"].as_u64().unwrap(), 10);
     }
 }
 
@@ -534,42 +401,23 @@ fn an_unrepeatable_step_ends_its_run_and_a_run_without_a_holder_waits() {
     until("the risky step is open", || made(&file, &risky).len() == 2);
     system.kill("cognitive");
     let (record, _) = ended(&system, &risky);
-    assert_eq!(
-        (&record["status"], &record["error"]["name"]),
-        (&json!("errored"), &json!("Interrupted"))
-    );
+    assert_eq!((&record["status"], &record["error"]["name"]), (&json!("errored"), &json!("Interrupted")));
     assert_eq!(made(&file, &risky), ["s1", "s2"]);
 
     // While its part is down, the run stays in the queue, without a holder.
     let run = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
     let queued = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
-    until("they run", || {
-        !made(&file, &run).is_empty() && !made(&file, &queued).is_empty()
-    });
+    until("they run", || !made(&file, &run).is_empty() && !made(&file, &queued).is_empty());
     system.kill("cognitive");
-    assert!(
-        system
-            .ken(&["stop", "cognitive", "--wait", "stopped"])
-            .status
-            .success()
-    );
-    until("nobody holds them", || {
-        system.call("store", "service.stats", &[])["leases_held"] == 0
-    });
+    assert!(system.ken(&["stop", "cognitive", "--wait", "stopped"]).status.success());
+    until("nobody holds them", || system.call("store", "service.stats", &[])["leases_held"] == 0);
     for run in [&run, &queued] {
         assert_eq!(record_of(&system, run), "active");
     }
-    let abort = system
-        .post(&format!("/runs/{queued}/abort"), &json!({}))
-        .expect(200);
+    let abort = system.post(&format!("/runs/{queued}/abort"), &json!({})).expect(200);
     assert_eq!(abort.json(), json!({"aborted": true}));
     assert_eq!(record_of(&system, &queued), "errored", "it needs nobody to end");
-    assert!(
-        system
-            .ken(&["start", "cognitive", "--wait", "ready"])
-            .status
-            .success()
-    );
+    assert!(system.ken(&["start", "cognitive", "--wait", "ready"]).status.success());
     let (record, events) = ended(&system, &run);
     assert_eq!(record["status"], "completed");
     assert!(kinds(&events).contains(&"run_resume"));
@@ -590,11 +438,8 @@ fn workflow(system: &System, name: &str, steps: &Value) {
 
 /// The steps that are recorded as completed, in order.
 fn recorded(events: &[Value]) -> Vec<&str> {
-    let done = events
-        .iter()
-        .filter(|event| event["attributes"]["state"] == "done");
-    done.map(|event| event["attributes"]["step"].as_str().unwrap())
-        .collect()
+    let done = events.iter().filter(|event| event["attributes"]["state"] == "done");
+    done.map(|event| event["attributes"]["step"].as_str().unwrap()).collect()
 }
 
 #[test]
@@ -604,32 +449,18 @@ fn runs_with_the_real_engine() {
     let shipped = "/workflows/StandardReasoningWorkflow";
     let answer = system.post(&format!("{shipped}?wait=result"), &data).expect(200);
     let result = answer.at("/result");
-    assert_eq!(
-        (&result["status"], &result["error"]),
-        (&json!("completed"), &Value::Null)
-    );
+    assert_eq!((&result["status"], &result["error"]), (&json!("completed"), &Value::Null));
     assert!(result["results"]["REP"].to_string().contains("\"b\""), "{result}");
     let (_, events) = ended(&system, &answer.text("/runId"));
     assert_eq!(recorded(&events), ["ESL", "REP", "VVP"]);
     // The input is checked before the run is admitted.
-    for (payload, at) in [
-        (json!([1]), ""),
-        (json!({}), ""),
-        (json!({"text": 7}), "/text"),
-        (json!({"facts": ["a", 1]}), "/facts/1"),
-    ] {
+    for (payload, at) in
+        [(json!([1]), ""), (json!({}), ""), (json!({"text": 7}), "/text"), (json!({"facts": ["a", 1]}), "/facts/1")]
+    {
         system.post(shipped, &payload).refused(400, "invalid_request", at);
     }
-    assert_eq!(
-        system.get("/runs").expect(200).json()["runs"]
-            .as_array()
-            .unwrap()
-            .len(),
-        1
-    );
-    system
-        .post(shipped, &json!({"REP": 1}))
-        .refused(400, "invalid_request", "/REP");
+    assert_eq!(system.get("/runs").expect(200).json()["runs"].as_array().unwrap().len(), 1);
+    system.post(shipped, &json!({"REP": 1})).refused(400, "invalid_request", "/REP");
 
     goes_on(&system);
     asks_a_model(&system);
@@ -637,34 +468,16 @@ fn runs_with_the_real_engine() {
 
 /// A run whose holder is killed has the same result as one without kills, and no step is recorded twice.
 fn goes_on(system: &System) {
-    workflow(
-        system,
-        "rounds",
-        &json!([{"loop": 100, "steps": [{"step": "ESL"}, {"step": "LAWS"}]}]),
-    );
-    system
-        .post("/workflows/rounds", &json!({}))
-        .refused(400, "invalid_request", "/text");
+    workflow(system, "rounds", &json!([{"loop": 100, "steps": [{"step": "ESL"}, {"step": "LAWS"}]}]));
+    system.post("/workflows/rounds", &json!({})).refused(400, "invalid_request", "/text");
     let payload = json!({"text": "We agreed to measure it, because nobody knew."});
     let alone = system.post("/workflows/rounds?wait=result", &payload).expect(200);
-    let run = system
-        .post("/workflows/rounds", &payload)
-        .expect(202)
-        .text("/runId");
+    let run = system.post("/workflows/rounds", &payload).expect(202).text("/runId");
     until("it is on its way", || events(system, &run).0.len() > 40);
     system.kill("cognitive");
     let (record, events) = ended(system, &run);
-    assert_eq!(
-        (&record["status"], &record["result"]),
-        (&json!("completed"), &alone.at("/result"))
-    );
-    assert_eq!(
-        kinds(&events)
-            .iter()
-            .filter(|kind| **kind == "run_resume")
-            .count(),
-        1
-    );
+    assert_eq!((&record["status"], &record["result"]), (&json!("completed"), &alone.at("/result")));
+    assert_eq!(kinds(&events).iter().filter(|kind| **kind == "run_resume").count(), 1);
     let mut steps = recorded(&events);
     assert_eq!(steps.len(), 200);
     steps.sort();
@@ -677,21 +490,14 @@ fn asks_a_model(system: &System) {
         "input": {"messages": [{"role": "user", "content": "{{/data/text}}"}]}});
     workflow(system, "asks", &json!([{"step": "ESL"}, asks]));
     let asking = |run: &str| {
-        let begun = |event: &Value| {
-            event["attributes"]["step"] == "MODEL" && event["attributes"]["repeatable"] == false
-        };
+        let begun =
+            |event: &Value| event["attributes"]["step"] == "MODEL" && event["attributes"]["repeatable"] == false;
         until("the model is asked", || events(system, run).0.iter().any(begun));
     };
     let held = json!({"text": "hold"});
     let run = system.post("/workflows/asks", &held).expect(202).text("/runId");
     asking(&run);
-    assert_eq!(
-        system
-            .post(&format!("/runs/{run}/abort"), &json!({}))
-            .expect(200)
-            .json(),
-        json!({"aborted": true})
-    );
+    assert_eq!(system.post(&format!("/runs/{run}/abort"), &json!({})).expect(200).json(), json!({"aborted": true}));
     assert_eq!(ended(system, &run).0["error"]["name"], "Aborted");
 
     // What the model answered is unknown, so it is not called again.
@@ -699,23 +505,9 @@ fn asks_a_model(system: &System) {
     asking(&run);
     system.kill("cognitive");
     let (record, events) = ended(system, &run);
-    assert_eq!(
-        (&record["status"], &record["error"]["name"]),
-        (&json!("errored"), &json!("Interrupted"))
-    );
+    assert_eq!((&record["status"], &record["error"]["name"]), (&json!("errored"), &json!("Interrupted")));
     assert_eq!(recorded(&events), ["ESL"]);
-    until("the part is back", || {
-        system.ken(&["status", "cognitive"]).status.success()
-    });
-    let answer = system
-        .post("/workflows/asks?wait=result", &json!({"text": "hello"}))
-        .expect(200);
-    assert!(
-        answer
-            .at("/result/results/MODEL")
-            .to_string()
-            .contains("Hello there."),
-        "{}",
-        answer.shown()
-    );
+    until("the part is back", || system.ken(&["status", "cognitive"]).status.success());
+    let answer = system.post("/workflows/asks?wait=result", &json!({"text": "hello"})).expect(200);
+    assert!(answer.at("/result/results/MODEL").to_string().contains("Hello there."), "{}", answer.shown());
 }

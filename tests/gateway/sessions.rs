@@ -17,10 +17,7 @@ fn list(system: &System, query: &str) -> Vec<Value> {
 }
 
 fn ids(sessions: &[Value]) -> Vec<&str> {
-    sessions
-        .iter()
-        .map(|session| session["sessionId"].as_str().unwrap())
-        .collect()
+    sessions.iter().map(|session| session["sessionId"].as_str().unwrap()).collect()
 }
 
 fn resume(system: &System, selector: &str, identity: &Value) -> Answer {
@@ -56,19 +53,13 @@ fn sessions() {
 fn created(system: &System) {
     let answer = system.post(SESSIONS, &tui(&[])).expect(201);
     let id = answer.text("/session/id");
-    assert_eq!(
-        answer.json(),
-        json!({"session": {"id": id, "surface": "tui", "created": true}})
-    );
+    assert_eq!(answer.json(), json!({"session": {"id": id, "surface": "tui", "created": true}}));
     // A session without a prompt is not listed, but can be resumed by its id.
     assert!(!ids(&list(system, "limit=100")).contains(&id.as_str()));
     resume(system, &id, &tui(&[])).expect(200);
     // Its stream exists, and is empty.
     let stream = system.get(&format!("/agents/orchestrator/{id}")).expect(200);
-    assert_eq!(
-        (stream.body.as_slice(), stream.header("stream-next-offset")),
-        (&b"[]"[..], Some("-1"))
-    );
+    assert_eq!((stream.body.as_slice(), stream.header("stream-next-offset")), (&b"[]"[..], Some("-1")));
     for (body, at) in [
         (json!({}), "/connector"),
         (tui(&[("connector", json!("web-api"))]), "/connector"),
@@ -84,10 +75,7 @@ fn listed(system: &System) {
     let scope = "connector=web-api&actorId=list&conversationId=l";
     let say = |text: &str| {
         let body = json!({"text": text, "actorId": "list", "conversationId": "l"});
-        system
-            .post("/api/chat/events", &body)
-            .expect(200)
-            .text("/session/id")
+        system.post("/api/chat/events", &body).expect(200).text("/session/id")
     };
     let long = format!("  many \n words {}", "x".repeat(100));
     let (first, second) = (say("hello  there"), say(&long));
@@ -95,30 +83,19 @@ fn listed(system: &System) {
     assert_eq!(ids(&all), [second.as_str(), &first]);
     assert_eq!(all[1]["title"], "hello there");
     let title = all[0]["title"].as_str().unwrap();
-    assert!(
-        title.starts_with("many words xxx") && title.ends_with("x...") && title.chars().count() == 80,
-        "{title}"
-    );
+    assert!(title.starts_with("many words xxx") && title.ends_with("x...") && title.chars().count() == 80, "{title}");
     assert_eq!(
         (&all[0]["origin"], &all[0]["actorId"], &all[0]["conversationId"]),
         (&json!("web"), &json!("list"), &json!("l"))
     );
     assert!(all[0].get("displayName").is_none() && all[0].get("threadId").is_none());
     // A search finds sessions that have each word in the name, the title or the id.
-    assert_eq!(
-        ids(&list(system, &format!("{scope}&q=THERE%20hel"))),
-        [first.as_str()]
-    );
-    assert_eq!(
-        ids(&list(system, &format!("{scope}&q={second}"))),
-        [second.as_str()]
-    );
+    assert_eq!(ids(&list(system, &format!("{scope}&q=THERE%20hel"))), [first.as_str()]);
+    assert_eq!(ids(&list(system, &format!("{scope}&q={second}"))), [second.as_str()]);
     assert_eq!(list(system, &format!("{scope}&q=there%20words")).len(), 0);
     // Sessions of every scope, and of a partial scope.
     assert!(list(system, "limit=100").len() >= 2);
-    system
-        .get(&format!("{SESSIONS}?actorId=list&conversationId=l"))
-        .refused(400, "invalid", "?connector");
+    system.get(&format!("{SESSIONS}?actorId=list&conversationId=l")).refused(400, "invalid", "?connector");
     // An absent thread equals only an absent one.
     assert_eq!(list(system, &format!("{scope}&threadId=t")).len(), 0);
     pages(system, scope, &say);
@@ -131,15 +108,8 @@ fn pages(system: &System, scope: &str, say: &dyn Fn(&str) -> String) {
     let mut seen = Vec::new();
     let mut after = String::new();
     loop {
-        let page = system
-            .get(&format!("{SESSIONS}?{scope}&limit=2{after}"))
-            .expect(200)
-            .json();
-        seen.extend(
-            ids(page["sessions"].as_array().unwrap())
-                .iter()
-                .map(ToString::to_string),
-        );
+        let page = system.get(&format!("{SESSIONS}?{scope}&limit=2{after}")).expect(200).json();
+        seen.extend(ids(page["sessions"].as_array().unwrap()).iter().map(ToString::to_string));
         assert_eq!(page["page"]["limit"], 2);
         say("hello in between");
         match page["page"].get("after") {
@@ -153,36 +123,21 @@ fn pages(system: &System, scope: &str, say: &dyn Fn(&str) -> String) {
     assert_eq!(seen.iter().cloned().collect::<BTreeSet<_>>(), expected);
     assert_eq!(seen.len(), expected.len(), "a session came twice");
     // A cursor of another list.
-    system
-        .get(&format!("{SESSIONS}?{SCOPE}{after}"))
-        .refused(400, "invalid", "?after");
-    system
-        .get(&format!("/api/knowledge?{}", after.trim_start_matches('&')))
-        .refused(400, "invalid", "?after");
+    system.get(&format!("{SESSIONS}?{SCOPE}{after}")).refused(400, "invalid", "?after");
+    system.get(&format!("/api/knowledge?{}", after.trim_start_matches('&'))).refused(400, "invalid", "?after");
 }
 
 fn resumed(system: &System) {
     let id = system.session();
     let answer = resume(system, &id, &tui(&[])).expect(200);
-    assert_eq!(
-        answer.json(),
-        json!({"session": {"id": id, "surface": "tui", "created": false}})
-    );
+    assert_eq!(answer.json(), json!({"session": {"id": id, "surface": "tui", "created": false}}));
     rename(system, &id, "Night shift");
     for selector in [id.as_str(), "Night%20shift", "%20Night%20shift%20"] {
         let answer = resume(system, selector, &tui(&[])).expect(200);
-        assert_eq!(
-            (answer.text("/session/id"), answer.text("/session/title")),
-            (id.clone(), "Night shift".into())
-        );
+        assert_eq!((answer.text("/session/id"), answer.text("/session/title")), (id.clone(), "Night shift".into()));
     }
     // No session of the caller matches, so a new one is created, with a new id.
-    for selector in [
-        "night%20shift",
-        "Night",
-        "nothing",
-        "tui-2027-02-03T04-05-06-789Z-0f3c9a1e",
-    ] {
+    for selector in ["night%20shift", "Night", "nothing", "tui-2027-02-03T04-05-06-789Z-0f3c9a1e"] {
         let answer = resume(system, selector, &tui(&[])).expect(201);
         assert_eq!(answer.at("/session/created"), true);
         assert!(answer.text("/session/id") != id && answer.text("/session/id") != selector);
@@ -203,18 +158,12 @@ fn resumed(system: &System) {
 fn scopes(system: &System) {
     let id = system.session();
     let paths = |id: &str, scope: &str| {
-        [
-            system.get(&format!("{SESSIONS}/{id}/transcript?{scope}")),
-            archive(system, id, scope),
-            {
-                let parts = scope.split('&').map(|pair| pair.split_once('=').unwrap());
-                let body: Value = parts
-                    .map(|(name, value)| (name.to_owned(), json!(value)))
-                    .collect::<serde_json::Map<_, _>>()
-                    .into();
-                system.post(&format!("{SESSIONS}/{id}/cancel"), &body)
-            },
-        ]
+        [system.get(&format!("{SESSIONS}/{id}/transcript?{scope}")), archive(system, id, scope), {
+            let parts = scope.split('&').map(|pair| pair.split_once('=').unwrap());
+            let body: Value =
+                parts.map(|(name, value)| (name.to_owned(), json!(value))).collect::<serde_json::Map<_, _>>().into();
+            system.post(&format!("{SESSIONS}/{id}/cancel"), &body)
+        }]
     };
     for scope in [
         "connector=tui&actorId=other&conversationId=c",
@@ -247,13 +196,8 @@ fn archived(system: &System) {
     let attic = list(system, &format!("{SCOPE}&archived=1&limit=100"));
     assert!(ids(&attic).contains(&id.as_str()) && attic[0]["archivedAt"].is_string());
     system.say("Attic", "hello").expect(404);
-    assert_ne!(
-        resume(system, "Attic", &tui(&[])).expect(201).text("/session/id"),
-        id
-    );
-    let transcript = system
-        .get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}"))
-        .expect(200);
+    assert_ne!(resume(system, "Attic", &tui(&[])).expect(201).text("/session/id"), id);
+    let transcript = system.get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}")).expect(200);
     assert_eq!(transcript.at("/exchanges").as_array().unwrap().len(), 1);
     // Resuming or prompting it by id restores it.
     resume(system, &id, &tui(&[])).expect(200);
@@ -269,17 +213,13 @@ fn archived(system: &System) {
     // It cannot be archived while a turn runs or waits.
     hold(system, &id);
     archive(system, &id, SCOPE).refused(409, "conflict", "");
-    system
-        .post(&format!("{SESSIONS}/{id}/cancel"), &tui(&[]))
-        .expect(200);
+    system.post(&format!("{SESSIONS}/{id}/cancel"), &tui(&[])).expect(200);
 }
 
 /// Starts a turn that does not end by itself. Returns its submission.
 fn hold(system: &System, id: &str) -> String {
     let mut client = system.client();
-    let request = client
-        .request("POST", "/api/chat/events")
-        .header("Prefer", "respond-async");
+    let request = client.request("POST", "/api/chat/events").header("Prefer", "respond-async");
     let body = tui(&[("text", json!("hold")), ("session", json!(id))]);
     request.json(&body).send().expect(202).text("/submissionId")
 }
@@ -306,17 +246,9 @@ fn cancelled(system: &System) {
     assert_eq!(cancel(None), (json!(true), json!(running)));
     let events = stream.until_event("submission_settled");
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
-    let settled = events
-        .iter()
-        .find(|event| event["type"] == "submission_settled")
-        .unwrap();
-    assert_eq!(
-        (&settled["outcome"], &settled["submissionId"]),
-        (&json!("aborted"), &json!(running))
-    );
-    let transcript = system
-        .get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}"))
-        .expect(200);
+    let settled = events.iter().find(|event| event["type"] == "submission_settled").unwrap();
+    assert_eq!((&settled["outcome"], &settled["submissionId"]), (&json!("aborted"), &json!(running)));
+    let transcript = system.get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}")).expect(200);
     assert_eq!(transcript.at("/exchanges/0/status"), "cancelled");
     assert_eq!(transcript.at("/exchanges/0/assistant/text"), "part");
     assert_eq!(transcript.at("/exchanges/1/status"), "running");
@@ -337,13 +269,9 @@ fn updated_at(system: &System) {
         std::thread::sleep(Duration::from_millis(3));
     };
     moved("nothing", false);
-    system
-        .get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}"))
-        .expect(200);
+    system.get(&format!("{SESSIONS}/{id}/transcript?{SCOPE}")).expect(200);
     system.get(&format!("/agents/orchestrator/{id}")).expect(200);
-    system
-        .post(&format!("{SESSIONS}/{id}/cancel"), &tui(&[]))
-        .expect(200);
+    system.post(&format!("{SESSIONS}/{id}/cancel"), &tui(&[])).expect(200);
     moved("reading", false);
     system.say(&id, "hello").expect(200);
     moved("a prompt", true);

@@ -7,9 +7,7 @@ use ken_tests::{Builder, System, until};
 /// A closed connection looks like one whose client only closed its sending half, until something is written to it.
 #[test]
 fn readers_that_disconnect_free_their_places_at_once() {
-    let system = Builder::default()
-        .config("[limits]\nheld_connections = 8\n")
-        .start();
+    let system = Builder::default().config("[limits]\nheld_connections = 8\n").start();
     let session = system.session();
     let target = format!("/agents/orchestrator/{session}?offset=-1&live=sse");
     for _ in 0..40 {

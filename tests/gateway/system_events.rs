@@ -9,9 +9,7 @@ use serde_json::{Value, json};
 fn kept(system: &System) -> Vec<Value> {
     let (mut events, mut offset) = (Vec::new(), "-1".to_owned());
     loop {
-        let page = system
-            .get(&format!("/api/events?offset={offset}&live=long-poll"))
-            .expect(200);
+        let page = system.get(&format!("/api/events?offset={offset}&live=long-poll")).expect(200);
         events.extend(page.json().as_array().unwrap().iter().cloned());
         if page.header("stream-up-to-date") == Some("true") {
             return events;
@@ -32,10 +30,7 @@ fn changes_are_reported_as_they_happen() {
     system.say(&session, "hello").expect(200);
     system.say(&session, "/rename Nightly").expect(200);
     let entry = json!({"title": "Gate", "content": "The gate closes at ten."});
-    let entry = system
-        .post("/api/knowledge", &entry)
-        .expect(201)
-        .text("/record/id");
+    let entry = system.post("/api/knowledge", &entry).expect(201).text("/record/id");
     system.delete(&format!("/api/knowledge/{entry}")).expect(200);
     let told = [
         "session.created",
@@ -50,28 +45,15 @@ fn changes_are_reported_as_they_happen() {
         live.until_control(&mut seen);
     }
     assert_eq!(kinds(&seen), told);
-    assert_eq!(
-        seen,
-        kept(&system),
-        "who follows and who comes later see the same"
-    );
+    assert_eq!(seen, kept(&system), "who follows and who comes later see the same");
     for (index, event) in seen.iter().enumerate() {
         assert_eq!((&event["v"], &event["eventIndex"]), (&json!(1), &json!(index)));
     }
-    assert_eq!(
-        (&seen[0]["sessionId"], &seen[0]["connector"]),
-        (&json!(session), &json!("tui"))
-    );
-    assert_eq!(
-        (&seen[3]["sessionId"], &seen[3]["outcome"]),
-        (&json!(session), &json!("completed"))
-    );
+    assert_eq!((&seen[0]["sessionId"], &seen[0]["connector"]), (&json!(session), &json!("tui")));
+    assert_eq!((&seen[3]["sessionId"], &seen[3]["outcome"]), (&json!(session), &json!("completed")));
     assert_eq!((&seen[5]["id"], &seen[6]["id"]), (&json!(entry), &json!(entry)));
     let text = serde_json::to_string(&seen).unwrap();
-    assert!(
-        !text.contains("hello") && !text.contains("Nightly") && !text.contains("Gate"),
-        "ids and states only"
-    );
+    assert!(!text.contains("hello") && !text.contains("Nightly") && !text.contains("Gate"), "ids and states only");
 
     modes(&system, told.len());
     // A reader that was disconnected continues where it was.
@@ -91,15 +73,10 @@ fn the_last_event_id_resumes() {
     let system = System::start();
     let session = system.session();
     for title in ["One", "Two"] {
-        system
-            .post("/api/knowledge", &json!({"title": title, "content": "text"}))
-            .expect(201);
+        system.post("/api/knowledge", &json!({"title": title, "content": "text"})).expect(201);
     }
     system.say(&session, "hello").expect(200);
-    for target in [
-        "/api/events?offset=-1".to_owned(),
-        format!("/agents/orchestrator/{session}?offset=-1&live=sse"),
-    ] {
+    for target in ["/api/events?offset=-1".to_owned(), format!("/agents/orchestrator/{session}?offset=-1&live=sse")] {
         let mut whole = Vec::new();
         let mut live = system.attach(&target);
         let frame = live.frame().unwrap();
@@ -123,33 +100,15 @@ fn the_last_event_id_resumes() {
 }
 
 fn modes(system: &System, count: usize) {
-    let last = system
-        .get("/api/events?offset=-1&tail=2&live=long-poll")
-        .expect(200);
-    assert_eq!(
-        kinds(last.json().as_array().unwrap()),
-        ["knowledge.added", "knowledge.deleted"]
-    );
+    let last = system.get("/api/events?offset=-1&tail=2&live=long-poll").expect(200);
+    assert_eq!(kinds(last.json().as_array().unwrap()), ["knowledge.added", "knowledge.deleted"]);
     let end = format!("0000000000000000_{count:016}");
     assert_eq!(last.header("stream-next-offset"), Some(end.as_str()));
     let mut whole = Vec::new();
-    system
-        .attach("/api/events?offset=-1&live=sse")
-        .until_control(&mut whole);
+    system.attach("/api/events?offset=-1&live=sse").until_control(&mut whole);
     assert_eq!(whole.len(), count);
-    for (query, at) in [
-        ("offset=bad", "?offset"),
-        ("live=x", "?live"),
-        ("tail=0", "?tail"),
-    ] {
-        system
-            .get(&format!("/api/events?{query}"))
-            .refused(400, "invalid", at);
+    for (query, at) in [("offset=bad", "?offset"), ("live=x", "?live"), ("tail=0", "?tail")] {
+        system.get(&format!("/api/events?{query}")).refused(400, "invalid", at);
     }
-    system
-        .client()
-        .request("POST", "/api/events")
-        .json(&json!({}))
-        .send()
-        .expect(405);
+    system.client().request("POST", "/api/events").json(&json!({})).send().expect(405);
 }

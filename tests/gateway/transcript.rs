@@ -50,24 +50,11 @@ fn exchange(system: &System) {
     assert_eq!(one["status"], "completed");
     assert_eq!(one["prompt"]["id"], answer.at("/event/id"));
     assert_eq!(one["prompt"]["receivedAt"], answer.at("/event/receivedAt"));
-    assert_eq!(
-        (&one["prompt"]["text"], &one["prompt"]["visibility"]),
-        (&json!("use tools"), &json!("user"))
-    );
+    assert_eq!((&one["prompt"]["text"], &one["prompt"]["visibility"]), (&json!("use tools"), &json!("user")));
     assert_eq!(one["assistant"]["text"], "Tools are gone.");
-    assert!(
-        one["assistant"]["id"]
-            .as_str()
-            .unwrap()
-            .starts_with(&format!("{id}:message:"))
-    );
-    let tools: Vec<Value> = one["activities"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|one| one["kind"] == "tool")
-        .cloned()
-        .collect();
+    assert!(one["assistant"]["id"].as_str().unwrap().starts_with(&format!("{id}:message:")));
+    let tools: Vec<Value> =
+        one["activities"].as_array().unwrap().iter().filter(|one| one["kind"] == "tool").cloned().collect();
     assert_eq!(tools.len(), 2);
     for (tool, (call, name)) in tools.iter().zip([("call_1", "absent"), ("call_2", "missing")]) {
         assert_eq!(tool["id"], json!(format!("{id}:tool:{call}")));
@@ -81,13 +68,8 @@ fn exchange(system: &System) {
     let all = exchanges(&whole(system, &session));
     let find = |id: &str| all.iter().find(|one| one["id"] == id).unwrap().clone();
     let thought = find(&thinking);
-    let thought = thought["activities"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|one| one["kind"] == "thinking")
-        .unwrap()
-        .clone();
+    let thought =
+        thought["activities"].as_array().unwrap().iter().find(|one| one["kind"] == "thinking").unwrap().clone();
     assert_eq!(thought["preview"], "Hm. So.");
     assert_eq!(find(&failed)["status"], "failed");
 }
@@ -112,10 +94,7 @@ fn pages(system: &System) {
     let newest = page(system, &session, "&limit=3");
     assert!(newest["contextUsage"].is_object());
     assert_eq!(texts(&newest), said[4..]);
-    assert_eq!(
-        (&newest["page"]["limit"], &newest["page"]["hasOlder"]),
-        (&json!(3), &json!(true))
-    );
+    assert_eq!((&newest["page"]["limit"], &newest["page"]["hasOlder"]), (&json!(3), &json!(true)));
     // New exchanges do not move the pages.
     system.say(&session, "hello meanwhile").expect(200);
     let before = |page: &Value| format!("&limit=3&before={}", page["page"]["before"].as_str().unwrap());
@@ -126,11 +105,8 @@ fn pages(system: &System) {
     assert_eq!(oldest["page"], json!({"limit": 3, "hasOlder": false}));
     // A cursor of another session, and one that was never issued.
     let other = system.session();
-    for (session, cursor) in [
-        (&other, before(&newest)),
-        (&session, "&before=x".into()),
-        (&session, "&before=".into()),
-    ] {
+    for (session, cursor) in [(&other, before(&newest)), (&session, "&before=x".into()), (&session, "&before=".into())]
+    {
         let target = format!("/api/chat/sessions/{session}/transcript?{SCOPE}{cursor}");
         system.get(&target).refused(400, "invalid", "?before");
     }
@@ -149,20 +125,14 @@ fn a_turn_in_flight(system: &System) {
     let before = events().len();
     let begin = |text: &str| {
         let mut client = system.client();
-        let request = client
-            .request("POST", "/api/chat/events")
-            .header("Prefer", "respond-async");
+        let request = client.request("POST", "/api/chat/events").header("Prefer", "respond-async");
         let body = tui(&[("text", json!(text)), ("session", json!(session))]);
         request.json(&body).send().expect(202).text("/submissionId")
     };
     let running = begin("ponder");
     // A waiting prompt has no events yet, and changes nothing.
     begin("hold too");
-    until("the turn says something", || {
-        events()
-            .last()
-            .is_some_and(|last| last["type"] == "thinking_delta")
-    });
+    until("the turn says something", || events().last().is_some_and(|last| last["type"] == "thinking_delta"));
     let seen = page(system, &session, "");
     let one = exchanges(&seen)[1].clone();
     assert_eq!((&one["id"], &one["status"]), (&json!(running), &json!("running")));
@@ -172,10 +142,7 @@ fn a_turn_in_flight(system: &System) {
     let next = seen["stream"]["nextOffset"].as_str().unwrap().to_owned();
     assert_eq!(next, format!("0000000000000000_{before:016}"));
     // A page without the running turn has the same `nextOffset`.
-    assert_eq!(
-        page(system, &session, "&limit=1")["stream"]["nextOffset"],
-        next.as_str()
-    );
+    assert_eq!(page(system, &session, "&limit=1")["stream"]["nextOffset"], next.as_str());
     // The page is the same, byte for byte, until something happens.
     let target = format!("/api/chat/sessions/{session}/transcript?{SCOPE}");
     assert_eq!(system.get(&target).body, system.get(&target).body);
@@ -185,11 +152,7 @@ fn a_turn_in_flight(system: &System) {
     let turn = reader.until_event("submission_settled");
     assert_eq!(turn[..], events()[before..before + turn.len()]);
     assert_eq!(turn[0]["submissionId"], running.as_str());
-    until("both have ended", || {
-        exchanges(&page(system, &session, ""))
-            .iter()
-            .all(|one| one["status"] != "running")
-    });
+    until("both have ended", || exchanges(&page(system, &session, "")).iter().all(|one| one["status"] != "running"));
     let seen = page(system, &session, "");
     assert_eq!(seen["stream"]["upToDate"], true);
     let end = format!("0000000000000000_{:016}", events().len());
@@ -197,26 +160,18 @@ fn a_turn_in_flight(system: &System) {
 }
 
 fn hidden(system: &System) {
-    let body = tui(&[
-        ("text", json!("hello preflight")),
-        ("workflow", json!("tui.startup-preflight")),
-    ]);
+    let body = tui(&[("text", json!("hello preflight")), ("workflow", json!("tui.startup-preflight"))]);
     let answer = system.post("/api/chat/events", &body).expect(200);
     let session = answer.text("/session/id");
     let seen = page(system, &session, "");
     let one = &exchanges(&seen)[0];
-    assert!(
-        one.get("prompt").is_none() && one["assistant"]["text"] == "Hello there.",
-        "{one}"
-    );
+    assert!(one.get("prompt").is_none() && one["assistant"]["text"] == "Hello there.", "{one}");
     for text in ["/session", "/help", "/rename x"] {
         system.say(&session, text).expect(200);
     }
     assert_eq!(exchanges(&page(system, &session, "")).len(), 1);
     // It does not set the title of the session either; the first visible prompt does.
     system.say(&session, "hello visible").expect(200);
-    let sessions = system
-        .get(&format!("/api/chat/sessions?{SCOPE}&limit=1"))
-        .expect(200);
+    let sessions = system.get(&format!("/api/chat/sessions?{SCOPE}&limit=1")).expect(200);
     assert_eq!(sessions.at("/sessions/0/title"), "hello visible");
 }

@@ -42,10 +42,7 @@ impl System {
     }
 
     pub fn asker_with(&self, key: &str) -> Asker {
-        Asker {
-            key: key.to_owned(),
-            ..Asker::at(self.cognitive())
-        }
+        Asker { key: key.to_owned(), ..Asker::at(self.cognitive()) }
     }
 
     /// One workflow of three steps over a chain of rules, or what becomes of it.
@@ -57,10 +54,7 @@ impl System {
 impl Asker {
     /// With the admin key, of the server at an address.
     pub fn at(address: SocketAddr) -> Asker {
-        Asker {
-            client: Client::connect(address).held_to(Contract::cognitive()),
-            key: KEY.to_owned(),
-        }
+        Asker { client: Client::connect(address).held_to(Contract::cognitive()), key: KEY.to_owned() }
     }
 
     /// Ends the connection at once, as a client that has crashed.
@@ -93,9 +87,8 @@ impl Asker {
 
 /// A request of three steps over a chain of this many rules, whose words all begin with `name`.
 pub fn chain(name: &str, rules: usize) -> Value {
-    let rules: Vec<Value> = (0..rules)
-        .map(|n| json!([[format!("{name} step {n}")], format!("{name} step {}", n + 1)]))
-        .collect();
+    let rules: Vec<Value> =
+        (0..rules).map(|n| json!([[format!("{name} step {n}")], format!("{name} step {}", n + 1)])).collect();
     json!({
         "protocol_names": ["ESL", "REP", "VVP"],
         "data": {"user_input": format!("{name} is happy to see this"), "facts": [format!("{name} step 0")], "rules": rules},
@@ -116,10 +109,7 @@ pub fn server_with(scripts: &[(&str, &str)]) -> (TempDir, String) {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
     }
     let program = folder.path().join("ken-cognitive");
-    let config = format!(
-        "[part.cognitive]\ncommand = [{:?}]\n",
-        program.display().to_string()
-    );
+    let config = format!("[part.cognitive]\ncommand = [{:?}]\n", program.display().to_string());
     (folder, config)
 }
 

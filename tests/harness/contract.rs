@@ -15,12 +15,7 @@ pub struct Contract {
 }
 
 /// Headers that every answer has.
-const COMMON: [&str; 4] = [
-    "x-request-id",
-    "cache-control",
-    "x-content-type-options",
-    "cross-origin-resource-policy",
-];
+const COMMON: [&str; 4] = ["x-request-id", "cache-control", "x-content-type-options", "cross-origin-resource-policy"];
 
 impl Contract {
     /// The gateway's.
@@ -36,10 +31,7 @@ impl Contract {
     }
 
     fn of(text: &str) -> Contract {
-        Contract {
-            document: serde_json::from_str(text).expect("an OpenAPI document"),
-            validators: Mutex::default(),
-        }
+        Contract { document: serde_json::from_str(text).expect("an OpenAPI document"), validators: Mutex::default() }
     }
 
     pub fn document(&self) -> &Value {
@@ -73,10 +65,7 @@ impl Contract {
 
     fn check_headers(&self, what: &str, key: &str, response: &Value, answer: &Answer) {
         let own = response.get("headers").and_then(Value::as_object);
-        let common = self
-            .document
-            .pointer("/components/headers")
-            .and_then(Value::as_object);
+        let common = self.document.pointer("/components/headers").and_then(Value::as_object);
         let common = common.into_iter().flatten().filter(|(name, _)| {
             COMMON.contains(&name.to_ascii_lowercase().as_str()) || name.starts_with("X-RateLimit")
         });
@@ -123,11 +112,7 @@ impl Contract {
         let made = validators.entry(key.to_owned()).or_insert_with(|| {
             let whole = json!({"allOf": [schema], "components": self.document["components"]});
             let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);
-            Arc::new(
-                options
-                    .build(&whole)
-                    .unwrap_or_else(|error| panic!("the schema of {key}: {error}")),
-            )
+            Arc::new(options.build(&whole).unwrap_or_else(|error| panic!("the schema of {key}: {error}")))
         });
         made.clone()
     }
@@ -143,14 +128,9 @@ impl Contract {
         });
         if let Some(operation) = operation {
             let response = operation["responses"].get(status.to_string())?;
-            return Some((
-                format!("{method} {} {status}", found.map_or("", |(name, _)| name)),
-                response,
-            ));
+            return Some((format!("{method} {} {status}", found.map_or("", |(name, _)| name)), response));
         }
-        let typed = ["/agents/", "/workflows/", "/runs/", "/streams/"]
-            .iter()
-            .any(|area| path.starts_with(area));
+        let typed = ["/agents/", "/workflows/", "/runs/", "/streams/"].iter().any(|area| path.starts_with(area));
         let name = match (item, status) {
             (None, 404) if typed => "AgentNotFound",
             (None, 404) => "NotFound",
@@ -170,9 +150,8 @@ impl Contract {
         let rows = self.document["paths"].as_object()?;
         let fits = |row: &str| {
             let (row, path): (Vec<_>, Vec<_>) = (row.split('/').collect(), path.split('/').collect());
-            let same = |(row, path): (&&str, &&str)| {
-                **row == decoded(path) || (row.starts_with('{') && !path.is_empty())
-            };
+            let same =
+                |(row, path): (&&str, &&str)| **row == decoded(path) || (row.starts_with('{') && !path.is_empty());
             let rest = row.last() == Some(&"{path}") && path.len() > row.len();
             (row.len() == path.len() || rest) && row.iter().zip(&path).all(same)
         };

@@ -48,12 +48,7 @@ impl Client {
         to.set_nodelay(true)?;
         to.set_read_timeout(Some(PATIENCE))?;
         let from = BufReader::new(to.try_clone()?);
-        Ok(Client {
-            to,
-            from,
-            host: address.to_string(),
-            contract: None,
-        })
+        Ok(Client { to, from, host: address.to_string(), contract: None })
     }
 
     /// From here on, checks every answer against the contract of the gateway.
@@ -76,12 +71,7 @@ impl Client {
     /// A request with another `Host`.
     pub fn request_to(&mut self, method: &str, target: &str, host: &str) -> Exchange<'_> {
         let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n");
-        Exchange {
-            client: self,
-            target: target.to_owned(),
-            head,
-            body: None,
-        }
+        Exchange { client: self, target: target.to_owned(), head, body: None }
     }
 
     pub fn get(&mut self, target: &str) -> Answer {
@@ -112,10 +102,7 @@ impl Client {
 
     /// Closes with a reset.
     pub fn reset(self) {
-        let linger = nix::libc::linger {
-            l_onoff: 1,
-            l_linger: 0,
-        };
+        let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
         nix::sys::socket::setsockopt(&self.to, nix::sys::socket::sockopt::Linger, &linger).expect("linger");
     }
 
@@ -127,17 +114,9 @@ impl Client {
     /// The next answer to a request of this method; an error when the connection ends before it.
     pub fn try_answer(&mut self, method: &str) -> std::io::Result<Answer> {
         let (status, headers) = self.head()?;
-        let mut answer = Answer {
-            status,
-            headers,
-            body: Vec::new(),
-            is_to_head: method == "HEAD",
-        };
+        let mut answer = Answer { status, headers, body: Vec::new(), is_to_head: method == "HEAD" };
         let bodiless = method == "HEAD" || status == 204 || status == 304 || status < 200;
-        answer.body = match (
-            answer.header("content-length"),
-            answer.header("transfer-encoding"),
-        ) {
+        answer.body = match (answer.header("content-length"), answer.header("transfer-encoding")) {
             _ if bodiless => Vec::new(),
             (Some(length), _) => self.exactly(length.parse().expect("a length"))?,
             (None, Some("chunked")) => self.chunks()?,
@@ -213,8 +192,7 @@ impl Exchange<'_> {
     }
 
     pub fn json(self, body: &Value) -> Self {
-        self.header("Content-Type", "application/json")
-            .body(body.to_string())
+        self.header("Content-Type", "application/json").body(body.to_string())
     }
 
     pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
@@ -274,10 +252,7 @@ impl Answer {
 
     /// The text at a JSON pointer.
     pub fn text(&self, pointer: &str) -> String {
-        self.at(pointer)
-            .as_str()
-            .unwrap_or_else(|| panic!("no text at {pointer} in {self:?}"))
-            .to_owned()
+        self.at(pointer).as_str().unwrap_or_else(|| panic!("no text at {pointer} in {self:?}")).to_owned()
     }
 
     /// Fails the test unless the status is this one; then the body shows why.
@@ -296,10 +271,7 @@ impl Answer {
             true => (&body["error"]["type"], &body["error"]["meta"]["at"]),
             false => (&body["code"], &body["at"]),
         };
-        let found = (
-            found.as_str().unwrap_or_default(),
-            place.as_str().unwrap_or_default(),
-        );
+        let found = (found.as_str().unwrap_or_default(), place.as_str().unwrap_or_default());
         assert_eq!(found, (code, at), "{}", self.shown());
         self
     }

@@ -36,12 +36,7 @@ pub struct Terminal {
 impl Terminal {
     /// Runs a command as the leader of a session on a new terminal.
     pub fn start(command: &Command, columns: u16, rows: u16) -> Terminal {
-        let size = Winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let terminal = openpty(Some(&size), None).expect("a terminal");
         // A daemon that the program starts must not hold the terminal.
         for end in [&terminal.master, &terminal.slave] {
@@ -52,24 +47,11 @@ impl Terminal {
         modes.local_flags.remove(nix::sys::termios::LocalFlags::ECHO);
         tcsetattr(&terminal.slave, SetArg::TCSANOW, &modes).expect("modes");
         let mut leader = Command::new("setsid");
-        leader
-            .arg("--ctty")
-            .arg(command.get_program())
-            .args(command.get_args())
-            .env_clear();
-        leader.envs(
-            command
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
+        leader.arg("--ctty").arg(command.get_program()).args(command.get_args()).env_clear();
+        leader.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         leader.env("TERM", "xterm-256color").env("PATH", "/usr/bin:/bin");
         let of_child = || Stdio::from(terminal.slave.try_clone().expect("a descriptor"));
-        let child = leader
-            .stdin(of_child())
-            .stdout(of_child())
-            .stderr(of_child())
-            .spawn()
-            .expect("setsid");
+        let child = leader.stdin(of_child()).stdout(of_child()).stderr(of_child()).spawn().expect("setsid");
         drop(leader);
         drop(terminal.slave);
         let keyboard = File::from(terminal.master);
@@ -93,13 +75,7 @@ impl Terminal {
                 shown.times.push((end, now));
             }
         });
-        Terminal {
-            child,
-            keyboard,
-            shown,
-            reader: Some(reader),
-            before: modes,
-        }
+        Terminal { child, keyboard, shown, reader: Some(reader), before: modes }
     }
 
     /// What the screen shows now.
@@ -123,17 +99,10 @@ impl Terminal {
         while Instant::now() < end {
             let shown = self.shown.lock().expect("the screen");
             let bytes = shown.bytes.get(from..).unwrap_or_default();
-            let found = bytes
-                .windows(text.len())
-                .position(|window| window == text.as_bytes());
+            let found = bytes.windows(text.len()).position(|window| window == text.as_bytes());
             if let Some(at) = found {
                 let whole = from + at + text.len();
-                let time = shown
-                    .times
-                    .iter()
-                    .rev()
-                    .take_while(|(end, _)| *end >= whole)
-                    .last();
+                let time = shown.times.iter().rev().take_while(|(end, _)| *end >= whole).last();
                 return time.map(|(_, time)| *time);
             }
             drop(shown);
@@ -145,19 +114,13 @@ impl Terminal {
     /// The text that was written after the alternate screen was left, without styles.
     pub fn printed(&self) -> String {
         let written = self.written();
-        let after = written
-            .rsplit("\u{1b}[?1049l")
-            .next()
-            .unwrap_or_default()
-            .to_owned();
+        let after = written.rsplit("\u{1b}[?1049l").next().unwrap_or_default().to_owned();
         let mut plain = String::new();
         let mut rest = after.as_str();
         while let Some(at) = rest.find('\u{1b}') {
             plain.push_str(rest.get(..at).unwrap_or_default());
             let sequence = rest.get(at + 2..).unwrap_or_default();
-            let end = sequence
-                .find(|c: char| c.is_ascii_alphabetic())
-                .map_or(sequence.len(), |end| end + 1);
+            let end = sequence.find(|c: char| c.is_ascii_alphabetic()).map_or(sequence.len(), |end| end + 1);
             rest = sequence.get(end..).unwrap_or_default();
         }
         plain.push_str(rest);
@@ -166,12 +129,7 @@ impl Terminal {
 
     /// The row and column of the cursor, from 0.
     pub fn cursor(&self) -> (u16, u16) {
-        self.shown
-            .lock()
-            .expect("the screen")
-            .screen
-            .screen()
-            .cursor_position()
+        self.shown.lock().expect("the screen").screen.screen().cursor_position()
     }
 
     /// Waits until the screen contains a text, and returns the screen.
@@ -206,18 +164,8 @@ impl Terminal {
     }
 
     pub fn resize(&self, columns: u16, rows: u16) {
-        self.shown
-            .lock()
-            .expect("the screen")
-            .screen
-            .screen_mut()
-            .set_size(rows, columns);
-        let size = rustix::termios::Winsize {
-            ws_row: rows,
-            ws_col: columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
+        self.shown.lock().expect("the screen").screen.screen_mut().set_size(rows, columns);
+        let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(self.keyboard.as_fd(), size).expect("a size");
     }
 
@@ -233,24 +181,14 @@ impl Terminal {
             if let Some(status) = self.child.try_wait().expect("a status") {
                 break status;
             }
-            assert!(
-                Instant::now() < end,
-                "it does not end. The screen:\n{}",
-                self.screen()
-            );
+            assert!(Instant::now() < end, "it does not end. The screen:\n{}", self.screen());
             std::thread::sleep(Duration::from_millis(10));
         };
         if let Some(reader) = self.reader.take() {
             let modes = tcgetattr(self.keyboard.as_fd()).expect("modes");
             reader.join().expect("the reader");
-            assert_eq!(
-                modes.local_flags, self.before.local_flags,
-                "the modes of the terminal"
-            );
-            assert_eq!(
-                modes.input_flags, self.before.input_flags,
-                "the modes of the terminal"
-            );
+            assert_eq!(modes.local_flags, self.before.local_flags, "the modes of the terminal");
+            assert_eq!(modes.input_flags, self.before.input_flags, "the modes of the terminal");
         }
         status
     }

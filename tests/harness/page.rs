@@ -28,10 +28,7 @@ impl Page {
 
     /// The titles of the sections, in order.
     pub fn sections(&self) -> Vec<&str> {
-        self.text
-            .lines()
-            .filter_map(|line| line.strip_prefix(".Sh "))
-            .collect()
+        self.text.lines().filter_map(|line| line.strip_prefix(".Sh ")).collect()
     }
 
     /// Every option for which the page has an item, with its dashes.
@@ -46,23 +43,12 @@ impl Page {
         let section = self.text.split(".Sh EXAMPLES\n").nth(1).unwrap_or_default();
         let section = section.split("\n.Sh ").next().unwrap_or_default();
         for block in section.split(".Bd -literal").skip(1) {
-            let lines = block
-                .split("\n.Ed")
-                .next()
-                .unwrap_or_default()
-                .lines()
-                .skip(1)
-                .map(unescape);
+            let lines = block.split("\n.Ed").next().unwrap_or_default().lines().skip(1).map(unescape);
             for line in lines {
-                match (
-                    line.strip_prefix("$ "),
-                    line.strip_prefix("> "),
-                    examples.last_mut(),
-                ) {
-                    (Some(command), ..) => examples.push(Example {
-                        command: command.to_owned(),
-                        output: String::new(),
-                    }),
+                match (line.strip_prefix("$ "), line.strip_prefix("> "), examples.last_mut()) {
+                    (Some(command), ..) => {
+                        examples.push(Example { command: command.to_owned(), output: String::new() })
+                    }
                     (_, Some(more), Some(last)) if last.output.is_empty() => {
                         last.command.push('\n');
                         last.command.push_str(more);
@@ -86,13 +72,7 @@ impl Page {
         assert!(!examples.is_empty(), "{} has no example", self.path.display());
         for example in examples {
             let printed = example.run(folder.path());
-            assert_eq!(
-                printed,
-                example.output,
-                "{}: $ {}",
-                self.path.display(),
-                example.command
-            );
+            assert_eq!(printed, example.output, "{}: $ {}", self.path.display(), example.command);
         }
     }
 }
@@ -101,11 +81,7 @@ impl Example {
     fn run(&self, folder: &Path) -> String {
         let programs = crate::binary("ken");
         let programs = programs.parent().expect("a folder of programs");
-        let path = format!(
-            "{}:{}",
-            programs.display(),
-            std::env::var("PATH").unwrap_or_default()
-        );
+        let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
         let output = Command::new("sh")
             .args(["-c", &format!("{{ {}\n}} 2>&1", self.command)])
             .current_dir(folder)
@@ -120,16 +96,10 @@ impl Example {
 /// The flags that `--help` shows, with their dashes, of a program or, as in "ken-workflow run", of its command.
 pub fn help_flags(program: &str) -> BTreeSet<String> {
     let (program, command) = program.split_once(' ').unwrap_or((program, ""));
-    let output = Command::new(crate::binary(program))
-        .args(command.split_whitespace())
-        .arg("--help")
-        .output()
-        .expect("--help");
+    let output =
+        Command::new(crate::binary(program)).args(command.split_whitespace()).arg("--help").output().expect("--help");
     let help = String::from_utf8(output.stdout).expect("text");
-    let lines = help
-        .lines()
-        .map(str::trim_start)
-        .filter(|line| line.starts_with('-'));
+    let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let words = lines.flat_map(|line| line.split("  ").next().unwrap_or_default().split([' ', ',']));
     words
         .map(|word| word.trim_end_matches("..."))
@@ -140,10 +110,7 @@ pub fn help_flags(program: &str) -> BTreeSet<String> {
 
 /// The root of the repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("the root")
-        .to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root").to_owned()
 }
 
 /// The flags of `Fl f , Fl Fl file Ar path`. A lone `Fl` is standard input, which is no flag.
@@ -163,13 +130,7 @@ fn flags_of_item(item: &str) -> Vec<String> {
 
 /// Replaces the escapes that literal blocks need with what a terminal shows.
 fn unescape(line: &str) -> String {
-    [
-        ("\\(aq", "'"),
-        ("\\(dq", "\""),
-        ("\\&", ""),
-        ("\\-", "-"),
-        ("\\e", "\\"),
-    ]
-    .iter()
-    .fold(line.to_owned(), |line, (from, to)| line.replace(from, to))
+    [("\\(aq", "'"), ("\\(dq", "\""), ("\\&", ""), ("\\-", "-"), ("\\e", "\\")]
+        .iter()
+        .fold(line.to_owned(), |line, (from, to)| line.replace(from, to))
 }

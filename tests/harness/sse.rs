@@ -27,21 +27,11 @@ impl Stream {
     pub fn open_with(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Stream {
         let mut client = Client::connect(address);
         let request = client.request("GET", target);
-        headers
-            .iter()
-            .fold(request, |request, (name, value)| request.header(name, value))
-            .start();
+        headers.iter().fold(request, |request, (name, value)| request.header(name, value)).start();
         let (status, headers) = client.head().expect("a head");
         assert_eq!(status, 200, "{target}");
-        assert!(
-            headers.contains(&("content-type".to_owned(), "text/event-stream".to_owned())),
-            "{headers:?}"
-        );
-        Stream {
-            client,
-            buffer: String::new(),
-            ended: false,
-        }
+        assert!(headers.contains(&("content-type".to_owned(), "text/event-stream".to_owned())), "{headers:?}");
+        Stream { client, buffer: String::new(), ended: false }
     }
 
     /// The next frame; `None` when the stream has ended properly.
@@ -80,10 +70,7 @@ impl Stream {
     /// Reads until an event of this type, and returns all events so far.
     pub fn until_event(&mut self, kind: &str) -> Vec<Value> {
         let mut events = Vec::new();
-        while !events
-            .iter()
-            .any(|event: &Value| event.get("type").is_some_and(|found| found == kind))
-        {
+        while !events.iter().any(|event: &Value| event.get("type").is_some_and(|found| found == kind)) {
             self.until_control(&mut events);
         }
         events
@@ -93,10 +80,7 @@ impl Stream {
 impl Frame {
     /// The text after `event: `; empty for a comment.
     pub fn kind(&self) -> &str {
-        self.0
-            .lines()
-            .find_map(|line| line.strip_prefix("event: "))
-            .unwrap_or_default()
+        self.0.lines().find_map(|line| line.strip_prefix("event: ")).unwrap_or_default()
     }
 
     /// The text after `id: `.
@@ -105,11 +89,7 @@ impl Frame {
     }
 
     pub fn data(&self) -> Value {
-        let data = self
-            .0
-            .lines()
-            .find_map(|line| line.strip_prefix("data:"))
-            .unwrap_or_default();
+        let data = self.0.lines().find_map(|line| line.strip_prefix("data:")).unwrap_or_default();
         serde_json::from_str(data).unwrap_or_else(|error| panic!("{error} in {data}"))
     }
 }

@@ -18,16 +18,9 @@ use crate::sse::Stream;
 /// The path of a program of the workspace, as built by `make test` (or `cargo build --workspace --bins`).
 pub fn binary(name: &str) -> PathBuf {
     let exe = std::env::current_exe().expect("the test's own path");
-    let target = exe
-        .parent()
-        .and_then(Path::parent)
-        .expect("target/<profile>/deps");
+    let target = exe.parent().and_then(Path::parent).expect("target/<profile>/deps");
     let path = target.join(name);
-    assert!(
-        path.exists(),
-        "{} is not built: `make test`, or cargo build --workspace --bins",
-        path.display()
-    );
+    assert!(path.exists(), "{} is not built: `make test`, or cargo build --workspace --bins", path.display());
     path
 }
 
@@ -96,19 +89,10 @@ impl Builder {
             )
             .expect("a mode");
             if name == "script.jsonl" {
-                env.push((
-                    "KEN_SCRIPT".to_owned(),
-                    home.path().join(name).display().to_string(),
-                ));
+                env.push(("KEN_SCRIPT".to_owned(), home.path().join(name).display().to_string()));
             }
         }
-        let mut system = System {
-            home,
-            env,
-            port: 0,
-            cognitive_port: 0,
-            up: None,
-        };
+        let mut system = System { home, env, port: 0, cognitive_port: 0, up: None };
         system.up();
         system
     }
@@ -155,20 +139,13 @@ impl System {
     pub fn up(&mut self) {
         let ports = [self.port.to_string(), self.cognitive_port.to_string()];
         let mut command = self.command(&["up", "--port", &ports[0], "--cognitive-port", &ports[1]]);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("ken up");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ken up");
         let mut line = String::new();
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout"));
         stdout.read_line(&mut line).expect("a line");
         let Some(port) = said(&line, "gateway") else {
             let output = child.wait_with_output().expect("ken up");
-            panic!(
-                "ken up said {line:?}; {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            panic!("ken up said {line:?}; {}", String::from_utf8_lossy(&output.stderr));
         };
         self.port = port;
         // A test may have another program in its place.
@@ -179,15 +156,8 @@ impl System {
     /// A `ken` command for this home.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(binary("ken"));
-        command
-            .env_clear()
-            .envs(self.env.iter().cloned())
-            .env("PATH", "/usr/bin:/bin");
-        command
-            .arg("--home")
-            .arg(self.home())
-            .args(arguments)
-            .stdin(Stdio::null());
+        command.env_clear().envs(self.env.iter().cloned()).env("PATH", "/usr/bin:/bin");
+        command.arg("--home").arg(self.home()).args(arguments).stdin(Stdio::null());
         command
     }
 
@@ -199,11 +169,7 @@ impl System {
     /// Calls an operation of a part and returns the reply.
     pub fn call(&self, part: &str, op: &str, arguments: &[&str]) -> Value {
         let output = self.ken(&[&["call", part, op], arguments].concat());
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8_lossy(&output.stdout);
         serde_json::from_str(text.lines().last().unwrap_or_default()).expect("a reply")
     }
@@ -213,11 +179,7 @@ impl System {
         let mut pid = None;
         until(&format!("{part} has a process"), || {
             let status = self.call("kend", "parts.status", &[]);
-            pid = pid_of(if part == "kend" {
-                &status
-            } else {
-                one_of(&status, part)
-            });
+            pid = pid_of(if part == "kend" { &status } else { one_of(&status, part) });
             pid.is_some()
         });
         pid.expect("it was waited for")
@@ -257,11 +219,7 @@ impl System {
     /// Kills kend, `ken up` and every part at once, as a power cut would, and waits until they are gone.
     pub fn cut_power(&mut self) {
         let status = self.call("kend", "parts.status", &[]);
-        let parts = status
-            .get("parts")
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default();
+        let parts = status.get("parts").and_then(Value::as_array).cloned().unwrap_or_default();
         let mut pids: Vec<i32> = pid_of(&status).into_iter().collect();
         pids.extend(parts.iter().filter_map(pid_of));
         let mut up = self.up.take().expect("ken up");
@@ -309,9 +267,7 @@ impl System {
 
     /// A fresh session of actor `a` in conversation `c`; its id.
     pub fn session(&self) -> String {
-        self.post("/api/chat/sessions", &tui(&[]))
-            .expect(201)
-            .text("/session/id")
+        self.post("/api/chat/sessions", &tui(&[])).expect(201).text("/session/id")
     }
 
     /// One prompt in a session of [`System::session`], to its end.
@@ -324,10 +280,7 @@ impl System {
 /// The port of a server in the ready line.
 fn said(line: &str, name: &str) -> Option<u16> {
     let words = line.trim().strip_prefix("ready ")?.split(' ');
-    let url = words
-        .filter_map(|word| word.split_once('='))
-        .find(|(server, _)| *server == name)?
-        .1;
+    let url = words.filter_map(|word| word.split_once('=')).find(|(server, _)| *server == name)?.1;
     url.rsplit_once(':')?.1.parse().ok()
 }
 
@@ -361,10 +314,7 @@ fn signal(pid: i32, what: Signal) {
 /// Whether the process is gone, or dead and not yet reaped.
 fn is_gone(pid: i32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => stat
-            .rsplit(") ")
-            .next()
-            .is_some_and(|rest| rest.starts_with(['Z', 'X'])),
+        Ok(stat) => stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])),
         Err(_) => true,
     }
 }
@@ -373,10 +323,7 @@ impl Drop for System {
     fn drop(&mut self) {
         let Some(mut up) = self.up.take() else { return };
         // kend ends its parts when it is told to; a test that failed is not to wait for long.
-        _ = kill(
-            Pid::from_raw(i32::try_from(up.id()).unwrap_or_default()),
-            Signal::SIGINT,
-        );
+        _ = kill(Pid::from_raw(i32::try_from(up.id()).unwrap_or_default()), Signal::SIGINT);
         let end = Instant::now() + Duration::from_secs(12);
         while matches!(up.try_wait(), Ok(None)) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(5));
@@ -393,11 +340,7 @@ impl System {
     /// Prints the logs of the parts when the test fails.
     #[allow(clippy::print_stderr)]
     fn print_logs(&self) {
-        for entry in std::fs::read_dir(self.home().join("state/log"))
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
+        for entry in std::fs::read_dir(self.home().join("state/log")).into_iter().flatten().flatten() {
             let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
             eprintln!("--- {}", entry.path().display());

@@ -100,10 +100,7 @@ impl Fuzzer {
         eprintln!("{:?}", self.seen);
         let welcome: usize = self.seen.range(..400).map(|(_, count)| count).sum();
         let refused: usize = self.seen.range(400..).map(|(_, count)| count).sum();
-        assert!(
-            welcome.min(refused) > 100,
-            "too few requests were accepted, or too few refused"
-        );
+        assert!(welcome.min(refused) > 100, "too few requests were accepted, or too few refused");
         let status = system.call("kend", "parts.status", &[]);
         for part in status["parts"].as_array().unwrap() {
             assert_eq!(part["deaths"], json!([]), "{part}");
@@ -120,13 +117,9 @@ impl Fuzzer {
         self.last = format!("{method} {target} {given:?} {}", shown.unwrap_or_default());
         let mut request = client.request(&method, &target);
         if self.chance.percent(95) {
-            request = headers
-                .iter()
-                .fold(request, |request, (name, value)| request.header(name, value));
+            request = headers.iter().fold(request, |request, (name, value)| request.header(name, value));
         }
-        request = given
-            .iter()
-            .fold(request, |request, (name, value)| request.header(name, value));
+        request = given.iter().fold(request, |request, (name, value)| request.header(name, value));
         if let Some((kind, body)) = body {
             request = request.header("Content-Type", kind).body(body);
         }
@@ -166,9 +159,7 @@ impl Fuzzer {
         for (name, schema) in self.parameters(index, "header") {
             if self.chance.percent(30) {
                 // A line end in a header would change the request.
-                let value = self
-                    .scalar(&schema)
-                    .replace(|c: char| c.is_control() || !c.is_ascii(), "");
+                let value = self.scalar(&schema).replace(|c: char| c.is_control() || !c.is_ascii(), "");
                 given.push((name, value));
             }
         }
@@ -179,12 +170,7 @@ impl Fuzzer {
         let all = self.operations[index].parameters.iter();
         let of_place = all.filter(|parameter| parameter["in"] == place);
         of_place
-            .map(|parameter| {
-                (
-                    parameter["name"].as_str().unwrap().to_owned(),
-                    parameter["schema"].clone(),
-                )
-            })
+            .map(|parameter| (parameter["name"].as_str().unwrap().to_owned(), parameter["schema"].clone()))
             .collect()
     }
 
@@ -208,13 +194,7 @@ impl Fuzzer {
             }
         }
         let kind = match self.chance.below(20) {
-            0 => self.chance.of(&[
-                "text/plain",
-                "application/jsonl",
-                "",
-                "application/json; charset=utf-16",
-                "*/*",
-            ]),
+            0 => self.chance.of(&["text/plain", "application/jsonl", "", "application/json; charset=utf-16", "*/*"]),
             _ => "application/json",
         };
         Some((kind, bytes))
@@ -266,12 +246,7 @@ impl Fuzzer {
         }
         if let Some(parts) = schema["allOf"].as_array() {
             let parts = parts.iter().map(|part| self.value(part, depth));
-            return Value::Object(
-                parts
-                    .filter_map(|part| part.as_object().cloned())
-                    .flatten()
-                    .collect(),
-            );
+            return Value::Object(parts.filter_map(|part| part.as_object().cloned()).flatten().collect());
         }
         if let Some(constant) = schema.get("const") {
             return constant.clone();
@@ -341,9 +316,7 @@ impl Fuzzer {
         if is_json {
             gather(&answer.json(), &mut self.known);
         }
-        let headers = ["stream-next-offset", "etag", "location"]
-            .iter()
-            .filter_map(|name| answer.header(name));
+        let headers = ["stream-next-offset", "etag", "location"].iter().filter_map(|name| answer.header(name));
         self.known.extend(headers.map(str::to_owned));
         // The newest are most likely to exist still.
         self.known.drain(..self.known.len().saturating_sub(64));
@@ -382,9 +355,7 @@ fn operations(contract: &Contract) -> Vec<Operation> {
                 method: method.to_uppercase(),
                 path: path.clone(),
                 parameters: parameters.map(|one| contract.resolve(one).clone()).collect(),
-                body: operation
-                    .get("requestBody")
-                    .map(|body| body["content"]["application/json"]["schema"].clone()),
+                body: operation.get("requestBody").map(|body| body["content"]["application/json"]["schema"].clone()),
             });
         }
     }
@@ -400,18 +371,8 @@ fn encoded(text: &str) -> String {
     })
 }
 
-const TEXTS: [&str; 10] = [
-    "a",
-    "c",
-    "tui",
-    "orchestrator",
-    "writing_team",
-    "/session",
-    "/rename b",
-    "hello there",
-    "think",
-    "-1",
-];
+const TEXTS: [&str; 10] =
+    ["a", "c", "tui", "orchestrator", "writing_team", "/session", "/rename b", "hello there", "think", "-1"];
 
 const ODD: [&str; 14] = [
     "",

@@ -37,7 +37,8 @@ impl Talker {
 
     fn say(&self, number: usize) {
         let text = format!("message {number} of talker {}", self.number);
-        let body = json!({"connector": "tui", "actorId": "a", "conversationId": "c", "session": self.session, "text": text});
+        let body =
+            json!({"connector": "tui", "actorId": "a", "conversationId": "c", "session": self.session, "text": text});
         let key = format!("{}-{number}", self.number);
         let give_up = Instant::now() + Duration::from_secs(60);
         while !self.try_once(&body, &key) {
@@ -57,10 +58,7 @@ impl Talker {
             }
         };
         client.set_patience(Duration::from_secs(20));
-        let request = client
-            .request("POST", "/api/chat/events")
-            .header("Idempotency-Key", key)
-            .json(body);
+        let request = client.request("POST", "/api/chat/events").header("Idempotency-Key", key).json(body);
         match request.try_send() {
             Ok(answer) if answer.status < 300 => true,
             // A part was down: nothing was accepted, or the repeat will get the stored answer.
@@ -90,25 +88,14 @@ impl Talkers {
             refused: refused.clone(),
             over: over.clone(),
         });
-        let workers = talkers
-            .collect::<Vec<_>>()
-            .into_iter()
-            .map(|talker| std::thread::spawn(move || talker.run()));
-        Talkers {
-            workers: workers.collect(),
-            refused,
-            over,
-        }
+        let workers = talkers.collect::<Vec<_>>().into_iter().map(|talker| std::thread::spawn(move || talker.run()));
+        Talkers { workers: workers.collect(), refused, over }
     }
 
     /// The session and number of messages of each talker, and the number of refused connections.
     fn finish(self) -> (Vec<(String, usize)>, usize) {
         self.over.store(true, Ordering::Relaxed);
-        let said = self
-            .workers
-            .into_iter()
-            .map(|worker| worker.join().expect("a talker"))
-            .collect();
+        let said = self.workers.into_iter().map(|worker| worker.join().expect("a talker")).collect();
         (said, self.refused.load(Ordering::Relaxed))
     }
 }
@@ -135,9 +122,7 @@ fn events(system: &System, session: &str) -> Vec<Value> {
     let mut all = Vec::new();
     let mut offset = "-1".to_owned();
     loop {
-        let page = system
-            .get(&format!("/agents/orchestrator/{session}?offset={offset}"))
-            .expect(200);
+        let page = system.get(&format!("/agents/orchestrator/{session}?offset={offset}")).expect(200);
         all.extend(page.json().as_array().expect("events").iter().cloned());
         if page.header("stream-up-to-date").is_some() {
             return all;
@@ -149,22 +134,13 @@ fn events(system: &System, session: &str) -> Vec<Value> {
 /// Checks that each message has exactly one prompt and one settled answer, in order, and that every start has its end.
 fn check(system: &System, session: &str, said: usize, talker: usize) {
     let exchanges = exchanges(system, session);
-    let prompts: Vec<_> = exchanges
-        .iter()
-        .map(|exchange| exchange["prompt"]["text"].as_str().unwrap_or_default())
-        .collect();
-    let wanted: Vec<_> = (0..said)
-        .map(|number| format!("message {number} of talker {talker}"))
-        .collect();
+    let prompts: Vec<_> =
+        exchanges.iter().map(|exchange| exchange["prompt"]["text"].as_str().unwrap_or_default()).collect();
+    let wanted: Vec<_> = (0..said).map(|number| format!("message {number} of talker {talker}")).collect();
     assert_eq!(prompts, wanted);
     for exchange in &exchanges {
         assert_eq!(exchange["status"], "completed", "{exchange}");
-        assert!(
-            exchange["assistant"]["text"]
-                .as_str()
-                .is_some_and(|text| !text.is_empty()),
-            "{exchange}"
-        );
+        assert!(exchange["assistant"]["text"].as_str().is_some_and(|text| !text.is_empty()), "{exchange}");
     }
     let mut settled: HashMap<String, usize> = HashMap::new();
     let mut next: HashMap<String, u64> = HashMap::new();
@@ -173,11 +149,7 @@ fn check(system: &System, session: &str, said: usize, talker: usize) {
         let index = event["eventIndex"].as_u64().expect("eventIndex");
         let least = next.insert(id.clone(), index + 1).unwrap_or_default();
         assert!(index >= least, "eventIndex {index} came after {least}: {event}");
-        assert_eq!(
-            settled.get(&id),
-            None,
-            "an event after submission_settled: {event}"
-        );
+        assert_eq!(settled.get(&id), None, "an event after submission_settled: {event}");
         if event["type"] == "submission_settled" {
             *settled.entry(id).or_default() += 1;
         }
@@ -187,9 +159,7 @@ fn check(system: &System, session: &str, said: usize, talker: usize) {
 
 /// A pseudo-random order that a failing run can repeat.
 fn pick(state: &mut u64, from: u64) -> u64 {
-    *state = state
-        .wrapping_mul(6_364_136_223_846_793_005)
-        .wrapping_add(1_442_695_040_888_963_407);
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % from
 }
 
@@ -203,11 +173,7 @@ fn parts_are_killed_under_eight_clients_for_30_seconds() {
     let mut kills = 0;
     while begun.elapsed() < Duration::from_secs(30) {
         std::thread::sleep(Duration::from_millis(200 + pick(&mut random, 1_200)));
-        let part = if kills < 8 {
-            kills % 4
-        } else {
-            pick(&mut random, 4)
-        };
+        let part = if kills < 8 { kills % 4 } else { pick(&mut random, 4) };
         system.kill(parts[usize::try_from(part).unwrap()]);
         kills += 1;
     }
@@ -241,9 +207,7 @@ fn kend_is_killed_and_power_is_cut_under_load() {
 /// A part that hangs is restarted, and callers that waited for it are answered.
 #[test]
 fn a_part_that_hangs_is_restarted() {
-    let system = Builder::default()
-        .config("[part.model]\nwatchdog_ms = 1000\n")
-        .start();
+    let system = Builder::default().config("[part.model]\nwatchdog_ms = 1000\n").start();
     let session = system.session();
     let still = system.pid("model");
     system.signal("model", Signal::SIGSTOP);
@@ -256,23 +220,12 @@ fn a_part_that_hangs_is_restarted() {
 
 /// Kills only kend: every part has to exit by itself within a second.
 fn kill_kend(system: &mut System) {
-    let pids: Vec<i32> = ["store", "agent", "gateway", "model"]
-        .iter()
-        .map(|part| system.pid(part))
-        .collect();
+    let pids: Vec<i32> = ["store", "agent", "gateway", "model"].iter().map(|part| system.pid(part)).collect();
     let killed = Instant::now();
     system.kill("kend");
-    let alive = |pid: &i32| {
-        std::path::Path::new(&format!("/proc/{pid}/exe"))
-            .read_link()
-            .is_ok()
-    };
+    let alive = |pid: &i32| std::path::Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();
     until("all parts have gone", || !pids.iter().any(alive));
-    assert!(
-        killed.elapsed() < Duration::from_secs(2),
-        "parts outlived kend for {:?}",
-        killed.elapsed()
-    );
+    assert!(killed.elapsed() < Duration::from_secs(2), "parts outlived kend for {:?}", killed.elapsed());
     system.down();
 }
 
@@ -288,25 +241,14 @@ fn a_turn_continues_where_a_killed_agent_left_it() {
     let killed = Instant::now();
     system.kill("agent");
     let resumed = stream.until_event("submission_resumed");
-    assert!(
-        killed.elapsed() < Duration::from_secs(3),
-        "resumed after {:?}",
-        killed.elapsed()
-    );
+    assert!(killed.elapsed() < Duration::from_secs(3), "resumed after {:?}", killed.elapsed());
     let rest = stream.until_event("submission_settled");
     let answer: Answer = asked.join().expect("the caller").expect(200);
     assert_eq!(answer.text("/result/text"), "first second");
     let seen: Vec<Value> = [before, resumed, rest].concat();
-    assert_eq!(
-        seen,
-        events(&system, &session),
-        "a live reader and a later one see the same log"
-    );
+    assert_eq!(seen, events(&system, &session), "a live reader and a later one see the same log");
     let types: Vec<_> = seen.iter().filter_map(|event| event["type"].as_str()).collect();
-    assert_eq!(
-        types.iter().filter(|kind| **kind == "submission_settled").count(),
-        1
-    );
+    assert_eq!(types.iter().filter(|kind| **kind == "submission_settled").count(), 1);
     assert_eq!(
         types.iter().filter(|kind| **kind == "message_start").count(),
         types.iter().filter(|kind| **kind == "message_end").count()
@@ -335,23 +277,15 @@ fn a_prompt_waits_for_a_stopped_agent_and_is_answered_once() {
 fn everything_survives_a_power_cut() {
     let mut system = System::start();
     let entry = json!({"title": "Door code", "content": "The door code of the lab is 4711."});
-    let id = system
-        .post("/api/knowledge", &entry)
-        .expect(201)
-        .text("/record/id");
+    let id = system.post("/api/knowledge", &entry).expect(201).text("/record/id");
     let session = system.session();
-    system
-        .say(&session, "What is the door code of the lab?")
-        .expect(200);
+    system.say(&session, "What is the door code of the lab?").expect(200);
     let transcript = format!("/api/chat/sessions/{session}/transcript?{IDENTITY}");
     let before = (system.get(&transcript).body, events(&system, &session));
     system.cut_power();
     system.up();
     assert_eq!((system.get(&transcript).body, events(&system, &session)), before);
-    let again = system
-        .say(&session, "And what is the door code again?")
-        .expect(200)
-        .text("/result/text");
+    let again = system.say(&session, "And what is the door code again?").expect(200).text("/result/text");
     assert!(again.contains(&id), "{again}");
 }
 
@@ -360,12 +294,8 @@ fn two_homes_run_side_by_side() {
     let (one, two) = (System::start(), System::start());
     let session = one.session();
     one.say(&session, "only here").expect(200);
-    two.get(&format!("/api/chat/sessions/{session}/transcript?{IDENTITY}"))
-        .expect(404);
-    assert_eq!(
-        two.get("/api/chat/sessions").expect(200).at("/sessions"),
-        json!([])
-    );
+    two.get(&format!("/api/chat/sessions/{session}/transcript?{IDENTITY}")).expect(404);
+    assert_eq!(two.get("/api/chat/sessions").expect(200).at("/sessions"), json!([]));
     assert_eq!(exchanges(&one, &session).len(), 1);
 }
 
@@ -375,10 +305,7 @@ fn adding_or_removing_an_empty_configuration_restarts_no_part() {
     let file = system.home().join("ken.toml");
     let reload = || String::from_utf8(system.ken(&["reload"]).stdout).unwrap();
     let unchanged = reload();
-    assert!(
-        unchanged.starts_with("unchanged: ") && unchanged.contains("store"),
-        "{unchanged}"
-    );
+    assert!(unchanged.starts_with("unchanged: ") && unchanged.contains("store"), "{unchanged}");
     std::fs::write(&file, "").unwrap();
     assert_eq!(reload(), unchanged);
     std::fs::remove_file(&file).unwrap();

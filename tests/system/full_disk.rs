@@ -12,9 +12,7 @@ use serde_json::{Value, json};
 /// Limits the size of the files of the store's process, in bytes.
 fn limit(system: &System, bytes: &str) {
     let pid = system.pid("store").to_string();
-    let limited = Command::new("prlimit")
-        .args([&format!("--fsize={bytes}:"), "--pid", &pid])
-        .status();
+    let limited = Command::new("prlimit").args([&format!("--fsize={bytes}:"), "--pid", &pid]).status();
     assert!(limited.unwrap().success());
 }
 
@@ -23,32 +21,23 @@ fn a_full_disk_is_reported_and_survived() {
     let system = scripted();
     system.get("/ready").expect(200);
     let session = system.session();
-    let size = std::fs::metadata(system.home().join("state/store/ken.db-wal"))
-        .unwrap()
-        .len();
+    let size = std::fs::metadata(system.home().join("state/store/ken.db-wal")).unwrap().len();
     limit(&system, &(size + (2 << 20)).to_string());
     let knowledge = |number: usize| json!({"title": format!("t{number}"), "content": "x".repeat(100_000)});
     let waiting = {
         let mut client = system.client();
         let body = tui(&[("text", json!("hold")), ("sessionId", json!(session))]);
         std::thread::spawn(move || {
-            let request = client
-                .request("POST", "/api/chat/events")
-                .header("Prefer", "wait=60");
+            let request = client.request("POST", "/api/chat/events").header("Prefer", "wait=60");
             request.json(&body).send()
         })
     };
-    until("the turn is held", || {
-        system.call("store", "service.stats", &[])["leases_held"] == 1
-    });
+    until("the turn is held", || system.call("store", "service.stats", &[])["leases_held"] == 1);
     let refused = (0..60)
         .map(|number| system.post("/api/knowledge", &knowledge(number)))
         .find(|answer| answer.status != 201)
         .expect("all of it went into 2 MiB");
-    assert_eq!(
-        (refused.status, refused.text("/code").as_str()),
-        (503, "unavailable")
-    );
+    assert_eq!((refused.status, refused.text("/code").as_str()), (503, "unavailable"));
     let ready = system.get("/ready").expect(503);
     assert_eq!(ready.at("/waiting"), json!(["store"]));
     assert!(ready.text("/error").contains("disk"));
@@ -56,10 +45,7 @@ fn a_full_disk_is_reported_and_survived() {
     // A caller that waits for a turn gets its answer at once, long before the minute is over.
     let begun = std::time::Instant::now();
     let told = waiting.join().unwrap().expect(202);
-    assert_eq!(
-        (told.at("/result"), told.text("/status").as_str()),
-        (Value::Null, "running")
-    );
+    assert_eq!((told.at("/result"), told.text("/status").as_str()), (Value::Null, "running"));
     assert!(begun.elapsed() < Duration::from_secs(20));
     limit(&system, "unlimited");
     until("the store writes again", || system.get("/ready").status == 200);

@@ -16,11 +16,7 @@ type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
 /// The module of a file below `src`: `a/b.rs` and `a/b/mod.rs` are both `a::b`.
 fn module(file: &Path) -> Module {
-    let mut path: Module = file
-        .with_extension("")
-        .iter()
-        .map(|part| part.to_string_lossy().into_owned())
-        .collect();
+    let mut path: Module = file.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let is_folder = path.last().is_some_and(|last| last == "mod");
     let is_root = path.len() == 1 && matches!(path[0].as_str(), "main" | "lib");
     if is_folder || is_root {
@@ -46,9 +42,7 @@ fn sources(folder: &Path, below: &Path, found: &mut BTreeMap<Module, String>) {
 /// The code of a file: without comments, and without its tests at the end.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let code = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or_default());
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     code.collect::<Vec<_>>().join("\n")
 }
 
@@ -59,9 +53,7 @@ fn paths(text: &str, start: &str) -> Vec<Module> {
         !before.is_some_and(|letter| letter.is_alphanumeric() || letter == '_' || letter == ':')
     };
     let found = text.match_indices(start).filter(|(at, _)| begins(*at));
-    found
-        .flat_map(|(at, _)| branches(&text[at + start.len()..]))
-        .collect()
+    found.flat_map(|(at, _)| branches(&text[at + start.len()..])).collect()
 }
 
 fn branches(text: &str) -> Vec<Module> {
@@ -69,10 +61,7 @@ fn branches(text: &str) -> Vec<Module> {
     let end = text.find(|letter| !is_name(letter)).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     if let Some(group) = rest.strip_prefix('{').filter(|_| name.is_empty()) {
-        return split_group(group)
-            .into_iter()
-            .flat_map(|part| branches(part.trim()))
-            .collect();
+        return split_group(group).into_iter().flat_map(|part| branches(part.trim())).collect();
     }
     let below = match rest.strip_prefix("::") {
         Some(rest) => branches(rest),
@@ -120,10 +109,7 @@ fn imports(source: &Path) -> Imports {
         files_named.retain(|other| !own.starts_with(other) && !other.starts_with(own));
         files_named
     };
-    files
-        .iter()
-        .map(|(own, text)| (own.clone(), of(own, text)))
-        .collect()
+    files.iter().map(|(own, text)| (own.clone(), of(own, text))).collect()
 }
 
 /// The file of an import path: the longest prefix of the path that is a module.
@@ -194,19 +180,12 @@ fn circles_are_found_and_parents_are_not_circles() {
     write("lib.rs", "mod a;\npub use a::A;");
     write("a.rs", "use crate::{b::{self, B}, A};\nuse crate::child::x;");
     write("b.rs", "// crate::a\nfn f() { crate::c::g() }");
-    write(
-        "c.rs",
-        "use super::d::D;\n#[cfg(test)]\nmod tests { use crate::a; }",
-    );
+    write("c.rs", "use super::d::D;\n#[cfg(test)]\nmod tests { use crate::a; }");
     write("d/mod.rs", "mod below;\nuse below::X;");
     write("d/below.rs", "use super::D;\nuse crate::d;");
     assert_eq!(circles(&imports(folder.path())), BTreeSet::new());
     write("d/below.rs", "use crate::a::A;");
-    assert_eq!(
-        circles(&imports(folder.path())),
-        BTreeSet::new(),
-        "d itself imports nothing"
-    );
+    assert_eq!(circles(&imports(folder.path())), BTreeSet::new(), "d itself imports nothing");
     write("c.rs", "use super::d::below::D;");
     let found = circles(&imports(folder.path()));
     let names: Vec<String> = found.iter().flatten().map(|module| module.join("::")).collect();

@@ -43,12 +43,7 @@ fn value(slot: &str) -> &'static str {
 
 /// A provider that repeats the key in its error, as some do.
 fn refused(slot: &str) -> Reply {
-    refusal(
-        401,
-        Vec::new(),
-        "invalid_api_key",
-        &format!("Incorrect API key provided: {}", value(slot)),
-    )
+    refusal(401, Vec::new(), "invalid_api_key", &format!("Incorrect API key provided: {}", value(slot)))
 }
 
 #[test]
@@ -68,17 +63,11 @@ fn a_planted_secret_appears_nowhere() {
     let platform = BotApi::start();
     let model = Provider::start(Vec::new());
     let search = Provider::start(vec![refused("BRAVE_SEARCH_API_KEY"), refused("OLLAMA_API_KEY")]);
-    let secrets: String = SLOTS
-        .iter()
-        .map(|(name, value)| format!("{name}={value}\n"))
-        .collect();
+    let secrets: String = SLOTS.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     let told_back = format!("there is no key {COLLECTOR_KEY}");
     let collector = Provider::start(vec![Reply::Status(401, Vec::new(), told_back)]);
     let system = Builder::default()
-        .config(&format!(
-            "[gateway]\ntrust_loopback = \"no\"\n[telemetry]\notlp = \"{}\"\n",
-            collector.url()
-        ))
+        .config(&format!("[gateway]\ntrust_loopback = \"no\"\n[telemetry]\notlp = \"{}\"\n", collector.url()))
         .secrets(&secrets)
         .env("KEN_MODEL", "openai/m,anthropic/m")
         .env("OPENAI_BASE_URL", &format!("{}/v1", model.url()))
@@ -93,22 +82,10 @@ fn a_planted_secret_appears_nowhere() {
     let mut shown = Vec::new();
 
     // Research, with two search services that refuse the key and repeat it.
-    shown.push(system.ask(
-        "POST",
-        "/workflows/research?wait=result",
-        &json!({"text": "When does the ferry leave?"}),
-    ));
+    shown.push(system.ask("POST", "/workflows/research?wait=result", &json!({"text": "When does the ferry leave?"})));
     let asked = search.asked();
-    let told = |name: &str| {
-        asked
-            .iter()
-            .flat_map(|asked| &asked.headers)
-            .any(|(_, given)| given.contains(value(name)))
-    };
-    assert!(
-        told("BRAVE_SEARCH_API_KEY") && told("OLLAMA_API_KEY"),
-        "{asked:?}"
-    );
+    let told = |name: &str| asked.iter().flat_map(|asked| &asked.headers).any(|(_, given)| given.contains(value(name)));
+    assert!(told("BRAVE_SEARCH_API_KEY") && told("OLLAMA_API_KEY"), "{asked:?}");
 
     // A message of the messenger, with the right secret and a wrong one.
     model.push(Reply::Stream(openai(&["Hello there."], &[])));
@@ -117,10 +94,7 @@ fn a_planted_secret_appears_nowhere() {
     for secret in [SECRET, "planted"] {
         let mut client = system.client();
         let request = client.request("POST", "/channels/messenger/webhook");
-        let answer = request
-            .header("X-Telegram-Bot-Api-Secret-Token", secret)
-            .json(&update)
-            .send();
+        let answer = request.header("X-Telegram-Bot-Api-Secret-Token", secret).json(&update).send();
         shown.push(answer.shown());
     }
     until("the answer is in the chat", || platform.texts(7).len() == 1);
@@ -131,13 +105,7 @@ fn a_planted_secret_appears_nowhere() {
     (next["update_id"], next["message"]["message_id"]) = (json!(2), json!(2));
     let mut client = system.client();
     let request = client.request("POST", "/channels/messenger/webhook");
-    shown.push(
-        request
-            .header("X-Telegram-Bot-Api-Secret-Token", SECRET)
-            .json(&next)
-            .send()
-            .shown(),
-    );
+    shown.push(request.header("X-Telegram-Bot-Api-Secret-Token", SECRET).json(&next).send().shown());
     until("it is asked for the second", || model.asked().len() == 2);
 
     // The terminal client reads the gateway's secret from the system's own file.
@@ -152,38 +120,17 @@ fn a_planted_secret_appears_nowhere() {
 
     // Turns at the gateway: one provider refuses its key and the next answers; then that one refuses as well.
     let session = system.ask("POST", "/api/chat/sessions", &who(&[]));
-    let id = session
-        .split("\"id\":\"")
-        .nth(1)
-        .unwrap()
-        .split('"')
-        .next()
-        .unwrap()
-        .to_owned();
+    let id = session.split("\"id\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     model.push(refused("OPENAI_API_KEY"));
     model.push(Reply::Stream(anthropic(&["Hello."], &[])));
     model.push(refused("ANTHROPIC_API_KEY"));
     for text in ["hello", "hello again", "and again"] {
-        shown.push(system.ask(
-            "POST",
-            "/api/chat/events",
-            &who(&[("text", json!(text)), ("session", json!(id))]),
-        ));
+        shown.push(system.ask("POST", "/api/chat/events", &who(&[("text", json!(text)), ("session", json!(id))])));
     }
     let asked = model.asked();
-    let told = |name: &str| {
-        asked
-            .iter()
-            .flat_map(|asked| &asked.headers)
-            .any(|(_, given)| given.contains(value(name)))
-    };
+    let told = |name: &str| asked.iter().flat_map(|asked| &asked.headers).any(|(_, given)| given.contains(value(name)));
     assert!(told("OPENAI_API_KEY") && told("ANTHROPIC_API_KEY"), "{shown:?}");
-    assert!(
-        shown
-            .iter()
-            .any(|text| text.contains("Incorrect API key provided: [redacted]")),
-        "{shown:?}"
-    );
+    assert!(shown.iter().any(|text| text.contains("Incorrect API key provided: [redacted]")), "{shown:?}");
 
     // Both servers, with the right secret and a wrong one.
     for target in [
@@ -193,22 +140,14 @@ fn a_planted_secret_appears_nowhere() {
         "/runs",
         "/api/telemetry/runs",
         "/api/chat/sessions?connector=tui&actorId=local-tui&conversationId=local-tui",
-        &format!(
-            "/api/chat/sessions/{id}/transcript?connector=tui&actorId=local-tui&conversationId=local-tui"
-        ),
+        &format!("/api/chat/sessions/{id}/transcript?connector=tui&actorId=local-tui&conversationId=local-tui"),
         &format!("/agents/orchestrator/{id}?offset=-1"),
         "/api/connectors/messenger/health",
         "/nowhere",
     ] {
         shown.push(system.ask("GET", target, &Value::Null));
         let mut client = system.client();
-        shown.push(
-            client
-                .request("GET", target)
-                .header("X-Api-Secret", "planted")
-                .send()
-                .shown(),
-        );
+        shown.push(client.request("GET", target).header("X-Api-Secret", "planted").send().shown());
     }
     for (key, status) in [(value("MCP_API_KEY"), 200), ("planted", 401)] {
         let answer = system.asker_with(key).get("/v1/protocols");
@@ -242,28 +181,14 @@ fn a_planted_secret_appears_nowhere() {
     until("the collector is asked", || !collector.asked().is_empty());
     let asked = collector.asked();
     let headers = asked.iter().flat_map(|asked| &asked.headers);
-    assert!(
-        headers.into_iter().any(|(_, given)| given == COLLECTOR_KEY),
-        "{asked:?}"
-    );
+    assert!(headers.into_iter().any(|(_, given)| given == COLLECTOR_KEY), "{asked:?}");
 
     // A part that is ended by a fault leaves no core file, and is restarted.
     let limits = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
-    for part in [
-        "model",
-        "tools",
-        "messenger",
-        "gateway",
-        "cognitive",
-        "store",
-        "agent",
-    ] {
+    for part in ["model", "tools", "messenger", "gateway", "cognitive", "store", "agent"] {
         let pid = system.pid(part);
         let limits = limits(pid);
-        let core = limits
-            .lines()
-            .find(|line| line.starts_with("Max core file size"))
-            .unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
         assert_eq!(core.split_whitespace().nth(4), Some("0"), "{part}: {core}");
         system.signal(part, Signal::SIGABRT);
         until(&format!("{part} is another process"), || system.pid(part) != pid);
@@ -276,11 +201,7 @@ fn a_planted_secret_appears_nowhere() {
         assert!(!text.contains(COLLECTOR_KEY), "{text}");
     }
     assert_eq!(files_with(PLANTED, system.home()), ["secrets.env"]);
-    let cores = Command::new("find")
-        .arg(system.home())
-        .args(["-name", "core*", "-type", "f"])
-        .output()
-        .unwrap();
+    let cores = Command::new("find").arg(system.home()).args(["-name", "core*", "-type", "f"]).output().unwrap();
     assert_eq!(text(&cores), "");
 }
 
@@ -302,10 +223,7 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
         }
         let messages = asked.body["messages"].as_array().unwrap();
         let is_worker = messages[1].to_string().contains("dig");
-        let results = messages
-            .iter()
-            .filter(|message| message["role"] == "tool")
-            .count();
+        let results = messages.iter().filter(|message| message["role"] == "tool").count();
         Reply::Stream(match (is_worker, results) {
             (false, 0) => openai(
                 &[],
@@ -314,21 +232,14 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
                     ("c2", "failing_tool", "{}"),
                     ("c3", "mcp__double__variable", "{\"name\": \"TOKEN\"}"),
                     ("c4", "mcp__double__die", "{}"),
-                    (
-                        "c5",
-                        "task",
-                        "{\"agent\": \"research-worker\", \"prompt\": \"dig\"}",
-                    ),
+                    ("c5", "task", "{\"agent\": \"research-worker\", \"prompt\": \"dig\"}"),
                 ],
             ),
             (true, 0) => openai(&[], &[("c1", "mcp__remote__echo", "{\"text\": \"hello\"}")]),
             _ => openai(&["Done."], &[]),
         })
     });
-    let secrets: String = added
-        .iter()
-        .map(|(name, value)| format!("{name}={value}\n"))
-        .collect();
+    let secrets: String = added.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     let system = Builder::default()
         .config(
             "[part.tools]\nsecrets = [\"OWN_TOOL_KEY\", \"MCP_TOKEN\", \"HTTP_TOKEN\"]\n[workspace]\n\
@@ -345,20 +256,13 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     std::fs::create_dir_all(home.join("tools.d")).unwrap();
     std::fs::create_dir(&scratch).unwrap();
     let read = "cat /proc/self/fd/$KEN_SECRETS_FD | tr '\\0' '\\n'";
-    for (name, script) in [
-        ("own_tool", read.to_owned()),
-        ("failing_tool", format!("{read} >&2; exit 3")),
-    ] {
+    for (name, script) in [("own_tool", read.to_owned()), ("failing_tool", format!("{read} >&2; exit 3"))] {
         let entry = json!({"name": name, "description": "x", "command": ["sh", "-c", script], "input": {"type": "object"},
             "writes": "text", "approval": "none", "agents": ["orchestrator"], "secrets": ["OWN_TOOL_KEY"]});
         std::fs::write(home.join(format!("tools.d/{name}.json")), entry.to_string()).unwrap();
     }
     let mut http = Command::new("python3");
-    http.arg(home.join("mcp.py"))
-        .arg(&scratch)
-        .arg("http")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    http.arg(home.join("mcp.py")).arg(&scratch).arg("http").stdout(Stdio::null()).stderr(Stdio::null());
     let mut http = http.spawn().unwrap();
     until("the server listens", || scratch.join("port").exists());
     let port = std::fs::read_to_string(scratch.join("port")).unwrap();
@@ -373,55 +277,30 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     let mut shown = Vec::new();
     for name in ["double", "remote"] {
         let output = text(&system.ken(&["tools", "accept", name]));
-        let digest = serde_json::from_str::<Value>(&output).unwrap()["sha256"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+        let digest = serde_json::from_str::<Value>(&output).unwrap()["sha256"].as_str().unwrap().to_owned();
         shown.extend([output, text(&system.ken(&["tools", "accept", name, &digest]))]);
     }
     until("all tools are listed", || {
         let listed = system.call("tools", "tools.list", &[]).to_string();
-        [
-            "own_tool",
-            "failing_tool",
-            "mcp__double__die",
-            "mcp__remote__echo",
-        ]
-        .iter()
-        .all(|name| listed.contains(&format!("\"{name}\"")))
+        ["own_tool", "failing_tool", "mcp__double__die", "mcp__remote__echo"]
+            .iter()
+            .all(|name| listed.contains(&format!("\"{name}\"")))
     });
     // An entry, so that vectors are asked for.
-    system
-        .post(
-            "/api/knowledge",
-            &json!({"title": "Ferry", "content": "It leaves at nine."}),
-        )
-        .expect(201);
-    until("the server of vectors has refused", || {
-        text(&system.ken(&["status"])).contains("entries get no vectors")
-    });
+    system.post("/api/knowledge", &json!({"title": "Ferry", "content": "It leaves at nine."})).expect(201);
+    until("the server of vectors has refused", || text(&system.ken(&["status"])).contains("entries get no vectors"));
     std::thread::sleep(Duration::from_millis(600)); // the agent's own list of tools
-    let answer = system.post(
-        "/agents/orchestrator/planted?wait=result",
-        &json!({"message": "go"}),
-    );
+    let answer = system.post("/agents/orchestrator/planted?wait=result", &json!({"message": "go"}));
     assert_eq!(answer.expect(200).text("/result/text"), "Done.");
     let asked = model.asked();
-    let last = asked
-        .iter()
-        .rfind(|asked| asked.body["messages"].to_string().contains("c5"))
-        .unwrap();
+    let last = asked.iter().rfind(|asked| asked.body["messages"].to_string().contains("c5")).unwrap();
     let results = last.body["messages"].to_string();
     // Each of the recipients did repeat its secret.
     assert_eq!(results.matches("OWN_TOOL_KEY=[redacted]").count(), 2, "{results}");
     assert!(results.contains("\\n[redacted]\\n"), "{results}");
     let bodies = asked.iter().map(|asked| asked.body.to_string());
     shown.extend(bodies);
-    for target in [
-        "/agents/orchestrator/planted?offset=-1",
-        "/ready",
-        "/api/telemetry/runs",
-    ] {
+    for target in ["/agents/orchestrator/planted?offset=-1", "/ready", "/api/telemetry/runs"] {
         shown.push(system.get(target).shown());
     }
     for command in [
@@ -468,18 +347,12 @@ impl Ask for System {
     /// Sends a request with the gateway's secret. Returns the whole answer.
     fn ask(&self, method: &str, target: &str, body: &Value) -> String {
         let mut client = self.client();
-        let request = client
-            .request(method, target)
-            .header("X-Api-Secret", value("API_SECRET"));
+        let request = client.request(method, target).header("X-Api-Secret", value("API_SECRET"));
         let answer = match body.is_null() {
             true => request.send(),
             false => request.json(body).send(),
         };
-        assert!(
-            ![401, 403].contains(&answer.status),
-            "{target}: {}",
-            answer.shown()
-        );
+        assert!(![401, 403].contains(&answer.status), "{target}: {}", answer.shown());
         answer.shown()
     }
 }
@@ -490,16 +363,9 @@ fn text(output: &Output) -> String {
 
 /// Files below a folder that contain some bytes, by relative path.
 fn files_with(bytes: &str, folder: &Path) -> Vec<String> {
-    let found = Command::new("grep")
-        .args(["-rlaF", bytes, "."])
-        .current_dir(folder)
-        .output()
-        .unwrap();
+    let found = Command::new("grep").args(["-rlaF", bytes, "."]).current_dir(folder).output().unwrap();
     let names = text(&found);
-    names
-        .lines()
-        .map(|name| name.trim_start_matches("./").to_owned())
-        .collect()
+    names.lines().map(|name| name.trim_start_matches("./").to_owned()).collect()
 }
 
 /// Inspects the arguments and the environment of every process in a loop, to see short-lived processes too.
@@ -520,11 +386,7 @@ impl Watch {
                         let bytes = std::fs::read(process.path().join(name)).unwrap_or_default();
                         let text = String::from_utf8_lossy(&bytes);
                         if SLOTS.iter().any(|(_, value)| text.contains(value)) {
-                            seen.push(format!(
-                                "{}/{name}: {}",
-                                process.path().display(),
-                                text.replace('\0', " ")
-                            ));
+                            seen.push(format!("{}/{name}: {}", process.path().display(), text.replace('\0', " ")));
                         }
                     }
                 }

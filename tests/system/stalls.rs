@@ -81,27 +81,20 @@ impl Asker {
         client.set_patience(Duration::from_secs(60));
         let text = number.to_string();
         // Callers of both kinds: those that wait for long, and those that are told early that the outcome is unknown.
-        let wait = if number.is_multiple_of(2) {
-            "wait=2"
-        } else {
-            "wait=60"
-        };
+        let wait = if number.is_multiple_of(2) { "wait=2" } else { "wait=60" };
         let request = match &self.work {
             Work::Chat { session } => client
                 .request("POST", "/api/chat/events")
                 .header("Prefer", wait)
                 .json(&tui(&[("session", json!(session)), ("text", json!(label))])),
-            Work::Run => client
-                .request("POST", "/workflows/steps")
-                .json(&json!({"steps": 1, "label": label})),
+            Work::Run => client.request("POST", "/workflows/steps").json(&json!({"steps": 1, "label": label})),
             Work::Append { stream } => client.request("POST", stream).json(&json!({"label": label})),
         };
         let request = match (&self.work, self.keyed) {
             (_, false) => request,
-            (Work::Append { .. }, true) => request
-                .header("Producer-Id", &self.name)
-                .header("Producer-Epoch", "0")
-                .header("Producer-Seq", &text),
+            (Work::Append { .. }, true) => {
+                request.header("Producer-Id", &self.name).header("Producer-Epoch", "0").header("Producer-Seq", &text)
+            }
             (_, true) => request.header("Idempotency-Key", label),
         };
         match request.try_send() {
@@ -146,17 +139,10 @@ impl Load {
                 let how = if keyed { "keyed" } else { "plain" };
                 let stream = format!("/streams/{how}{number}");
                 let mut client = system.client();
-                let made = client
-                    .request("PUT", &stream)
-                    .header("Content-Type", "application/json");
+                let made = client.request("PUT", &stream).header("Content-Type", "application/json");
                 made.send().expect(201);
                 for (what, work) in [
-                    (
-                        "chat",
-                        Work::Chat {
-                            session: system.session(),
-                        },
-                    ),
+                    ("chat", Work::Chat { session: system.session() }),
                     ("run", Work::Run),
                     ("append", Work::Append { stream }),
                 ] {
@@ -178,11 +164,8 @@ impl Load {
     /// Ends the load, and compares the contents of the store with what the clients were told.
     fn check(self, system: &System) -> Tally {
         self.over.store(true, Ordering::Relaxed);
-        let asked: Vec<_> = self
-            .askers
-            .into_iter()
-            .map(|(asker, worker)| (asker, worker.join().expect("a client")))
-            .collect();
+        let asked: Vec<_> =
+            self.askers.into_iter().map(|(asker, worker)| (asker, worker.join().expect("a client"))).collect();
         let runs = runs(system);
         let mut tally = Tally::default();
         for (asker, asked) in asked {
@@ -332,9 +315,7 @@ fn builder() -> Builder {
 /// `KEN_STALLS=30` makes it the long test of `make torture`.
 #[test]
 fn parts_hang_under_load() {
-    let long = std::env::var("KEN_STALLS")
-        .ok()
-        .and_then(|count| count.parse::<u64>().ok());
+    let long = std::env::var("KEN_STALLS").ok().and_then(|count| count.parse::<u64>().ok());
     let system = builder().start();
     let load = Load::start(&system, if long.is_some() { 3 } else { 1 });
     std::thread::sleep(Duration::from_millis(300));
@@ -384,11 +365,7 @@ fn slow_sync(folder: &Path) -> PathBuf {
     let (source, library) = (folder.join("slow_sync.c"), folder.join("slow_sync.so"));
     std::fs::write(&source, SLOW_SYNC).unwrap();
     let mut compiler = Command::new("cc");
-    compiler
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&library)
-        .arg(&source)
-        .arg("-ldl");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
     assert!(compiler.status().expect("cc").success());
     library
 }
@@ -397,38 +374,25 @@ fn slow_sync(folder: &Path) -> PathBuf {
 fn a_slow_disk_under_load() {
     let folder = tempfile::tempdir().unwrap();
     let (library, slow) = (slow_sync(folder.path()), folder.path().join("slow"));
-    let preload = format!(
-        "[part.store]\nenv = [\"LD_PRELOAD={}\", \"SLOW_SYNC={}\"]\n",
-        library.display(),
-        slow.display()
-    );
+    let preload =
+        format!("[part.store]\nenv = [\"LD_PRELOAD={}\", \"SLOW_SYNC={}\"]\n", library.display(), slow.display());
     let system = builder().config(&preload).start();
     let session = system.session();
     let say = |wait: &str, key: Option<&str>, text: &str| {
         let mut client = system.client();
         let request = client.request("POST", "/api/chat/events").header("Prefer", wait);
-        let request = key
-            .into_iter()
-            .fold(request, |request, key| request.header("Idempotency-Key", key));
-        request
-            .json(&tui(&[("session", json!(session)), ("text", json!(text))]))
-            .send()
+        let request = key.into_iter().fold(request, |request, key| request.header("Idempotency-Key", key));
+        request.json(&tui(&[("session", json!(session)), ("text", json!(text))])).send()
     };
     // The first sync is that of the message itself. Its caller waits for a shorter time.
     std::fs::write(&slow, "").unwrap();
     let told = say("wait=5", None, "slow").expect(504);
-    assert_eq!(
-        (told.at("/code"), told.at("/outcome")),
-        (json!("deadline"), json!("unknown"))
-    );
+    assert_eq!((told.at("/code"), told.at("/outcome")), (json!("deadline"), json!("unknown")));
     assert!(told.text("/eventId").starts_with("tui:"));
     // A caller that waits for the result is answered.
     std::fs::write(&slow, "").unwrap();
     say("wait=60", None, "waited").expect(200);
-    assert_eq!(
-        chats(&system, &session),
-        count(["slow".to_owned(), "waited".to_owned()])
-    );
+    assert_eq!(chats(&system, &session), count(["slow".to_owned(), "waited".to_owned()]));
     let load = Load::start(&system, 1);
     for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(500));

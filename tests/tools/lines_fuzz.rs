@@ -57,10 +57,7 @@ fn fuzz(tool: &str, seeds: &[&str]) {
         lines += 1;
     }
     println!("{tool}: {lines} lines, {errors} of them errors, seed {seed}");
-    assert!(
-        lines > errors,
-        "nothing was ever valid: the fuzzer only knocks at the door"
-    );
+    assert!(lines > errors, "nothing was ever valid: the fuzzer only knocks at the door");
 }
 
 struct Process {
@@ -71,25 +68,14 @@ struct Process {
 
 impl Process {
     fn start(tool: &str) -> Process {
-        let mut child = Command::new(binary(tool))
-            .arg("--lines")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            Command::new(binary(tool)).arg("--lines").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Process {
-            child,
-            stdin,
-            answers: listen(stdout),
-        }
+        Process { child, stdin, answers: listen(stdout) }
     }
 
     fn ask(&mut self, line: &[u8], seed: u64) -> String {
-        let sent = self
-            .stdin
-            .write_all(line)
-            .and_then(|()| self.stdin.write_all(b"\n"));
+        let sent = self.stdin.write_all(line).and_then(|()| self.stdin.write_all(b"\n"));
         let answer = sent.ok().and_then(|()| self.answers.recv_timeout(PATIENCE).ok());
         let is_json = |answer: &String| serde_json::from_str::<serde_json::Value>(answer).is_ok();
         answer.filter(is_json).unwrap_or_else(|| {
@@ -103,9 +89,7 @@ fn listen(stdout: ChildStdout) -> Receiver<String> {
     let (sender, answers) = channel();
     std::thread::spawn(move || {
         let lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        lines
-            .take_while(|line| sender.send(line.clone()).is_ok())
-            .for_each(drop);
+        lines.take_while(|line| sender.send(line.clone()).is_ok()).for_each(drop);
     });
     answers
 }

@@ -21,21 +21,9 @@ struct Tool {
 }
 
 const TOOLS: [Tool; 4] = [
-    Tool {
-        name: "ken-rep",
-        input: r#"{"facts":["a"],"rules":[[["a"],"b"]]}"#,
-        flag: "--json",
-    },
-    Tool {
-        name: "ken-vvp",
-        input: r#"{"facts":["a"],"rules":[[["a"],"b"]]}"#,
-        flag: "--json",
-    },
-    Tool {
-        name: "ken-esl",
-        input: r#"{"user_input":"I love this!"}"#,
-        flag: "--text",
-    },
+    Tool { name: "ken-rep", input: r#"{"facts":["a"],"rules":[[["a"],"b"]]}"#, flag: "--json" },
+    Tool { name: "ken-vvp", input: r#"{"facts":["a"],"rules":[[["a"],"b"]]}"#, flag: "--json" },
+    Tool { name: "ken-esl", input: r#"{"user_input":"I love this!"}"#, flag: "--text" },
     Tool {
         name: "ken-laws",
         input: r#"{"text":"The test took 4.1 s on 2026-03-02. So the limit of 5 s holds."}"#,
@@ -59,10 +47,7 @@ impl Tool {
 
     /// Runs the tool in a shell, which calls it `$0`.
     fn shell(&self, script: &str) -> Output {
-        give(
-            Command::new("sh").args(["-c", script]).arg(binary(self.name)),
-            self.input.as_bytes(),
-        )
+        give(Command::new("sh").args(["-c", script]).arg(binary(self.name)), self.input.as_bytes())
     }
 }
 
@@ -71,15 +56,8 @@ impl Tool {
 fn refused(tool: &Tool, output: &Output) -> Value {
     let stderr = String::from_utf8(output.stderr.clone()).unwrap();
     let name = tool.name;
-    assert_eq!(
-        (output.status.code(), output.stdout.as_slice()),
-        (Some(2), &b""[..]),
-        "{name}: {stderr}"
-    );
-    assert!(
-        stderr.ends_with('\n') && stderr.lines().count() == 1,
-        "{name}: {stderr}"
-    );
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{name}: {stderr}");
+    assert!(stderr.ends_with('\n') && stderr.lines().count() == 1, "{name}: {stderr}");
     let mut line: Value = serde_json::from_str(&stderr).unwrap();
     let error = line["error"].take();
     for field in ["code", "message", "at"] {
@@ -90,14 +68,9 @@ fn refused(tool: &Tool, output: &Output) -> Value {
 
 #[test]
 fn unreadable_input_is_refused() {
-    let deep =
-        |depth: usize| format!("{{\"x\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1)).into_bytes();
+    let deep = |depth: usize| format!("{{\"x\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1)).into_bytes();
     for tool in &TOOLS {
-        let twice = format!(
-            "{}{}",
-            tool.input.trim_end_matches('}'),
-            tool.input.replacen('{', ",", 1)
-        );
+        let twice = format!("{}{}", tool.input.trim_end_matches('}'), tool.input.replacen('{', ",", 1));
         let nan = tool.input.replacen('{', "{\"more\":NaN,", 1);
         for (input, code) in [
             (b"".to_vec(), "invalid"),
@@ -111,31 +84,16 @@ fn unreadable_input_is_refused() {
             (deep(100_000), "invalid"),
             (vec![b' '; LIMIT + 1], "too_large"),
         ] {
-            let shown = String::from_utf8_lossy(&input)
-                .chars()
-                .take(60)
-                .collect::<String>();
+            let shown = String::from_utf8_lossy(&input).chars().take(60).collect::<String>();
             let error = refused(tool, &tool.run(&[], &input));
             assert_eq!(error["code"], code, "{}: {shown}", tool.name);
         }
         // Unknown fields for other tools are accepted, nested 128 deep, and so is input of exactly the largest size.
-        let mut full = tool.input.replacen(
-            '{',
-            &format!("{{\"more\":{}{},", "[".repeat(127), "]".repeat(127)),
-            1,
-        );
+        let mut full = tool.input.replacen('{', &format!("{{\"more\":{}{},", "[".repeat(127), "]".repeat(127)), 1);
         full.extend(std::iter::repeat_n(' ', LIMIT - full.len()));
-        assert_eq!(
-            tool.run(&[], full.as_bytes()).status.code(),
-            Some(0),
-            "{}",
-            tool.name
-        );
+        assert_eq!(tool.run(&[], full.as_bytes()).status.code(), Some(0), "{}", tool.name);
         full.push(' ');
-        assert_eq!(
-            refused(tool, &tool.run(&[], full.as_bytes()))["code"],
-            "too_large"
-        );
+        assert_eq!(refused(tool, &tool.run(&[], full.as_bytes()))["code"], "too_large");
     }
 }
 
@@ -150,12 +108,7 @@ fn unreadable_files_are_named() {
             (vec!["-f", ""], "invalid"),
         ] {
             let error = refused(tool, &tool.run(&args, tool.input.as_bytes()));
-            assert_eq!(
-                (&error["code"], &error["at"]),
-                (&code.into(), &"--file".into()),
-                "{}: {args:?}",
-                tool.name
-            );
+            assert_eq!((&error["code"], &error["at"]), (&code.into(), &"--file".into()), "{}: {args:?}", tool.name);
         }
         let error = refused(tool, &tool.run(&["-f", &path("x"), tool.flag, tool.input], b""));
         assert!(error["message"].as_str().unwrap().contains("more than one input"));
@@ -178,12 +131,7 @@ fn a_file_without_permission_is_forbidden() {
             command.uid(NOBODY).gid(NOBODY);
         }
         let error = refused(tool, &give(&mut command, b""));
-        assert_eq!(
-            (&error["code"], &error["at"]),
-            (&"forbidden".into(), &"--file".into()),
-            "{}",
-            tool.name
-        );
+        assert_eq!((&error["code"], &error["at"]), (&"forbidden".into(), &"--file".into()), "{}", tool.name);
     }
 }
 
@@ -199,31 +147,14 @@ fn an_answer_that_cannot_be_written_is_reported() {
     for tool in &TOOLS {
         for flag in ["", "--lines", "--format summary", "--help"] {
             let closed = tool.shell(&format!("\"$0\" {flag} >&-"));
-            assert!(
-                refused(tool, &closed)["message"]
-                    .as_str()
-                    .unwrap()
-                    .contains("it is closed"),
-                "{}",
-                tool.name
-            );
+            assert!(refused(tool, &closed)["message"].as_str().unwrap().contains("it is closed"), "{}", tool.name);
             let full = tool.shell(&format!("\"$0\" {flag} >/dev/full"));
-            assert!(
-                refused(tool, &full)["message"]
-                    .as_str()
-                    .unwrap()
-                    .contains("No space"),
-                "{}",
-                tool.name
-            );
+            assert!(refused(tool, &full)["message"].as_str().unwrap().contains("No space"), "{}", tool.name);
         }
         assert_eq!(tool.shell("\"$0\" >/dev/null").status.code(), Some(0));
         assert_eq!(tool.shell("\"$0\" <&- >/dev/null").status.code(), Some(2));
         // If the error cannot be written, the status still shows it.
-        assert_eq!(
-            tool.shell("echo '{\"text\"' | \"$0\" 2>&-").status.code(),
-            Some(2)
-        );
+        assert_eq!(tool.shell("echo '{\"text\"' | \"$0\" 2>&-").status.code(), Some(2));
     }
 }
 
@@ -231,14 +162,8 @@ fn an_answer_that_cannot_be_written_is_reported() {
 fn a_tool_ends_quietly_when_its_reader_leaves() {
     for tool in &TOOLS {
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let mut child = tool
-            .command()
-            .arg("--lines")
-            .stdin(Stdio::piped())
-            .stdout(writer)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child =
+            tool.command().arg("--lines").stdin(Stdio::piped()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
         let mut to = child.stdin.take().unwrap();
         writeln!(to, "{}", tool.input).unwrap();
         let mut first = [0];
@@ -247,12 +172,7 @@ fn a_tool_ends_quietly_when_its_reader_leaves() {
         let _ = to.write_all(format!("{}\n", tool.input).repeat(10_000).as_bytes());
         drop(to);
         let output = child.wait_with_output().unwrap();
-        assert_eq!(
-            (output.status.code(), output.stderr.as_slice()),
-            (Some(141), &b""[..]),
-            "{}",
-            tool.name
-        );
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(141), &b""[..]), "{}", tool.name);
     }
 }
 
@@ -262,37 +182,26 @@ fn on_a_terminal_a_tool_asks_for_its_input() {
     for tool in &TOOLS {
         let (output, status) = on_terminal(tool, &[]);
         assert_eq!(status, 2, "{output}");
-        assert!(
-            output.contains("standard input is a terminal") && output.contains("Usage: "),
-            "{output}"
-        );
+        assert!(output.contains("standard input is a terminal") && output.contains("Usage: "), "{output}");
         assert!(!output.contains("{\"error\""), "{output}");
         let args = [tool.flag, tool.input, "--format", "compact"];
         let (output, status) = on_terminal(tool, &args);
         let flat = tool.run(&args, b"");
-        assert_eq!(
-            (output.replace("\r\n", "\n").as_bytes(), Some(status)),
-            (&flat.stdout[..], flat.status.code())
-        );
+        assert_eq!((output.replace("\r\n", "\n").as_bytes(), Some(status)), (&flat.stdout[..], flat.status.code()));
     }
 }
 
 /// Runs the tool with `script`, which connects all three standard streams to a terminal.
 fn on_terminal(tool: &Tool, args: &[&str]) -> (String, i32) {
     let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
-    let words: Vec<String> = std::iter::once(binary(tool.name).to_str().unwrap())
-        .chain(args.iter().copied())
-        .map(quoted)
-        .collect();
+    let words: Vec<String> =
+        std::iter::once(binary(tool.name).to_str().unwrap()).chain(args.iter().copied()).map(quoted).collect();
     let output = Command::new("script")
         .args(["-qec", &words.join(" "), "/dev/null"])
         .stdin(Stdio::null())
         .output()
         .expect("script(1), of util-linux");
-    (
-        String::from_utf8(output.stdout).unwrap(),
-        output.status.code().unwrap(),
-    )
+    (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
 }
 
 #[test]
@@ -305,23 +214,12 @@ fn lines_gives_the_same_answers_and_continues_after_errors() {
         input.resize(input.len() + LIMIT + 1, b'x');
         input.extend_from_slice(format!("\n{}", tool.input).as_bytes());
         let output = tool.run(&["--lines"], &input);
-        assert_eq!(
-            (output.status.code(), output.stderr.as_slice()),
-            (Some(0), &b""[..])
-        );
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
         let answers = String::from_utf8(output.stdout).unwrap();
         let answers: Vec<&str> = answers.lines().collect();
         assert_eq!(answers.len(), 6, "{}", tool.name);
-        assert_eq!(
-            (answers[0], answers[5]),
-            (alone.trim_end(), alone.trim_end()),
-            "{}",
-            tool.name
-        );
-        for (answer, code) in answers[1..5]
-            .iter()
-            .zip(["invalid", "invalid", "invalid", "too_large"])
-        {
+        assert_eq!((answers[0], answers[5]), (alone.trim_end(), alone.trim_end()), "{}", tool.name);
+        for (answer, code) in answers[1..5].iter().zip(["invalid", "invalid", "invalid", "too_large"]) {
             let answer: Value = serde_json::from_str(answer).unwrap();
             assert_eq!(answer["error"]["code"], code, "{}", tool.name);
         }
@@ -343,17 +241,9 @@ fn the_tools_form_a_pipe() {
         b"",
     );
     let stdout = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(
-        (output.status.code(), output.stderr.as_slice()),
-        (Some(0), &b""[..]),
-        "{stdout}"
-    );
-    assert!(
-        stdout.starts_with("Five laws validation\n") && stdout.contains("Status: "),
-        "{stdout}"
-    );
-    let read =
-        |name: &str| serde_json::from_slice::<Value>(&fs::read(here.path().join(name)).unwrap()).unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{stdout}");
+    assert!(stdout.starts_with("Five laws validation\n") && stdout.contains("Status: "), "{stdout}");
+    let read = |name: &str| serde_json::from_slice::<Value>(&fs::read(here.path().join(name)).unwrap()).unwrap();
     assert_eq!(read("rep")["conclusions"][0], "Socrates is mortal");
     assert_eq!(read("vvp")["validation_status"], "success");
 }

@@ -20,39 +20,21 @@ fn manifest() -> Value {
 /// Every entry whose program is built, by name.
 fn entries() -> Vec<(String, Value)> {
     let manifest = manifest();
-    let groups = [
-        "governance_tools",
-        "protocol_tools",
-        "generation_tools",
-        "workflow_tools",
-    ];
-    let all = groups
-        .iter()
-        .flat_map(|group| manifest[group].as_object().unwrap().clone());
-    let is_here = |(_, entry): &(String, Value)| {
-        root()
-            .join("bin")
-            .join(text(entry, "program"))
-            .join("Cargo.toml")
-            .exists()
-    };
+    let groups = ["governance_tools", "protocol_tools", "generation_tools", "workflow_tools"];
+    let all = groups.iter().flat_map(|group| manifest[group].as_object().unwrap().clone());
+    let is_here =
+        |(_, entry): &(String, Value)| root().join("bin").join(text(entry, "program")).join("Cargo.toml").exists();
     all.filter(is_here).collect()
 }
 
 fn text<'v>(entry: &'v Value, field: &str) -> &'v str {
-    entry[field]
-        .as_str()
-        .unwrap_or_else(|| panic!("{field} of {entry}"))
+    entry[field].as_str().unwrap_or_else(|| panic!("{field} of {entry}"))
 }
 
 /// The arguments before the flags, for a program with commands; and the flags of an example.
 fn arguments(entry: &Value) -> Vec<&str> {
     let arguments = entry["arguments"].as_array();
-    arguments
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
+    arguments.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// The program of an entry with its command, as in `--help`.
@@ -79,14 +61,8 @@ fn every_entry_has_all_fields() {
         for field in ["name", "wrapper", "category", "description"] {
             assert!(entry[field].is_string(), "{field} of {name}");
         }
-        assert!(
-            entry["priority"].is_u64() && entry["composable"].is_boolean(),
-            "{name}"
-        );
-        assert!(
-            entry["input"].is_object() && entry["output"].is_object(),
-            "{name}"
-        );
+        assert!(entry["priority"].is_u64() && entry["composable"].is_boolean(), "{name}");
+        assert!(entry["input"].is_object() && entry["output"].is_object(), "{name}");
         assert!(!entry["use_cases"].as_array().unwrap().is_empty(), "{name}");
     }
 }
@@ -109,25 +85,14 @@ fn every_entry_runs_and_answers_as_declared() {
         let mut through = command(&launcher(&entry));
         through.env("KEN_BIN_DIR", program.parent().unwrap());
         let output = run(&mut through, &entry["example"]["stdin"]);
-        let answer: Value =
-            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {output:?}"));
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {output:?}"));
         for field in entry["output"]["fields"].as_array().unwrap() {
-            assert!(
-                answer.get(field.as_str().unwrap()).is_some(),
-                "{name} promises {field}: {answer}"
-            );
+            assert!(answer.get(field.as_str().unwrap()).is_some(), "{name} promises {field}: {answer}");
         }
         let status = output.status.code().unwrap().to_string();
-        assert!(
-            entry["output"]["exit_status"].get(&status).is_some(),
-            "{name} ended with {status}"
-        );
+        assert!(entry["output"]["exit_status"].get(&status).is_some(), "{name} ended with {status}");
         let direct = run(&mut command(&program), &entry["example"]["stdin"]);
-        assert_eq!(
-            (direct.stdout, direct.status),
-            (output.stdout, output.status),
-            "{name}"
-        );
+        assert_eq!((direct.stdout, direct.status), (output.stdout, output.status), "{name}");
     }
 }
 
@@ -140,14 +105,8 @@ fn every_entry_names_the_flags_of_its_program() {
             assert!(known.contains(flag), "{name}: {flag} is no flag of the program");
         }
         let general = ["--help", "--version"];
-        for flag in known
-            .iter()
-            .filter(|flag| flag.starts_with("--") && !general.contains(&flag.as_str()))
-        {
-            assert!(
-                named.iter().any(|named| named == flag),
-                "{name}: {flag} is not in the manifest"
-            );
+        for flag in known.iter().filter(|flag| flag.starts_with("--") && !general.contains(&flag.as_str())) {
+            assert!(named.iter().any(|named| named == flag), "{name}: {flag} is not in the manifest");
         }
     }
 }
@@ -158,10 +117,7 @@ fn every_required_field_is_required() {
         let required = entry["input"]["required"].as_array().unwrap();
         // A tool that also accepts plain text may accept an object without its field; one that accepts only JSON refuses it.
         if !required.is_empty() && text(&entry["input"], "stdin").starts_with("one JSON object") {
-            let output = run(
-                &mut Command::new(binary(text(&entry, "program"))),
-                &Value::Object(Default::default()),
-            );
+            let output = run(&mut Command::new(binary(text(&entry, "program"))), &Value::Object(Default::default()));
             assert_eq!(output.status.code(), Some(2), "{name}");
         }
     }
@@ -179,17 +135,8 @@ fn every_launcher_is_executable_marked_and_belongs_to_an_entry() {
             continue;
         }
         let content = std::fs::read_to_string(&path).unwrap();
-        assert!(
-            content.lines().any(|line| line == "# MCP_TOOL_ENTRYPOINT"),
-            "{}",
-            path.display()
-        );
-        assert_eq!(
-            path.metadata().unwrap().permissions().mode() & 0o111,
-            0o111,
-            "{}",
-            path.display()
-        );
+        assert!(content.lines().any(|line| line == "# MCP_TOOL_ENTRYPOINT"), "{}", path.display());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o111, 0o111, "{}", path.display());
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         assert!(manifest.contains(&name), "{name} is in no entry");
     }
@@ -209,11 +156,7 @@ fn a_launcher_passes_on_flags_and_status_and_names_a_missing_program() {
     let elsewhere = tempfile::tempdir().unwrap();
     let copy = elsewhere.path().join("launcher.py");
     std::fs::copy(launcher(entry), &copy).unwrap();
-    std::fs::copy(
-        launcher(entry).with_file_name(SHARED),
-        copy.with_file_name(SHARED),
-    )
-    .unwrap();
+    std::fs::copy(launcher(entry).with_file_name(SHARED), copy.with_file_name(SHARED)).unwrap();
     let output = Command::new("/usr/bin/env")
         .arg("python3")
         .arg(&copy)
@@ -221,15 +164,8 @@ fn a_launcher_passes_on_flags_and_status_and_names_a_missing_program() {
         .env("PATH", "/usr/bin:/bin")
         .output()
         .unwrap();
-    assert_eq!(
-        (output.status.code(), output.stdout.as_slice()),
-        (Some(2), &b""[..])
-    );
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("ken-vvp is not installed")
-    );
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("ken-vvp is not installed"));
 }
 
 #[test]

@@ -31,16 +31,11 @@ fn engine() -> Engine {
 }
 
 fn shipped(name: &str) -> Arc<Definition> {
-    Catalog::new(vec![root().join("share/workflows")], protocols())
-        .find(name)
-        .unwrap()
+    Catalog::new(vec![root().join("share/workflows")], protocols()).find(name).unwrap()
 }
 
 fn on_runtime<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(future)
 }
 
@@ -51,14 +46,8 @@ async fn run(engine: &Engine, workflow: &Definition, data: &Value) -> Outcome {
 
 /// A chain of rules over statements that name their owner.
 fn chain(owner: &str, rules: usize) -> Value {
-    let rules: Vec<Value> = (0..rules)
-        .map(|n| {
-            json!([
-                [format!("{owner} has step {n}")],
-                format!("{owner} has step {}", n + 1)
-            ])
-        })
-        .collect();
+    let rules: Vec<Value> =
+        (0..rules).map(|n| json!([[format!("{owner} has step {n}")], format!("{owner} has step {}", n + 1)])).collect();
     json!({
         "user_input": format!("{owner} is glad that all went well."),
         "facts": [format!("{owner} has step 0")],
@@ -79,8 +68,7 @@ fn sixteen_clients_each_get_their_own_chain() {
                     let owner = format!("client{n}x{round}");
                     let outcome = run(&engine, &workflow, &chain(&owner, 150)).await;
                     assert_eq!(outcome.status, Status::Completed, "{:?}", outcome.error);
-                    let reasoned: Value =
-                        serde_json::from_str(outcome.results.get("REP").unwrap().text()).unwrap();
+                    let reasoned: Value = serde_json::from_str(outcome.results.get("REP").unwrap().text()).unwrap();
                     let conclusions = reasoned["conclusions"].as_array().unwrap();
                     assert_eq!(conclusions.len(), 150);
                     let whole = serde_json::to_string(&outcome).unwrap();
@@ -200,12 +188,7 @@ fn in_folder(program: &Path, words: &[&str], input: &str) -> Output {
 #[test]
 fn the_command_and_the_engine_always_agree() {
     let data = chain("somebody", 10);
-    for name in [
-        "StandardReasoningWorkflow",
-        "analyze_only",
-        "full_reasoning",
-        "full_governance",
-    ] {
+    for name in ["StandardReasoningWorkflow", "analyze_only", "full_reasoning", "full_governance"] {
         let words = ["run", name, "--format", "compact"];
         let first = command(&words, &data.to_string());
         assert_eq!(first.status.code(), Some(0), "{first:?}");
@@ -219,16 +202,10 @@ fn the_command_and_the_engine_always_agree() {
 
 #[test]
 fn a_result_is_the_output_of_the_tool() {
-    let outcome = command(
-        &["run", "StandardReasoningWorkflow", "--format", "compact"],
-        &chain("x", 2).to_string(),
-    );
+    let outcome = command(&["run", "StandardReasoningWorkflow", "--format", "compact"], &chain("x", 2).to_string());
     let outcome = String::from_utf8(outcome.stdout).unwrap();
-    let esl = in_folder(
-        &binary("ken-esl"),
-        &["--format", "compact"],
-        r#"{"user_input":"x is glad that all went well."}"#,
-    );
+    let esl =
+        in_folder(&binary("ken-esl"), &["--format", "compact"], r#"{"user_input":"x is glad that all went well."}"#);
     let esl = String::from_utf8(esl.stdout).unwrap();
     assert!(outcome.contains(esl.trim_end()), "{esl} in {outcome}");
 }
@@ -238,17 +215,10 @@ fn lines_are_answered_line_by_line() {
     let lines = "{\"user_input\":\"Great!\",\"rules\":[]}\nno object\n[1]\n{\"results\":{}}\n";
     let output = command(&["run", "analyze_only", "--lines"], lines);
     assert_eq!(output.status.code(), Some(0));
-    let answers: Vec<Value> = String::from_utf8(output.stdout)
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let answers: Vec<Value> =
+        String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(answers[0]["status"], "completed");
-    assert_eq!(
-        answers[1]["results"].as_object().unwrap().len(),
-        1,
-        "a text has no rules"
-    );
+    assert_eq!(answers[1]["results"].as_object().unwrap().len(), 1, "a text has no rules");
     assert_eq!(answers[2]["status"], "completed");
     assert_eq!(answers[3]["error"]["at"], "/results");
     assert_eq!(answers.len(), 4);
@@ -258,11 +228,7 @@ fn lines_are_answered_line_by_line() {
 fn exit_status_and_errors() {
     let folder = tempfile::tempdir().unwrap();
     let bad = folder.path().join("bad.json");
-    fs::write(
-        &bad,
-        r#"{"name":"bad","steps":[{"step":"ESL"},{"parallel":[{"step":"NOPE"}]}]}"#,
-    )
-    .unwrap();
+    fs::write(&bad, r#"{"name":"bad","steps":[{"step":"ESL"},{"parallel":[{"step":"NOPE"}]}]}"#).unwrap();
     let bad = bad.to_str().unwrap();
     for (words, input, status, at) in [
         (&["run", "nowhere"][..], "{}", 2, ""),
@@ -280,14 +246,10 @@ fn exit_status_and_errors() {
         let output = command(words, input);
         assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
         assert!(output.stdout.is_empty(), "{words:?}");
-        let error: Value =
-            serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{words:?}: {output:?}"));
+        let error: Value = serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{words:?}: {output:?}"));
         assert_eq!(error["error"]["at"], at, "{words:?}: {error}");
     }
-    let output = command(
-        &["run", "analyze_only"],
-        r#"{"text":"Fine.","rules":[],"goals":[],"facts":[1]}"#,
-    );
+    let output = command(&["run", "analyze_only"], r#"{"text":"Fine.","rules":[],"goals":[],"facts":[1]}"#);
     assert_eq!((output.status.code(), output.stderr.is_empty()), (Some(0), true));
     let unbound = r#"{"rules":[[["?x is up"],"?y is up"]]}"#;
     let output = command(&["run", "full_reasoning"], unbound);
@@ -305,32 +267,16 @@ fn exit_status_and_errors() {
     let renamed = folder.path().join("renamed.json");
     fs::copy(root().join("share/workflows/analyze_only.json"), &renamed).unwrap();
     let output = command(
-        &[
-            "check",
-            bad,
-            root().join("share/workflows/analyze_only.json").to_str().unwrap(),
-            renamed.to_str().unwrap(),
-        ],
+        &["check", bad, root().join("share/workflows/analyze_only.json").to_str().unwrap(), renamed.to_str().unwrap()],
         "",
     );
     assert_eq!(output.status.code(), Some(1));
     let checked: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(
-        (&checked["files"][0]["ok"], &checked["files"][1]["ok"]),
-        (&json!(false), &json!(true))
-    );
+    assert_eq!((&checked["files"][0]["ok"], &checked["files"][1]["ok"]), (&json!(false), &json!(true)));
     let wrong = &checked["files"][2]["error"];
-    assert_eq!(
-        (&wrong["code"], &wrong["at"]),
-        (&json!("invalid"), &json!("/name")),
-        "{checked}"
-    );
+    assert_eq!((&wrong["code"], &wrong["at"]), (&json!("invalid"), &json!("/name")), "{checked}");
     let output = command(&["list", "--format", "summary"], "");
-    assert!(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .contains("\nwriting_team: ")
-    );
+    assert!(String::from_utf8(output.stdout).unwrap().contains("\nwriting_team: "));
 }
 
 /// A shipped workflow refuses wrong input before its first step, and the error names the field.
@@ -341,30 +287,14 @@ fn shipped_workflows_check_their_input() {
         ("StandardReasoningWorkflow", json!({}), ""),
         ("StandardReasoningWorkflow", json!([]), ""),
         ("StandardReasoningWorkflow", json!({"text": "  "}), "/text"),
-        (
-            "StandardReasoningWorkflow",
-            json!({"user_input": null}),
-            "/user_input",
-        ),
+        ("StandardReasoningWorkflow", json!({"user_input": null}), "/user_input"),
         ("full_reasoning", json!({"facts": "a"}), "/facts"),
         ("full_reasoning", json!({"facts": ["a", 1]}), "/facts/1"),
         ("full_reasoning", json!({"rules": [["a", "b"]]}), "/rules/0/0"),
         ("full_reasoning", json!({"rules": [[["a"]]]}), "/rules/0"),
-        (
-            "full_reasoning",
-            json!({"text": "x", "reasoning_type": "wild"}),
-            "/reasoning_type",
-        ),
-        (
-            "full_governance",
-            json!({"text": "x", "reasoning_type": "abductive"}),
-            "/observations",
-        ),
-        (
-            "full_governance",
-            json!({"text": "x", "context": "y"}),
-            "/context",
-        ),
+        ("full_reasoning", json!({"text": "x", "reasoning_type": "wild"}), "/reasoning_type"),
+        ("full_governance", json!({"text": "x", "reasoning_type": "abductive"}), "/observations"),
+        ("full_governance", json!({"text": "x", "context": "y"}), "/context"),
         ("analyze_only", json!({"rules": {}}), "/rules"),
         ("governed_response", json!({"facts": ["a"]}), ""),
         ("governed_response", json!({"messages": []}), "/messages"),
@@ -374,18 +304,10 @@ fn shipped_workflows_check_their_input() {
         assert_eq!(error.at.as_deref(), Some(at), "{workflow} {input}: {error}");
     }
     let error = shipped("analyze_only").check(&data(&json!({}))).unwrap_err();
-    assert_eq!(
-        error.message,
-        "needs one of the fields user_input, text, prompt, message, rules"
-    );
+    assert_eq!(error.message, "needs one of the fields user_input, text, prompt, message, rules");
     // Fields that a workflow does not know are accepted, for other readers of the data.
     let with_others = json!({"text": "x", "user_id": 7});
-    for workflow in [
-        "StandardReasoningWorkflow",
-        "analyze_only",
-        "full_governance",
-        "writing_team",
-    ] {
+    for workflow in ["StandardReasoningWorkflow", "analyze_only", "full_governance", "writing_team"] {
         shipped(workflow).check(&data(&with_others)).unwrap();
     }
     on_runtime(async {
@@ -442,14 +364,7 @@ fn a_sleeping_tool_delays_only_its_own_step() {
     let file = folder.path().join("w.json");
     fs::write(&file, r#"{"name":"w","steps":[{"step":"REP"}]}"#).unwrap();
     let output = Command::new(program)
-        .args([
-            "run",
-            file.to_str().unwrap(),
-            "--format",
-            "compact",
-            "--json",
-            "{}",
-        ])
+        .args(["run", file.to_str().unwrap(), "--format", "compact", "--json", "{}"])
         .env("PROTOCOL_TIMEOUT_MS", "200")
         .output()
         .unwrap();
@@ -477,10 +392,7 @@ fn a_model_gives_the_same_answer_as_a_tool_and_as_a_part() {
     let system = ken_tests::Builder::default().script(&scripts()).start();
     let tool = |words: &[&str]| {
         let mut command = Command::new(binary("ken-workflow"));
-        command
-            .args(words)
-            .env("KEN_MODEL", "script")
-            .env("KEN_SCRIPT", system.home().join("script.jsonl"));
+        command.args(words).env("KEN_MODEL", "script").env("KEN_SCRIPT", system.home().join("script.jsonl"));
         command.env_remove("KEN_HOME").env_remove("KEN_RUN_DIR");
         command.output().unwrap()
     };
@@ -489,56 +401,31 @@ fn a_model_gives_the_same_answer_as_a_tool_and_as_a_part() {
         command.args(words).env("KEN_RUN_DIR", system.home().join("run"));
         command.output().unwrap()
     };
-    let words = [
-        "run",
-        "writing_team",
-        "--json",
-        r#"{"text":"Write about the sea."}"#,
-    ];
+    let words = ["run", "writing_team", "--json", r#"{"text":"Write about the sea."}"#];
     let (first, second) = (tool(&words), part(&words));
     assert_eq!(first.status.code(), Some(0), "{first:?}");
-    assert_eq!(
-        String::from_utf8(first.stdout.clone()).unwrap(),
-        String::from_utf8(second.stdout).unwrap()
-    );
+    assert_eq!(String::from_utf8(first.stdout.clone()).unwrap(), String::from_utf8(second.stdout).unwrap());
     let outcome: Value = serde_json::from_slice(&first.stdout).unwrap();
-    for (step, said) in [
-        ("ideate", "One idea."),
-        ("draft", "A draft."),
-        ("criticise", "Short."),
-        ("revise", "A revision."),
-    ] {
+    for (step, said) in
+        [("ideate", "One idea."), ("draft", "A draft."), ("criticise", "Short."), ("revise", "A revision.")]
+    {
         assert_eq!(outcome["results"][step]["text"], said, "{outcome}");
     }
-    let words = [
-        "run",
-        "writing_team",
-        "--format",
-        "compact",
-        "--json",
-        r#"{"text":"fail"}"#,
-    ];
+    let words = ["run", "writing_team", "--format", "compact", "--json", r#"{"text":"fail"}"#];
     let (first, second) = (tool(&words), part(&words));
     assert_eq!(first.status.code(), Some(1), "{first:?}");
-    let (first, second): (Value, Value) = (
-        serde_json::from_slice(&first.stdout).unwrap(),
-        serde_json::from_slice(&second.stdout).unwrap(),
-    );
+    let (first, second): (Value, Value) =
+        (serde_json::from_slice(&first.stdout).unwrap(), serde_json::from_slice(&second.stdout).unwrap());
     assert_eq!(first["error"], second["error"]);
-    assert!(
-        first["error"]["message"]
-            .as_str()
-            .unwrap()
-            .starts_with("step ideate: "),
-        "{first}"
-    );
+    assert!(first["error"]["message"].as_str().unwrap().starts_with("step ideate: "), "{first}");
 }
 
 #[test]
 fn a_governed_response_is_revised_until_it_does_not_fail() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script.jsonl");
-    let good = "On 2026-03-02 the test took 4.1 s, measured with hyperfine 1.18 over 10 runs. So the limit of 5 s holds.";
+    let good =
+        "On 2026-03-02 the test took 4.1 s, measured with hyperfine 1.18 over 10 runs. So the limit of 5 s holds.";
     let lines = [
         json!({"when": "What is wrong", "events": [{"text": good}]}),
         json!({"events": [{"text": "Trust me, obviously everything always works perfectly and nothing ever fails, guaranteed, always."}]}),
@@ -546,12 +433,7 @@ fn a_governed_response_is_revised_until_it_does_not_fail() {
     fs::write(&script, lines.map(|line| format!("{line}\n")).concat()).unwrap();
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let output = Command::new(binary("ken-workflow"))
-        .args([
-            "run",
-            "governed_response",
-            "--json",
-            r#"{"user_input":"Does the limit hold?"}"#,
-        ])
+        .args(["run", "governed_response", "--json", r#"{"user_input":"Does the limit hold?"}"#])
         .env("KEN_MODEL", "script")
         .env("KEN_SCRIPT", &script)
         .env_remove("KEN_HOME")

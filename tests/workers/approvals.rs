@@ -50,16 +50,11 @@ fn add_gated(system: &System, fields: Value) {
     let mut entry = json!({"name": "gated", "description": "A tool.", "command": ["sh", "-c", run],
         "input": {"type": "object"}, "writes": "text", "agents": ["orchestrator"],
         "touch": {"write": [scratch(system)]}});
-    entry
-        .as_object_mut()
-        .unwrap()
-        .extend(fields.as_object().unwrap().clone());
+    entry.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     std::fs::write(system.home().join("tools.d/gated.json"), entry.to_string()).unwrap();
     until("the tool is listed", || {
         let listed = system.call("tools", "tools.list", &[]);
-        listed["tools"]
-            .as_array()
-            .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
+        listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
     });
     // Agents read the list of tools again after half a second.
     std::thread::sleep(Duration::from_millis(600));
@@ -114,13 +109,7 @@ fn pending(system: &System, instance: &str) -> Value {
     until("a request is pending", || {
         let list = get(system, PENDING).expect(200).json();
         let of_it = |record: &&Value| record["request"]["metadata"]["sessionId"] == instance;
-        found = list
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(of_it)
-            .cloned()
-            .unwrap_or_default();
+        found = list.as_array().unwrap().iter().find(of_it).cloned().unwrap_or_default();
         !found.is_null()
     });
     found
@@ -132,12 +121,7 @@ fn id(record: &Value) -> String {
 
 fn decide(system: &System, id: &str, approved: bool) -> Answer {
     let body = json!({"decidedBy": "ada", "approved": approved});
-    post(
-        system,
-        &format!("/api/approvals/{id}/decision"),
-        &format!("{id}-{approved}"),
-        &body,
-    )
+    post(system, &format!("/api/approvals/{id}/decision"), &format!("{id}-{approved}"), &body)
 }
 
 fn record(system: &System, id: &str) -> Value {
@@ -166,10 +150,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
 
 /// The tool result that the model got.
 fn told(events: &[Value]) -> String {
-    let tool = events
-        .iter()
-        .find(|event| event["type"] == "tool")
-        .expect("a tool event");
+    let tool = events.iter().find(|event| event["type"] == "tool").expect("a tool event");
     tool["result"]["content"][0]["text"].as_str().unwrap().to_owned()
 }
 
@@ -180,14 +161,8 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     let request = pending(&system, "alpha");
     assert_eq!(request["status"], "pending");
     assert_eq!(request["request"]["metadata"]["toolCallId"], "call_1");
-    assert_eq!(
-        request["request"]["metadata"]["action"]["arguments"],
-        json!({"word": "alpha"})
-    );
-    assert_eq!(
-        (&request["connector"], &request["actorId"]),
-        (&json!("api"), &json!("api"))
-    );
+    assert_eq!(request["request"]["metadata"]["action"]["arguments"], json!({"word": "alpha"}));
+    assert_eq!((&request["connector"], &request["actorId"]), (&json!("api"), &json!("api")));
     // The request waits, and nothing has run.
     let submission = request["request"]["metadata"]["submissionId"].as_str().unwrap();
     let argument = format!("submission_id={submission}");
@@ -198,21 +173,12 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     let bindings = get(&system, "/api/approvals/bindings/pending").expect(200).json();
     assert_eq!(bindings[0]["requestId"], request["requestId"]);
     let decision = decide(&system, &id(&request), true).expect(200).json();
-    assert_eq!(
-        (&decision["approved"], &decision["scope"]),
-        (&json!(true), &json!("once"))
-    );
+    assert_eq!((&decision["approved"], &decision["scope"]), (&json!(true), &json!("once")));
     let events = settled(&system, "alpha", 1);
-    assert_eq!(
-        kinds(&events),
-        ["tool_start", "approval_requested", "approval_decided", "tool"]
-    );
+    assert_eq!(kinds(&events), ["tool_start", "approval_requested", "approval_decided", "tool"]);
     assert_eq!((told(&events).as_str(), runs(&system, "alpha")), ("did it", 1));
     let record = record(&system, &id(&request));
-    assert_eq!(
-        (&record["status"], &record["decision"]["decidedBy"]),
-        (&json!("approved"), &json!("ada"))
-    );
+    assert_eq!((&record["status"], &record["decision"]["decidedBy"]), (&json!("approved"), &json!("ada")));
     assert!(record["usedAt"].is_string(), "{record}");
     // Once decided, the same key gets the same answer, and another decision is refused.
     decide(&system, &id(&request), true).expect(200);
@@ -226,13 +192,7 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     let target = format!("/api/approvals/{}/decision", id(&request));
     system.post(&target, &body).expect(200);
     let events = settled(&system, "beta", 1);
-    assert_eq!(
-        (
-            told(&events).contains("ada denied it: Not today."),
-            runs(&system, "beta")
-        ),
-        (true, 0)
-    );
+    assert_eq!((told(&events).contains("ada denied it: Not today."), runs(&system, "beta")), (true, 0));
 }
 
 #[test]
@@ -252,14 +212,8 @@ fn wrong_requests_are_refused_with_the_field() {
         (json!({"decidedBy": long, "approved": true}), "/decidedBy"),
         (json!({"decidedBy": "a"}), "/approved"),
         (json!({"decidedBy": "a", "approved": "yes"}), "/approved"),
-        (
-            json!({"decidedBy": "a", "approved": true, "scope": "ever"}),
-            "/scope",
-        ),
-        (
-            json!({"decidedBy": "a", "approved": true, "reason": "x".repeat(2_001)}),
-            "/reason",
-        ),
+        (json!({"decidedBy": "a", "approved": true, "scope": "ever"}), "/scope"),
+        (json!({"decidedBy": "a", "approved": true, "reason": "x".repeat(2_001)}), "/reason"),
         (json!({"decidedBy": "a", "approved": true, "by": "a"}), "/by"),
     ] {
         let answer = system.post("/api/approvals/apr_1/decision", &body).expect(400);
@@ -285,21 +239,10 @@ fn of_two_deciders_one_wins() {
             let threads: Vec<_> = (0..8).map(|number| scope.spawn(move || decide(number))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        let won: Vec<usize> = answers
-            .iter()
-            .filter(|answer| answer.1 == 200)
-            .map(|answer| answer.0)
-            .collect();
-        assert!(
-            won.len() == 1 && answers.iter().all(|answer| [200, 409].contains(&answer.1)),
-            "{answers:?}"
-        );
+        let won: Vec<usize> = answers.iter().filter(|answer| answer.1 == 200).map(|answer| answer.0).collect();
+        assert!(won.len() == 1 && answers.iter().all(|answer| [200, 409].contains(&answer.1)), "{answers:?}");
         settled(&system, name, 1);
-        assert_eq!(
-            runs(&system, name),
-            usize::from(won[0].is_multiple_of(2)),
-            "{answers:?}"
-        );
+        assert_eq!(runs(&system, name), usize::from(won[0].is_multiple_of(2)), "{answers:?}");
     }
 }
 
@@ -335,12 +278,7 @@ fn a_grant_for_the_session_covers_only_the_same_call_in_that_session() {
     // The same call runs without a request; another argument or another session needs a new one.
     say("one", "same", 2);
     let events = settled(&system, "one", 2);
-    assert_eq!(
-        (runs(&system, "same"), kinds(&events).len()),
-        (2, 4 + 2),
-        "{:?}",
-        kinds(&events)
-    );
+    assert_eq!((runs(&system, "same"), kinds(&events).len()), (2, 4 + 2), "{:?}", kinds(&events));
     say("one", "other", 3);
     decide(&system, &id(&pending(&system, "one")), false).expect(200);
     say("two", "same", 1);
@@ -362,17 +300,7 @@ fn a_denied_call_stays_denied_for_the_turn() {
     prompt(&system, "again");
     decide(&system, &id(&pending(&system, "again")), false).expect(200);
     let events = settled(&system, "again", 1);
-    assert_eq!(
-        kinds(&events),
-        [
-            "tool_start",
-            "approval_requested",
-            "approval_decided",
-            "tool",
-            "tool_start",
-            "tool"
-        ]
-    );
+    assert_eq!(kinds(&events), ["tool_start", "approval_requested", "approval_decided", "tool", "tool_start", "tool"]);
     assert_eq!(runs(&system, "again"), 0);
 }
 
@@ -381,14 +309,9 @@ fn an_abort_ends_the_request() {
     let system = started(&words(&["halt"]), "", json!({}));
     prompt(&system, "halt");
     let request = pending(&system, "halt");
-    system
-        .post("/agents/orchestrator/halt/abort", &json!({}))
-        .expect(200);
+    system.post("/agents/orchestrator/halt/abort", &json!({})).expect(200);
     let events = settled(&system, "halt", 1);
-    let decided = events
-        .iter()
-        .find(|event| event["type"] == "approval_decided")
-        .unwrap();
+    let decided = events.iter().find(|event| event["type"] == "approval_decided").unwrap();
     assert_eq!(decided["status"], "cancelled");
     assert_eq!(events.last().unwrap()["outcome"], "aborted");
     assert_eq!(record(&system, &id(&request))["status"], "cancelled");
@@ -407,10 +330,7 @@ fn a_call_whose_effect_has_changed_does_not_run() {
         r#"cat >/dev/null; sum=$(sha256sum < '{0}' | cut -c1-64); printf '{{"approval":"ask","actionType":"file.edit","summary":"Edit a file","risk":"low","target":"scratch","diff":"-%s\\n","fingerprint":"%s"}}' "$(cat '{0}')" "$sum""#,
         file.display()
     );
-    add_gated(
-        &system,
-        json!({"approval": "preview", "preview": ["sh", "-c", preview]}),
-    );
+    add_gated(&system, json!({"approval": "preview", "preview": ["sh", "-c", preview]}));
     prompt(&system, "stale");
     let request = pending(&system, "stale");
     assert_eq!(
@@ -435,10 +355,7 @@ fn an_interrupted_call_is_not_repeated_without_approval() {
         r#"cat >/dev/null; need=ask; test -e '{}' && need=none; printf '{{"approval":"%s","fingerprint":"%064d"}}' $need 0"#,
         scratch(&system).join("runs").display()
     );
-    add_gated(
-        &system,
-        json!({"approval": "preview", "preview": ["sh", "-c", preview]}),
-    );
+    add_gated(&system, json!({"approval": "preview", "preview": ["sh", "-c", preview]}));
     prompt(&system, "cut");
     decide(&system, &id(&pending(&system, "cut")), true).expect(200);
     until("it runs", || runs(&system, "cut") == 1);
@@ -456,10 +373,7 @@ fn add_patient(system: &System) -> PathBuf {
         r#"cat >/dev/null; while ! test -e '{}'; do sleep 0.02; done; printf '{{"approval":"ask","fingerprint":"%064d"}}' 0"#,
         go.display()
     );
-    add_gated(
-        system,
-        json!({"approval": "preview", "preview": ["sh", "-c", preview]}),
-    );
+    add_gated(system, json!({"approval": "preview", "preview": ["sh", "-c", preview]}));
     go
 }
 
@@ -468,18 +382,14 @@ fn begin(system: &System, word: &str) {
     prompt(system, word);
     until("the call has begun", || {
         let page = get(system, &format!("/agents/orchestrator/{word}?offset=-1")).json();
-        page.as_array()
-            .is_some_and(|events| events.iter().any(|event| event["type"] == "tool_start"))
+        page.as_array().is_some_and(|events| events.iter().any(|event| event["type"] == "tool_start"))
     });
 }
 
 fn ran_once_with_an_approval(system: &System, word: &str) {
     let events = settled(system, word, 1);
     assert_eq!(told(&events), "did it");
-    assert_eq!(
-        kinds(&events),
-        ["tool_start", "approval_requested", "approval_decided", "tool"]
-    );
+    assert_eq!(kinds(&events), ["tool_start", "approval_requested", "approval_decided", "tool"]);
     assert_eq!(runs(system, word), 1);
 }
 
@@ -504,9 +414,7 @@ fn a_request_decided_before_its_event_still_gets_its_event() {
     let go = add_patient(&system);
     begin(&system, "untold");
     let agent = system.pid("agent").to_string();
-    let stopped = std::process::Command::new("kill")
-        .args(["-STOP", &agent])
-        .status();
+    let stopped = std::process::Command::new("kill").args(["-STOP", &agent]).status();
     assert!(stopped.unwrap().success());
     std::fs::write(&go, "").unwrap();
     let request = id(&pending(&system, "untold"));
@@ -529,15 +437,9 @@ fn rules_require_approvals_and_workers_wait() {
     ];
     let system = Builder::default().script(&lines).start();
     let rule = json!({"name": "ask-first", "directives": [{"require_approval": "gated"}]});
-    let ruled = give(
-        &mut system.command(&["rules", "add", "-"]),
-        rule.to_string().as_bytes(),
-    );
+    let ruled = give(&mut system.command(&["rules", "add", "-"]), rule.to_string().as_bytes());
     assert!(ruled.status.success(), "{ruled:?}");
-    add_gated(
-        &system,
-        json!({"approval": "none", "agents": ["orchestrator", "coding-worker"]}),
-    );
+    add_gated(&system, json!({"approval": "none", "agents": ["orchestrator", "coding-worker"]}));
     for (word, by) in [("ruled", "orchestrator"), ("below", "coding-worker")] {
         prompt(&system, word);
         let request = pending(&system, word);
@@ -556,31 +458,18 @@ fn rules_require_approvals_and_workers_wait() {
 fn a_tool_gets_the_ids_of_its_run_and_session() {
     let system = Builder::default().script(&words(&["known"])).start();
     let file = scratch(&system).join("known");
-    let command = format!(
-        "cat >/dev/null; echo \"$KEN_RUN $KEN_SESSION\" > '{}'",
-        file.display()
-    );
-    add_gated(
-        &system,
-        json!({"approval": "none", "command": ["sh", "-c", command]}),
-    );
+    let command = format!("cat >/dev/null; echo \"$KEN_RUN $KEN_SESSION\" > '{}'", file.display());
+    add_gated(&system, json!({"approval": "none", "command": ["sh", "-c", command]}));
     prompt(&system, "known");
     let events = settled(&system, "known", 1);
     let submission = events.last().unwrap()["submissionId"].as_str().unwrap();
-    assert_eq!(
-        std::fs::read_to_string(file).unwrap(),
-        format!("{submission} known\n")
-    );
+    assert_eq!(std::fs::read_to_string(file).unwrap(), format!("{submission} known\n"));
 }
 
 /// With `unattended = "ask"`, a turn that a schedule has started waits like any other.
 #[test]
 fn unattended_turns_can_be_made_to_wait() {
-    let system = started(
-        &words(&["late"]),
-        "[approvals]\nunattended = \"ask\"\n",
-        json!({}),
-    );
+    let system = started(&words(&["late"]), "[approvals]\nunattended = \"ask\"\n", json!({}));
     let target = "/agents/orchestrator/schedule:01:02";
     post(&system, target, "late", &json!({"message": "late"})).expect(202);
     decide(&system, &id(&pending(&system, "schedule:01:02")), true).expect(200);
@@ -607,10 +496,7 @@ fn a_session_is_approved_at_the_shell() {
     assert_eq!(record(&system, &request)["decision"]["scope"], "session");
     until("the same has run again", || runs(&system, "same") == 2);
     let next = pending(&system, "x");
-    assert_eq!(
-        next["request"]["metadata"]["action"]["arguments"]["word"], "other",
-        "{next}"
-    );
+    assert_eq!(next["request"]["metadata"]["action"]["arguments"]["word"], "other", "{next}");
     decide(&system, &id(&next), false).expect(200);
     settled(&system, "x", 1);
     assert_eq!((runs(&system, "same"), runs(&system, "other")), (2, 0));
@@ -622,13 +508,8 @@ fn no_caller_can_bypass_the_approval() {
     let system = started(&words(&["gate"]), "", json!({}));
     let call = |fields: Value| {
         let mut call = json!({"name": "gated", "arguments": {"word": "gate"}, "agent": "orchestrator"});
-        call.as_object_mut()
-            .unwrap()
-            .extend(fields.as_object().unwrap().clone());
-        let output = give(
-            &mut system.command(&["call", "tools", "tools.call", "-"]),
-            call.to_string().as_bytes(),
-        );
+        call.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let output = give(&mut system.command(&["call", "tools", "tools.call", "-"]), call.to_string().as_bytes());
         assert!(!output.status.success(), "{output:?}");
         let error = serde_json::from_slice::<Value>(&output.stderr).unwrap();
         error["error"]["message"].as_str().unwrap().to_owned()
@@ -640,10 +521,9 @@ fn no_caller_can_bypass_the_approval() {
     let request = pending(&system, "gate");
     let grant = id(&request);
     let in_turn = |fields: Value| {
-        let mut call = json!({"grant": grant, "session": "gate", "submission": request["request"]["metadata"]["submissionId"]});
-        call.as_object_mut()
-            .unwrap()
-            .extend(fields.as_object().unwrap().clone());
+        let mut call =
+            json!({"grant": grant, "session": "gate", "submission": request["request"]["metadata"]["submissionId"]});
+        call.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         call
     };
     assert!(call(in_turn(json!({}))).contains("pending"));
@@ -685,9 +565,7 @@ fn no_model_and_no_tool_decides() {
     let request = pending(&system, "cheat");
     let mut tools = Vec::new();
     until("the other calls have ended", || {
-        let page = get(&system, "/agents/orchestrator/cheat?offset=-1")
-            .expect(200)
-            .json();
+        let page = get(&system, "/agents/orchestrator/cheat?offset=-1").expect(200).json();
         tools = page.as_array().unwrap().clone();
         tools.retain(|event| event["type"] == "tool");
         tools.len() == 3
@@ -695,10 +573,7 @@ fn no_model_and_no_tool_decides() {
     for tool in &tools {
         let said = tool["result"]["content"][0]["text"].as_str().unwrap();
         let is_sneaky = tool["toolName"] == "sneaky";
-        assert!(
-            said == "tried" || (!is_sneaky && said.contains("There is no tool")),
-            "{tool}"
-        );
+        assert!(said == "tried" || (!is_sneaky && said.contains("There is no tool")), "{tool}");
     }
     assert_eq!(record(&system, &id(&request))["status"], "pending");
     decide(&system, &id(&request), false).expect(200);
@@ -733,17 +608,10 @@ fn no_tool_decides_over_the_network() {
         std::fs::write(file, tool.to_string()).unwrap();
         until("the tool is listed", || {
             let listed = system.call("tools", "tools.list", &[]);
-            listed["tools"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .any(|tool| tool["name"] == name)
+            listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == name)
         });
         let call = json!({"name": name, "arguments": {}, "agent": "coding-worker"}).to_string();
-        let output = give(
-            &mut system.command(&["call", "tools", "tools.call", "-"]),
-            call.as_bytes(),
-        );
+        let output = give(&mut system.command(&["call", "tools", "tools.call", "-"]), call.as_bytes());
         assert!(output.status.success(), "{output:?}");
         let called: Value = serde_json::from_slice(&output.stdout).unwrap();
         let said = called["result"]["content"][0]["text"].as_str();
@@ -790,10 +658,7 @@ fn callers_can_wait_for_changes_of_the_list() {
     assert_eq!(first.json().as_array().unwrap().len(), 1);
     let etag = first.header("etag").unwrap().to_owned();
     let mut client = system.client();
-    let same = client
-        .request("GET", "/api/approvals/pending?wait_ms=50")
-        .header("If-None-Match", &etag)
-        .send();
+    let same = client.request("GET", "/api/approvals/pending?wait_ms=50").header("If-None-Match", &etag).send();
     assert_eq!(same.status, 304);
     let waiting = poll(Some(etag));
     decide(&system, &id(&first.json()[0]), false).expect(200);
@@ -815,26 +680,14 @@ fn a_person_decides_at_the_shell() {
     prompt(&system, "shell-yes");
     let request = id(&pending(&system, "shell-yes"));
     let listed = done(&["approvals"]);
-    assert!(
-        listed.contains(&request) && listed.contains("tool.call"),
-        "{listed}"
-    );
+    assert!(listed.contains(&request) && listed.contains("tool.call"), "{listed}");
     let short = &request[..request.len() - 4];
     let shown = done(&["approvals", short]);
-    assert!(
-        shown.contains("\"word\": \"shell-yes\"") && shown.contains("status     pending"),
-        "{shown}"
-    );
-    assert_eq!(
-        done(&["approve", short, "--by", "ada"]),
-        format!("approved {request}\n")
-    );
+    assert!(shown.contains("\"word\": \"shell-yes\"") && shown.contains("status     pending"), "{shown}");
+    assert_eq!(done(&["approve", short, "--by", "ada"]), format!("approved {request}\n"));
     settled(&system, "shell-yes", 1);
     let shown = done(&["approvals", &request]);
-    assert!(
-        shown.contains("status     approved by ada") && shown.contains("used at"),
-        "{shown}"
-    );
+    assert!(shown.contains("status     approved by ada") && shown.contains("used at"), "{shown}");
     prompt(&system, "shell-no");
     let request = id(&pending(&system, "shell-no"));
     done(&["deny", &request, "--reason", "No."]);
@@ -843,10 +696,7 @@ fn a_person_decides_at_the_shell() {
     assert_eq!((runs(&system, "shell-yes"), runs(&system, "shell-no")), (1, 0));
     let again = system.ken(&["approve", &request]);
     assert_eq!(again.status.code(), Some(2), "{again:?}");
-    assert!(
-        String::from_utf8_lossy(&again.stderr).contains("the request is denied"),
-        "{again:?}"
-    );
+    assert!(String::from_utf8_lossy(&again.stderr).contains("the request is denied"), "{again:?}");
     assert_eq!(system.ken(&["approve", "apr_0000"]).status.code(), Some(2));
     assert_eq!(done(&["approvals", "--json"]), "");
 }
@@ -862,10 +712,7 @@ fn a_request_survives_a_power_cut() {
     decide(&system, &id(&request), true).expect(200);
     let events = settled(&system, "dark", 1);
     assert_eq!((told(&events).as_str(), runs(&system, "dark")), ("did it", 1));
-    assert_eq!(
-        kinds(&events),
-        ["tool_start", "approval_requested", "approval_decided", "tool"]
-    );
+    assert_eq!(kinds(&events), ["tool_start", "approval_requested", "approval_decided", "tool"]);
 }
 
 /// The number of kills at each point: a few, or `KEN_KILLS`.
@@ -894,11 +741,7 @@ fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
         prompt(&system, name);
         strike(&system, name, part);
         let events = settled(&system, name, 1);
-        assert_eq!(
-            events.last().unwrap()["outcome"],
-            "completed",
-            "{part}: {events:#?}"
-        );
+        assert_eq!(events.last().unwrap()["outcome"], "completed", "{part}: {events:#?}");
         let kinds = kinds(&events);
         let ran = runs(&system, name);
         let said = told(&events);
@@ -907,20 +750,12 @@ fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
             _ => ran == 0 && said.contains("interrupted"),
         };
         assert!(is_known, "{part} killed at {name}: {ran} runs, {said}");
-        assert_eq!(
-            kinds,
-            ["tool_start", "approval_requested", "approval_decided", "tool"],
-            "{part} killed at {name}"
-        );
+        assert_eq!(kinds, ["tool_start", "approval_requested", "approval_decided", "tool"], "{part} killed at {name}");
     }
     let done = names.iter().filter(|name| runs(&system, name) == 1).count();
     // Only a grant that was used right before the part died may be lost; a killed process still takes a call while it dies.
     let lost = names.len() - done;
-    assert!(
-        lost <= 1 + names.len() / 10 || point == "decided",
-        "{done} of {}",
-        names.len()
-    );
+    assert!(lost <= 1 + names.len() / 10 || point == "decided", "{done} of {}", names.len());
 }
 
 const ALL: &[&str] = &["agent", "approver", "store", "tools"];
@@ -936,22 +771,16 @@ fn kills_while_a_request_waits_change_nothing() {
 
 #[test]
 fn kills_while_the_request_is_announced_change_nothing() {
-    kill_at(
-        "notified",
-        &["approver", "gateway", "agent", "store"],
-        |system, name, part| {
-            // The kill comes when a waiting caller gets the list.
-            let list = get(system, "/api/approvals/pending?wait_ms=10000")
-                .expect(200)
-                .json();
-            system.kill(part);
-            let request = match list.as_array().unwrap().first() {
-                Some(request) => request.clone(),
-                None => pending(system, name),
-            };
-            decide(system, &id(&request), true).expect(200);
-        },
-    );
+    kill_at("notified", &["approver", "gateway", "agent", "store"], |system, name, part| {
+        // The kill comes when a waiting caller gets the list.
+        let list = get(system, "/api/approvals/pending?wait_ms=10000").expect(200).json();
+        system.kill(part);
+        let request = match list.as_array().unwrap().first() {
+            Some(request) => request.clone(),
+            None => pending(system, name),
+        };
+        decide(system, &id(&request), true).expect(200);
+    });
 }
 
 #[test]
@@ -968,16 +797,12 @@ fn kills_at_the_decision_run_it_once_or_never() {
 
 #[test]
 fn kills_while_it_runs_run_it_once() {
-    kill_at(
-        "executing",
-        &["agent", "tools", "approver", "store"],
-        |system, name, part| {
-            let request = pending(system, name);
-            decide(system, &id(&request), true).expect(200);
-            until("it runs", || runs(system, name) == 1);
-            system.kill(part);
-        },
-    );
+    kill_at("executing", &["agent", "tools", "approver", "store"], |system, name, part| {
+        let request = pending(system, name);
+        decide(system, &id(&request), true).expect(200);
+        until("it runs", || runs(system, name) == 1);
+        system.kill(part);
+    });
 }
 
 #[test]
@@ -986,13 +811,8 @@ fn kills_after_it_is_recorded_run_it_once() {
         let request = pending(system, name);
         decide(system, &id(&request), true).expect(200);
         until("it is recorded", || {
-            let page = get(system, &format!("/agents/orchestrator/{name}?offset=-1"))
-                .expect(200)
-                .json();
-            page.as_array()
-                .unwrap()
-                .iter()
-                .any(|event| event["type"] == "tool")
+            let page = get(system, &format!("/agents/orchestrator/{name}?offset=-1")).expect(200).json();
+            page.as_array().unwrap().iter().any(|event| event["type"] == "tool")
         });
         system.kill(part);
     });

@@ -26,29 +26,14 @@ fn script() -> Vec<Value> {
     let edit = |old: &str, new: &str| json!({"path": "repos/site/sum.sh", "old": old, "new": new});
     let test = json!({"cwd": "repos/site"});
     vec![
-        calls(
-            "sum is wrong",
-            0,
-            "task",
-            json!({"agent": "coding-worker", "prompt": "repair sum.sh"}),
-        ),
+        calls("sum is wrong", 0, "task", json!({"agent": "coding-worker", "prompt": "repair sum.sh"})),
         says("sum is wrong", 1, "The worker has repaired it."),
-        calls(
-            "repair sum.sh",
-            0,
-            "read_file",
-            json!({"path": "repos/site/sum.sh"}),
-        ),
+        calls("repair sum.sh", 0, "read_file", json!({"path": "repos/site/sum.sh"})),
         calls("repair sum.sh", 1, "edit_file", edit("$1 - $2", "$1 * $2")),
         calls("repair sum.sh", 2, "run_tests", test.clone()),
         calls("repair sum.sh", 3, "edit_file", edit("$1 * $2", "$1 + $2")),
         calls("repair sum.sh", 4, "run_tests", test),
-        calls(
-            "repair sum.sh",
-            5,
-            "git_commit",
-            json!({"repo": "repos/site", "message": "Add instead of subtracting"}),
-        ),
+        calls("repair sum.sh", 5, "git_commit", json!({"repo": "repos/site", "message": "Add instead of subtracting"})),
         says("repair sum.sh", 6, "Repaired, tested and committed."),
     ]
 }
@@ -59,14 +44,7 @@ fn site(system: &System) -> PathBuf {
 
 fn git(system: &System, words: &[&str]) -> String {
     let output = Command::new("git")
-        .args([
-            "-c",
-            "user.name=A",
-            "-c",
-            "user.email=a@example.org",
-            "-c",
-            "safe.directory=*",
-        ])
+        .args(["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "safe.directory=*"])
         .args(words)
         .current_dir(site(system))
         .output()
@@ -116,20 +94,13 @@ fn decide(system: &System, turn: &JoinHandle<Answer>, approves: impl Fn(&Value) 
 }
 
 fn types(requests: &[Value]) -> Vec<&str> {
-    requests
-        .iter()
-        .map(|request| request["actionType"].as_str().unwrap())
-        .collect()
+    requests.iter().map(|request| request["actionType"].as_str().unwrap()).collect()
 }
 
 /// The only run that changed files.
 fn run_of(system: &System) -> String {
-    let runs = std::fs::read_dir(system.home().join("state/coder/journal"))
-        .unwrap()
-        .flatten();
-    let runs: Vec<_> = runs
-        .map(|entry| entry.file_name().into_string().unwrap())
-        .collect();
+    let runs = std::fs::read_dir(system.home().join("state/coder/journal")).unwrap().flatten();
+    let runs: Vec<_> = runs.map(|entry| entry.file_name().into_string().unwrap()).collect();
     assert_eq!(runs.len(), 1, "{runs:?}");
     runs[0].clone()
 }
@@ -141,40 +112,14 @@ fn a_task_is_planned_edited_tested_fixed_and_committed() {
     let requests = decide(&system, &turn, |_| true);
     let answer = turn.join().unwrap().expect(200);
     assert_eq!(answer.text("/result/text"), "The worker has repaired it.");
-    assert_eq!(
-        types(&requests),
-        [
-            "file.edit",
-            "shell.execute",
-            "file.edit",
-            "shell.execute",
-            "git.commit"
-        ]
-    );
+    assert_eq!(types(&requests), ["file.edit", "shell.execute", "file.edit", "shell.execute", "git.commit"]);
     // Each request shows exactly what the call would do.
-    let diff = |at: usize| {
-        requests[at]["metadata"]["diff"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    assert!(
-        diff(0).contains("-echo $(($1 - $2))\n+echo $(($1 * $2))\n"),
-        "{requests:?}"
-    );
+    let diff = |at: usize| requests[at]["metadata"]["diff"].as_str().unwrap_or_default().to_owned();
+    assert!(diff(0).contains("-echo $(($1 - $2))\n+echo $(($1 * $2))\n"), "{requests:?}");
     assert!(diff(2).contains("+echo $(($1 + $2))\n"), "{requests:?}");
-    assert!(
-        diff(4).contains("-echo $(($1 - $2))\n+echo $(($1 + $2))\n"),
-        "{requests:?}"
-    );
-    assert_eq!(
-        requests[1]["metadata"]["action"]["argv"],
-        json!(["sh", "./test.sh"])
-    );
-    assert_eq!(
-        git(&system, &["log", "-1", "--format=%s"]),
-        "Add instead of subtracting"
-    );
+    assert!(diff(4).contains("-echo $(($1 - $2))\n+echo $(($1 + $2))\n"), "{requests:?}");
+    assert_eq!(requests[1]["metadata"]["action"]["argv"], json!(["sh", "./test.sh"]));
+    assert_eq!(git(&system, &["log", "-1", "--format=%s"]), "Add instead of subtracting");
     assert_eq!(
         git(&system, &["rev-parse", "HEAD^{tree}"]),
         requests[4]["metadata"]["action"]["tree"].as_str().unwrap()
@@ -183,16 +128,10 @@ fn a_task_is_planned_edited_tested_fixed_and_committed() {
     // The changes of the turn can be listed and undone by its submission.
     let run = run_of(&system);
     let shown = system.command(&["diff", &run]).output().unwrap();
-    assert!(
-        String::from_utf8_lossy(&shown.stdout).contains("+echo $(($1 + $2))"),
-        "{shown:?}"
-    );
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("+echo $(($1 + $2))"), "{shown:?}");
     let undone = system.command(&["undo", &run[..8]]).output().unwrap();
     assert!(undone.status.success(), "{undone:?}");
-    assert_eq!(
-        std::fs::read_to_string(site(&system).join("sum.sh")).unwrap(),
-        WRONG
-    );
+    assert_eq!(std::fs::read_to_string(site(&system).join("sum.sh")).unwrap(), WRONG);
 }
 
 #[test]
@@ -205,11 +144,7 @@ fn denied_changes_do_not_happen_and_a_rule_allows_what_it_names() {
     assert_eq!(types(&requests), ["git.commit"], "{requests:?}");
     assert_eq!(git(&system, &["log", "-1", "--format=%s"]), "First");
     assert_eq!(git(&system, &["status", "--porcelain"]), "M sum.sh");
-    assert!(
-        std::fs::read_to_string(site(&system).join("sum.sh"))
-            .unwrap()
-            .contains("$1 + $2")
-    );
+    assert!(std::fs::read_to_string(site(&system).join("sum.sh")).unwrap().contains("$1 + $2"));
 }
 
 /// One request for the plan, none for its edits, one for an edit outside the plan; a denied plan allows nothing.
@@ -218,27 +153,12 @@ fn an_approved_plan_allows_its_edits_and_a_denied_one_nothing() {
     let edit = json!({"path": "repos/site/sum.sh", "old": "$1 - $2", "new": "$1 + $2"});
     let note = json!({"path": "repos/site/NOTE", "content": "Adds.\n"});
     let script = [
-        calls(
-            "sum is wrong",
-            0,
-            "task",
-            json!({"agent": "coding-worker", "prompt": "repair sum.sh"}),
-        ),
+        calls("sum is wrong", 0, "task", json!({"agent": "coding-worker", "prompt": "repair sum.sh"})),
         says("sum is wrong", 1, "The worker has repaired it."),
-        calls(
-            "repair sum.sh",
-            0,
-            "propose_plan",
-            json!({"summary": "Add", "edits": [edit, note]}),
-        ),
+        calls("repair sum.sh", 0, "propose_plan", json!({"summary": "Add", "edits": [edit, note]})),
         calls("repair sum.sh", 1, "edit_file", edit),
         calls("repair sum.sh", 2, "write_file", note),
-        calls(
-            "repair sum.sh",
-            3,
-            "write_file",
-            json!({"path": "repos/site/OTHER", "content": "x"}),
-        ),
+        calls("repair sum.sh", 3, "write_file", json!({"path": "repos/site/OTHER", "content": "x"})),
         says("repair sum.sh", 4, "Repaired."),
     ];
     for (approved, asked) in [
@@ -248,16 +168,11 @@ fn an_approved_plan_allows_its_edits_and_a_denied_one_nothing() {
         let system = with_script("", &script);
         let turn = prompt(&system);
         // Only the plan is approved.
-        let requests = decide(&system, &turn, |request| {
-            approved && request["actionType"] == "plan.approve"
-        });
+        let requests = decide(&system, &turn, |request| approved && request["actionType"] == "plan.approve");
         turn.join().unwrap().expect(200);
         assert_eq!(types(&requests), asked);
         let diff = requests[0]["metadata"]["diff"].as_str().unwrap();
-        assert!(
-            diff.contains("+echo $(($1 + $2))") && diff.contains("+Adds."),
-            "{diff}"
-        );
+        assert!(diff.contains("+echo $(($1 + $2))") && diff.contains("+Adds."), "{diff}");
         let sum = std::fs::read_to_string(site(&system).join("sum.sh")).unwrap();
         assert_eq!(sum != WRONG, approved, "{sum}");
         assert_eq!(site(&system).join("NOTE").exists(), approved);

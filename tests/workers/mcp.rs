@@ -35,9 +35,7 @@ fn entry(system: &System, ken: &Value) -> Value {
     let (home, scratch) = (system.home(), scratch(system));
     let mut own = json!({"agents": ["orchestrator"], "approval": "none", "timeout_ms": 2000,
         "touch": {"read": [home.join("mcp.py")], "write": [scratch]}});
-    own.as_object_mut()
-        .unwrap()
-        .extend(ken.as_object().unwrap().clone());
+    own.as_object_mut().unwrap().extend(ken.as_object().unwrap().clone());
     json!({"command": "python3", "args": [home.join("mcp.py"), scratch], "env": {"TOKEN": "${MCP_TOKEN}", "PLAIN": "plain"},
         "autoApprove": ["*"], "ken": own})
 }
@@ -57,12 +55,7 @@ fn accept(system: &System, name: &str) {
     let shown: Value = serde_json::from_slice(&shown.stdout).unwrap_or_else(|_| panic!("{shown:?}"));
     let digest = shown["sha256"].as_str().unwrap_or_else(|| panic!("{shown}"));
     let accepted = system.ken(&["tools", "accept", name, digest]);
-    assert_eq!(
-        accepted.status.code(),
-        Some(0),
-        "{}",
-        String::from_utf8_lossy(&accepted.stderr)
-    );
+    assert_eq!(accepted.status.code(), Some(0), "{}", String::from_utf8_lossy(&accepted.stderr));
 }
 
 fn listed(system: &System) -> Value {
@@ -71,11 +64,7 @@ fn listed(system: &System) -> Value {
 
 fn names(system: &System) -> Vec<String> {
     let listed = listed(system);
-    let names = listed["tools"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|tool| tool["name"].as_str().unwrap().to_owned());
+    let names = listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
     names.filter(|name| name.starts_with("mcp__")).collect()
 }
 
@@ -119,10 +108,7 @@ fn call(system: &System, tool: &str, arguments: &Value) -> Value {
 fn call_of(system: &System, server: &str, tool: &str, arguments: &Value) -> Value {
     let args = json!({"name": format!("mcp__{server}__{tool}"), "arguments": arguments}).to_string();
     let mut command = system.command(&["call", "tools", "tools.call", "-"]);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(args.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -135,9 +121,7 @@ fn call_of(system: &System, server: &str, tool: &str, arguments: &Value) -> Valu
 }
 
 fn said(called: &Value) -> &str {
-    called["result"]["content"][0]["text"]
-        .as_str()
-        .unwrap_or_else(|| panic!("{called}"))
+    called["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{called}"))
 }
 
 /// The number of calls of a tool of the double.
@@ -167,9 +151,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let system = start(&script(&[("echo", json!({"text": "hello"}))]));
     configure(&system, &json!({ "double": entry(&system, &json!({})) }));
     // Not accepted yet: the server runs, but none of its tools is offered.
-    patiently("it is named as new", || {
-        problems(&system).contains("nobody has accepted the 17 tools")
-    });
+    patiently("it is named as new", || problems(&system).contains("nobody has accepted the 17 tools"));
     assert_eq!(names(&system), [""; 0]);
     patiently("ken status tells it", || {
         let status = system.ken(&["status"]);
@@ -178,10 +160,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let servers = system.ken(&["tools", "servers", "--format", "summary"]);
     let shown = String::from_utf8(servers.stdout).unwrap();
     assert_eq!(servers.status.code(), Some(1));
-    assert!(
-        shown.contains("double: new, 17 tools\n") && shown.contains("  echo: Says it again.\n"),
-        "{shown}"
-    );
+    assert!(shown.contains("double: new, 17 tools\n") && shown.contains("  echo: Says it again.\n"), "{shown}");
     // A digest that was never shown is not accepted.
     let other = system.ken(&["tools", "accept", "double", &"0".repeat(64)]);
     assert_eq!(other.status.code(), Some(2));
@@ -192,9 +171,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
 
     std::thread::sleep(Duration::from_millis(600)); // the agent's own list
     let body = json!({"message": "echo"});
-    system
-        .post("/agents/orchestrator/turn?wait=result", &body)
-        .expect(200);
+    system.post("/agents/orchestrator/turn?wait=result", &body).expect(200);
     let events = events(&system, "turn");
     let tool = events.iter().find(|event| event["type"] == "tool").unwrap();
     let text = tool["result"]["content"][0]["text"].as_str().unwrap();
@@ -202,8 +179,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     // The text of the server stands between marks, as foreign data.
     let mark = text.split("--- begin ").nth(1).unwrap().lines().next().unwrap();
     assert!(
-        text.contains("which others have written")
-            && text.ends_with(&format!("\nYou said: hello\n--- end {mark}")),
+        text.contains("which others have written") && text.ends_with(&format!("\nYou said: hello\n--- end {mark}")),
         "{text}"
     );
     let at = |kind: &str| events.iter().position(|event| event["type"] == kind).unwrap();
@@ -218,22 +194,13 @@ fn results_secrets_and_file_access_of_a_server() {
     let wrong = call(&system, "add", &json!({"a": "two"}));
     assert!(wrong.to_string().contains("/arguments/a"), "{wrong}");
     let lie = call(&system, "lie", &json!({}));
-    assert!(
-        lie["is_error"] == true && said(&lie).contains("does not answer as it describes its tool"),
-        "{lie}"
-    );
+    assert!(lie["is_error"] == true && said(&lie).contains("does not answer as it describes its tool"), "{lie}");
     let failed = call(&system, "fail", &json!({}));
-    assert!(
-        failed["is_error"] == true && said(&failed).contains("it did not work"),
-        "{failed}"
-    );
+    assert!(failed["is_error"] == true && said(&failed).contains("it did not work"), "{failed}");
     // A secret is referred to by name, and no other server sees it. If the server repeats it, nobody else gets it.
-    for (name, value) in [
-        ("TOKEN", "[redacted]"),
-        ("PLAIN", "plain"),
-        ("MCP_TOKEN", "(not set)"),
-        ("HOME_OF_KEN", "(not set)"),
-    ] {
+    for (name, value) in
+        [("TOKEN", "[redacted]"), ("PLAIN", "plain"), ("MCP_TOKEN", "(not set)"), ("HOME_OF_KEN", "(not set)")]
+    {
         let variable = call(&system, "variable", &json!({ "name": name }));
         assert!(said(&variable).contains(&format!("\n{value}\n")), "{variable}");
     }
@@ -250,9 +217,8 @@ fn results_secrets_and_file_access_of_a_server() {
     let huge = call(&system, "huge", &json!({}));
     assert!(
         said(&huge).len() < 40_000
-            && said(&huge).contains(
-                "[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as "
-            ),
+            && said(&huge)
+                .contains("[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as "),
         "{}",
         said(&huge).len()
     );
@@ -274,10 +240,7 @@ fn a_bad_server_affects_only_its_own_calls() {
         ("freeze", "did not answer within 2 s"),
     ] {
         let called = call(&system, tool, &json!({}));
-        assert!(
-            called["is_error"] == true && said(&called).contains(why),
-            "{tool}: {called}"
-        );
+        assert!(called["is_error"] == true && said(&called).contains(why), "{tool}: {called}");
         assert_eq!(calls(&system, tool), 1, "{tool} was called again");
         if tool != "freeze" {
             until_ready(&system);
@@ -296,9 +259,7 @@ fn a_bad_server_affects_only_its_own_calls() {
     patiently("it is called again", || {
         _ = std::fs::remove_file(scratch(&system).join("calls"));
         let called = call(&system, "die_once", &json!({}));
-        called["is_error"] == false
-            && said(&called).contains("alive again")
-            && calls(&system, "die_once") == 2
+        called["is_error"] == false && said(&called).contains("alive again") && calls(&system, "die_once") == 2
     });
 }
 
@@ -308,20 +269,14 @@ fn a_server_with_changed_tools_is_not_used_until_accepted_again() {
     call(&system, "change", &json!({}));
     patiently("the change is seen", || names(&system).is_empty());
     let problem = problems(&system);
-    assert!(
-        problem.contains("has changed its tools (echo is described otherwise)"),
-        "{problem}"
-    );
+    assert!(problem.contains("has changed its tools (echo is described otherwise)"), "{problem}");
     let called = call(&system, "echo", &json!({"text": "x"}));
     assert!(!called.to_string().contains("You said"), "{called}");
     let doctor = String::from_utf8(system.ken(&["doctor"]).stdout).unwrap();
     assert!(doctor.contains("has changed its tools"), "{doctor}");
     let shown = system.ken(&["tools", "accept", "double", "--format", "summary"]);
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(
-        shown.contains("double: changed (echo is described otherwise)") && shown.contains("Mallory"),
-        "{shown}"
-    );
+    assert!(shown.contains("double: changed (echo is described otherwise)") && shown.contains("Mallory"), "{shown}");
     // When it offers again what was accepted, it is used again, also after a restart of ken-tools.
     std::fs::remove_file(scratch(&system).join("poison")).unwrap();
     system.kill("tools");
@@ -340,10 +295,7 @@ fn unusable_entries_and_servers_that_do_not_start_are_named() {
     let mut keyless = entry(&system, &json!({}));
     keyless["env"] = json!({"KEY": "${NO_SUCH_KEY}"});
     let networked = entry(&system, &json!({"touch": {"network": true}}));
-    configure(
-        &system,
-        &json!({"lost": lost, "keyless": keyless, "networked": networked, "a__b": {"command": "x"}}),
-    );
+    configure(&system, &json!({"lost": lost, "keyless": keyless, "networked": networked, "a__b": {"command": "x"}}));
     let wanted = [
         "the MCP server lost is down",
         "no such module",
@@ -358,10 +310,7 @@ fn unusable_entries_and_servers_that_do_not_start_are_named() {
     let doctor = String::from_utf8(system.ken(&["doctor"]).stdout).unwrap();
     assert!(wanted.iter().all(|text| doctor.contains(text)), "{doctor}");
     let status = system.ken(&["status"]);
-    assert!(
-        String::from_utf8_lossy(&status.stderr).contains("NO_SUCH_KEY is not set"),
-        "{status:?}"
-    );
+    assert!(String::from_utf8_lossy(&status.stderr).contains("NO_SUCH_KEY is not set"), "{status:?}");
     // Without the file there are no servers.
     std::fs::remove_file(system.home().join("mcp.json")).unwrap();
     patiently("nothing is wrong", || problems(&system) == "null");
@@ -416,10 +365,7 @@ fn secrets_are_read_only_for_placeholders() {
     assert!(!said.contains("secrets.env"), "{said}");
     let none = system.ken(&["tools", "servers", "--format", "summary"]);
     assert_eq!(none.status.code(), Some(0));
-    assert_eq!(
-        String::from_utf8_lossy(&none.stdout),
-        "mcp.json names no servers\n"
-    );
+    assert_eq!(String::from_utf8_lossy(&none.stdout), "mcp.json names no servers\n");
     let keyed = entry(&system, &json!({}));
     let mut plain = keyed.clone();
     plain["env"] = json!({});
@@ -436,52 +382,30 @@ fn secrets_are_read_only_for_placeholders() {
 
 #[test]
 fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
-    let script = script(&[
-        ("echo", json!({"text": "approved"})),
-        ("add", json!({"a": 1, "b": 1})),
-    ]);
+    let script = script(&[("echo", json!({"text": "approved"})), ("add", json!({"a": 1, "b": 1}))]);
     let system = ready(&script, &json!({}));
-    configure(
-        &system,
-        &json!({ "double": entry(&system, &json!({"approval": "ask", "trust_hints": true})) }),
-    );
+    configure(&system, &json!({ "double": entry(&system, &json!({"approval": "ask", "trust_hints": true})) }));
     let approval = |name: &str| {
         let listed = listed(&system);
         let tools = listed["tools"].as_array().unwrap();
-        tools
-            .iter()
-            .find(|tool| tool["name"] == name)
-            .map(|tool| tool["approval"].clone())
+        tools.iter().find(|tool| tool["name"] == name).map(|tool| tool["approval"].clone())
     };
     // The annotations of the server count only because its entry says so.
-    patiently("the entry is read", || {
-        approval("mcp__double__add") == Some(json!("ask"))
-    });
+    patiently("the entry is read", || approval("mcp__double__add") == Some(json!("ask")));
     assert_eq!(approval("mcp__double__echo"), Some(json!("none")));
     std::thread::sleep(Duration::from_millis(600));
-    system
-        .post(
-            "/agents/orchestrator/free?wait=result",
-            &json!({"message": "echo"}),
-        )
-        .expect(200);
+    system.post("/agents/orchestrator/free?wait=result", &json!({"message": "echo"})).expect(200);
     let (address, body) = (system.address(), json!({"message": "add"}));
-    let turn = std::thread::spawn(move || {
-        Client::connect(address).post("/agents/orchestrator/held?wait=result", &body)
-    });
+    let turn =
+        std::thread::spawn(move || Client::connect(address).post("/agents/orchestrator/held?wait=result", &body));
     let mut pending = Value::Null;
     until("it is asked for", || {
         pending = system.get("/api/approvals/pending").expect(200).json();
         pending.to_string().contains("mcp__double__add")
     });
-    assert!(
-        pending.to_string().contains("mcp:double") && !pending.to_string().contains(CANARY),
-        "{pending}"
-    );
+    assert!(pending.to_string().contains("mcp:double") && !pending.to_string().contains(CANARY), "{pending}");
     assert_eq!(calls(&system, "add"), 0);
-    let id = find(&pending, "requestId")
-        .or_else(|| find(&pending, "id"))
-        .expect("an id");
+    let id = find(&pending, "requestId").or_else(|| find(&pending, "id")).expect("an id");
     let approved = system.ken(&["approve", &id]);
     assert!(approved.status.success(), "{approved:?}");
     turn.join().unwrap().expect(200);
@@ -514,11 +438,7 @@ impl Drop for Http {
 fn a_streamable_http_server_is_reached_through_the_sandbox() {
     let system = start(&[]);
     let mut command = Command::new("python3");
-    command
-        .arg(system.home().join("mcp.py"))
-        .arg(scratch(&system))
-        .arg("http")
-        .stdout(Stdio::null());
+    command.arg(system.home().join("mcp.py")).arg(scratch(&system)).arg("http").stdout(Stdio::null());
     let _server = Http(command.spawn().unwrap());
     let port = scratch(&system).join("port");
     until("it listens", || port.exists());
@@ -534,16 +454,12 @@ fn a_streamable_http_server_is_reached_through_the_sandbox() {
         }),
     );
     accept(&system, "remote");
-    patiently("it answers", || {
-        call_of(&system, "remote", "echo", &json!({"text": "x"}))["is_error"] == false
-    });
+    patiently("it answers", || call_of(&system, "remote", "echo", &json!({"text": "x"}))["is_error"] == false);
     let sum = call_of(&system, "remote", "add", &json!({"a": 2, "b": 3}));
     assert_eq!(sum["result"]["details"], json!({"sum": 5}), "{sum}");
     let huge = call_of(&system, "remote", "huge", &json!({}));
     assert!(
-        said(&huge).contains(
-            "[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as "
-        )
+        said(&huge).contains("[cut: bytes 24576 to 2991808 of 3000000 are left out here. The whole output is kept as ")
     );
     patiently("the others are named", || {
         let problems = problems(&system);
@@ -551,20 +467,10 @@ fn a_streamable_http_server_is_reached_through_the_sandbox() {
     });
     for process in std::fs::read_dir("/proc").unwrap().flatten() {
         let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        assert!(
-            !String::from_utf8_lossy(&words).contains("http-canary-77"),
-            "{process:?}"
-        );
+        assert!(!String::from_utf8_lossy(&words).contains("http-canary-77"), "{process:?}");
     }
     // The orchestrator is never offered a tool with network access.
-    let tool = listed(&system)["tools"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|tool| tool["name"] == "mcp__remote__echo")
-        .cloned();
-    assert_eq!(
-        tool.unwrap()["agents"],
-        json!(["research-worker", "coding-worker"])
-    );
+    let tool =
+        listed(&system)["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "mcp__remote__echo").cloned();
+    assert_eq!(tool.unwrap()["agents"], json!(["research-worker", "coding-worker"]));
 }

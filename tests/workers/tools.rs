@@ -37,38 +37,24 @@ fn scratch(system: &System) -> PathBuf {
 
 /// A script that appends to a file and then takes a while. It names the folder, because `$PWD` is not writable.
 fn slow(system: &System) -> String {
-    format!(
-        "echo ran >> '{}/runs'; sleep 3; echo finished",
-        scratch(system).display()
-    )
+    format!("echo ran >> '{}/runs'; sleep 3; echo finished", scratch(system).display())
 }
 
 fn runs(system: &System) -> usize {
-    std::fs::read_to_string(scratch(system).join("runs"))
-        .unwrap_or_default()
-        .lines()
-        .count()
+    std::fs::read_to_string(scratch(system).join("runs")).unwrap_or_default().lines().count()
 }
 
 fn prompt(system: &System, text: &str) -> JoinHandle<Answer> {
-    let (address, target) = (
-        system.address(),
-        format!("/agents/orchestrator/{text}?wait=result"),
-    );
+    let (address, target) = (system.address(), format!("/agents/orchestrator/{text}?wait=result"));
     let body = json!({ "message": text });
     std::thread::spawn(move || Client::connect(address).post(&target, &body))
 }
 
 /// The `tool` events of an instance.
 fn results(system: &System, instance: &str) -> Vec<Value> {
-    let page = system
-        .get(&format!("/agents/orchestrator/{instance}?offset=-1"))
-        .expect(200);
+    let page = system.get(&format!("/agents/orchestrator/{instance}?offset=-1")).expect(200);
     let events = page.json().as_array().expect("events").clone();
-    events
-        .into_iter()
-        .filter(|event| event["type"] == "tool")
-        .collect()
+    events.into_iter().filter(|event| event["type"] == "tool").collect()
 }
 
 fn said(result: &Value) -> &str {
@@ -79,9 +65,7 @@ fn said(result: &Value) -> &str {
 fn until_listed(system: &System, name: &str) {
     until("the tool is listed", || {
         let listed = system.call("tools", "tools.list", &[]);
-        listed["tools"]
-            .as_array()
-            .is_some_and(|tools| tools.iter().any(|tool| tool["name"] == name))
+        listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == name))
     });
     std::thread::sleep(std::time::Duration::from_millis(600));
 }
@@ -89,43 +73,28 @@ fn until_listed(system: &System, name: &str) {
 #[test]
 fn a_shipped_tool_answers_in_a_turn() {
     let arguments = json!({"facts": ["Rex is a dog"], "rules": [[["?x is a dog"], "?x is an animal"]]});
-    let system = Builder::default()
-        .script(&script(&[
-            ("reason", arguments),
-            ("verify_rules", json!({"rules": 7})),
-        ]))
-        .start();
+    let system =
+        Builder::default().script(&script(&[("reason", arguments), ("verify_rules", json!({"rules": 7}))])).start();
     let answer = prompt(&system, "reason").join().unwrap().expect(200);
     assert_eq!(answer.text("/result/text"), "Done.");
     let tools = results(&system, "reason");
-    assert_eq!(
-        (tools.len(), &tools[0]["isError"]),
-        (1, &json!(false)),
-        "{tools:?}"
-    );
+    assert_eq!((tools.len(), &tools[0]["isError"]), (1, &json!(false)), "{tools:?}");
     assert!(said(&tools[0]).contains("Rex is an animal"), "{tools:?}");
     // If the schema refuses the arguments, the model is told, and the turn continues.
     prompt(&system, "verify_rules").join().unwrap().expect(200);
     let tools = results(&system, "verify_rules");
-    assert!(
-        tools[0]["isError"] == true && said(&tools[0]).contains("/arguments/rules"),
-        "{tools:?}"
-    );
+    assert!(tools[0]["isError"] == true && said(&tools[0]).contains("/arguments/rules"), "{tools:?}");
 }
 
 #[test]
 fn an_added_tool_works_without_a_restart() {
-    let system = Builder::default()
-        .script(&script(&[("fresh", json!({}))]))
-        .start();
+    let system = Builder::default().script(&script(&[("fresh", json!({}))])).start();
     prompt(&system, "fresh").join().unwrap().expect(200);
     assert!(said(&results(&system, "fresh")[0]).contains("There is no tool `fresh`"));
     add_tool(&system, "fresh", "echo here I am", false);
     until_listed(&system, "fresh");
     let body = json!({"message": "fresh"});
-    system
-        .post("/agents/orchestrator/again?wait=result", &body)
-        .expect(200);
+    system.post("/agents/orchestrator/again?wait=result", &body).expect(200);
     let tools = results(&system, "again");
     assert_eq!(said(&tools[0]), "here I am");
 }
@@ -142,25 +111,15 @@ fn a_tool_runs_once_whichever_part_is_killed() {
         let answer = answer.join().unwrap().expect(200);
         assert_eq!(answer.text("/result/text"), "Done.", "{part} killed");
         let tools = results(&system, "slow");
-        assert_eq!(
-            (tools.len(), runs(&system)),
-            (1, wanted),
-            "{part} killed, idempotent {idempotent}: {tools:?}"
-        );
+        assert_eq!((tools.len(), runs(&system)), (1, wanted), "{part} killed, idempotent {idempotent}: {tools:?}");
         let interrupted = said(&tools[0]).contains("interrupted");
-        assert_eq!(
-            (interrupted, &tools[0]["isError"]),
-            (!idempotent, &json!(!idempotent)),
-            "{tools:?}"
-        );
+        assert_eq!((interrupted, &tools[0]["isError"]), (!idempotent, &json!(!idempotent)), "{tools:?}");
     }
 }
 
 #[test]
 fn an_abort_kills_the_tool_with_its_children() {
-    let system = Builder::default()
-        .script(&script(&[("endless", json!({}))]))
-        .start();
+    let system = Builder::default().script(&script(&[("endless", json!({}))])).start();
     let script = format!(
         // A child that has left the process group, and whose parent has ended.
         "(setsid sh -c 'while :; do date >> {0}/clock; sleep 0.05; done' &) ; \
@@ -171,15 +130,9 @@ fn an_abort_kills_the_tool_with_its_children() {
     until_listed(&system, "endless");
     let answer = prompt(&system, "endless");
     until("the tool runs", || runs(&system) == 1);
-    system
-        .post("/agents/orchestrator/endless/abort", &json!({}))
-        .expect(200);
+    system.post("/agents/orchestrator/endless/abort", &json!({})).expect(200);
     answer.join().unwrap().expect(500);
-    let clock = || {
-        std::fs::metadata(scratch(&system).join("clock"))
-            .map(|file| file.len())
-            .unwrap_or_default()
-    };
+    let clock = || std::fs::metadata(scratch(&system).join("clock")).map(|file| file.len()).unwrap_or_default();
     until("the tool has ended", || {
         let before = clock();
         std::thread::sleep(std::time::Duration::from_millis(300));

@@ -26,11 +26,7 @@ impl Tools for AllTools {
     fn list(&self, agent: &str) -> Vec<ToolSpec> {
         let mut tools: Vec<ToolSpec> = self.builtin.list(agent).cloned().collect();
         let others = self.wire.list(agent);
-        tools.extend(
-            others
-                .into_iter()
-                .filter(|tool| self.builtin.find(&tool.name).is_none()),
-        );
+        tools.extend(others.into_iter().filter(|tool| self.builtin.find(&tool.name).is_none()));
         tools
     }
 

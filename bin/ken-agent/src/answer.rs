@@ -35,10 +35,7 @@ impl Answer {
         }
         match delta {
             Delta::Start { provider, model, api } => start(state, turn, Draft::new(api, provider, model)),
-            Delta::Text { delta } => stop_thinking(turn)
-                .into_iter()
-                .chain(text_deltas(&delta))
-                .collect(),
+            Delta::Text { delta } => stop_thinking(turn).into_iter().chain(text_deltas(&delta)).collect(),
             Delta::Think { delta, opaque } => self.think(turn, delta, opaque),
             Delta::ToolCall { id, name, arguments } => {
                 let id = self.own_id(state, id);
@@ -63,9 +60,7 @@ impl Answer {
             return id;
         }
         let mut numbered = (1..).map(|number| format!("{id}_{number}"));
-        numbered
-            .find(|other| !taken.contains(other.as_str()))
-            .unwrap_or(id)
+        numbered.find(|other| !taken.contains(other.as_str())).unwrap_or(id)
     }
 
     fn keep(&mut self, delta: Delta) {
@@ -110,16 +105,9 @@ impl Answer {
         let thought = stop_thinking(turn);
         let mut draft = draft.clone();
         draft.thoughts.extend(draft.thinking.take());
-        let stop = Stop {
-            reason: self.stop_reason(generated.stop_reason),
-            usage: generated.usage,
-            error: None,
-        };
+        let stop = Stop { reason: self.stop_reason(generated.stop_reason), usage: generated.usage, error: None };
         let message = draft.message(self.blocks(&draft), Some(stop), at);
-        thought
-            .into_iter()
-            .chain([Body::MessageEnd { message }])
-            .collect()
+        thought.into_iter().chain([Body::MessageEnd { message }]).collect()
     }
 
     /// An answer with tool calls waits for their results, whatever stop reason the provider gave.
@@ -138,12 +126,7 @@ impl Answer {
             _ => None,
         });
         for (index, opaque) in thoughts.enumerate() {
-            *opaque = self
-                .seals
-                .iter()
-                .rev()
-                .find(|(thought, _)| *thought == index)
-                .map(|(_, seal)| seal.clone());
+            *opaque = self.seals.iter().rev().find(|(thought, _)| *thought == index).map(|(_, seal)| seal.clone());
         }
         blocks.extend(self.calls);
         blocks
@@ -175,31 +158,22 @@ fn start(state: &TurnState, turn: &Turn, draft: Draft) -> Vec<Body> {
         return Vec::new(); // the same call, made again after ken-model died
     }
     let message: Message = draft.message(Vec::new(), None, state.last_timestamp);
-    std::iter::once(Body::MessageStart { message })
-        .chain(text_deltas(&state.cut_text))
-        .collect()
+    std::iter::once(Body::MessageStart { message }).chain(text_deltas(&state.cut_text)).collect()
 }
 
 fn stop_thinking(turn: &Turn) -> Option<Body> {
     match &turn.message {
-        MessageState::Open(draft) => draft
-            .thinking
-            .clone()
-            .map(|content| Body::ThinkingEnd { content }),
+        MessageState::Open(draft) => draft.thinking.clone().map(|content| Body::ThinkingEnd { content }),
         _ => None,
     }
 }
 
 fn text_deltas(text: &str) -> impl Iterator<Item = Body> {
-    parts(text).map(|part| Body::TextDelta {
-        text: part.to_owned(),
-    })
+    parts(text).map(|part| Body::TextDelta { text: part.to_owned() })
 }
 
 fn thinking_deltas(text: &str) -> impl Iterator<Item = Body> {
-    parts(text).map(|part| Body::ThinkingDelta {
-        delta: part.to_owned(),
-    })
+    parts(text).map(|part| Body::ThinkingDelta { delta: part.to_owned() })
 }
 
 /// Parts of at most [`DELTA_BYTES`], cut between characters.

@@ -83,13 +83,7 @@ impl Background {
         if greets {
             system.push_str(&seams.skills.greeting());
         }
-        Ok(Background {
-            history,
-            sources,
-            system,
-            rules: Arc::new(rules),
-            asked: Some(user(claim)),
-        })
+        Ok(Background { history, sources, system, rules: Arc::new(rules), asked: Some(user(claim)) })
     }
 
     /// What a worker is told before its task: its instructions and the rules of the project, and nothing of the conversation.
@@ -105,18 +99,13 @@ impl Background {
 
     /// The compaction that is due, and the one that is made if the model finds the context too long.
     pub(crate) fn compactions(&self, claim: &Claim, budget: &Budget) -> (Option<Planned>, Option<Planned>) {
-        let estimated_tokens =
-            self.fixed_tokens() + estimated_tokens(&claim.text) + history_tokens(&self.history);
+        let estimated_tokens = self.fixed_tokens() + estimated_tokens(&claim.text) + history_tokens(&self.history);
         let exchanges = self.history.exchanges.len() as u64;
         let messages = match exchanges {
             0 => 0,
             some => 2 * some + u64::from(self.history.summary.is_some()),
         };
-        let planned = |reason| Planned {
-            reason,
-            estimated_tokens,
-            messages,
-        };
+        let planned = |reason| Planned { reason, estimated_tokens, messages };
         let is_full = messages > 0 && estimated_tokens >= budget.compaction();
         let due = match claim.kind {
             SubmissionKind::Compact => Some("manual"),
@@ -144,22 +133,14 @@ impl Background {
 
     /// The tokens of the part that every request of this submission repeats.
     pub(crate) fn fixed_tokens(&self) -> u64 {
-        let sources = self
-            .sources
-            .iter()
-            .map(|source| estimated_tokens(&source.title) + estimated_tokens(&source.text));
+        let sources =
+            self.sources.iter().map(|source| estimated_tokens(&source.title) + estimated_tokens(&source.text));
         estimated_tokens(&self.system) + sources.sum::<u64>()
     }
 
     /// The request of the open turn. Each refusal of the context as too long halves what the request may hold of the
     /// history: the model counts tokens, this side only estimates them.
-    pub(crate) fn request(
-        &self,
-        caller: &Caller,
-        state: &TurnState,
-        seams: &Seams,
-        budget: &Budget,
-    ) -> Generate {
+    pub(crate) fn request(&self, caller: &Caller, state: &TurnState, seams: &Seams, budget: &Budget) -> Generate {
         match state.turn.as_ref().map(|turn| turn.purpose) {
             Some(Purpose::Compaction | Purpose::CompactionPrefix) => {
                 let mut request = self.compaction_request(usable(budget, state));
@@ -178,10 +159,7 @@ impl Background {
             system.push_str(summary);
         }
         let tools = offered(seams, caller);
-        let asked = self
-            .asked
-            .as_ref()
-            .map_or(0, |asked| estimated_tokens(&asked.text()));
+        let asked = self.asked.as_ref().map_or(0, |asked| estimated_tokens(&asked.text()));
         let taken = self.fixed_tokens() + asked + tool_tokens(&tools);
         let mut messages = match state.summary {
             Some(_) => Vec::new(),
@@ -203,10 +181,11 @@ impl Background {
     }
 
     fn compaction_request(&self, tokens: u64) -> Generate {
-        let earlier = self.history.summary.iter().map(|summary| Message::Signal {
-            content: vec![Block::text(summary)],
-            timestamp: 0,
-        });
+        let earlier = self
+            .history
+            .summary
+            .iter()
+            .map(|summary| Message::Signal { content: vec![Block::text(summary)], timestamp: 0 });
         Generate {
             model: None,
             system: SUM_UP.to_owned(),
@@ -271,10 +250,7 @@ fn sources(history: &mut History, claim: &Claim) -> Vec<Source> {
     let query = head(&claim.text, QUERY_BYTES);
     let known = std::mem::take(&mut history.known).into_iter();
     let remembered = std::mem::take(&mut history.remembered).into_iter();
-    known
-        .map(|found| of_knowledge(found, query))
-        .chain(remembered.map(|found| of_memory(found, query)))
-        .collect()
+    known.map(|found| of_knowledge(found, query)).chain(remembered.map(|found| of_memory(found, query))).collect()
 }
 
 fn of_knowledge(found: Match<KnowledgeRecord>, query: &str) -> Source {
@@ -308,23 +284,15 @@ fn of_memory(found: Match<PastExchange>, query: &str) -> Source {
 }
 
 fn user(claim: &Claim) -> Message {
-    let images = claim.images.iter().map(|image| Block::Image {
-        data: image.data.clone(),
-        mime_type: image.mime_type.clone(),
-    });
-    Message::User {
-        content: std::iter::once(Block::text(&claim.text)).chain(images).collect(),
-        timestamp: 0,
-    }
+    let images =
+        claim.images.iter().map(|image| Block::Image { data: image.data.clone(), mime_type: image.mime_type.clone() });
+    Message::User { content: std::iter::once(Block::text(&claim.text)).chain(images).collect(), timestamp: 0 }
 }
 
 /// A past exchange as messages. Which model answered is not kept there.
 fn messages(exchange: &PastExchange) -> [Message; 2] {
     let timestamp = exchange.at.millis();
-    let asked = Message::User {
-        content: vec![Block::text(&exchange.prompt)],
-        timestamp,
-    };
+    let asked = Message::User { content: vec![Block::text(&exchange.prompt)], timestamp };
     let answered = Message::Assistant {
         content: vec![Block::text(&exchange.answer)],
         api: String::new(),
@@ -341,11 +309,7 @@ fn messages(exchange: &PastExchange) -> [Message; 2] {
 /// Tokens of the descriptions that a request holds.
 fn tool_tokens(tools: &[ToolSpec]) -> u64 {
     let tokens = tools.iter().map(|tool| {
-        let texts = [
-            tool.name.as_str(),
-            tool.description.as_str(),
-            tool.parameters.text(),
-        ];
+        let texts = [tool.name.as_str(), tool.description.as_str(), tool.parameters.text()];
         texts.map(estimated_tokens).iter().sum::<u64>()
     });
     tokens.sum()

@@ -72,10 +72,7 @@ impl Budget {
         let before = fixed + history_tokens(history);
         let after_history = summary.map_or_else(|| history_tokens(history), estimated_tokens);
         let used = fixed + after_history;
-        let last = history
-            .exchanges
-            .last()
-            .map_or(0, |exchange| estimated_tokens(&exchange.prompt));
+        let last = history.exchanges.last().map_or(0, |exchange| estimated_tokens(&exchange.prompt));
         json!({
             "modelSpecifier": self.model,
             "enforcedContextWindow": self.window,
@@ -103,8 +100,7 @@ impl Budget {
 
 pub(crate) fn history_tokens(history: &History) -> u64 {
     let exchanges = history.exchanges.iter();
-    let exchanges =
-        exchanges.map(|exchange| estimated_tokens(&exchange.prompt) + estimated_tokens(&exchange.answer));
+    let exchanges = exchanges.map(|exchange| estimated_tokens(&exchange.prompt) + estimated_tokens(&exchange.answer));
     history.summary.as_deref().map_or(0, estimated_tokens) + exchanges.sum::<u64>()
 }
 
@@ -133,9 +129,6 @@ mod tests {
     fn the_status_follows_the_marks_in_order() {
         let budget = budget();
         let marks = [0, budget.warning(), budget.compaction(), budget.hard_stop()];
-        assert_eq!(
-            marks.map(|used| budget.status(used)),
-            ["normal", "warn", "compact", "stop"]
-        );
+        assert_eq!(marks.map(|used| budget.status(used)), ["normal", "warn", "compact", "stop"]);
     }
 }

@@ -31,11 +31,7 @@ struct Parts {
 
 impl Embedding {
     pub(crate) fn new(model: WireModel, store: Pool) -> Embedding {
-        Embedding(Some(Parts {
-            model,
-            store,
-            failed: Arc::default(),
-        }))
+        Embedding(Some(Parts { model, store, failed: Arc::default() }))
     }
 
     /// Without a model for vectors.
@@ -52,23 +48,12 @@ impl Embedding {
             return Ok(None);
         }
         let embedded = parts.embed(text).await?;
-        let spent = PutVectors {
-            model: embedded.model.clone(),
-            vectors: Vec::new(),
-            usage: embedded.usage,
-        };
+        let spent = PutVectors { model: embedded.model.clone(), vectors: Vec::new(), usage: embedded.usage };
         let store = parts.store.clone();
         // The search does not wait until the costs are stored.
         tokio::spawn(async move { store.call::<VectorsPut>(&spent, CALL).await });
-        let values = embedded
-            .vectors
-            .into_iter()
-            .next()
-            .filter(|values| !values.is_empty());
-        Ok(values.map(|values| QueryVector {
-            model: embedded.model,
-            values,
-        }))
+        let values = embedded.vectors.into_iter().next().filter(|values| !values.is_empty());
+        Ok(values.map(|values| QueryVector { model: embedded.model, values }))
     }
 }
 
@@ -82,11 +67,7 @@ impl Parts {
         let late = |_| Error::deadline("the model of vectors did not answer in time");
         let embedded = embedded.map_err(late).flatten();
         if let Err(error) = &embedded {
-            tracing::warn!(
-                code = error.code.name(),
-                "knowledge is searched by words alone: {}",
-                error.message
-            );
+            tracing::warn!(code = error.code.name(), "knowledge is searched by words alone: {}", error.message);
         }
         // A text that the model refuses says nothing about the next one.
         let failed = embedded.as_ref().err();

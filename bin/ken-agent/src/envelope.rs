@@ -49,22 +49,12 @@ impl Envelope {
     }
 
     /// The next event. An operation and a turn get their ids with their start; those of agents below come with their events.
-    pub(crate) fn wrap(
-        &mut self,
-        state: &TurnState,
-        body: Body,
-        task: Option<TaskRef>,
-        now: Timestamp,
-    ) -> Event {
+    pub(crate) fn wrap(&mut self, state: &TurnState, body: Body, task: Option<TaskRef>, now: Timestamp) -> Event {
         let (task_id, worker) = match task {
             Some(task) => (Some(task.id), task.worker),
             None => (None, None),
         };
-        let event = |place: Place, body: Body| Event {
-            v: VERSION,
-            body,
-            place,
-        };
+        let event = |place: Place, body: Body| Event { v: VERSION, body, place };
         if let Some(worker) = worker {
             let place = Place {
                 session: worker.session.as_str().to_owned(),
@@ -77,21 +67,13 @@ impl Envelope {
         }
         let operation_id = match &body {
             Body::OperationStart { .. } => Some(self.mint.prefixed("op_")),
-            _ => state
-                .operation
-                .as_ref()
-                .filter(|operation| !operation.ended)
-                .map(|operation| operation.id.clone()),
+            _ => state.operation.as_ref().filter(|operation| !operation.ended).map(|operation| operation.id.clone()),
         };
         let turn_id = match &body {
             Body::TurnStart { .. } => Some(self.mint.prefixed("turn_")),
             _ => state.turn.as_ref().map(|turn| turn.id.clone()),
         };
-        let place = Place {
-            operation_id,
-            turn_id,
-            ..self.place(state, task_id, now)
-        };
+        let place = Place { operation_id, turn_id, ..self.place(state, task_id, now) };
         event(place, body)
     }
 
@@ -107,10 +89,7 @@ impl Envelope {
             operation_id: None,
             turn_id: None,
             task_id: task_id.or_else(|| self.parent.as_ref().map(|(_, task)| task.clone())),
-            parent_session: self
-                .parent
-                .as_ref()
-                .map(|(session, _)| session.as_str().to_owned()),
+            parent_session: self.parent.as_ref().map(|(session, _)| session.as_str().to_owned()),
         }
     }
 }
@@ -122,30 +101,20 @@ pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {
     if raw.get().len() <= EVENT_BYTES {
         return Ok(raw);
     }
-    cut(event)
-        .and_then(|value| serde_json::value::to_raw_value(&value))
-        .map_err(unwritable)
+    cut(event).and_then(|value| serde_json::value::to_raw_value(&value)).map_err(unwritable)
 }
 
 /// An event with its longest texts halved until it fits. Its own fields and ids are short and stay whole.
 fn cut(event: &Event) -> Result<Shortened, serde_json::Error> {
     let mut fields = serde_json::to_value(&event.body)?;
-    let kind = fields
-        .as_object_mut()
-        .and_then(|fields| fields.remove("type"))
-        .unwrap_or_default();
+    let kind = fields.as_object_mut().and_then(|fields| fields.remove("type")).unwrap_or_default();
     loop {
         let length = serde_json::to_string(&fields)?.len();
         if length + ENVELOPE_BYTES <= EVENT_BYTES || !shorten(&mut fields) {
             break;
         }
     }
-    Ok(Shortened {
-        v: event.v,
-        kind,
-        fields,
-        place: event.place.clone(),
-    })
+    Ok(Shortened { v: event.v, kind, fields, place: event.place.clone() })
 }
 
 /// An upper bound for the fields of a place, with the longest instance id escaped.
@@ -183,14 +152,8 @@ fn shorten(value: &mut Value) -> bool {
 fn longest_text(value: &mut Value) -> Option<&mut String> {
     match value {
         Value::String(text) => Some(text),
-        Value::Array(items) => items
-            .iter_mut()
-            .filter_map(longest_text)
-            .max_by_key(|text| text.len()),
-        Value::Object(fields) => fields
-            .values_mut()
-            .filter_map(longest_text)
-            .max_by_key(|text| text.len()),
+        Value::Array(items) => items.iter_mut().filter_map(longest_text).max_by_key(|text| text.len()),
+        Value::Object(fields) => fields.values_mut().filter_map(longest_text).max_by_key(|text| text.len()),
         _ => None,
     }
 }
@@ -198,10 +161,7 @@ fn longest_text(value: &mut Value) -> Option<&mut String> {
 fn longest_list(value: &mut Value) -> Option<&mut Vec<Value>> {
     match value {
         Value::Array(items) => Some(items),
-        Value::Object(fields) => fields
-            .values_mut()
-            .filter_map(longest_list)
-            .max_by_key(|list| list.len()),
+        Value::Object(fields) => fields.values_mut().filter_map(longest_list).max_by_key(|list| list.len()),
         _ => None,
     }
 }
@@ -233,15 +193,9 @@ mod tests {
         };
         let written = written(&wrapped(long)).unwrap();
         assert!(written.get().len() <= EVENT_BYTES, "{}", written.get().len());
-        assert!(
-            written.get().starts_with(r#"{"v":1,"type":"turn","#),
-            "{}",
-            &written.get()[..40]
-        );
+        assert!(written.get().starts_with(r#"{"v":1,"type":"turn","#), "{}", &written.get()[..40]);
         let event: Event = serde_json::from_str(written.get()).unwrap();
-        let Body::Turn { output, .. } = event.body else {
-            panic!()
-        };
+        let Body::Turn { output, .. } = event.body else { panic!() };
         assert!(serde_json::to_string(&output).unwrap().contains("[…cut"));
         assert_eq!(output.get(1), Some(&Block::text("short")));
     }
@@ -252,10 +206,7 @@ mod tests {
             content: vec![Block::text("x".repeat(900))],
             timestamp: number,
         };
-        let written = written(&wrapped(Body::AgentEnd {
-            messages: (0..1_000).map(message).collect(),
-        }))
-        .unwrap();
+        let written = written(&wrapped(Body::AgentEnd { messages: (0..1_000).map(message).collect() })).unwrap();
         assert!(written.get().len() <= EVENT_BYTES);
         assert!(written.get().contains(r#""timestamp":999"#) && !written.get().contains(r#""timestamp":0,"#));
     }

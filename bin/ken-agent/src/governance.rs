@@ -30,11 +30,8 @@ impl Governance {
         let mut rules = base.to_vec();
         for stored in users {
             let rule: Rule = serde_json::from_value(stored.rule).map_err(|error| {
-                Error::invalid(
-                    "",
-                    format!("the governing rule {} cannot be read: {error}", stored.name),
-                )
-                .hint(format!("ken rules rm {}", stored.name))
+                Error::invalid("", format!("the governing rule {} cannot be read: {error}", stored.name))
+                    .hint(format!("ken rules rm {}", stored.name))
             })?;
             rules.push(rule);
         }
@@ -45,9 +42,7 @@ impl Governance {
     }
 
     fn directives(&self) -> impl Iterator<Item = (&Rule, &Directive)> {
-        self.rules
-            .iter()
-            .flat_map(|rule| rule.directives.iter().map(move |directive| (rule, directive)))
+        self.rules.iter().flat_map(|rule| rule.directives.iter().map(move |directive| (rule, directive)))
     }
 
     fn for_agent(&self, agent: &str) -> impl Iterator<Item = (&Rule, &Directive)> {
@@ -56,46 +51,41 @@ impl Governance {
 
     /// Why an agent may not call a tool; `None` when it may.
     pub(crate) fn refusal(&self, agent: &Agent<'_>, tool: &str) -> Option<String> {
-        self.for_agent(agent.name)
-            .find_map(|(rule, directive)| match directive {
-                Directive::DenyTool(tools) if tools.fit(tool) => {
-                    Some(format!("the rule {} denies the tool {tool}", rule.name))
-                }
-                Directive::DelegateOnly(_) if agent.is_root && tool != agent.delegates_by => Some(format!(
-                    "the rule {} lets the {} give tasks only",
-                    rule.name, agent.name
-                )),
-                _ => None,
-            })
+        self.for_agent(agent.name).find_map(|(rule, directive)| match directive {
+            Directive::DenyTool(tools) if tools.fit(tool) => {
+                Some(format!("the rule {} denies the tool {tool}", rule.name))
+            }
+            Directive::DelegateOnly(_) if agent.is_root && tool != agent.delegates_by => {
+                Some(format!("the rule {} lets the {} give tasks only", rule.name, agent.name))
+            }
+            _ => None,
+        })
     }
 
     /// Why a task may not be given to a worker.
     pub(crate) fn refusal_of_worker(&self, agent: &Agent<'_>, worker: &str) -> Option<String> {
-        self.for_agent(agent.name)
-            .find_map(|(rule, directive)| match directive {
-                Directive::DelegateOnly(workers) if agent.is_root && !workers.fit(worker) => {
-                    Some(format!("the rule {} gives no task to {worker}", rule.name))
-                }
-                _ => None,
-            })
+        self.for_agent(agent.name).find_map(|(rule, directive)| match directive {
+            Directive::DelegateOnly(workers) if agent.is_root && !workers.fit(worker) => {
+                Some(format!("the rule {} gives no task to {worker}", rule.name))
+            }
+            _ => None,
+        })
     }
 
     /// The rule that wants a person to approve the calls of a tool.
     pub(crate) fn asks(&self, agent: &str, tool: &str) -> Option<&str> {
-        self.for_agent(agent)
-            .find_map(|(rule, directive)| match directive {
-                Directive::RequireApproval(tools) if tools.fit(tool) => Some(rule.name.as_str()),
-                _ => None,
-            })
+        self.for_agent(agent).find_map(|(rule, directive)| match directive {
+            Directive::RequireApproval(tools) if tools.fit(tool) => Some(rule.name.as_str()),
+            _ => None,
+        })
     }
 
     /// The tools that must succeed before the answer counts.
     pub(crate) fn required(&self) -> Vec<Demand<Patterns>> {
         let demands = self.directives().filter_map(|(rule, directive)| match directive {
-            Directive::RequireTool(tools) => Some(tools.0.iter().map(|tool| Demand {
-                rule: rule.name.clone(),
-                wanted: Patterns(vec![tool.clone()]),
-            })),
+            Directive::RequireTool(tools) => Some(
+                tools.0.iter().map(|tool| Demand { rule: rule.name.clone(), wanted: Patterns(vec![tool.clone()]) }),
+            ),
             _ => None,
         });
         demands.flatten().collect()
@@ -106,10 +96,7 @@ impl Governance {
         let mut found: Option<Demand<BTreeMap<Law, f64>>> = None;
         for (rule, directive) in self.directives() {
             if let Directive::RequireValidation(minimums) = directive {
-                let demand = found.get_or_insert_with(|| Demand {
-                    rule: rule.name.clone(),
-                    wanted: BTreeMap::new(),
-                });
+                let demand = found.get_or_insert_with(|| Demand { rule: rule.name.clone(), wanted: BTreeMap::new() });
                 for (law, least) in minimums {
                     let known = demand.wanted.entry(*law).or_insert(*least);
                     *known = known.max(*least);
@@ -122,10 +109,7 @@ impl Governance {
     /// The lowest of the costs that rules allow, in US dollars.
     pub(crate) fn max_cost(&self) -> Option<Demand<f64>> {
         let costs = self.directives().filter_map(|(rule, directive)| match directive {
-            Directive::MaxCost(most) => Some(Demand {
-                rule: rule.name.clone(),
-                wanted: *most,
-            }),
+            Directive::MaxCost(most) => Some(Demand { rule: rule.name.clone(), wanted: *most }),
             _ => None,
         });
         costs.min_by(|one, other| one.wanted.total_cmp(&other.wanted))
@@ -133,12 +117,10 @@ impl Governance {
 
     /// The text of the rules that an agent is given.
     pub(crate) fn text(&self, agent: &str) -> String {
-        let texts = self
-            .for_agent(agent)
-            .filter_map(|(_, directive)| match directive {
-                Directive::Text(text) => Some(format!("\n{}\n", text.trim())),
-                _ => None,
-            });
+        let texts = self.for_agent(agent).filter_map(|(_, directive)| match directive {
+            Directive::Text(text) => Some(format!("\n{}\n", text.trim())),
+            _ => None,
+        });
         texts.collect()
     }
 }

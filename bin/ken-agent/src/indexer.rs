@@ -52,12 +52,7 @@ struct Page {
 
 impl Indexer {
     pub(crate) fn new(store: Pool, tools: Pool, model: WireModel) -> Indexer {
-        Indexer {
-            store,
-            tools,
-            model,
-            is_failing: false,
-        }
+        Indexer { store, tools, model, is_failing: false }
     }
 
     pub(crate) async fn run(mut self, mut stop: Stop) {
@@ -86,11 +81,7 @@ impl Indexer {
             model: self.model.embedding().await,
             wait_ms: u64::try_from(WAIT.as_millis()).unwrap_or_default(),
         };
-        let work = self
-            .store
-            .call::<DocumentsWork>(&ask, WAITED)
-            .await
-            .map_err(soon)?;
+        let work = self.store.call::<DocumentsWork>(&ask, WAITED).await.map_err(soon)?;
         if let Some(job) = work.job {
             return self.read(job).await.map_err(soon);
         }
@@ -121,29 +112,19 @@ impl Indexer {
 
     /// Reads the next page of a job's files.
     async fn read(&self, job: OpenJob) -> Result<(), Error> {
-        let list = ListDocuments {
-            collection: job.collection.clone(),
-            after: job.after.clone(),
-            limit: PAGE_DOCUMENTS,
-        };
+        let list =
+            ListDocuments { collection: job.collection.clone(), after: job.after.clone(), limit: PAGE_DOCUMENTS };
         let known = self.store.call::<DocumentsList>(&list, CALL).await?;
         let until = known.documents.last().filter(|_| known.has_more);
         let mut arguments = json!({"collection": job.collection, "after": job.after});
         if let (Some(until), Some(fields)) = (until, arguments.as_object_mut()) {
             fields.insert("until".into(), json!(until.path));
         }
-        let digests = known
-            .documents
-            .iter()
-            .map(|one| (one.path.clone(), json!(one.digest)));
+        let digests = known.documents.iter().map(|one| (one.path.clone(), json!(one.digest)));
         if let Some(fields) = arguments.as_object_mut() {
             fields.insert("known".into(), digests.collect::<serde_json::Map<_, _>>().into());
         }
-        let call = CallTool {
-            name: READER.to_owned(),
-            arguments,
-            ..CallTool::default()
-        };
+        let call = CallTool { name: READER.to_owned(), arguments, ..CallTool::default() };
         let page = match self.tools.call::<ToolsCall>(&call, READ).await {
             Ok(called) if !called.is_error => page(called.result),
             Ok(called) => Err(called.result.text()),
@@ -153,18 +134,8 @@ impl Indexer {
             }
             Err(error) => Err(error.message),
         };
-        let mut sync = SyncDocuments {
-            collection: job.collection.clone(),
-            ..SyncDocuments::default()
-        };
-        let mut step = JobStep {
-            job: job.id,
-            after: job.after,
-            next: None,
-            done: 0,
-            left: 0,
-            error: None,
-        };
+        let mut sync = SyncDocuments { collection: job.collection.clone(), ..SyncDocuments::default() };
+        let mut step = JobStep { job: job.id, after: job.after, next: None, done: 0, left: 0, error: None };
         match page {
             Ok(page) => {
                 (sync.documents, sync.gone) = (page.documents, page.gone);
@@ -202,28 +173,15 @@ impl Indexer {
         }
         let mut embedded = self.model.embed(vec![HARMLESS.to_owned()]).await?;
         embedded.vectors = vec![Vec::new(); refused.len()];
-        tracing::warn!(
-            entries = refused.len(),
-            "entries whose text is refused have no vector: {}",
-            refusal.message
-        );
+        tracing::warn!(entries = refused.len(), "entries whose text is refused have no vector: {}", refusal.message);
         self.keep(refused.into_iter(), embedded).await
     }
 
-    async fn keep(
-        &self,
-        entries: impl Iterator<Item = &Unembedded>,
-        embedded: Embedded,
-    ) -> Result<(), Error> {
+    async fn keep(&self, entries: impl Iterator<Item = &Unembedded>, embedded: Embedded) -> Result<(), Error> {
         let vectors = entries.zip(embedded.vectors);
         let put = PutVectors {
             model: embedded.model,
-            vectors: vectors
-                .map(|(entry, values)| EntryVector {
-                    entry: entry.entry,
-                    values,
-                })
-                .collect(),
+            vectors: vectors.map(|(entry, values)| EntryVector { entry: entry.entry, values }).collect(),
             usage: embedded.usage,
         };
         self.store.call::<VectorsPut>(&put, CALL).await.map(drop)
@@ -231,6 +189,5 @@ impl Indexer {
 }
 
 fn page(result: ToolResult) -> Result<Page, String> {
-    serde_json::from_value(result.details)
-        .map_err(|error| format!("the tool {READER} answers otherwise: {error}"))
+    serde_json::from_value(result.details).map_err(|error| format!("the tool {READER} answers otherwise: {error}"))
 }

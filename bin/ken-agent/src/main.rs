@@ -150,11 +150,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     });
     let indexer = Indexer::new(pool("store"), pool("tools"), model.clone());
     start.tasks.spawn(indexer.run(start.stop.clone()));
-    let recorder = record::Recorder {
-        pool: pool("store"),
-        model: model.clone(),
-        tools: tools.clone(),
-    };
+    let recorder = record::Recorder { pool: pool("store"), model: model.clone(), tools: tools.clone() };
     let claiming = Claiming {
         worker: Agent {
             store: WireStore::new(pool("store")),
@@ -163,12 +159,7 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
                 share: Arc::new(share),
                 embedding,
                 skills,
-                policy: Arc::new(Approvals::new(
-                    pool("approver"),
-                    pool("store"),
-                    tools.clone(),
-                    start.stop.clone(),
-                )),
+                policy: Arc::new(Approvals::new(pool("approver"), pool("store"), tools.clone(), start.stop.clone())),
                 tools,
                 workers: Arc::new(ModelWorkers { model }),
             },
@@ -181,11 +172,8 @@ async fn start(start: &mut Start<Flags>) -> Result<(Table<Part>, Arc<Part>), Err
     };
     start.tasks.spawn(claiming.run(start.stop.clone()));
     let table = Table::new("agent", env!("CARGO_PKG_VERSION"));
-    let table = table.op::<RulesBase, _, _>(|part: Arc<Part>, _, _| async move {
-        Ok(BaseRules {
-            rules: part.base.clone(),
-        })
-    });
+    let table =
+        table.op::<RulesBase, _, _>(|part: Arc<Part>, _, _| async move { Ok(BaseRules { rules: part.base.clone() }) });
     let table = table.op::<AgentRecord, _, _>(|part: Arc<Part>, caller, asked| async move {
         part.recorder.record(caller, asked).await
     });

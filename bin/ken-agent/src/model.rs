@@ -58,10 +58,7 @@ const GENERATE: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 
 impl WireModel {
     pub(crate) fn new(pool: Pool) -> WireModel {
-        WireModel {
-            info: Arc::new(CachedReply::new(pool.clone())),
-            pool,
-        }
+        WireModel { info: Arc::new(CachedReply::new(pool.clone())), pool }
     }
 
     /// The model that makes vectors, if one is chosen and ken-model is there.
@@ -87,11 +84,7 @@ impl Model for WireModel {
         let connection = self.pool.own_connection(Instant::now() + CALL).await;
         let connection = connection.map_err(ModelError::Failed)?;
         match connection.stream::<ModelGenerate>(request, GENERATE).await {
-            Ok(items) => Ok(WireReply {
-                items,
-                connection,
-                pool: self.pool.clone(),
-            }),
+            Ok(items) => Ok(WireReply { items, connection, pool: self.pool.clone() }),
             Err(error) => Err(model_error(error, &connection)),
         }
     }

@@ -14,13 +14,7 @@ const WORDS: usize = 16;
 
 /// Where an entry is from: `entry`, or a file with its line.
 pub(crate) fn origin(entry: &KnowledgeRecord) -> String {
-    let field = |name: &str| {
-        entry
-            .metadata
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
+    let field = |name: &str| entry.metadata.get(name).and_then(Value::as_str).unwrap_or_default();
     let Some(line) = entry.metadata.get("line") else {
         return "entry".to_owned();
     };
@@ -45,9 +39,7 @@ pub(crate) fn passage<'a>(text: &'a str, question: &str) -> Cow<'a, str> {
 fn terms(question: &str) -> Vec<String> {
     let lower = words(question).map(|word| word.text.to_lowercase());
     let telling = lower.filter(|word| !is_filler(word)).take(WORDS);
-    telling
-        .map(|word| stem(&word, &mut String::new()).to_owned())
-        .collect()
+    telling.map(|word| stem(&word, &mut String::new()).to_owned()).collect()
 }
 
 /// Where the text holds a term, and which.

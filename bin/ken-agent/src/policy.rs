@@ -7,8 +7,8 @@ use ken_service::Stop;
 use ken_types::event::Body;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{
-    Approval as Request, ApprovalsGet, ApprovalsOf, ApprovalsRequest, Asked as Answer, GetApproval,
-    OfSubmission, RequestApproval, Status,
+    Approval as Request, ApprovalsGet, ApprovalsOf, ApprovalsRequest, Asked as Answer, GetApproval, OfSubmission,
+    RequestApproval, Status,
 };
 use ken_types::ops::store::Claim;
 use ken_types::ops::tools::Approval;
@@ -37,21 +37,14 @@ pub(crate) struct Approvals {
 
 impl Approvals {
     pub(crate) fn new(approver: Pool, store: Pool, tools: Arc<dyn Tools>, stop: Stop) -> Approvals {
-        Approvals {
-            approver,
-            store,
-            tools,
-            stop,
-        }
+        Approvals { approver, store, tools, stop }
     }
 }
 
 impl Policy for Approvals {
     fn asked_calls(&self, claim: &Claim) -> Pending<'static, Result<AskedCalls, Error>> {
         let store = self.store.clone();
-        let args = OfSubmission {
-            submission_id: claim.lease.submission_id.clone(),
-        };
+        let args = OfSubmission { submission_id: claim.lease.submission_id.clone() };
         Box::pin(async move {
             let asked = ken_claims::patiently::<ApprovalsOf>(&store, &args).await?;
             Ok(asked.calls.into_iter().map(|call| call.call_id).collect())
@@ -80,9 +73,7 @@ impl Policy for Approvals {
                 Answer::Request(request) => {
                     let request = decided(&approver, *request, &events).await?;
                     match request.used_at.is_some() && !is_idempotent {
-                        true => Err(format!(
-                            "{tool} was interrupted; whether it took effect is unknown"
-                        )),
+                        true => Err(format!("{tool} was interrupted; whether it took effect is unknown")),
                         false => grant(request, &tool),
                     }
                 }
@@ -130,10 +121,7 @@ async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<
 
 async fn wait(approver: &Pool, mut approval: Request) -> Result<Request, Error> {
     while approval.status == Status::Pending {
-        let args = GetApproval {
-            id: approval.request_id.clone(),
-            wait_ms: WAIT.as_secs() * 1_000,
-        };
+        let args = GetApproval { id: approval.request_id.clone(), wait_ms: WAIT.as_secs() * 1_000 };
         let left = approval.request.expires_at.millis() - Timestamp::now().millis();
         let left = Duration::from_millis(u64::try_from(left).unwrap_or_default());
         let until = Instant::now() + left + AWAY;
@@ -143,12 +131,7 @@ async fn wait(approver: &Pool, mut approval: Request) -> Result<Request, Error> 
 }
 
 /// Calls ken-approver, again while it or the store is away.
-async fn call<O: Op>(
-    approver: &Pool,
-    args: &O::Args,
-    time: Duration,
-    until: Instant,
-) -> Result<O::Reply, Error> {
+async fn call<O: Op>(approver: &Pool, args: &O::Args, time: Duration, until: Instant) -> Result<O::Reply, Error> {
     loop {
         match approver.call::<O>(args, time).await {
             Err(error) if error.code == Code::Unavailable && Instant::now() < until => sleep(PAUSE).await,

@@ -46,8 +46,7 @@ impl Recent {
         let mut kept = self.lock();
         let earlier = kept.take(&asked.instance);
         if history.continues {
-            let fits =
-                |entry: &Entry| entry.exchanges.last().map(|newest| &newest.id) == asked.after.as_ref();
+            let fits = |entry: &Entry| entry.exchanges.last().map(|newest| &newest.id) == asked.after.as_ref();
             let Some(entry) = earlier.filter(fits) else {
                 return false;
             };
@@ -88,12 +87,7 @@ impl Kept {
         }
         self.uses += 1;
         self.bytes += bytes;
-        let entry = Entry {
-            exchanges: exchanges.to_vec(),
-            limit: asked.limit,
-            bytes,
-            used: self.uses,
-        };
+        let entry = Entry { exchanges: exchanges.to_vec(), limit: asked.limit, bytes, used: self.uses };
         self.by_instance.insert(asked.instance.clone(), entry);
     }
 }
@@ -125,11 +119,7 @@ mod tests {
     }
 
     fn history(exchanges: impl IntoIterator<Item = PastExchange>, continues: bool) -> History {
-        History {
-            exchanges: exchanges.into_iter().collect(),
-            continues,
-            ..History::default()
-        }
+        History { exchanges: exchanges.into_iter().collect(), continues, ..History::default() }
     }
 
     fn ids(history: &History) -> Vec<&str> {
@@ -154,10 +144,7 @@ mod tests {
         assert_eq!(ids(&anew), ["5"]);
         assert_eq!(asked("i", &recent).after, Some(SubmissionId("5".into())));
         // Another limit is another question.
-        let wider = ReadHistory {
-            limit: 4,
-            ..asked("i", &recent)
-        };
+        let wider = ReadHistory { limit: 4, ..asked("i", &recent) };
         assert_eq!(recent.newest(&wider), None);
     }
 
@@ -171,10 +158,7 @@ mod tests {
         let kept = |instance| asked(instance, &recent).after.is_some();
         assert_eq!((kept("a"), kept("b"), kept("c")), (true, false, true));
         // What is gone meanwhile cannot be completed.
-        let gone = ReadHistory {
-            after: Some(SubmissionId("1".into())),
-            ..asked("b", &recent)
-        };
+        let gone = ReadHistory { after: Some(SubmissionId("1".into())), ..asked("b", &recent) };
         assert!(!recent.complete(&gone, &mut history([], true)));
         // One that is too large alone is not kept, and takes no room.
         let large = asked("d", &recent);

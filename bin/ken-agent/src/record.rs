@@ -32,10 +32,8 @@ impl Recorder {
     pub(crate) async fn record(&self, caller: Context<AgentRecord>, asked: ByWork) -> Result<Record, Error> {
         let mut claim = self.pool.call::<SubmissionsRecord>(&asked, CALL).await?;
         if claim.kind == SubmissionKind::Workflow {
-            let message = format!(
-                "{} is a run of a workflow, which has no turns of an agent",
-                claim.lease.submission_id
-            );
+            let message =
+                format!("{} is a run of a workflow, which has no turns of an agent", claim.lease.submission_id);
             return Err(Error::invalid("/id", message));
         }
         let images = std::mem::take(&mut claim.images).len();
@@ -46,11 +44,7 @@ impl Recorder {
         let tools = BTreeMap::from(tools);
         let names = tools.values().flatten().map(|tool| &tool.name);
         let built_in = names.filter(|name| self.tools.is_built_in(name)).cloned();
-        let ModelState {
-            context_window,
-            output_reserve,
-            ..
-        } = self.model.info().await?;
+        let ModelState { context_window, output_reserve, .. } = self.model.info().await?;
         let history = ReadHistory {
             instance: claim.instance.clone(),
             before: claim.lease.submission_id.clone(),
@@ -73,16 +67,11 @@ impl Recorder {
         let store = WireStore::new(self.pool.clone());
         let mut offset = claim.recorded_from;
         loop {
-            let page = ReadStream {
-                stream: claim.stream.clone(),
-                offset,
-                ..ReadStream::default()
-            };
+            let page = ReadStream { stream: claim.stream.clone(), offset, ..ReadStream::default() };
             let page = store.recorded(page).await?;
             for entry in &page.entries {
-                let event: Value = serde_json::from_str(entry.get()).map_err(|error| {
-                    Error::internal(format!("a recorded event was not understood: {error}"))
-                })?;
+                let event: Value = serde_json::from_str(entry.get())
+                    .map_err(|error| Error::internal(format!("a recorded event was not understood: {error}")))?;
                 let of = event.get("submissionId").and_then(Value::as_str);
                 if of != Some(claim.lease.submission_id.as_str()) {
                     continue;

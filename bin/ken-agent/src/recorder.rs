@@ -39,16 +39,7 @@ pub(crate) struct Recorder<S> {
 
 impl<S: Store> Recorder<S> {
     pub(crate) fn new(state: TurnState, envelope: Envelope, lease: Lease, store: S) -> Recorder<S> {
-        Recorder {
-            state,
-            envelope,
-            lease,
-            store,
-            waiting: Vec::new(),
-            waiting_bytes: 0,
-            due: None,
-            under_way: None,
-        }
+        Recorder { state, envelope, lease, store, waiting: Vec::new(), waiting_bytes: 0, due: None, under_way: None }
     }
 
     /// Records one event. It is sent when the submission next waits for something.
@@ -124,11 +115,7 @@ impl<S: Store> Recorder<S> {
         let events: Vec<Box<RawValue>> = self.waiting.drain(..count).collect();
         self.waiting_bytes = self.waiting.iter().map(|event| event.get().len()).sum();
         self.due = (!self.waiting.is_empty()).then(Instant::now);
-        let append = AppendEvents {
-            lease: self.lease.clone(),
-            first_index,
-            events,
-        };
+        let append = AppendEvents { lease: self.lease.clone(), first_index, events };
         let store = self.store.clone();
         self.under_way = Some(Box::pin(async move { store.append(append).await }));
     }

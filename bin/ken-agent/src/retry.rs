@@ -48,10 +48,7 @@ pub(crate) fn failure(error: &Error) -> Failure {
         Some(ms) if ms > LONGEST_WAIT_MS => EXHAUSTED,
         _ => error.code.name(),
     };
-    Failure {
-        name: name.to_owned(),
-        message: error.to_string(),
-    }
+    Failure { name: name.to_owned(), message: error.to_string() }
 }
 
 const EXHAUSTED: &str = "exhausted";
@@ -60,9 +57,7 @@ pub(crate) const BUDGET: &str = "budget";
 
 /// Overload and network failures pass; a wrong key or a bad request stays.
 fn is_temporary(failure: &Failure) -> bool {
-    [Code::Busy, Code::Unavailable, Code::Deadline]
-        .iter()
-        .any(|code| code.name() == failure.name)
+    [Code::Busy, Code::Unavailable, Code::Deadline].iter().any(|code| code.name() == failure.name)
 }
 
 /// Whether the model refused the context as longer than its window.
@@ -85,10 +80,7 @@ mod tests {
     use super::*;
 
     fn failed(name: &str) -> Failure {
-        Failure {
-            name: name.into(),
-            message: String::new(),
-        }
+        Failure { name: name.into(), message: String::new() }
     }
 
     #[test]
@@ -99,10 +91,7 @@ mod tests {
             retry.fail(&failed("busy"));
             seen.push((retry.provider, retry.pause_ms()));
         }
-        assert_eq!(
-            seen,
-            [(0, Some(2_000)), (0, Some(4_000)), (0, Some(8_000)), (1, None)]
-        );
+        assert_eq!(seen, [(0, Some(2_000)), (0, Some(4_000)), (0, Some(8_000)), (1, None)]);
         retry.fail(&failed("unauthenticated"));
         assert_eq!((retry.provider, retry.pause_ms()), (2, None));
     }
@@ -110,10 +99,7 @@ mod tests {
     #[test]
     fn a_provider_that_asks_for_a_long_wait_is_passed_over() {
         let name = |ms| failure(&Error::busy("later", ms)).name;
-        assert_eq!(
-            (name(60_000).as_str(), name(60_001).as_str()),
-            ("busy", "exhausted")
-        );
+        assert_eq!((name(60_000).as_str(), name(60_001).as_str()), ("busy", "exhausted"));
         let mut retry = Retry::default();
         retry.fail(&failed("exhausted"));
         assert_eq!((retry.provider, retry.pause_ms()), (1, None));

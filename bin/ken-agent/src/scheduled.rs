@@ -47,18 +47,11 @@ mod tests {
         assert_eq!((note(&claim), agent(&claim)), (None, ORCHESTRATOR));
         claim.context = Some(json!({"workflow": "x"}));
         assert_eq!((note(&claim), agent(&claim)), (None, ORCHESTRATOR));
-        claim.context = Some(
-            json!({"schedule": {"slug": "morning", "slotAt": "2027-02-03T08:00:00.000Z",
-            "timezone": "Europe/Zurich", "targetAgent": "coding-worker", "payload": {"a": "b"}}}),
-        );
+        claim.context = Some(json!({"schedule": {"slug": "morning", "slotAt": "2027-02-03T08:00:00.000Z",
+            "timezone": "Europe/Zurich", "targetAgent": "coding-worker", "payload": {"a": "b"}}}));
         assert_eq!(agent(&claim), CODING_WORKER);
         let told = note(&claim).unwrap();
-        for part in [
-            "\"morning\"",
-            "2027-02-03T08:00:00.000Z",
-            "Europe/Zurich",
-            r#"{"a":"b"}"#,
-        ] {
+        for part in ["\"morning\"", "2027-02-03T08:00:00.000Z", "Europe/Zurich", r#"{"a":"b"}"#] {
             assert!(told.contains(part), "{told}");
         }
     }

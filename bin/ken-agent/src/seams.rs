@@ -131,11 +131,7 @@ impl Caller {
     }
 
     fn as_governed(&self) -> Agent<'_> {
-        Agent {
-            name: &self.agent,
-            is_root: self.depth == 0,
-            delegates_by: TASK,
-        }
+        Agent { name: &self.agent, is_root: self.depth == 0, delegates_by: TASK }
     }
 
     pub(crate) fn may_delegate(&self) -> bool {
@@ -242,19 +238,13 @@ impl Events {
 
     /// For a call that gives this task.
     pub(crate) fn of_task(&self, task: &str) -> Events {
-        Events {
-            sender: self.sender.clone(),
-            task: Some(TaskRef::of(task)),
-        }
+        Events { sender: self.sender.clone(), task: Some(TaskRef::of(task)) }
     }
 
     /// Sends an event of the call itself, or of its task. It waits while the queue of the submission is full. The event is
     /// dropped if the submission has ended meanwhile.
     pub(crate) async fn send(&self, body: Body) {
-        _ = self
-            .sender
-            .send(Told::Event(Box::new(body), self.task.clone()))
-            .await;
+        _ = self.sender.send(Told::Event(Box::new(body), self.task.clone())).await;
     }
 
     /// An event of the worker, or of something below it.

@@ -81,19 +81,14 @@ impl Share {
     pub(crate) fn built_in() -> Share {
         Share {
             rules: built_in(RULES.1),
-            agents: AGENTS
-                .map(|(agent, shipped)| (agent, built_in(shipped.1)))
-                .to_vec(),
+            agents: AGENTS.map(|(agent, shipped)| (agent, built_in(shipped.1))).to_vec(),
             base: base(&[]).unwrap_or_default(),
         }
     }
 }
 
 fn built_in(text: &str) -> Text {
-    Text {
-        text: text.to_owned(),
-        file: None,
-    }
+    Text { text: text.to_owned(), file: None }
 }
 
 /// The text of the first folder that has this file; else the copy in the program.
@@ -111,10 +106,7 @@ fn read(folders: &[PathBuf], (name, copy): (&str, &str)) -> Result<Text, Error> 
         if text.trim().is_empty() {
             return Err(wrong("is empty".into()));
         }
-        return Ok(Text {
-            text,
-            file: Some(file),
-        });
+        return Ok(Text { text, file: Some(file) });
     }
     Ok(built_in(copy))
 }
@@ -155,20 +147,14 @@ pub(crate) fn print() -> ExitCode {
         let mut out = std::io::stdout().lock();
         let base = share.base.iter().map(|base| {
             let rule = serde_json::to_string_pretty(&base.rule).unwrap_or_default();
-            Text {
-                text: rule,
-                file: base.file.as_ref().map(PathBuf::from),
-            }
+            Text { text: rule, file: base.file.as_ref().map(PathBuf::from) }
         });
         let base: Vec<Text> = base.collect();
         share
             .texts()
             .chain(&base)
             .try_for_each(|text| {
-                let from = text
-                    .file
-                    .as_ref()
-                    .map_or("built in".to_owned(), |file| file.display().to_string());
+                let from = text.file.as_ref().map_or("built in".to_owned(), |file| file.display().to_string());
                 writeln!(out, "<!-- {from} -->\n{}", text.text.trim_end())
             })
             .or_else(|error| match error.kind() {

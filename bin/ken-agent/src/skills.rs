@@ -31,10 +31,7 @@ struct Known {
 
 impl Skills {
     pub(crate) fn new(sources: Sources) -> Skills {
-        Skills {
-            sources,
-            known: Mutex::default(),
-        }
+        Skills { sources, known: Mutex::default() }
     }
 
     /// Reads them at the start, so that the log says at once what is left out.
@@ -51,11 +48,7 @@ impl Skills {
         }
         let known = Arc::new(Known::read(&self.sources));
         let before = last.as_ref().map(|(_, known)| known.left_out.as_slice());
-        for text in known
-            .left_out
-            .iter()
-            .filter(|text| !before.unwrap_or_default().contains(text))
-        {
+        for text in known.left_out.iter().filter(|text| !before.unwrap_or_default().contains(text)) {
             tracing::warn!("{text}");
         }
         *last = Some((Instant::now(), known.clone()));
@@ -66,9 +59,7 @@ impl Skills {
     pub(crate) fn list(&self) -> String {
         let known = self.known();
         let listed = known.skills.iter().filter(|skill| skill.name != GREETING);
-        let lines: Vec<String> = listed
-            .map(|skill| format!("- `{}`: {}\n", skill.name, skill.description))
-            .collect();
+        let lines: Vec<String> = listed.map(|skill| format!("- `{}`: {}\n", skill.name, skill.description)).collect();
         if lines.is_empty() {
             return String::new();
         }
@@ -96,18 +87,13 @@ impl Skills {
 
     /// What a fresh terminal session is greeted with.
     pub(crate) fn greeting(&self) -> String {
-        self.find(GREETING)
-            .map(|skill| format!("\n{}\n", skill.body()))
-            .unwrap_or_default()
+        self.find(GREETING).map(|skill| format!("\n{}\n", skill.body())).unwrap_or_default()
     }
 
     /// The rules of the project in the workspace, marked as what they are; empty without some.
     pub(crate) fn project_rules(&self) -> Result<String, Error> {
         match &self.known().project {
-            Some(project) => Ok(format!(
-                "\n# Project rules\n\n{}\n",
-                fence_as(PROJECT, project.text.trim())?
-            )),
+            Some(project) => Ok(format!("\n# Project rules\n\n{}\n", fence_as(PROJECT, project.text.trim())?)),
             None => Ok(String::new()),
         }
     }
@@ -129,9 +115,7 @@ impl Known {
         }
         for skill in listing.waiting() {
             let (name, state) = (&skill.name, skill.state.name());
-            left_out.push(format!(
-                "the skill {name} is {state} and left out: ken skills show {name}"
-            ));
+            left_out.push(format!("the skill {name} is {state} and left out: ken skills show {name}"));
         }
         let project = sources.project(&accepted).unwrap_or_else(|error| {
             left_out.push(format!("the project rules are left out: {error}"));
@@ -139,9 +123,7 @@ impl Known {
         });
         if let Some(project) = project.as_ref().filter(|project| !project.state.is_in_force()) {
             let (file, state) = (project.file.display(), project.state.name());
-            left_out.push(format!(
-                "{file} is {state} and left out: ken skills show AGENTS.md"
-            ));
+            left_out.push(format!("{file} is {state} and left out: ken skills show AGENTS.md"));
         }
         Known {
             skills: listing.in_force().cloned().collect(),
@@ -164,17 +146,11 @@ mod tests {
             description: "x".repeat(200),
             ..skill.clone()
         });
-        let known = Known {
-            skills: skills.collect(),
-            ..Known::default()
-        };
+        let known = Known { skills: skills.collect(), ..Known::default() };
         let many = Skills::new(Sources::default());
         *many.known.lock().unwrap() = Some((Instant::now(), Arc::new(known)));
         let list = many.list();
-        assert!(
-            list.len() < LIST_BYTES + 64 && list.ends_with(" more, which there is no room for here.\n"),
-            "{list}"
-        );
+        assert!(list.len() < LIST_BYTES + 64 && list.ends_with(" more, which there is no room for here.\n"), "{list}");
         assert!(shipped.list().contains("- `research`: ") && !shipped.list().contains(GREETING));
         assert!(shipped.greeting().contains("Greet the person"));
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ken_claims::patiently;
 use ken_types::ops::store::{
-    AppendEvents, History, KnowledgeSearch, MemorySearch, ReadHistory, ReadStream, SettleSubmission,
-    StreamPage, StreamsRead, SubmissionsAppend, SubmissionsHistory, SubmissionsSettle,
+    AppendEvents, History, KnowledgeSearch, MemorySearch, ReadHistory, ReadStream, SettleSubmission, StreamPage,
+    StreamsRead, SubmissionsAppend, SubmissionsHistory, SubmissionsSettle,
 };
 use ken_types::{Code, Error};
 use ken_wire::Pool;
@@ -36,10 +36,7 @@ pub(crate) struct WireStore {
 
 impl WireStore {
     pub(crate) fn new(pool: Pool) -> WireStore {
-        WireStore {
-            pool,
-            recent: Recent::default(),
-        }
+        WireStore { pool, recent: Recent::default() }
     }
 
     /// What does not fit one line of the wire comes in three, with as many sources as always fit a line.
@@ -62,15 +59,11 @@ impl WireStore {
 
 impl Store for WireStore {
     async fn append(&self, args: AppendEvents) -> Result<(), Error> {
-        patiently::<SubmissionsAppend>(&self.pool, &args)
-            .await
-            .map(|_| ())
+        patiently::<SubmissionsAppend>(&self.pool, &args).await.map(|_| ())
     }
 
     async fn settle(&self, args: SettleSubmission) -> Result<(), Error> {
-        patiently::<SubmissionsSettle>(&self.pool, &args)
-            .await
-            .map(|_| ())
+        patiently::<SubmissionsSettle>(&self.pool, &args).await.map(|_| ())
     }
 
     async fn history(&self, mut args: ReadHistory) -> Result<History, Error> {

@@ -60,11 +60,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         let mut state = TurnState::default();
         let mut offset = claim.recorded_from;
         while claim.next_event_index > state.next_index {
-            let page = ReadStream {
-                stream: claim.stream.clone(),
-                offset,
-                ..ReadStream::default()
-            };
+            let page = ReadStream { stream: claim.stream.clone(), offset, ..ReadStream::default() };
             let page = self.store.recorded(page).await?;
             for event in events(&page.entries)? {
                 if event.place.submission_id == claim.lease.submission_id {
@@ -133,8 +129,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         match submission.outside(load).await? {
             Some(Ok(background)) => {
                 let budget = Budget::of(&info);
-                (submission.plan.compaction, submission.plan.on_overflow) =
-                    background.compactions(claim, &budget);
+                (submission.plan.compaction, submission.plan.on_overflow) = background.compactions(claim, &budget);
                 submission.caller.rules = background.rules.clone();
                 submission.plan.duties = background.duties();
                 submission.background = Some(background);

@@ -7,8 +7,7 @@ use ken_types::event::{Event, Message, ModelName, Purpose, StopReason, ToolResul
 use ken_types::id::SubmissionId;
 use ken_types::ops::model::{Delta, Generate, Generated, ModelState, SchemaText, ToolSpec};
 use ken_types::ops::store::{
-    AppendEvents, Claim, History, Lease, ReadHistory, ReadStream, SettleSubmission, StreamPage,
-    SubmissionKind,
+    AppendEvents, Claim, History, Lease, ReadHistory, ReadStream, SettleSubmission, StreamPage, SubmissionKind,
 };
 use ken_types::{Error, Offset};
 use serde_json::Value;
@@ -24,10 +23,7 @@ use crate::worker::ModelWorkers;
 
 pub(crate) fn claim(text: &str) -> Claim {
     Claim {
-        lease: Lease {
-            submission_id: SubmissionId("3d2f6a0e-8a55-4d2b-9c55-6f0f6d1f8e11".into()),
-            number: 1,
-        },
+        lease: Lease { submission_id: SubmissionId("3d2f6a0e-8a55-4d2b-9c55-6f0f6d1f8e11".into()), number: 1 },
         attempt: 1,
         kind: SubmissionKind::Prompt,
         workflow: None,
@@ -66,10 +62,7 @@ impl MemoryStore {
     pub(crate) fn holding(events: &[Event], history: History) -> MemoryStore {
         let store = MemoryStore::default();
         let mut kept = store.kept.lock().unwrap();
-        kept.events = events
-            .iter()
-            .map(|event| serde_json::value::to_raw_value(event).unwrap())
-            .collect();
+        kept.events = events.iter().map(|event| serde_json::value::to_raw_value(event).unwrap()).collect();
         kept.history = history;
         drop(kept);
         store
@@ -77,10 +70,7 @@ impl MemoryStore {
 
     pub(crate) fn events(&self) -> Vec<Event> {
         let kept = self.kept.lock().unwrap();
-        kept.events
-            .iter()
-            .map(|event| serde_json::from_str(event.get()).unwrap())
-            .collect()
+        kept.events.iter().map(|event| serde_json::from_str(event.get()).unwrap()).collect()
     }
 
     fn write(&self, first_index: u64, events: Vec<Box<RawValue>>) -> Result<(), Error> {
@@ -88,11 +78,7 @@ impl MemoryStore {
         if kept.lease_lost {
             return Err(Error::conflict("the lease is not the newest"));
         }
-        assert_eq!(
-            first_index,
-            kept.events.len() as u64,
-            "an append leaves a gap or repeats"
-        );
+        assert_eq!(first_index, kept.events.len() as u64, "an append leaves a gap or repeats");
         assert!(kept.settled.is_none(), "a write after the end");
         for event in &events {
             assert!(event.get().starts_with(r#"{"v":1,"type":""#), "{}", event.get());
@@ -125,13 +111,7 @@ impl Store for MemoryStore {
         let start = args.offset.before(end);
         let next = end.min(start + 3); // small pages, so that reading on is tried
         let entries = kept.events[start as usize..next as usize].to_vec();
-        Ok(StreamPage {
-            start,
-            next,
-            end,
-            entries,
-            ..StreamPage::default()
-        })
+        Ok(StreamPage { start, next, end, entries, ..StreamPage::default() })
     }
 }
 
@@ -190,40 +170,23 @@ impl Model for MemoryModel {
 
     async fn generate(&self, request: &Generate) -> Result<MemoryReply, ModelError> {
         self.asked.lock().unwrap().push(request.clone());
-        let answers = request
-            .messages
-            .iter()
-            .rev()
-            .take_while(|message| !matches!(message, Message::User { .. }));
-        let place = answers
-            .filter(|message| matches!(message, Message::Assistant { .. }))
-            .count();
-        let prompt = request
-            .messages
-            .iter()
-            .rfind(|message| matches!(message, Message::User { .. }))
-            .map(Message::text);
+        let answers = request.messages.iter().rev().take_while(|message| !matches!(message, Message::User { .. }));
+        let place = answers.filter(|message| matches!(message, Message::Assistant { .. })).count();
+        let prompt =
+            request.messages.iter().rfind(|message| matches!(message, Message::User { .. })).map(Message::text);
         let of_worker = of_worker(prompt.as_deref().unwrap_or_default());
         let answers = of_worker.as_ref().unwrap_or(&self.answers);
         let mut acts = answers.get(place).cloned().unwrap_or_default();
         let is_prompt = request.purpose == Purpose::Agent;
         if self.refuses_history && is_prompt && request.messages.len() > 1 {
-            acts = vec![Act::Fail(Error::too_large(
-                "the context is longer than the window",
-            ))];
+            acts = vec![Act::Fail(Error::too_large("the context is longer than the window"))];
         }
         acts.reverse();
-        let name = request
-            .model
-            .as_deref()
-            .and_then(|name| name.strip_prefix("test/"));
+        let name = request.model.as_deref().and_then(|name| name.strip_prefix("test/"));
         let name = name.expect("a model of this provider is asked");
         Ok(MemoryReply {
             acts,
-            name: ModelName {
-                provider: "test".into(),
-                id: name.to_owned(),
-            },
+            name: ModelName { provider: "test".into(), id: name.to_owned() },
             to_skip: request.prefix.clone(),
             started: false,
             called: false,
@@ -235,21 +198,12 @@ impl Model for MemoryModel {
 
 /// What a worker answers, by what it was asked: `do` calls a tool, `hang` never ends, `deep` gives a task of its own.
 fn of_worker(prompt: &str) -> Option<Vec<Vec<Act>>> {
-    let call = |id: &str, name: &str| Act::Call {
-        id: id.into(),
-        name: name.into(),
-    };
+    let call = |id: &str, name: &str| Act::Call { id: id.into(), name: name.into() };
     let text = |text: &str| Act::Text(text.into());
     match prompt {
-        "do" => Some(vec![
-            vec![call("w1", "fine")],
-            vec![text("It is "), text("done.")],
-        ]),
+        "do" => Some(vec![vec![call("w1", "fine")], vec![text("It is "), text("done.")]]),
         "hang" => Some(vec![vec![Act::Hang]]),
-        "deep" => Some(vec![
-            vec![text("Well."), call("c1", "task")],
-            vec![text("Both are done.")],
-        ]),
+        "deep" => Some(vec![vec![text("Well."), call("c1", "task")], vec![text("Both are done.")]]),
         _ => None,
     }
 }
@@ -273,11 +227,7 @@ pub(crate) struct MemoryReply {
 
 impl MemoryReply {
     fn skip(&mut self, text: String) -> Option<Delta> {
-        let common = text
-            .bytes()
-            .zip(self.to_skip.bytes())
-            .take_while(|(a, b)| a == b)
-            .count();
+        let common = text.bytes().zip(self.to_skip.bytes()).take_while(|(a, b)| a == b).count();
         self.to_skip.drain(..common);
         let delta = text[common..].to_owned();
         (!delta.is_empty()).then_some(Delta::Text { delta })
@@ -302,11 +252,7 @@ impl Reply for MemoryReply {
                 Act::Think(delta) => return Some(Ok(Delta::Think { delta, opaque: None })),
                 Act::Call { id, name } => {
                     self.called = true;
-                    return Some(Ok(Delta::ToolCall {
-                        id: id.clone(),
-                        name,
-                        arguments: arguments(&id),
-                    }));
+                    return Some(Ok(Delta::ToolCall { id: id.clone(), name, arguments: arguments(&id) }));
                 }
                 Act::Fail(error) => return Some(Err(error)),
                 Act::Die => {
@@ -330,17 +276,8 @@ impl Reply for MemoryReply {
         Ok(Generated {
             model: self.name,
             api: "test".into(),
-            stop_reason: if self.called {
-                StopReason::ToolUse
-            } else {
-                StopReason::Stop
-            },
-            usage: Usage {
-                input: 10,
-                output: 2,
-                total_tokens: 12,
-                ..Usage::default()
-            },
+            stop_reason: if self.called { StopReason::ToolUse } else { StopReason::Stop },
+            usage: Usage { input: 10, output: 2, total_tokens: 12, ..Usage::default() },
         })
     }
 }
@@ -402,8 +339,5 @@ pub(crate) fn seams(tools: &TestTools) -> Seams {
 /// With workers that ask this model.
 pub(crate) fn seams_with_workers(tools: &TestTools, model: &MemoryModel) -> Seams {
     let model = model.clone();
-    Seams {
-        workers: Arc::new(ModelWorkers { model }),
-        ..seams(tools)
-    }
+    Seams { workers: Arc::new(ModelWorkers { model }), ..seams(tools) }
 }

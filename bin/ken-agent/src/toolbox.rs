@@ -36,10 +36,7 @@ struct Known {
 
 impl WireTools {
     pub(crate) fn new(pool: Pool) -> WireTools {
-        WireTools {
-            pool,
-            known: Mutex::default(),
-        }
+        WireTools { pool, known: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
@@ -61,19 +58,12 @@ impl Tools for WireTools {
             }
             match self.pool.call::<ToolsList>(&ListTools::default(), LIST).await {
                 Ok(list) => {
-                    *self.lock() = Known {
-                        tools: Arc::new(list.tools),
-                        read: Some(Instant::now()),
-                    };
+                    *self.lock() = Known { tools: Arc::new(list.tools), read: Some(Instant::now()) };
                 }
                 Err(error) => {
                     // Not every turn is to wait for a part that is down.
                     self.lock().read = Some(Instant::now());
-                    tracing::warn!(
-                        code = error.code.name(),
-                        "the list of tools cannot be read: {}",
-                        error.message
-                    );
+                    tracing::warn!(code = error.code.name(), "the list of tools cannot be read: {}", error.message);
                 }
             }
         })
@@ -81,9 +71,7 @@ impl Tools for WireTools {
 
     fn list(&self, agent: &str) -> Vec<ToolSpec> {
         let tools = self.lock().tools.clone();
-        let own = tools
-            .iter()
-            .filter(|tool| tool.agents.iter().any(|known| known == agent));
+        let own = tools.iter().filter(|tool| tool.agents.iter().any(|known| known == agent));
         own.map(|tool| tool.spec.clone()).collect()
     }
 
@@ -105,10 +93,7 @@ impl Tools for WireTools {
 
     fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let (pool, tool) = (self.pool.clone(), self.find(&asked.call.name));
-        let args = CallTool {
-            grant,
-            ..asked.request()
-        };
+        let args = CallTool { grant, ..asked.request() };
         Box::pin(async move {
             let Some(tool) = tool else {
                 return Err(format!("{NO_TOOL}{}`.", args.name));

@@ -39,10 +39,7 @@ impl Running {
                 run.await;
             });
         }
-        Running {
-            events,
-            _tasks: tasks,
-        }
+        Running { events, _tasks: tasks }
     }
 
     /// The next event; `None` when all calls have ended. Cancel safe.
@@ -100,9 +97,10 @@ pub(crate) fn offered(seams: &Seams, caller: &Caller) -> Vec<ToolSpec> {
 fn task_tool(workers: &[String]) -> Option<ToolSpec> {
     (!workers.is_empty()).then(|| ToolSpec {
         name: TASK.to_owned(),
-        description: "Give a task to a worker and get its result. The worker knows nothing of this conversation: the prompt \
+        description:
+            "Give a task to a worker and get its result. The worker knows nothing of this conversation: the prompt \
                       has to say everything. Several tasks in one answer are done at the same time."
-            .to_owned(),
+                .to_owned(),
         parameters: SchemaText::from(&serde_json::json!({
             "type": "object",
             "required": ["agent", "prompt"],
@@ -134,11 +132,7 @@ async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> 
     if !tools.iter().any(|tool| tool.name == call.name) {
         return Err(format!("{NO_TOOL}{}`.", call.name));
     }
-    let asked = Asked {
-        caller,
-        call: call.clone(),
-        ask: asking.is_some(),
-    };
+    let asked = Asked { caller, call: call.clone(), ask: asking.is_some() };
     if is_own {
         return seams.tools.call(asked, None).await;
     }
@@ -149,12 +143,7 @@ async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> 
 
 /// `task_start`, the worker's events, `task`. The task has the id of the call. One that a crash has cut goes on.
 async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
-    let argument = |name: &str| {
-        call.arguments
-            .get(name)
-            .and_then(Value::as_str)
-            .map(str::to_owned)
-    };
+    let argument = |name: &str| call.arguments.get(name).and_then(Value::as_str).map(str::to_owned);
     let agent = argument("agent").unwrap_or_default();
     if !caller.may_delegate() {
         return Err("No further task can be given: this task is four deep.".to_owned());
@@ -172,12 +161,8 @@ async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -
     let events = events.of_task(&call.id);
     let started = Timestamp::now();
     if call.task.is_none() {
-        let start = Body::TaskStart {
-            agent: agent.clone(),
-            task_name: agent.clone(),
-            prompt: prompt.clone(),
-            cwd: None,
-        };
+        let start =
+            Body::TaskStart { agent: agent.clone(), task_name: agent.clone(), prompt: prompt.clone(), cwd: None };
         events.send(start).await;
     }
     let task = Task {

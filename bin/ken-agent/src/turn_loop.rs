@@ -76,8 +76,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                 self.plan.ending = Some(ending);
             }
             match self.journal.state().next(&self.plan) {
-                Step::Record(body, None)
-                    if matches!(*body, Body::TurnStart { .. }) && self.is_overspent() => {}
+                Step::Record(body, None) if matches!(*body, Body::TurnStart { .. }) && self.is_overspent() => {}
                 Step::Record(body, task) => self.journal.record(*body, task).await?,
                 Step::Backoff { base_ms, least_ms } => self.back_off(base_ms, least_ms).await?,
                 Step::CallModel { model } => self.call_model(model).await?,
@@ -121,21 +120,15 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         let evidence: Vec<_> = begun_with.chain(state.found()).collect();
         let text = state.text.clone();
         let Some(demand) = demand else {
-            return self
-                .journal
-                .record(validation::by_sources(&text, &evidence), None)
-                .await;
+            return self.journal.record(validation::by_sources(&text, &evidence), None).await;
         };
         let caller = self.caller.clone();
         let judging = validation::by_laws(self.seams, &caller, &text, &evidence, &demand);
         match self.outside(judging).await? {
             Some(Ok(judged)) => self.journal.record(judged, None).await,
             Some(Err(why)) => {
-                self.plan.ending = Some(Ending::Rule(format!(
-                    "The rule {}{}{why}",
-                    demand.rule,
-                    validation::NOT_JUDGED
-                )));
+                self.plan.ending =
+                    Some(Ending::Rule(format!("The rule {}{}{why}", demand.rule, validation::NOT_JUDGED)));
                 Ok(())
             }
             None => Ok(()),
@@ -181,11 +174,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     }
 
     /// `None` when the submission is to end.
-    async fn receive(
-        &mut self,
-        model: usize,
-        answer: &mut Answer,
-    ) -> Result<Option<Result<(), ModelError>>, Error> {
+    async fn receive(&mut self, model: usize, answer: &mut Answer) -> Result<Option<Result<(), ModelError>>, Error> {
         let Some(request) = self.request(model) else {
             let error = Error::internal("a model was to be asked before anything was loaded");
             return Ok(Some(Err(ModelError::Failed(error))));
@@ -232,11 +221,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
 
     fn start_of(&self, model: usize) -> Delta {
         let name = self.plan.model(model);
-        Delta::Start {
-            api: name.provider.clone(),
-            provider: name.provider,
-            model: name.id,
-        }
+        Delta::Start { api: name.provider.clone(), provider: name.provider, model: name.id }
     }
 
     /// The request, with the text of the open message when the same call is made again.
@@ -292,10 +277,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
     }
 
     /// Waits for something outside; `None` when the submission has to end instead. Recorded events are sent meanwhile.
-    pub(crate) async fn outside<T: Send>(
-        &mut self,
-        work: impl Future<Output = T> + Send,
-    ) -> Result<Option<T>, Error> {
+    pub(crate) async fn outside<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<Option<T>, Error> {
         let until = self.until.filter(|_| self.waiting_since.is_none());
         let abort = &mut self.abort;
         let is_ending = self.plan.ending.is_some();

@@ -155,9 +155,7 @@ fn entries(details: &Value) -> Vec<(String, String)> {
     let entries = details.get("entries").and_then(Value::as_array);
     let text = |entry: &Value, name: &str| Some(entry.get(name)?.as_str()?.to_owned());
     let entries = entries.into_iter().flatten();
-    entries
-        .filter_map(|entry| Some((text(entry, "id")?, text(entry, "text")?)))
-        .collect()
+    entries.filter_map(|entry| Some((text(entry, "id")?, text(entry, "text")?))).collect()
 }
 
 /// An event's own fields.
@@ -172,10 +170,7 @@ fn report(body: &Body) -> Value {
 impl TurnState {
     /// Of a worker that begins.
     pub(crate) fn of_worker(session: SessionName) -> TurnState {
-        TurnState {
-            session,
-            ..TurnState::default()
-        }
+        TurnState { session, ..TurnState::default() }
     }
 
     /// Marks what a crash has cut: tools that were running and may not be run again, here and in workers.
@@ -206,11 +201,7 @@ impl TurnState {
         let is_own = event.place.session == self.session.as_str();
         match &event.body {
             Body::Turn { usage, .. } if !is_own => self.usage += *usage,
-            Body::Tool {
-                tool_name,
-                is_error: false,
-                ..
-            } => _ = self.used.insert(tool_name.clone()),
+            Body::Tool { tool_name, is_error: false, .. } => _ = self.used.insert(tool_name.clone()),
             _ => {}
         }
         self.apply_approval(event);
@@ -295,12 +286,10 @@ impl TurnState {
                     operation.error.clone_from(error);
                 }
             }
-            Body::MessageStart {
-                message: message @ (Message::User { .. } | Message::Signal { .. }),
-            } => self.saying = Some(Box::new(message.clone())),
-            Body::Validation {
-                verdict, violations, ..
-            } => {
+            Body::MessageStart { message: message @ (Message::User { .. } | Message::Signal { .. }) } => {
+                self.saying = Some(Box::new(message.clone()))
+            }
+            Body::Validation { verdict, violations, .. } => {
                 self.validation = Some(Validation {
                     has_passed: *verdict == Judgement::Pass,
                     violations: violations.clone(),
@@ -329,9 +318,7 @@ impl TurnState {
             return;
         };
         let calls = turn.calls.iter();
-        let calls: Vec<_> = calls
-            .map(|call| (call.name.clone(), call.arguments.clone()))
-            .collect();
+        let calls: Vec<_> = calls.map(|call| (call.name.clone(), call.arguments.clone())).collect();
         self.repeats = match calls.is_empty() {
             true => 0,
             false if calls == self.last_calls => self.repeats + 1,
@@ -379,23 +366,10 @@ impl TurnState {
     }
 
     fn end_turn(&mut self, body: &Body) {
-        let Body::Turn {
-            purpose,
-            model,
-            provider,
-            output,
-            usage,
-            stop_reason,
-            error,
-            ..
-        } = body
-        else {
+        let Body::Turn { purpose, model, provider, output, usage, stop_reason, error, .. } = body else {
             return;
         };
-        let model = ModelName {
-            provider: provider.clone(),
-            id: model.clone(),
-        };
+        let model = ModelName { provider: provider.clone(), id: model.clone() };
         self.turn = None;
         self.failing = None;
         self.usage += *usage;
@@ -466,13 +440,7 @@ impl TurnState {
     /// The texts that the turn has found by itself: knowledge, and the results of tasks. Each with its id.
     pub(crate) fn found(&self) -> Vec<(String, String)> {
         let results = self.messages.iter().filter_map(|message| match message {
-            Message::ToolResult {
-                tool_call_id,
-                tool_name,
-                details,
-                is_error: false,
-                ..
-            } => match tool_name.as_str() {
+            Message::ToolResult { tool_call_id, tool_name, details, is_error: false, .. } => match tool_name.as_str() {
                 TASK_TOOL => Some(vec![(tool_call_id.clone(), message.text())]),
                 SEARCH_TOOL => Some(entries(details)),
                 _ => None,
@@ -498,9 +466,7 @@ impl TurnState {
 
     /// Whether the last model call was refused because its context was too long.
     pub(crate) fn has_overflowed(&self) -> bool {
-        self.failure
-            .as_ref()
-            .is_some_and(|(_, failure)| is_overflow(failure))
+        self.failure.as_ref().is_some_and(|(_, failure)| is_overflow(failure))
     }
 
     fn start_compaction(&mut self, at: Timestamp) {

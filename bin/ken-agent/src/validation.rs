@@ -48,20 +48,14 @@ pub(crate) async fn by_laws(
     evidence: &[(String, String)],
     demand: &Demand<BTreeMap<Law, f64>>,
 ) -> Result<Body, String> {
-    let sources = evidence
-        .iter()
-        .filter(|(_, text)| !text.trim().is_empty())
-        .map(|(id, text)| json!({"id": id, "text": text}));
+    let sources =
+        evidence.iter().filter(|(_, text)| !text.trim().is_empty()).map(|(id, text)| json!({"id": id, "text": text}));
     let sources: Vec<Value> = sources.collect();
     let arguments = match sources.is_empty() {
         true => json!({"text": text}),
         false => json!({"text": text, "sources": sources}),
     };
-    let asked = Asked {
-        caller: caller.clone(),
-        call: Call::internal(JUDGE, arguments),
-        ask: false,
-    };
+    let asked = Asked { caller: caller.clone(), call: Call::internal(JUDGE, arguments), ask: false };
     let judgement = seams.tools.call(asked, None).await?.details;
     let scores = judgement.get("scores").cloned().unwrap_or_default();
     let status = judgement.get("pass_fail_status").and_then(Value::as_str);
@@ -74,11 +68,7 @@ pub(crate) async fn by_laws(
         let score = scores.get(law.name()).and_then(Value::as_f64);
         let score = score.ok_or_else(|| format!("its judgement has no {}", law.name()))?;
         if score < *least {
-            violations.push(format!(
-                "{} is {score}, the rule {} wants {least}",
-                law.name(),
-                demand.rule
-            ));
+            violations.push(format!("{} is {score}, the rule {} wants {least}", law.name(), demand.rule));
             violations.extend(texts(judgement.get("recommendations")));
         }
     }
@@ -103,9 +93,7 @@ fn contradicted(judgement: &Value) -> Vec<String> {
     let of_kind = |found: &&Value| found.get("kind").and_then(Value::as_str) == Some("contradicted");
     let places = evidence.into_iter().flatten().filter(of_kind);
     let texts = places.filter_map(|found| found.get("text").and_then(Value::as_str));
-    texts
-        .map(|text| format!("A source contradicts: “{text}”"))
-        .collect()
+    texts.map(|text| format!("A source contradicts: “{text}”")).collect()
 }
 
 fn texts(list: Option<&Value>) -> Vec<String> {
@@ -136,10 +124,7 @@ mod tests {
             Body::Validation { violations, .. } => violations,
             _ => panic!(),
         };
-        assert_eq!(
-            faults("The reactor valve opens at 40 bar. Ask for more."),
-            Vec::<String>::new()
-        );
+        assert_eq!(faults("The reactor valve opens at 40 bar. Ask for more."), Vec::<String>::new());
         let found = faults("The reactor valve opens at 90 bar.");
         assert_eq!(found, ["kb-1 contradicts: “The reactor valve opens at 90 bar.”"]);
     }

@@ -36,12 +36,7 @@ impl<M: Model> Workers for ModelWorkers<M> {
 }
 
 /// Does a task; its result is the worker's last message.
-pub(crate) async fn work(
-    model: &impl Model,
-    task: Task,
-    seams: &Seams,
-    events: Events,
-) -> Result<Value, Error> {
+pub(crate) async fn work(model: &impl Model, task: Task, seams: &Seams, events: Events) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
     let info = info(model).await?;
     // A worker is not aborted: the turn that it works for is, and drops it.

@@ -54,10 +54,7 @@ impl Prefix {
 fn the_built_in_texts_are_the_fall_back() {
     let shipped = |name: &str| {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../share/");
-        std::fs::read_to_string(format!("{root}{name}"))
-            .unwrap()
-            .trim_end()
-            .to_owned()
+        std::fs::read_to_string(format!("{root}{name}")).unwrap().trim_end().to_owned()
     };
     let files = [
         "protocols/governing-rules.md",
@@ -86,28 +83,18 @@ fn installed_files_are_in_force() {
 
 #[test]
 fn a_file_that_cannot_be_used_is_refused_and_named() {
-    for (text, why) in [
-        (" \n", "is empty"),
-        (&*"x".repeat(64 * 1024 + 1), "more than 65536 bytes"),
-    ] {
+    for (text, why) in [(" \n", "is empty"), (&*"x".repeat(64 * 1024 + 1), "more than 65536 bytes")] {
         let prefix = Prefix::new();
         prefix.write(RULES, text);
         let output = prefix.run();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
         let file = prefix.path(RULES).display().to_string();
-        assert!(
-            stderr.contains(&file) && stderr.contains(why) && stderr.contains("mend the file"),
-            "{stderr}"
-        );
+        assert!(stderr.contains(&file) && stderr.contains(why) && stderr.contains("mend the file"), "{stderr}");
     }
     let prefix = Prefix::new();
     std::fs::create_dir(prefix.path(RULES)).unwrap();
     let output = prefix.run();
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("not a regular file")
-    );
+    assert!(String::from_utf8(output.stderr).unwrap().contains("not a regular file"));
 }

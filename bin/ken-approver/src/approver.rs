@@ -7,8 +7,8 @@ use ken_types::Error;
 use ken_types::config::{Approvals, Unattended};
 use ken_types::id::{Mint, SubmissionId};
 use ken_types::ops::approvals::{
-    Approval, ApprovalsDecide, ApprovalsGet, ApprovalsOf, ApprovalsPut, Asked, AskedCall, DecideApproval,
-    Decision, GetApproval, OfSubmission, PutApproval, RequestApproval,
+    Approval, ApprovalsDecide, ApprovalsGet, ApprovalsOf, ApprovalsPut, Asked, AskedCall, DecideApproval, Decision,
+    GetApproval, OfSubmission, PutApproval, RequestApproval,
 };
 use ken_types::ops::tools::{Need, Preview, ToolsPreview};
 use ken_wire::{Daemon, Pool};
@@ -41,12 +41,7 @@ impl Approver {
             );
             return Err(Error::invalid("approvals.expiry_ms", message));
         }
-        Ok(Approver {
-            store,
-            tools,
-            config,
-            stored: Notify::new(),
-        })
+        Ok(Approver { store, tools, config, stored: Notify::new() })
     }
 
     /// Only ken-tools says what the call would do, so the question that a person answers is always about the actual call.
@@ -76,9 +71,7 @@ impl Approver {
         submission: &SubmissionId,
         time: Duration,
     ) -> Result<Option<Approval>, Error> {
-        let of = OfSubmission {
-            submission_id: submission.clone(),
-        };
+        let of = OfSubmission { submission_id: submission.clone() };
         let asked = self.store.call::<ApprovalsOf>(&of, time).await?.calls;
         let same = |call: &&AskedCall| call.call_id == args.call_id && call.task_id == args.task_id;
         let Some(id) = asked.iter().find(same).and_then(|call| call.used.clone()) else {

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
-use ken_types::ops::approvals::{
-    ApprovalsConsume, ApprovalsDecide, ApprovalsGet, ApprovalsPending, ApprovalsRequest,
-};
+use ken_types::ops::approvals::{ApprovalsConsume, ApprovalsDecide, ApprovalsGet, ApprovalsPending, ApprovalsRequest};
 use ken_wire::{Context, Pool, Table};
 
 use crate::approver::Approver;
@@ -30,14 +28,8 @@ fn main() -> ExitCode {
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Approver>, Arc<Approver>), Error> {
     let pool = |part: &str| Pool::new(start.places.socket(part));
-    let approver = Arc::new(Approver::new(
-        pool("store"),
-        pool("tools"),
-        start.config.approvals.clone(),
-    )?);
-    start
-        .tasks
-        .spawn(expiry::run(approver.clone(), start.stop.clone()));
+    let approver = Arc::new(Approver::new(pool("store"), pool("tools"), start.config.approvals.clone())?);
+    start.tasks.spawn(expiry::run(approver.clone(), start.stop.clone()));
     Ok((table(), approver))
 }
 
@@ -50,18 +42,12 @@ fn table() -> Table<Approver> {
             approver.store.call::<ApprovalsGet>(&args, call.time_left()).await
         })
         .op::<ApprovalsPending, _, _>(|approver: Arc<Approver>, call: Context<_>, args| async move {
-            approver
-                .store
-                .call::<ApprovalsPending>(&args, call.time_left())
-                .await
+            approver.store.call::<ApprovalsPending>(&args, call.time_left()).await
         })
         .op::<ApprovalsDecide, _, _>(|approver: Arc<Approver>, call: Context<_>, args| async move {
             approver.decide(args, call.time_left()).await
         })
         .op::<ApprovalsConsume, _, _>(|approver: Arc<Approver>, call: Context<_>, args| async move {
-            approver
-                .store
-                .call::<ApprovalsConsume>(&args, call.time_left())
-                .await
+            approver.store.call::<ApprovalsConsume>(&args, call.time_left()).await
         })
 }

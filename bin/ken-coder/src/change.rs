@@ -54,10 +54,7 @@ pub(crate) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     pub(crate) fn new(tree: &'a Tree) -> Plan<'a> {
-        Plan {
-            tree,
-            files: BTreeMap::new(),
-        }
+        Plan { tree, files: BTreeMap::new() }
     }
 
     /// The file after the edits so far; `None` if it does not exist then.
@@ -74,9 +71,7 @@ impl<'a> Plan<'a> {
         if !self.files.contains_key(place) {
             place.check_changeable()?;
             if self.files.len() == MAX_FILES {
-                return Err(Error::too_large(format!(
-                    "one change may touch {MAX_FILES} files"
-                )));
+                return Err(Error::too_large(format!("one change may touch {MAX_FILES} files")));
             }
             let node = self.tree.read(place, Links::Refuse, MAX_FILE)?;
             if node.as_ref().is_some_and(|node| node.version.link) {
@@ -85,9 +80,7 @@ impl<'a> Plan<'a> {
             }
             self.files.insert(place.clone(), (node.clone(), node));
         }
-        self.files
-            .get_mut(place)
-            .ok_or_else(|| Error::internal("a file of the plan is missing"))
+        self.files.get_mut(place).ok_or_else(|| Error::internal("a file of the plan is missing"))
     }
 
     /// Sets the content of a file. Without `mode` the file keeps its permissions, and a new one gets the usual ones.
@@ -96,10 +89,7 @@ impl<'a> Plan<'a> {
         let (before, after) = self.entry(place)?;
         let known = after.as_ref().or(before.as_ref()).map(|node| node.version.mode);
         let mode = mode.or(known).unwrap_or(NEW);
-        *after = Some(Node {
-            version: Version::of(&bytes, mode, false),
-            bytes,
-        });
+        *after = Some(Node { version: Version::of(&bytes, mode, false), bytes });
         Ok(())
     }
 
@@ -132,10 +122,7 @@ impl<'a> Plan<'a> {
         let files = self.files.into_iter().filter(|(_, pair)| changed(pair));
         files
             .map(|(place, (before, after))| {
-                let after = after.map(|node| Target {
-                    version: node.version,
-                    content: Content::Bytes(node.bytes),
-                });
+                let after = after.map(|node| Target { version: node.version, content: Content::Bytes(node.bytes) });
                 let before = before.map(|node| node.version);
                 (place, Change { before, after })
             })
@@ -173,12 +160,7 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
 }
 
 /// Makes the change and returns its record. After an error every file is as it was.
-pub(crate) fn commit(
-    tree: &Tree,
-    journal: &Journal,
-    mut record: Record,
-    changes: &Changes,
-) -> Result<Record, Error> {
+pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes: &Changes) -> Result<Record, Error> {
     let entry = |(path, change): (&Place, &Change)| Entry {
         path: path.clone(),
         before: change.before.clone(),

@@ -97,10 +97,8 @@ impl Operation for Run {
             Ok(program_digest(&tree, &self.cwd, &argv))
         })?;
         let scope = sandbox::scope(&self.cwd);
-        let CommandVerdict {
-            verdict,
-            is_read_only,
-        } = policy::of_command(settings, &argv, &self.cwd, &scope, self.network);
+        let CommandVerdict { verdict, is_read_only } =
+            policy::of_command(settings, &argv, &self.cwd, &scope, self.network);
         let network = self.network(settings)?;
         let write = if is_read_only { &[][..] } else { &scope };
         let action = json!({"argv": argv, "cwd": self.cwd, "timeoutSeconds": self.timeout()?.as_secs_f64(),
@@ -137,10 +135,7 @@ impl Operation for Run {
             argv,
             cwd: &self.cwd,
             write,
-            env: network
-                .as_ref()
-                .map(|network| git_variables(&network.git_options()))
-                .unwrap_or_default(),
+            env: network.as_ref().map(|network| git_variables(&network.git_options())).unwrap_or_default(),
             stdin: self.stdin.as_deref(),
             network,
             timeout: self.timeout()?,
@@ -163,9 +158,7 @@ impl Run {
         }
         if argv.len() > WORDS || argv.iter().map(String::len).sum::<usize>() > WORD_BYTES {
             let message = format!("a command line has at most {WORDS} words and {WORD_BYTES} bytes");
-            return Err(Error::too_large(message)
-                .at("/argv")
-                .hint("give long texts on stdin or in a file"));
+            return Err(Error::too_large(message).at("/argv").hint("give long texts on stdin or in a file"));
         }
         Ok(argv)
     }
@@ -178,10 +171,7 @@ impl Run {
         let seconds = self.timeout_seconds.unwrap_or(TIMEOUT);
         match seconds > 0.0 && seconds <= MAX_TIMEOUT {
             true => Ok(Duration::from_secs_f64(seconds)),
-            false => Err(Error::invalid(
-                "/timeoutSeconds",
-                format!("above 0 and at most {MAX_TIMEOUT}"),
-            )),
+            false => Err(Error::invalid("/timeoutSeconds", format!("above 0 and at most {MAX_TIMEOUT}"))),
         }
     }
 }
@@ -198,13 +188,7 @@ fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
 fn shown(argv: &[String]) -> String {
     const SHOWN: usize = 120;
     let is_quoted = |word: &str| word.contains(char::is_whitespace) || word.is_empty();
-    let words = argv.iter().map(|word| {
-        if is_quoted(word) {
-            format!("{word:?}")
-        } else {
-            word.clone()
-        }
-    });
+    let words = argv.iter().map(|word| if is_quoted(word) { format!("{word:?}") } else { word.clone() });
     let mut line = words.collect::<Vec<_>>().join(" ");
     line.retain(|letter| !letter.is_control());
     shortened(&line, SHOWN)
@@ -220,20 +204,14 @@ struct Open {
 /// Runs a command and records what it changes. A command that can change nothing needs no record.
 pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Ran, Error> {
     if job.write.is_empty() {
-        within(settings, Access::Read, || {
-            Tree::open(&settings.root)?.folder(job.cwd).map(drop)
-        })?;
+        within(settings, Access::Read, || Tree::open(&settings.root)?.folder(job.cwd).map(drop))?;
         let ended = sandbox::run(settings, job)?;
         return Ok(ran(job, ended, None, None));
     }
     let open = within(settings, Access::Write, || begin(settings, command, job))?;
     let ended = sandbox::run(settings, job);
     within(settings, Access::Write, || {
-        let Open {
-            journal,
-            snapshot,
-            mut record,
-        } = open;
+        let Open { journal, snapshot, mut record } = open;
         let tree = Tree::open(&settings.root)?;
         let found = snapshot.changes(settings, &tree, &record.scope);
         record.files = found.files.clone();
@@ -257,11 +235,7 @@ fn begin(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Open, Erro
     record.files = snapshot.entries();
     record.scope = job.write.to_vec();
     journal.begin(&record)?;
-    Ok(Open {
-        journal,
-        snapshot,
-        record,
-    })
+    Ok(Open { journal, snapshot, record })
 }
 
 fn ran(job: &Job<'_>, ended: Ended, found: Option<Differences>, run: Option<String>) -> Ran {
@@ -344,9 +318,7 @@ impl Test {
             }
             let files: Vec<&str> = TESTS.iter().map(|(file, _)| *file).collect();
             let message = format!("{}: none of {} is there", self.cwd, files.join(", "));
-            Err(Error::not_found(message)
-                .at("/cwd")
-                .hint("use `run` with the command that runs the tests"))
+            Err(Error::not_found(message).at("/cwd").hint("use `run` with the command that runs the tests"))
         })?;
         Ok(Run {
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),

@@ -32,9 +32,7 @@ pub(crate) fn within<T: Send>(
             restrict(settings, access)?;
             work()
         });
-        confined
-            .join()
-            .unwrap_or_else(|_| Err(Error::internal("the work on the workspace failed")))
+        confined.join().unwrap_or_else(|_| Err(Error::internal("the work on the workspace failed")))
     })
 }
 
@@ -47,16 +45,13 @@ fn restrict(settings: &Settings, access: Access) -> Result<(), Error> {
     };
     let all = AccessFs::from_all(REQUIRED);
     let look = make_bitflags!(AccessFs::{ReadFile | ReadDir});
-    let change =
-        all & !make_bitflags!(AccessFs::{Execute | MakeChar | MakeBlock | MakeFifo | MakeSock | IoctlDev});
+    let change = all & !make_bitflags!(AccessFs::{Execute | MakeChar | MakeBlock | MakeFifo | MakeSock | IoctlDev});
     let granted = match access {
         Access::Read => look,
         Access::Write => change,
     };
     let beneath = |path: &Path, access: BitFlags<AccessFs>| {
-        PathFd::new(path)
-            .map(|opened| PathBeneath::new(opened, access))
-            .map_err(|error| refused(&error))
+        PathFd::new(path).map(|opened| PathBeneath::new(opened, access)).map_err(|error| refused(&error))
     };
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
@@ -65,10 +60,7 @@ fn restrict(settings: &Settings, access: Access) -> Result<(), Error> {
         .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUIRED)))
         .and_then(Ruleset::create)
         .map_err(|error| refused(&error))?;
-    let (root, state) = (
-        beneath(&settings.root, granted)?,
-        beneath(&settings.state, granted)?,
-    );
+    let (root, state) = (beneath(&settings.root, granted)?, beneath(&settings.state, granted)?);
     let status = created
         .add_rule(root)
         .and_then(|ruleset| ruleset.add_rule(state))

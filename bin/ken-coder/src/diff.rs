@@ -65,9 +65,7 @@ fn one(place: &Place, before: Option<&Node>, after: Option<&Node>) -> String {
     };
     let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(old, new);
     let mut unified = diff.unified_diff();
-    unified
-        .context_radius(CONTEXT)
-        .header(&name("a", before), &name("b", after));
+    unified.context_radius(CONTEXT).header(&name("a", before), &name("b", after));
     text + &unified.to_string()
 }
 

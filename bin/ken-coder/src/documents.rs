@@ -95,9 +95,7 @@ impl Operation for Documents {
 type Cut = fn(&str, &str) -> Option<Vec<Section>>;
 
 fn is_markdown(name: &str) -> bool {
-    Path::new(name)
-        .extension()
-        .is_some_and(|kind| kind == "md" || kind == "markdown")
+    Path::new(name).extension().is_some_and(|kind| kind == "md" || kind == "markdown")
 }
 
 fn markdown(name: &str, text: &str) -> Option<Vec<Section>> {
@@ -114,11 +112,7 @@ fn lines(name: &str, text: &str) -> Option<Vec<Section>> {
 impl Documents {
     /// The page before any file is read: everything that was known is gone.
     fn empty(&self) -> Page {
-        Page {
-            gone: self.known.keys().cloned().collect(),
-            next: self.until.clone(),
-            ..Page::default()
-        }
+        Page { gone: self.known.keys().cloned().collect(), next: self.until.clone(), ..Page::default() }
     }
 
     fn page(&self, settings: &Settings, cut: Cut) -> Result<Page, Error> {
@@ -157,10 +151,7 @@ impl Documents {
     fn files(&self, settings: &Settings) -> Vec<Place> {
         let walk = walk(settings, &Place::default(), false).build().flatten();
         let files = walk.filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
-        let mut places: Vec<Place> = files
-            .filter_map(|entry| place_of(settings, entry.path()))
-            .take(FILES)
-            .collect();
+        let mut places: Vec<Place> = files.filter_map(|entry| place_of(settings, entry.path())).take(FILES).collect();
         let is_wanted = |place: &Place| {
             let path = place.as_str();
             path > self.after.as_str() && self.until.as_deref().is_none_or(|until| path <= until)
@@ -174,9 +165,7 @@ impl Documents {
 /// The digest and the text of a file, if it is text.
 fn read(tree: &Tree, place: &Place) -> Option<(String, String)> {
     let node = tree.read(place, Links::Refuse, FILE_BYTES).ok()??;
-    let text = String::from_utf8(node.bytes)
-        .ok()
-        .filter(|text| !node.version.link && !text.contains('\0'))?;
+    let text = String::from_utf8(node.bytes).ok().filter(|text| !node.version.link && !text.contains('\0'))?;
     Some((node.version.digest, text))
 }
 
@@ -188,11 +177,7 @@ fn document(place: &Place, digest: String, text: &str, cut: Cut) -> Option<(Read
         text: section.text,
         tags: section.tags,
     });
-    let document = ReadDocument {
-        path: place.as_str().to_owned(),
-        digest,
-        pieces: pieces.collect(),
-    };
+    let document = ReadDocument { path: place.as_str().to_owned(), digest, pieces: pieces.collect() };
     let length = serde_json::to_string(&document).ok()?.len();
     (document.pieces.len() <= DOCUMENT_PIECES && length <= LONGEST).then_some((document, length))
 }

@@ -44,10 +44,7 @@ impl From<Record> for Changed {
             digest: entry.after.map(|version| version.digest),
             path: entry.path,
         };
-        Changed {
-            run: record.run,
-            changed: record.files.into_iter().map(file).collect(),
-        }
+        Changed { run: record.run, changed: record.files.into_iter().map(file).collect() }
     }
 }
 
@@ -116,19 +113,14 @@ fn check_expected(plan: &mut Plan<'_>, place: &Place, expect: Option<&str>) -> R
     if now.as_deref().unwrap_or("absent") == expect {
         return Ok(());
     }
-    let is = now.map_or("is absent".to_owned(), |digest| {
-        format!("has the digest {digest}")
-    });
+    let is = now.map_or("is absent".to_owned(), |digest| format!("has the digest {digest}"));
     let message = format!("{place} has changed since it was read: it {is}");
     Err(Error::conflict(message).at("/expect").hint("read it again"))
 }
 
 fn text_of(plan: &mut Plan<'_>, place: &Place) -> Result<String, Error> {
-    let node = plan
-        .file(place)?
-        .ok_or_else(|| Error::not_found(format!("there is no file {place}")).at("/path"))?;
-    String::from_utf8(node.bytes.clone())
-        .map_err(|_| Error::invalid("/path", format!("{place} is not text in UTF-8")))
+    let node = plan.file(place)?.ok_or_else(|| Error::not_found(format!("there is no file {place}")).at("/path"))?;
+    String::from_utf8(node.bytes.clone()).map_err(|_| Error::invalid("/path", format!("{place} is not text in UTF-8")))
 }
 
 /// Replaces a text that must occur exactly once.
@@ -229,15 +221,10 @@ impl Patch {
     fn one(&self, plan: &mut Plan<'_>, file: &patch::FilePatch) -> Result<(), Error> {
         let place = |name: &String| {
             let place = Place::parse(name).map_err(|why| Error::invalid("/patch", why))?;
-            let names = place
-                .names()
-                .fold(self.folder.clone(), |folder, name| folder.join(name));
+            let names = place.names().fold(self.folder.clone(), |folder, name| folder.join(name));
             Ok::<Place, Error>(names)
         };
-        let (old, new) = (
-            file.old.as_ref().map(place).transpose()?,
-            file.new.as_ref().map(place).transpose()?,
-        );
+        let (old, new) = (file.old.as_ref().map(place).transpose()?, file.new.as_ref().map(place).transpose()?);
         let text = match &old {
             Some(old) => text_of(plan, old)?,
             None => String::new(),
@@ -256,9 +243,7 @@ impl Patch {
         let mut mode = file.mode;
         if old.as_ref() != Some(&new) {
             if plan.file(&new)?.is_some() {
-                return Err(
-                    Error::conflict(format!("{new} is there already; nothing was changed")).at("/patch"),
-                );
+                return Err(Error::conflict(format!("{new} is there already; nothing was changed")).at("/patch"));
             }
             if let Some(old) = &old {
                 mode = mode.or(plan.file(old)?.map(|node| node.version.mode));
@@ -326,14 +311,7 @@ impl OneEdit {
     fn plan(&self, plan: &mut Plan<'_>) -> Result<(), Error> {
         check_expected(plan, &self.path, self.expect.as_deref())?;
         let content = self.content.as_ref();
-        match (
-            &self.old,
-            &self.new,
-            content,
-            &self.move_to,
-            self.remove,
-            self.executable,
-        ) {
+        match (&self.old, &self.new, content, &self.move_to, self.remove, self.executable) {
             (Some(old), Some(new), None, None, false, None) => replace(plan, &self.path, old, new),
             (None, None, Some(content), None, false, _) => {
                 plan.set(&self.path, content.clone().into_bytes(), self.mode())
@@ -347,22 +325,17 @@ impl OneEdit {
                 let (bytes, _) = self.bytes(plan)?;
                 plan.set(&self.path, bytes, self.mode())
             }
-            _ => Err(Error::invalid(
-                "",
-                "an edit has one of old and new, content, moveTo, remove: true, executable",
-            )),
+            _ => Err(Error::invalid("", "an edit has one of old and new, content, moveTo, remove: true, executable")),
         }
     }
 
     fn mode(&self) -> Option<u32> {
-        self.executable
-            .map(|executable| if executable { 0o755 } else { 0o644 })
+        self.executable.map(|executable| if executable { 0o755 } else { 0o644 })
     }
 
     fn bytes(&self, plan: &mut Plan<'_>) -> Result<(Vec<u8>, u32), Error> {
         let node = plan.file(&self.path)?;
-        let node =
-            node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
+        let node = node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
         Ok((node.bytes.clone(), node.version.mode))
     }
 

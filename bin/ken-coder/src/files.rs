@@ -101,11 +101,7 @@ impl Operation for List {
                 })
             });
             let listed: Vec<_> = entries.by_ref().take(most).collect();
-            Ok(Listed {
-                path: self.path.clone(),
-                truncated: entries.next().is_some(),
-                entries: listed,
-            })
+            Ok(Listed { path: self.path.clone(), truncated: entries.next().is_some(), entries: listed })
         })
     }
 }
@@ -166,8 +162,7 @@ impl Operation for Read {
         within(settings, Access::Read, || {
             let tree = Tree::open(&settings.root)?;
             let node = tree.read(&self.path, Links::Follow, MAX_FILE)?;
-            let node =
-                node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
+            let node = node.ok_or_else(|| Error::not_found(format!("there is no file {}", self.path)).at("/path"))?;
             let text = String::from_utf8(node.bytes)
                 .map_err(|_| Error::invalid("/path", format!("{} is not text in UTF-8", self.path)))?;
             Ok(self.part(&text, node.version.digest))
@@ -180,19 +175,13 @@ impl Read {
         let first = self.first_line.unwrap_or(1).max(1);
         let most = self.max_bytes.unwrap_or(TEXT_BYTES).min(MAX_TEXT_BYTES);
         let lines = text.split_inclusive('\n').count();
-        let wanted = text
-            .split_inclusive('\n')
-            .skip(first - 1)
-            .take(self.lines.unwrap_or(usize::MAX));
+        let wanted = text.split_inclusive('\n').skip(first - 1).take(self.lines.unwrap_or(usize::MAX));
         let (mut part, mut taken) = (String::new(), 0);
         for line in wanted {
             if part.len() + line.len() > most {
                 // A single line that is too long is cut rather than left out.
                 if part.is_empty() {
-                    let end = (0..=most)
-                        .rev()
-                        .find(|end| line.is_char_boundary(*end))
-                        .unwrap_or(0);
+                    let end = (0..=most).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
                     part.push_str(line.get(..end).unwrap_or_default());
                 }
                 break;

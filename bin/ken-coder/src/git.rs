@@ -49,8 +49,7 @@ const AUTHOR: (&str, &str) = ("ken coding worker", "ken@localhost");
 
 const STATUS: &str = "git status --porcelain=v1 --branch --untracked-files=all";
 const LOOK: &str = "git diff --no-color --no-ext-diff --no-textconv \"$@\"";
-const HISTORY: &str =
-    "git log --no-color --no-show-signature --date=iso-strict --format='%h %ad %an: %s' \"$@\"";
+const HISTORY: &str = "git log --no-color --no-show-signature --date=iso-strict --format='%h %ad %an: %s' \"$@\"";
 /// The commit as it would be, made in the temporary directory: its tree names exactly what it contains. The copy of the index
 /// keeps its time stamp, by which git recognises files that changed right after the index was written.
 const STAGE: &str = r#"set -e
@@ -113,16 +112,7 @@ struct Git<'a> {
 impl<'a> Git<'a> {
     /// A script that changes nothing and needs no network.
     fn new(settings: &'a Settings, repo: &'a Place, script: &'static str, words: Vec<String>) -> Git<'a> {
-        Git {
-            settings,
-            repo,
-            script,
-            words,
-            stdin: None,
-            write: &[],
-            network: None,
-            keep: OUTPUT,
-        }
+        Git { settings, repo, script, words, stdin: None, write: &[], network: None, keep: OUTPUT }
     }
 
     fn job(&self) -> Result<Job<'_>, Error> {
@@ -130,9 +120,7 @@ impl<'a> Git<'a> {
             let message = format!("{}: a repository is repos/NAME or projects/NAME", self.repo);
             return Err(Error::invalid("/repo", message));
         }
-        within(self.settings, Access::Read, || {
-            Tree::open(&self.settings.root)?.folder(self.repo).map(drop)
-        })?;
+        within(self.settings, Access::Read, || Tree::open(&self.settings.root)?.folder(self.repo).map(drop))?;
         let mut argv = ["sh", "-c", self.script, "git"].map(str::to_owned).to_vec();
         argv.extend(self.words.iter().cloned());
         Ok(Job {
@@ -159,8 +147,7 @@ impl<'a> Git<'a> {
             format!("KEN_NAME={}", AUTHOR.0),
             format!("KEN_MAIL={}", AUTHOR.1),
         ];
-        let mut options: Vec<(String, String)> =
-            OPTIONS.map(|(name, value)| (name.into(), value.into())).to_vec();
+        let mut options: Vec<(String, String)> = OPTIONS.map(|(name, value)| (name.into(), value.into())).to_vec();
         options.extend(self.network.iter().flat_map(Network::git_options));
         env.extend(git_variables(&options));
         env
@@ -183,16 +170,8 @@ impl<'a> Git<'a> {
         }
         let ran = journaled(self.settings, command, &self.job()?)?;
         match ran.status {
-            0 => Ok(Printed {
-                repo: self.repo.clone(),
-                text: ran.stdout,
-                bytes: ran.stdout_bytes,
-            }),
-            status => Err(failed(
-                self.repo,
-                status,
-                &format!("{}{}", ran.stderr, ran.stdout),
-            )),
+            0 => Ok(Printed { repo: self.repo.clone(), text: ran.stdout, bytes: ran.stdout_bytes }),
+            status => Err(failed(self.repo, status, &format!("{}{}", ran.stderr, ran.stdout))),
         }
     }
 }
@@ -207,10 +186,7 @@ fn check_name(at: &str, name: &str) -> Result<(), Error> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._/~^@{}-".contains(letter);
     match !name.is_empty() && !name.starts_with('-') && name.len() <= 200 && name.chars().all(plain) {
         true => Ok(()),
-        false => Err(Error::invalid(
-            at,
-            format!("{name:?} is not the name of a branch, commit or remote"),
-        )),
+        false => Err(Error::invalid(at, format!("{name:?} is not the name of a branch, commit or remote"))),
     }
 }
 
@@ -240,11 +216,7 @@ macro_rules! looking {
             fn run(&self, settings: &Settings) -> Result<Printed, Error> {
                 let (script, words) = self.script()?;
                 let (text, bytes) = Git::new(settings, &self.repo, script, words).read()?;
-                Ok(Printed {
-                    repo: self.repo.clone(),
-                    text,
-                    bytes,
-                })
+                Ok(Printed { repo: self.repo.clone(), text, bytes })
             }
         }
     };
@@ -256,13 +228,7 @@ pub(crate) struct Status {
     repo: Place,
 }
 
-looking!(
-    Status,
-    "status",
-    "git.status",
-    "Show the state of a git repository",
-    "Fields: repo (such as repos/site)."
-);
+looking!(Status, "status", "git.status", "Show the state of a git repository", "Fields: repo (such as repos/site).");
 
 impl Status {
     fn script(&self) -> Result<(&'static str, Vec<String>), Error> {
@@ -352,9 +318,7 @@ impl Commit {
             return Err(Error::invalid("/message", "a commit needs a message"));
         }
         if self.message.len() > MESSAGE_BYTES {
-            return Err(
-                Error::too_large(format!("a message has at most {MESSAGE_BYTES} bytes")).at("/message"),
-            );
+            return Err(Error::too_large(format!("a message has at most {MESSAGE_BYTES} bytes")).at("/message"));
         }
         Ok(match self.paths.is_empty() {
             true => vec![".".to_owned()],
@@ -372,10 +336,7 @@ impl Operation for Commit {
     type Answer = Printed;
 
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
-        let git = Git {
-            keep: DIFF,
-            ..Git::new(settings, &self.repo, STAGE, self.check()?)
-        };
+        let git = Git { keep: DIFF, ..Git::new(settings, &self.repo, STAGE, self.check()?) };
         let (text, bytes) = git.read()?;
         let mut lines = text.splitn(4, '\n');
         let mut line = || lines.next().unwrap_or_default().to_owned();
@@ -389,11 +350,7 @@ impl Operation for Commit {
         let first = self.message.trim().lines().next().unwrap_or_default();
         let action = json!({"git": "commit", "repo": self.repo, "branch": branch, "message": self.message,
             "tree": tree, "parent": head, "diffBytes": bytes});
-        let about = (
-            format!("Commit to {branch} of {}: {first}", self.repo),
-            &self.repo,
-            Risk::Low,
-        );
+        let about = (format!("Commit to {branch} of {}: {first}", self.repo), &self.repo, Risk::Low);
         let profile = sandbox::profile(settings, &project, None);
         Ok(Preview::new(
             settings,
@@ -465,21 +422,9 @@ impl Operation for Push {
         let verdict = policy::of_folder(&settings.workspace, &self.repo, "git publishes a branch");
         let action = json!({"git": "push", "repo": self.repo, "remote": url, "branch": branch, "commit": commit,
             "commits": commits.lines().collect::<Vec<_>>(), "network": shown(network.as_ref())});
-        let about = (
-            format!("Push {branch} of {} to {url}", self.repo),
-            &self.repo,
-            Risk::High,
-        );
+        let about = (format!("Push {branch} of {} to {url}", self.repo), &self.repo, Risk::High);
         let profile = sandbox::profile(settings, &self.scope(network.as_ref()), network.as_ref());
-        Ok(Preview::new(
-            settings,
-            verdict,
-            "git.push",
-            about,
-            action,
-            None,
-            (&profile, &serde_json::Value::Null),
-        ))
+        Ok(Preview::new(settings, verdict, "git.push", about, action, None, (&profile, &serde_json::Value::Null)))
     }
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
@@ -499,34 +444,22 @@ fn shown(network: Option<&Network<'_>>) -> serde_json::Value {
 }
 
 /// The network that a remote needs; `None` for a folder of the workspace.
-fn network_of<'a>(
-    settings: &'a Settings,
-    repo: &Place,
-    at: &str,
-    url: &str,
-) -> Result<Option<Network<'a>>, Error> {
+fn network_of<'a>(settings: &'a Settings, repo: &Place, at: &str, url: &str) -> Result<Option<Network<'a>>, Error> {
     let forbidden = |why: String| Error::forbidden(format!("the remote {url}: {why}")).at(at);
     if let Some(host) = host_of(url) {
         let host = host.map_err(&forbidden)?;
-        let network = Network::of(settings, repo).map_err(|error| Error {
-            at: Some(at.to_owned()),
-            ..error
-        })?;
+        let network = Network::of(settings, repo).map_err(|error| Error { at: Some(at.to_owned()), ..error })?;
         return match network.admits(&host) {
             true => Ok(Some(network)),
-            false => Err(forbidden(format!(
-                "the rule of {repo} does not name the host {host}"
-            ))),
+            false => Err(forbidden(format!("the rule of {repo} does not name the host {host}"))),
         };
     }
     let path = url.strip_prefix("file://").unwrap_or(url);
     let is_path = path.starts_with('/') || path.starts_with('.');
     match is_path && !path.contains("::") {
         true => Ok(None),
-        false => Err(
-            forbidden("only http and https can be reached, by way of the proxy".to_owned())
-                .hint("use the https URL of the repository, or do it yourself"),
-        ),
+        false => Err(forbidden("only http and https can be reached, by way of the proxy".to_owned())
+            .hint("use the https URL of the repository, or do it yourself")),
     }
 }
 
@@ -548,9 +481,7 @@ impl Clone {
             return Err(Error::invalid("/url", "it is not the URL of a repository"));
         }
         let network = network_of(settings, &self.repo, "/url", &self.url)?;
-        let there = within(settings, Access::Read, || {
-            Tree::open(&settings.root)?.stat(&self.repo, Links::Refuse)
-        })?;
+        let there = within(settings, Access::Read, || Tree::open(&settings.root)?.stat(&self.repo, Links::Refuse))?;
         match there {
             None => Ok(network),
             Some(_) => Err(Error::conflict(format!("{} is there already", self.repo)).at("/repo")),
@@ -569,31 +500,16 @@ impl Operation for Clone {
     fn preview(&self, settings: &Settings) -> Result<Preview, Error> {
         let network = self.check(settings)?;
         let verdict = policy::of_folder(&settings.workspace, &self.repo, "a repository is fetched");
-        let action =
-            json!({"git": "clone", "url": self.url, "repo": self.repo, "network": shown(network.as_ref())});
-        let about = (
-            format!("Clone {} to {}", self.url, self.repo),
-            &self.repo,
-            Risk::Medium,
-        );
+        let action = json!({"git": "clone", "url": self.url, "repo": self.repo, "network": shown(network.as_ref())});
+        let about = (format!("Clone {} to {}", self.url, self.repo), &self.repo, Risk::Medium);
         let profile = sandbox::profile(settings, std::slice::from_ref(&self.repo), network.as_ref());
-        Ok(Preview::new(
-            settings,
-            verdict,
-            "repo.clone",
-            about,
-            action,
-            None,
-            (&profile, &serde_json::Value::Null),
-        ))
+        Ok(Preview::new(settings, verdict, "repo.clone", about, action, None, (&profile, &serde_json::Value::Null)))
     }
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
         let network = self.check(settings)?;
         // Only a folder that exists can be given to the sandbox.
-        within(settings, Access::Write, || {
-            Tree::open(&settings.root)?.make_folder(&self.repo)
-        })?;
+        within(settings, Access::Write, || Tree::open(&settings.root)?.make_folder(&self.repo))?;
         let git = Git {
             write: std::slice::from_ref(&self.repo),
             network,

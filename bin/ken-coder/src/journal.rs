@@ -81,22 +81,14 @@ fn failed(path: &Path, error: impl std::fmt::Display) -> Error {
 
 impl Journal {
     pub(crate) fn reader(state: &Path) -> Journal {
-        Journal {
-            state: state.to_owned(),
-            _lock: None,
-        }
+        Journal { state: state.to_owned(), _lock: None }
     }
 
     /// Waits for the change that is under way, if there is one.
     pub(crate) fn lock(state: &Path) -> Result<Journal, Error> {
         let path = state.join("lock");
         let mut options = fs::OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600);
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let lock = OwnedFd::from(options.open(&path).map_err(|error| failed(&path, error))?);
         let end = Instant::now() + PATIENCE;
         loop {
@@ -112,10 +104,7 @@ impl Journal {
                 Err(errno) => return Err(failed(&path, errno)),
             }
         }
-        Ok(Journal {
-            state: state.to_owned(),
-            _lock: Some(lock),
-        })
+        Ok(Journal { state: state.to_owned(), _lock: Some(lock) })
     }
 
     fn object(&self, digest: &str) -> PathBuf {
@@ -134,13 +123,7 @@ impl Journal {
 
     /// Moves the replaced file that lies beside `place` into the journal: no content is copied, and no file is removed, which can
     /// take milliseconds. A link, and a file of another file system, is copied. Returns the digest if the content is new.
-    pub(crate) fn adopt(
-        &self,
-        tree: &Tree,
-        place: &Place,
-        staged: &str,
-        old: &Node,
-    ) -> Result<Option<String>, Error> {
+    pub(crate) fn adopt(&self, tree: &Tree, place: &Place, staged: &str, old: &Node) -> Result<Option<String>, Error> {
         let digest = &old.version.digest;
         let mut is_moved = false;
         let is_new = self.store(digest, |path| {
@@ -252,10 +235,7 @@ impl Journal {
     /// From time to time, removes runs that are too old and runs beyond the size limit.
     pub(crate) fn prune_sometimes(&self) {
         let mark = self.state.join("pruned");
-        let age = fs::metadata(&mark)
-            .and_then(|about| about.modified())
-            .ok()
-            .and_then(|at| at.elapsed().ok());
+        let age = fs::metadata(&mark).and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
         if age.is_none_or(|age| age >= PRUNED_EVERY) {
             // An error is ignored: the change itself reports the same cause.
             let _ = self.prune(KEPT, MAX_BYTES);
@@ -314,10 +294,7 @@ impl Journal {
         let (mut removed, mut bytes) = (0, 0);
         let folder = self.state.join("objects");
         let folders = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
-        for object in folders
-            .flatten()
-            .flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten())
-        {
+        for object in folders.flatten().flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten()) {
             let name = object.file_name();
             if name.to_str().is_some_and(|name| needed.contains(name)) {
                 bytes += object.metadata().map_or(0, |about| about.len());

@@ -72,10 +72,6 @@ fn main() -> ExitCode {
     let word = std::env::args().nth(1).unwrap_or_default();
     match COMMANDS.iter().find(|(name, ..)| *name == word) {
         Some((_, _, run)) => run(),
-        None => ken_tool::front(
-            "ken-coder",
-            ABOUT,
-            &COMMANDS.map(|(name, about, _)| (name, about)),
-        ),
+        None => ken_tool::front("ken-coder", ABOUT, &COMMANDS.map(|(name, about, _)| (name, about))),
     }
 }

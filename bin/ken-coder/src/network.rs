@@ -26,11 +26,9 @@ impl Network<'_> {
     pub(crate) fn of<'a>(settings: &'a Settings, place: &Place) -> Result<Network<'a>, Error> {
         match rule_of(&settings.workspace, place) {
             Some(rule) if !rule.hosts.is_empty() => Ok(Network { rule }),
-            _ => Err(
-                Error::forbidden(format!("no rule names hosts that commands in {place} may reach"))
-                    .at("/network")
-                    .hint("the operator names them: `hosts` of a rule in [workspace] of ken.toml"),
-            ),
+            _ => Err(Error::forbidden(format!("no rule names hosts that commands in {place} may reach"))
+                .at("/network")
+                .hint("the operator names them: `hosts` of a rule in [workspace] of ken.toml")),
         }
     }
 
@@ -49,8 +47,7 @@ impl Network<'_> {
         let mut options = vec![("http.proxyAuthMethod".to_owned(), "basic".to_owned())];
         for host in self.rule.keys.keys() {
             // The port stays the same, so that the proxy recognises the host.
-            let [plain, secure] =
-                ["http", "https"].map(|scheme| format!("{scheme}://{}/", host.authority("https")));
+            let [plain, secure] = ["http", "https"].map(|scheme| format!("{scheme}://{}/", host.authority("https")));
             options.push((format!("url.{plain}.insteadOf"), secure));
         }
         options
@@ -58,18 +55,13 @@ impl Network<'_> {
 
     /// Starts the proxy with the keys that `secrets.env` holds.
     pub(crate) fn open(&self, settings: &Settings) -> Result<Proxy, Error> {
-        let mut rules = ProxyRules {
-            hosts: self.rule.hosts.clone(),
-            private: self.rule.private.clone(),
-            ..ProxyRules::default()
-        };
+        let mut rules =
+            ProxyRules { hosts: self.rule.hosts.clone(), private: self.rule.private.clone(), ..ProxyRules::default() };
         if !self.rule.keys.is_empty() {
             let text = ken_trusted::secrets(&settings.secrets)?;
             for (host, name) in &self.rule.keys {
                 let held = secrets::find(&text, name).map(str::to_owned);
-                let held = held
-                    .or_else(|| std::env::var(name).ok())
-                    .filter(|held| !held.is_empty());
+                let held = held.or_else(|| std::env::var(name).ok()).filter(|held| !held.is_empty());
                 let held = held.ok_or_else(|| {
                     Error::not_found(format!("the key {name} for {host} is missing"))
                         .hint(format!("put {name}=… into {}", settings.secrets.display()))
@@ -99,8 +91,7 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     fn start(rules: &ProxyRules) -> Result<Proxy, Error> {
-        let failed =
-            |why: &dyn std::fmt::Display| Error::unavailable(format!("ken-proxy cannot be started: {why}"));
+        let failed = |why: &dyn std::fmt::Display| Error::unavailable(format!("ken-proxy cannot be started: {why}"));
         let program = find_program("ken-proxy").ok_or_else(|| failed(&"the program is not installed"))?;
         let mut child = Command::new(program)
             .stdin(Stdio::piped())
@@ -115,22 +106,13 @@ impl Proxy {
         let mut text = serde_json::to_string(rules).map_err(|error| failed(&error))?;
         text.push('\n');
         let mut line = String::new();
-        let told = input
-            .write_all(text.as_bytes())
-            .and_then(|()| BufReader::new(output).read_line(&mut line));
+        let told = input.write_all(text.as_bytes()).and_then(|()| BufReader::new(output).read_line(&mut line));
         let ready = told.ok().and_then(|_| serde_json::from_str(&line).ok());
         match ready {
-            Some(ready) => Ok(Proxy {
-                child,
-                _input: input,
-                ready,
-            }),
+            Some(ready) => Ok(Proxy { child, _input: input, ready }),
             None => {
                 let _ = child.kill();
-                let said = child
-                    .wait_with_output()
-                    .map(|ended| ended.stderr)
-                    .unwrap_or_default();
+                let said = child.wait_with_output().map(|ended| ended.stderr).unwrap_or_default();
                 let said: Option<Value> = serde_json::from_slice(&said).ok();
                 let own = said.and_then(|said| serde_json::from_value(said.get("error")?.clone()).ok());
                 Err(own.unwrap_or_else(|| failed(&"it ended at once")))
@@ -145,18 +127,9 @@ impl Proxy {
 
     /// The variables that tell programs of the proxy.
     pub(crate) fn variables(&self) -> Vec<String> {
-        const NAMES: [&str; 6] = [
-            "http_proxy",
-            "https_proxy",
-            "all_proxy",
-            "HTTP_PROXY",
-            "HTTPS_PROXY",
-            "ALL_PROXY",
-        ];
+        const NAMES: [&str; 6] = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
         let named = NAMES.iter().map(|name| format!("{name}={}", self.ready.url));
-        named
-            .chain(["no_proxy=", "NO_PROXY="].map(str::to_owned))
-            .collect()
+        named.chain(["no_proxy=", "NO_PROXY="].map(str::to_owned)).collect()
     }
 }
 
@@ -187,9 +160,7 @@ pub(crate) fn host_of(url: &str) -> Option<Result<Host, String>> {
     };
     let authority = rest.split('/').next().unwrap_or_default();
     if authority.contains('@') {
-        return Some(Err(
-            "it holds a user or a password; keys are put in by the proxy".to_owned()
-        ));
+        return Some(Err("it holds a user or a password; keys are put in by the proxy".to_owned()));
     }
     let named = Host::parse(authority).map(|host| match authority.ends_with(&format!(":{}", host.port)) {
         true => host,
@@ -212,18 +183,9 @@ mod tests {
     #[test]
     fn a_remote_has_a_host_and_no_user() {
         let host = |url: &str| host_of(url).map(|host| host.map(|host| (host.name, host.port)));
-        assert_eq!(
-            host("https://git.test/x.git"),
-            Some(Ok(("git.test".to_owned(), 443)))
-        );
-        assert_eq!(
-            host("http://git.test/x.git"),
-            Some(Ok(("git.test".to_owned(), 80)))
-        );
-        assert_eq!(
-            host("http://127.0.0.1:8080/x"),
-            Some(Ok(("127.0.0.1".to_owned(), 8080)))
-        );
+        assert_eq!(host("https://git.test/x.git"), Some(Ok(("git.test".to_owned(), 443))));
+        assert_eq!(host("http://git.test/x.git"), Some(Ok(("git.test".to_owned(), 80))));
+        assert_eq!(host("http://127.0.0.1:8080/x"), Some(Ok(("127.0.0.1".to_owned(), 8080))));
         assert!(host("https://user:word@git.test/x").is_some_and(|host| host.is_err()));
         for other in ["git@git.test:x", "ssh://git.test/x", "/srv/x", "file:///srv/x"] {
             assert_eq!(host(other), None, "{other}");

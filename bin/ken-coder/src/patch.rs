@@ -25,10 +25,7 @@ struct Hunk {
 pub(crate) fn parse(text: &str) -> Result<Vec<FilePatch>, String> {
     // The line feed at the very end is often lost, and is not needed.
     let text = &format!("{}\n", text.strip_suffix('\n').unwrap_or(text));
-    let mut parser = Parser {
-        lines: text.split_inclusive('\n').collect(),
-        at: 0,
-    };
+    let mut parser = Parser { lines: text.split_inclusive('\n').collect(), at: 0 };
     let mut files = Vec::new();
     while let Some(file) = parser.file()? {
         files.push(file);
@@ -88,18 +85,10 @@ impl<'a> Parser<'a> {
                         return Err(format!("line {}: both sides are /dev/null", self.at));
                     }
                     let hunks = self.hunks()?;
-                    return Ok(Some(FilePatch {
-                        old: from,
-                        new: to,
-                        mode,
-                        hunks,
-                    }));
+                    return Ok(Some(FilePatch { old: from, new: to, mode, hunks }));
                 }
             } else if line.starts_with("@@ ") {
-                return Err(format!(
-                    "line {}: a hunk before the names of its file",
-                    self.at + 1
-                ));
+                return Err(format!("line {}: a hunk before the names of its file", self.at + 1));
             }
             self.at += 1;
         }
@@ -125,16 +114,10 @@ impl<'a> Parser<'a> {
     }
 
     fn hunk(&mut self, (start, mut old_left, mut new_left): (usize, usize, usize)) -> Result<Hunk, String> {
-        let mut hunk = Hunk {
-            start,
-            old: Vec::new(),
-            new: Vec::new(),
-        };
+        let mut hunk = Hunk { start, old: Vec::new(), new: Vec::new() };
         while old_left > 0 || new_left > 0 {
             let number = self.at + 1;
-            let line = self
-                .next()
-                .ok_or_else(|| "the patch ends within a hunk".to_owned())?;
+            let line = self.next().ok_or_else(|| "the patch ends within a hunk".to_owned())?;
             let over = || format!("line {number}: more lines than the head of the hunk says");
             let (mark, rest) = match line.chars().next() {
                 Some(mark @ (' ' | '-' | '+')) => (mark, line.get(1..).unwrap_or_default()),
@@ -164,13 +147,7 @@ impl<'a> Parser<'a> {
 
     /// `\ No newline at end of file` is about the line before it.
     fn no_line_end(&self, hunk: &mut Hunk) {
-        let before = self
-            .lines
-            .get(..self.at)
-            .unwrap_or_default()
-            .iter()
-            .rev()
-            .find(|line| !line.starts_with('\\'));
+        let before = self.lines.get(..self.at).unwrap_or_default().iter().rev().find(|line| !line.starts_with('\\'));
         let mark = before.and_then(|line| line.chars().next()).unwrap_or(' ');
         let strip = |lines: &mut Vec<String>| {
             if let Some(last) = lines.last_mut() {
@@ -254,12 +231,7 @@ impl Hunk {
         }
         let fits = |at: usize| {
             let there = lines.get(at..at + self.old.len());
-            there.is_some_and(|there| {
-                there
-                    .iter()
-                    .zip(&self.old)
-                    .all(|(line, old)| *line == old.as_str())
-            })
+            there.is_some_and(|there| there.iter().zip(&self.old).all(|(line, old)| *line == old.as_str()))
         };
         let named = self.start.saturating_sub(1);
         if named >= from && fits(named) {
@@ -290,21 +262,14 @@ mod tests {
         let patch = "--- a/f\n+++ b/f\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n";
         assert_eq!(applied(patch, "a\nb\nc\nd\n").unwrap(), "a\nB\nc\nd\n");
         assert_eq!(applied(patch, "x\ny\na\nb\nc\n").unwrap(), "x\ny\na\nB\nc\n");
-        assert!(
-            applied(patch, "x\na\nb\nc\na\nb\nc\n")
-                .unwrap_err()
-                .contains("several places")
-        );
-        assert!(
-            applied(patch, "a\nx\nc\n")
-                .unwrap_err()
-                .contains("not in the file")
-        );
+        assert!(applied(patch, "x\na\nb\nc\na\nb\nc\n").unwrap_err().contains("several places"));
+        assert!(applied(patch, "a\nx\nc\n").unwrap_err().contains("not in the file"));
     }
 
     #[test]
     fn the_end_of_the_last_line_counts() {
-        let patch = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n";
+        let patch =
+            "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n";
         assert_eq!(applied(patch, "a").unwrap(), "b");
         assert!(applied(patch, "a\n").is_err());
         let ends = "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n";
@@ -317,20 +282,11 @@ mod tests {
             diff --git a/old b/old\ndeleted file mode 100644\n--- a/old\n+++ /dev/null\n@@ -1 +0,0 @@\n-z\n\
             diff --git a/p b/q\nsimilarity index 100%\nrename from p\nrename to q\n";
         let files = parse(patch).unwrap();
-        assert_eq!(
-            (files[0].old.as_deref(), files[0].new.as_deref(), files[0].mode),
-            (None, Some("n"), Some(0o755))
-        );
+        assert_eq!((files[0].old.as_deref(), files[0].new.as_deref(), files[0].mode), (None, Some("n"), Some(0o755)));
         assert_eq!(files[0].apply("").unwrap(), "x\ny\n");
-        assert_eq!(
-            (files[1].old.as_deref(), files[1].new.as_deref()),
-            (Some("old"), None)
-        );
+        assert_eq!((files[1].old.as_deref(), files[1].new.as_deref()), (Some("old"), None));
         assert_eq!(files[1].apply("z\n").unwrap(), "");
-        assert_eq!(
-            (files[2].old.as_deref(), files[2].new.as_deref()),
-            (Some("p"), Some("q"))
-        );
+        assert_eq!((files[2].old.as_deref(), files[2].new.as_deref()), (Some("p"), Some("q")));
     }
 
     #[test]

@@ -22,20 +22,13 @@ impl Place {
     pub(crate) fn parse(text: &str) -> Result<Place, String> {
         let shown = || format!("{:?}", shortened(text, 60));
         if text.len() > PATH_BYTES {
-            return Err(format!(
-                "{} has {} bytes, a path may have {PATH_BYTES}",
-                shown(),
-                text.len()
-            ));
+            return Err(format!("{} has {} bytes, a path may have {PATH_BYTES}", shown(), text.len()));
         }
         if let Some(bad) = text.chars().find(|letter| letter.is_control()) {
             return Err(format!("{} holds the control character {bad:?}", shown()));
         }
         if text.starts_with('/') {
-            return Err(format!(
-                "{} is absolute; paths are relative to the workspace",
-                shown()
-            ));
+            return Err(format!("{} is absolute; paths are relative to the workspace", shown()));
         }
         let mut names = Vec::new();
         for name in text.split('/') {
@@ -43,11 +36,7 @@ impl Place {
                 "" | "." => {}
                 ".." => return Err(format!("{} holds `..`", shown())),
                 name if name.len() > NAME_BYTES => {
-                    return Err(format!(
-                        "{} holds a name of {} bytes, {NAME_BYTES} are allowed",
-                        shown(),
-                        name.len()
-                    ));
+                    return Err(format!("{} holds a name of {} bytes, {NAME_BYTES} are allowed", shown(), name.len()));
                 }
                 name => names.push(name),
             }
@@ -136,11 +125,7 @@ impl From<Place> for String {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() {
-            "the workspace"
-        } else {
-            &self.0
-        })
+        f.write_str(if self.0.is_empty() { "the workspace" } else { &self.0 })
     }
 }
 

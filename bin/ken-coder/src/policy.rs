@@ -24,9 +24,7 @@ pub(crate) struct CommandVerdict {
 
 /// Decides on a change of these files: the strictest of their rules counts.
 pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a Place>) -> Verdict {
-    let strictest = places
-        .map(|place| (policy_of(workspace, place), place))
-        .max_by_key(|(policy, _)| *policy);
+    let strictest = places.map(|place| (policy_of(workspace, place), place)).max_by_key(|(policy, _)| *policy);
     match strictest {
         None => free("nothing changes"),
         Some((WorkspacePolicy::AutoEdit, _)) => free("a rule of the operator lets these files be edited"),
@@ -62,10 +60,7 @@ pub(crate) fn of_command(
         None if has_network => ask("a command is run that reaches the network"),
         None => ask("a command is run"),
     };
-    CommandVerdict {
-        verdict,
-        is_read_only,
-    }
+    CommandVerdict { verdict, is_read_only }
 }
 
 /// A program that is named without a path must not be found in the workspace.
@@ -91,10 +86,7 @@ fn denied(place: &Place) -> Verdict {
 }
 
 pub(crate) fn rule_of<'a>(workspace: &'a Workspace, place: &Place) -> Option<&'a WorkspaceRule> {
-    workspace
-        .rules
-        .iter()
-        .find(|rule| folder_of(rule).is_some_and(|folder| place.is_in(&folder)))
+    workspace.rules.iter().find(|rule| folder_of(rule).is_some_and(|folder| place.is_in(&folder)))
 }
 
 fn policy_of(workspace: &Workspace, place: &Place) -> WorkspacePolicy {
@@ -103,9 +95,10 @@ fn policy_of(workspace: &Workspace, place: &Place) -> WorkspacePolicy {
 
 /// Whether a command that can change a folder could change a denied path: the folder itself, or a path below it.
 fn denied_below(workspace: &Workspace, folder: &Place) -> bool {
-    let below = workspace.rules.iter().any(|rule| {
-        rule.policy == WorkspacePolicy::Deny && folder_of(rule).is_some_and(|denied| denied.is_in(folder))
-    });
+    let below = workspace
+        .rules
+        .iter()
+        .any(|rule| rule.policy == WorkspacePolicy::Deny && folder_of(rule).is_some_and(|denied| denied.is_in(folder)));
     below || policy_of(workspace, folder) == WorkspacePolicy::Deny
 }
 
@@ -143,13 +136,7 @@ mod tests {
     #[test]
     fn a_command_that_could_change_what_is_denied_is_denied() {
         let folder = |name| Place::parse(name).unwrap();
-        assert_eq!(
-            of_folder(&workspace(), &folder("repos/site"), "").approval,
-            Approval::Deny
-        );
-        assert_eq!(
-            of_folder(&workspace(), &folder("projects/x"), "").approval,
-            Approval::Ask
-        );
+        assert_eq!(of_folder(&workspace(), &folder("repos/site"), "").approval, Approval::Deny);
+        assert_eq!(of_folder(&workspace(), &folder("projects/x"), "").approval, Approval::Ask);
     }
 }

@@ -81,25 +81,14 @@ impl Preview {
     pub(crate) fn free(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
         let verdict = free("it only reads");
         let about = (format!("Read {target}"), target, Risk::Low);
-        Preview::new(
-            settings,
-            verdict,
-            action_type,
-            about,
-            Value::Null,
-            None,
-            ("read", &Value::Null),
-        )
+        Preview::new(settings, verdict, action_type, about, Value::Null, None, ("read", &Value::Null))
     }
 
     /// The preview of a plan that makes this change of files, which a person has to approve in any case.
     pub(crate) fn into_proposal(self, summary: &str) -> Preview {
         let (approval, reason) = match self.approval {
             Approval::Deny => (Approval::Deny, self.reason),
-            _ => (
-                Approval::Ask,
-                "approving the plan approves each of these edits, once".to_owned(),
-            ),
+            _ => (Approval::Ask, "approving the plan approves each of these edits, once".to_owned()),
         };
         Preview {
             approval,
@@ -136,13 +125,7 @@ impl Preview {
         // The action that is shown is bounded; the fingerprint covers the whole of it.
         const SHOWN: usize = 200;
         let all = Value::from(files);
-        let shown: Vec<_> = all
-            .as_array()
-            .into_iter()
-            .flatten()
-            .take(SHOWN)
-            .cloned()
-            .collect();
+        let shown: Vec<_> = all.as_array().into_iter().flatten().take(SHOWN).cloned().collect();
         let action = serde_json::json!({"files": shown, "count": places.len()});
         Preview::new(
             settings,
@@ -158,19 +141,9 @@ impl Preview {
 
 /// Files that builds, editors or hosting services execute.
 fn is_run_by_tools(place: &Place) -> bool {
-    const NAMES: [&str; 8] = [
-        "Makefile",
-        "build.rs",
-        "package.json",
-        "setup.py",
-        "conftest.py",
-        "Dockerfile",
-        ".envrc",
-        ".gitattributes",
-    ];
-    place
-        .names()
-        .any(|name| NAMES.contains(&name) || name == ".github" || name.ends_with(".sh"))
+    const NAMES: [&str; 8] =
+        ["Makefile", "build.rs", "package.json", "setup.py", "conftest.py", "Dockerfile", ".envrc", ".gitattributes"];
+    place.names().any(|name| NAMES.contains(&name) || name == ".github" || name.ends_with(".sh"))
 }
 
 fn summary(places: &[&Place], removed: usize, target: &Place) -> String {

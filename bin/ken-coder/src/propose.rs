@@ -50,10 +50,7 @@ impl Propose {
         }
         match settings.has_run {
             true => Ok(()),
-            false => Err(Error::invalid(
-                "KEN_RUN",
-                "a plan belongs to a run, and KEN_RUN names none",
-            )),
+            false => Err(Error::invalid("KEN_RUN", "a plan belongs to a run, and KEN_RUN names none")),
         }
     }
 }
@@ -90,10 +87,7 @@ impl Operation for Propose {
             }
             let paths: Vec<Place> = edits.iter().map(|edit| edit.path.clone()).collect();
             approved::keep(settings, &journal, edits)?;
-            Ok(Proposed {
-                run: settings.run.clone(),
-                approved: paths,
-            })
+            Ok(Proposed { run: settings.run.clone(), approved: paths })
         })
     }
 }

@@ -13,18 +13,8 @@ struct Program {
     long: &'static str,
 }
 
-const fn program(
-    name: &'static str,
-    flags: &'static str,
-    values: &'static str,
-    long: &'static str,
-) -> Program {
-    Program {
-        name,
-        flags,
-        values,
-        long,
-    }
+const fn program(name: &'static str, flags: &'static str, values: &'static str, long: &'static str) -> Program {
+    Program { name, flags, values, long }
 }
 
 const PROGRAMS: [Program; 20] = [

@@ -63,12 +63,7 @@ pub(crate) struct Ended {
 pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Network<'_>>) -> String {
     let network = network.map_or_else(|| "no network".to_owned(), |network| network.shown().to_string());
     let write: Vec<String> = write.iter().map(Place::to_string).collect();
-    let read: Vec<String> = settings
-        .workspace
-        .read
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
+    let read: Vec<String> = settings.workspace.read.iter().map(|path| path.display().to_string()).collect();
     format!(
         "{network}; write {}; read {}; env {}; memory {MEMORY}; file size {FILE_SIZE}; processes {PROCESSES}",
         write.join(" "),
@@ -100,15 +95,9 @@ pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
             });
         }
         let stopped = watch(&mut child, &outputs_done, &disk);
-        (
-            stopped,
-            out.join().unwrap_or_default(),
-            err.join().unwrap_or_default(),
-        )
+        (stopped, out.join().unwrap_or_default(), err.join().unwrap_or_default())
     });
-    let status = child
-        .wait()
-        .map_err(|error| Error::unavailable(format!("ken-sandbox: {error}")))?;
+    let status = child.wait().map_err(|error| Error::unavailable(format!("ken-sandbox: {error}")))?;
     let status = status.code().unwrap_or(CANNOT_CONFINE);
     let duration = begun.elapsed();
     if matches!(status, CANNOT_CONFINE | CANNOT_EXECUTE | NOT_FOUND)
@@ -116,31 +105,15 @@ pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
     {
         return Err(error);
     }
-    Ok(Ended {
-        timed_out: status == TIMED_OUT && duration >= job.timeout,
-        status,
-        stopped,
-        stdout,
-        stderr,
-        duration,
-    })
+    Ok(Ended { timed_out: status == TIMED_OUT && duration >= job.timeout, status, stopped, stdout, stderr, duration })
 }
 
 fn command(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Result<Command, Error> {
-    let sandbox = find_program("ken-sandbox").ok_or_else(|| {
-        Error::unavailable("the program ken-sandbox is not installed, so no command can be run")
-    })?;
+    let sandbox = find_program("ken-sandbox")
+        .ok_or_else(|| Error::unavailable("the program ken-sandbox is not installed, so no command can be run"))?;
     let mut command = Command::new(sandbox);
     command
-        .args([
-            "--with-parent",
-            "--memory",
-            MEMORY,
-            "--file-size",
-            FILE_SIZE,
-            "--processes",
-            PROCESSES,
-        ])
+        .args(["--with-parent", "--memory", MEMORY, "--file-size", FILE_SIZE, "--processes", PROCESSES])
         .arg("--timeout")
         .arg(job.timeout.as_secs_f64().to_string())
         .arg("--cwd")
@@ -163,18 +136,8 @@ fn command(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Result<
             command.arg("--env").arg(variable);
         }
     }
-    let stdin = if job.stdin.is_some() {
-        Stdio::piped()
-    } else {
-        Stdio::null()
-    };
-    command
-        .arg("--")
-        .args(&job.argv)
-        .current_dir("/")
-        .stdin(stdin)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    let stdin = if job.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
+    command.arg("--").args(&job.argv).current_dir("/").stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
     Ok(command)
 }
 
@@ -227,8 +190,7 @@ impl Disk {
             return Some(format!("it has filled more than {} MiB of the disk", most / MIB));
         }
         let was_left = self.free > DISK_LEFT;
-        (was_left && free < DISK_LEFT)
-            .then(|| format!("it has left less than {} MiB of the disk", DISK_LEFT / MIB))
+        (was_left && free < DISK_LEFT).then(|| format!("it has left less than {} MiB of the disk", DISK_LEFT / MIB))
     }
 }
 
@@ -300,9 +262,7 @@ impl Kept {
 pub(crate) fn scope(cwd: &Place) -> Vec<Place> {
     match cwd.project() {
         Some(project) => vec![project],
-        None => crate::place::FOLDERS
-            .map(|folder| Place::default().join(folder))
-            .into(),
+        None => crate::place::FOLDERS.map(|folder| Place::default().join(folder)).into(),
     }
 }
 
@@ -316,10 +276,7 @@ mod tests {
         for _ in 0..100 {
             kept.add(b"0123456789", 15);
         }
-        assert_eq!(
-            kept.text(),
-            "012345678901234\n[970 bytes are left out]\n567890123456789"
-        );
+        assert_eq!(kept.text(), "012345678901234\n[970 bytes are left out]\n567890123456789");
         let mut small = Kept::default();
         small.add("grün".as_bytes(), 3);
         assert_eq!(small.text(), "grün");

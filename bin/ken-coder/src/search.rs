@@ -85,10 +85,7 @@ impl Search {
             true => regex::escape(&self.pattern),
             false => self.pattern.clone(),
         };
-        let compiled = RegexBuilder::new(&pattern)
-            .case_insensitive(self.ignore_case)
-            .size_limit(EXPRESSION)
-            .build();
+        let compiled = RegexBuilder::new(&pattern).case_insensitive(self.ignore_case).size_limit(EXPRESSION).build();
         compiled.map_err(|error| {
             let message = error.to_string();
             let last = message.lines().last().unwrap_or_default();
@@ -106,12 +103,7 @@ impl Search {
             let mut globs = OverrideBuilder::new(settings.root.join(self.path.as_str()));
             walk.overrides(globs.add(glob).map_err(wrong)?.build().map_err(wrong)?);
         }
-        let mut found = Found {
-            matches: Vec::new(),
-            files_searched: 0,
-            files_skipped: 0,
-            truncated: false,
-        };
+        let mut found = Found { matches: Vec::new(), files_searched: 0, files_skipped: 0, truncated: false };
         for entry in walk.build().flatten() {
             if entry.file_type().is_none_or(|kind| kind.is_dir()) {
                 continue;

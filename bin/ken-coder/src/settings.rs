@@ -44,11 +44,7 @@ impl Settings {
         if state.starts_with(&root) {
             return Err(Error::invalid(
                 "workspace.root",
-                format!(
-                    "the journal {} lies in the workspace {}",
-                    state.display(),
-                    root.display()
-                ),
+                format!("the journal {} lies in the workspace {}", state.display(), root.display()),
             ));
         }
         Ok(Settings {
@@ -76,10 +72,7 @@ fn places() -> Result<Places, Error> {
         "KEN_RUN_DIR" => Some(PathBuf::from("/")),
         name => path(name),
     })?;
-    for (place, name) in [
-        (&mut places.state, "KEN_STATE_DIR"),
-        (&mut places.config, "KEN_CONFIG"),
-    ] {
+    for (place, name) in [(&mut places.state, "KEN_STATE_DIR"), (&mut places.config, "KEN_CONFIG")] {
         if let Some(path) = path(name) {
             *place = path;
         }
@@ -88,9 +81,7 @@ fn places() -> Result<Places, Error> {
 }
 
 fn path(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 fn text(name: &str) -> Option<String> {
@@ -105,8 +96,7 @@ fn read(config: &Path) -> Result<Workspace, Error> {
         workspace: Workspace,
     }
     let wrong = |why: String| {
-        Error::invalid("workspace", format!("{}: {why}", config.display()))
-            .hint("`kend --check` names every error")
+        Error::invalid("workspace", format!("{}: {why}", config.display())).hint("`kend --check` names every error")
     };
     let file: File = match fs::read_to_string(config) {
         Ok(text) => toml::from_str(&text).map_err(|error| wrong(error.message().to_owned()))?,

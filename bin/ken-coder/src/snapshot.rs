@@ -86,17 +86,10 @@ impl Snapshot {
         scope: &[Place],
     ) -> Result<Snapshot, Error> {
         let notes = journal.notes();
-        let mut known: BTreeMap<Place, Seen> = fs::read(&notes)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default();
+        let mut known: BTreeMap<Place, Seen> =
+            fs::read(&notes).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         let (places, folders) = found(settings, scope);
-        let mut snapshot = Snapshot {
-            files: BTreeMap::new(),
-            unsaved: BTreeSet::new(),
-            folders,
-            at: 0,
-        };
+        let mut snapshot = Snapshot { files: BTreeMap::new(), unsaved: BTreeSet::new(), folders, at: 0 };
         let (mut new, mut new_bytes) = (Vec::new(), 0);
         for place in places {
             let saved = match snapshot.files.len() < FILES && new_bytes < NEW_BYTES {
@@ -176,11 +169,8 @@ fn differences<'a>(
     let (places, folders) = found(settings, scope);
     let mut places: BTreeSet<Place> = places.into_iter().collect();
     places.extend(known.cloned());
-    let mut differences = Differences {
-        files: Vec::new(),
-        folders: folders.into_iter().collect(),
-        unsaved: Vec::new(),
-    };
+    let mut differences =
+        Differences { files: Vec::new(), folders: folders.into_iter().collect(), unsaved: Vec::new() };
     for path in places {
         let stat = tree.stat(&path, Links::Refuse).ok().flatten();
         let stamp = stat.as_ref().map(Stamp::of);
@@ -229,11 +219,7 @@ fn seen(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Seen>) -> 
     let node = tree.read(place, Links::Refuse, MAX_FILE).ok()??;
     let is_new = journal.keep(&node.version.digest, &node.bytes).ok()?;
     let bytes = if is_new { node.bytes.len().max(1) as u64 } else { 0 };
-    let seen = Seen {
-        stamp,
-        version: node.version,
-        at,
-    };
+    let seen = Seen { stamp, version: node.version, at };
     Some((seen, bytes))
 }
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use ken_types::Error;
 use ken_types::hex;
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fchmod, fstat, mkdirat, openat,
-    openat2, readlinkat, renameat_with, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fchmod, fstat, mkdirat, openat, openat2,
+    readlinkat, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -34,11 +34,7 @@ pub(crate) struct Version {
 
 impl Version {
     pub(crate) fn of(bytes: &[u8], mode: u32, link: bool) -> Version {
-        Version {
-            digest: digest(bytes),
-            mode,
-            link,
-        }
+        Version { digest: digest(bytes), mode, link }
     }
 }
 
@@ -102,10 +98,7 @@ impl Tree {
             other => return Err(forbidden(place, &format!("is {}", in_words(other)))),
         }
         if stat.st_nlink > 1 {
-            let message = format!(
-                "has {} hard links, so it may be a file outside of the workspace",
-                stat.st_nlink
-            );
+            let message = format!("has {} hard links, so it may be a file outside of the workspace", stat.st_nlink);
             return Err(forbidden(place, &message));
         }
         let too_large = || Error::too_large(format!("{place} has more than {most} bytes")).at("/path");
@@ -113,9 +106,7 @@ impl Tree {
             return Err(too_large());
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let opened = self
-            .resolve(place, flags, links)
-            .map_err(|errno| refused(place, errno))?;
+        let opened = self.resolve(place, flags, links).map_err(|errno| refused(place, errno))?;
         let now = fstat(&opened).map_err(|errno| refused(place, errno))?;
         if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
             return Err(Error::conflict(format!("{place} is being replaced")));
@@ -125,10 +116,7 @@ impl Tree {
         read.map_err(|error| Error::unavailable(format!("{place} cannot be read: {error}")))?;
         match bytes.len() as u64 > most {
             true => Err(too_large()),
-            false => Ok(Some(Node {
-                version: Version::of(&bytes, mode, false),
-                bytes,
-            })),
+            false => Ok(Some(Node { version: Version::of(&bytes, mode, false), bytes })),
         }
     }
 
@@ -169,15 +157,13 @@ impl Tree {
     /// Exchanges a file with a staged one, in one step.
     pub(crate) fn exchange(&self, place: &Place, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.around(place)?;
-        renameat_with(&folder, staged, &folder, name, RenameFlags::EXCHANGE)
-            .map_err(|errno| refused(place, errno))
+        renameat_with(&folder, staged, &folder, name, RenameFlags::EXCHANGE).map_err(|errno| refused(place, errno))
     }
 
     /// Renames a file to a temporary name beside it.
     pub(crate) fn set_aside(&self, place: &Place, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.around(place)?;
-        renameat_with(&folder, name, &folder, staged, RenameFlags::NOREPLACE)
-            .map_err(|errno| refused(place, errno))
+        renameat_with(&folder, name, &folder, staged, RenameFlags::NOREPLACE).map_err(|errno| refused(place, errno))
     }
 
     /// Moves a file with a temporary name out of the workspace. Fails if `to` is in another file system.
@@ -222,8 +208,7 @@ impl Tree {
 
     /// Opens a folder; no component of its path may be a link.
     pub(crate) fn folder(&self, place: &Place) -> Result<OwnedFd, Error> {
-        self.resolve(place, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refuse)
-            .map_err(|errno| refused(place, errno))
+        self.resolve(place, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refuse).map_err(|errno| refused(place, errno))
     }
 
     /// Syncs the file system to the disk.
@@ -239,15 +224,11 @@ impl Tree {
 
     fn target(&self, place: &Place) -> Result<Vec<u8>, Error> {
         let (folder, name) = self.around(place)?;
-        readlinkat(&folder, name, Vec::new())
-            .map(std::ffi::CString::into_bytes)
-            .map_err(|errno| refused(place, errno))
+        readlinkat(&folder, name, Vec::new()).map(std::ffi::CString::into_bytes).map_err(|errno| refused(place, errno))
     }
 
     fn around<'a>(&self, place: &'a Place) -> Result<(OwnedFd, &'a str), Error> {
-        let (folder, name) = place
-            .split()
-            .ok_or_else(|| forbidden(place, "is the workspace itself"))?;
+        let (folder, name) = place.split().ok_or_else(|| forbidden(place, "is the workspace itself"))?;
         Ok((self.folder(&folder)?, name))
     }
 
@@ -256,13 +237,7 @@ impl Tree {
         how.set(ResolveFlags::NO_SYMLINKS, links == Links::Refuse);
         let mut tries = 0;
         loop {
-            match openat2(
-                &self.root,
-                place.or_dot(),
-                flags | OFlags::CLOEXEC,
-                Mode::empty(),
-                how,
-            ) {
+            match openat2(&self.root, place.or_dot(), flags | OFlags::CLOEXEC, Mode::empty(), how) {
                 Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => tries += 1,
                 result => return result,
             }
@@ -279,13 +254,8 @@ fn refused(place: &Place, errno: Errno) -> Error {
     match errno {
         Errno::NOENT => Error::not_found(format!("there is no {place}")).at("/path"),
         Errno::XDEV => forbidden(place, "leads out of the workspace"),
-        Errno::LOOP => forbidden(
-            place,
-            "is reached by a symbolic link; name the place that it leads to",
-        ),
-        Errno::NOTDIR => {
-            Error::conflict(format!("{place}: there is a file where a folder is needed")).at("/path")
-        }
+        Errno::LOOP => forbidden(place, "is reached by a symbolic link; name the place that it leads to"),
+        Errno::NOTDIR => Error::conflict(format!("{place}: there is a file where a folder is needed")).at("/path"),
         Errno::ISDIR => forbidden(place, "is a folder"),
         Errno::NAMETOOLONG => Error::invalid("/path", format!("{place}: the path is too long")),
         Errno::ACCESS | Errno::PERM => forbidden(place, "cannot be used: permission denied"),

@@ -35,10 +35,7 @@ struct Span {
 
 impl Whole {
     fn of(records: Vec<Record>) -> Whole {
-        let mut whole = Whole {
-            files: BTreeMap::new(),
-            folders: Vec::new(),
-        };
+        let mut whole = Whole { files: BTreeMap::new(), folders: Vec::new() };
         for record in records {
             for entry in record.files {
                 let span = whole.files.entry(entry.path).or_insert_with(|| Span {
@@ -51,9 +48,7 @@ impl Whole {
             }
             whole.folders.extend(record.folders);
         }
-        whole
-            .files
-            .retain(|_, span| span.before != span.after || span.is_broken);
+        whole.files.retain(|_, span| span.before != span.after || span.is_broken);
         whole
     }
 }
@@ -62,22 +57,15 @@ impl Whole {
 fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
     check_run(word)?;
     let runs = journal.runs()?;
-    let mut like = runs
-        .iter()
-        .map(|(run, _)| run)
-        .filter(|run| run.starts_with(word));
+    let mut like = runs.iter().map(|(run, _)| run).filter(|run| run.starts_with(word));
     let run = match (runs.iter().find(|(run, _)| run == word), like.next(), like.next()) {
         (Some((run, _)), ..) | (None, Some(run), None) => run.clone(),
         (None, Some(_), Some(_)) => {
-            return Err(
-                Error::conflict(format!("several runs begin with {word}")).hint("give more of the id")
-            );
+            return Err(Error::conflict(format!("several runs begin with {word}")).hint("give more of the id"));
         }
         (None, None, _) => {
-            return Err(
-                Error::not_found(format!("the journal has no changes of a run {word}"))
-                    .hint("`ken-coder journal` lists the runs that changed files"),
-            );
+            return Err(Error::not_found(format!("the journal has no changes of a run {word}"))
+                .hint("`ken-coder journal` lists the runs that changed files"));
         }
     };
     let records = journal.records(&run)?;
@@ -85,10 +73,7 @@ fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<
         None => Ok((run, records)),
         Some(other) => {
             let root = other.root.display();
-            let message = format!(
-                "the run {run} worked in {root}, and the workspace is {}",
-                settings.root.display()
-            );
+            let message = format!("the run {run} worked in {root}, and the workspace is {}", settings.root.display());
             Err(Error::conflict(message).hint(format!("set KEN_WORKSPACE={root}")))
         }
     }
@@ -145,10 +130,7 @@ impl Undo {
                     changes.insert(path.clone(), change);
                 }
                 Ok(None) => {}
-                Err(why) => refused.push(Refused {
-                    path: path.clone(),
-                    why,
-                }),
+                Err(why) => refused.push(Refused { path: path.clone(), why }),
             }
         }
         let restored: Vec<Place> = changes.keys().cloned().collect();
@@ -164,20 +146,13 @@ impl Undo {
         for folder in folders.into_iter().rev() {
             tree.remove_folder(folder);
         }
-        Ok(Undone {
-            run,
-            undo,
-            restored,
-            refused,
-        })
+        Ok(Undone { run, undo, restored, refused })
     }
 }
 
 /// The change that restores a file; `None` when it needs none. The error says why it cannot be restored.
 fn back(tree: &Tree, journal: &Kept, path: &Place, span: &Span) -> Result<Option<Change>, String> {
-    let now = tree
-        .read(path, Links::Refuse, MAX_FILE)
-        .map_err(|error| error.message)?;
+    let now = tree.read(path, Links::Refuse, MAX_FILE).map_err(|error| error.message)?;
     let now = now.map(|node| node.version);
     if now == span.before {
         return Ok(None);
@@ -196,10 +171,7 @@ fn back(tree: &Tree, journal: &Kept, path: &Place, span: &Span) -> Result<Option
         None => None,
         Some(version) => {
             journal.content(&version.digest).map_err(|error| error.message)?;
-            Some(Target {
-                version: version.clone(),
-                content: Content::Kept,
-            })
+            Some(Target { version: version.clone(), content: Content::Kept })
         }
     };
     Ok(Some(Change { before: now, after }))
@@ -271,10 +243,7 @@ impl Diff {
             // The record holds only the digest of what the run wrote, so the present content is shown, marked if it differs.
             let now = tree.read(&path, Links::Refuse, MAX_FILE).ok().flatten();
             let before = span.before.as_ref().and_then(|version| {
-                Some(Node {
-                    version: version.clone(),
-                    bytes: journal.content(&version.digest).ok()?,
-                })
+                Some(Node { version: version.clone(), bytes: journal.content(&version.digest).ok()? })
             });
             shown.add(&path, before.as_ref(), now.as_ref());
             files.push(Difference {
@@ -283,11 +252,7 @@ impl Diff {
                 path,
             });
         }
-        Ok(Differences {
-            run,
-            files,
-            diff: shown.finish(),
-        })
+        Ok(Differences { run, files, diff: shown.finish() })
     }
 }
 
@@ -377,13 +342,8 @@ impl Report for Prune {
             let journal = Kept::lock(&settings.state)?;
             recover(&settings, &Tree::open(&settings.root)?, &journal)?;
             let kept = Duration::from_secs(self.days.saturating_mul(86_400));
-            let (runs_removed, contents_removed) =
-                journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;
-            Ok(Pruned {
-                runs_removed,
-                contents_removed,
-                at: Timestamp::now().to_string(),
-            })
+            let (runs_removed, contents_removed) = journal.prune(kept, self.mib.saturating_mul(1024 * 1024))?;
+            Ok(Pruned { runs_removed, contents_removed, at: Timestamp::now().to_string() })
         })?;
         Ok(reply.send(&pruned))
     }
@@ -391,10 +351,6 @@ impl Report for Prune {
 
 impl Answer for Pruned {
     fn summary(&self, _: bool, to: &mut dyn fmt::Write) -> fmt::Result {
-        writeln!(
-            to,
-            "removed {} runs and {} contents",
-            self.runs_removed, self.contents_removed
-        )
+        writeln!(to, "removed {} runs and {} contents", self.runs_removed, self.contents_removed)
     }
 }

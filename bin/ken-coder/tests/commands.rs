@@ -12,10 +12,7 @@ use serde_json::{Value, json};
 
 fn shell(home: &Home, text: &str) -> Value {
     common::sandbox_is_built();
-    home.done(
-        "run",
-        &json!({"shell": text, "cwd": "repos/site", "timeoutSeconds": 60}),
-    )
+    home.done("run", &json!({"shell": text, "cwd": "repos/site", "timeoutSeconds": 60}))
 }
 
 #[test]
@@ -33,19 +30,9 @@ fn a_command_changes_its_project_and_nothing_else() {
             std::process::id()
         ),
     );
-    assert_eq!(
-        (&ran["status"], &ran["stdout"]),
-        (&json!(7), &json!("other\n")),
-        "{ran}"
-    );
+    assert_eq!((&ran["status"], &ran["stdout"]), (&json!(7), &json!("other\n")), "{ran}");
     assert_eq!(ran["changed"], json!(["repos/site/b"]), "{ran}");
-    assert_eq!(
-        (
-            home.text("repos/site/b").as_str(),
-            home.text("AGENTS.md").as_str()
-        ),
-        ("x\n", "rules\n")
-    );
+    assert_eq!((home.text("repos/site/b").as_str(), home.text("AGENTS.md").as_str()), ("x\n", "rules\n"));
     assert!(state.join("lock").exists() && !Path::new("/tmp/ken-coder-was-here").exists());
     assert!(!home.path("new").exists() && !home.path("repos/other/b").exists());
 }
@@ -55,10 +42,7 @@ fn there_is_no_network() {
     let home = Home::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let ran = shell(
-        &home,
-        &format!("bash -c 'echo x > /dev/tcp/127.0.0.1/{port}' && echo connected"),
-    );
+    let ran = shell(&home, &format!("bash -c 'echo x > /dev/tcp/127.0.0.1/{port}' && echo connected"));
     assert_eq!(ran["stdout"], "", "{ran}");
     assert_ne!(ran["status"], 0);
 }
@@ -69,19 +53,9 @@ fn a_flood_is_cut_in_its_middle() {
     let call = json!({"shell": "echo first; yes | head -c 50000000; echo last; echo end >&2", "cwd": "repos/site", "maxBytes": 2000});
     let ran = home.done("run", &call);
     let text = ran["stdout"].as_str().unwrap();
-    assert!(
-        text.starts_with("first\ny\n") && text.ends_with("y\nlast\n"),
-        "{text}"
-    );
-    assert!(
-        text.len() < 2_100 && text.contains("bytes are left out"),
-        "{}",
-        text.len()
-    );
-    assert_eq!(
-        (&ran["stdoutBytes"], &ran["stderr"]),
-        (&json!(50_000_011), &json!("end\n"))
-    );
+    assert!(text.starts_with("first\ny\n") && text.ends_with("y\nlast\n"), "{text}");
+    assert!(text.len() < 2_100 && text.contains("bytes are left out"), "{}", text.len());
+    assert_eq!((&ran["stdoutBytes"], &ran["stderr"]), (&json!(50_000_011), &json!("end\n")));
 }
 
 #[test]
@@ -92,20 +66,12 @@ fn a_command_that_does_not_end_is_ended_with_all_that_it_started() {
         "run",
         &json!({"shell": "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 321 & sleep 322' & sleep 323", "cwd": "repos/site", "timeoutSeconds": 0.5}),
     );
-    assert_eq!(
-        (&ran["timedOut"], &ran["status"]),
-        (&json!(true), &json!(124)),
-        "{ran}"
-    );
+    assert_eq!((&ran["timedOut"], &ran["status"]), (&json!(true), &json!(124)), "{ran}");
     assert!(begun.elapsed() < Duration::from_secs(30));
     assert_nothing_works_in(&home.path("repos/site"));
     // One that ends and leaves a daemon behind, whose outputs are open.
     let ran = shell(&home, "setsid sh -c 'sleep 324 & sleep 325' & echo done");
-    assert_eq!(
-        (&ran["stdout"], &ran["status"]),
-        (&json!("done\n"), &json!(0)),
-        "{ran}"
-    );
+    assert_eq!((&ran["stdout"], &ran["status"]), (&json!("done\n"), &json!(0)), "{ran}");
     assert_nothing_works_in(&home.path("repos/site"));
 }
 
@@ -127,10 +93,7 @@ fn a_command_that_fills_the_disk_is_stopped() {
         .env("KEN_CODER_DISK", "20");
     let output = command.output().unwrap();
     let ran: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    assert!(
-        ran["stopped"].as_str().is_some_and(|why| why.contains("20 MiB")),
-        "{ran}"
-    );
+    assert!(ran["stopped"].as_str().is_some_and(|why| why.contains("20 MiB")), "{ran}");
     let size = std::fs::metadata(home.path("repos/site/f")).unwrap().len();
     assert!(size < 1_000_000_000, "{size}");
     // One file cannot grow without end either.
@@ -178,10 +141,7 @@ fn tests_are_run_by_the_files_of_a_project() {
     home.put("repos/site/Makefile", "test:\n\t@echo tested\n");
     let call = json!({"cwd": "repos/site"});
     let preview = home.preview("test", &call);
-    assert_eq!(
-        (&preview["approval"], &preview["action"]["argv"]),
-        (&json!("ask"), &json!(["make", "test"]))
-    );
+    assert_eq!((&preview["approval"], &preview["action"]["argv"]), (&json!("ask"), &json!(["make", "test"])));
     assert_eq!(home.done("test", &call)["stdout"], "tested\n");
     home.put("repos/site/Makefile", "test:\n\t@false\n");
     assert_ne!(home.done("test", &call)["status"], 0);
@@ -212,38 +172,20 @@ fn a_commit_is_what_its_preview_showed() {
     let before = home.files();
     let preview = home.preview("commit", &call);
     assert_eq!(home.files(), before, "a preview changes nothing, in .git neither");
-    assert_eq!(
-        (&preview["approval"], &preview["actionType"]),
-        (&json!("ask"), &json!("git.commit"))
-    );
+    assert_eq!((&preview["approval"], &preview["actionType"]), (&json!("ask"), &json!("git.commit")));
     assert_eq!(preview["summary"], "Commit to main of repos/site: Change a");
     let diff = preview["diff"].as_str().unwrap();
     assert!(diff.contains("-one\n+two\n") && diff.contains("+new\n"), "{diff}");
-    assert_eq!(
-        home.preview("commit", &call)["fingerprint"],
-        preview["fingerprint"]
-    );
+    assert_eq!(home.preview("commit", &call)["fingerprint"], preview["fingerprint"]);
     home.put("repos/site/b", "other\n");
-    assert_ne!(
-        home.preview("commit", &call)["fingerprint"],
-        preview["fingerprint"]
-    );
+    assert_ne!(home.preview("commit", &call)["fingerprint"], preview["fingerprint"]);
     home.put("repos/site/b", "new\n");
     home.done("commit", &call);
-    assert_eq!(
-        home.git(&["rev-parse", "HEAD^{tree}"]),
-        preview["action"]["tree"].as_str().unwrap()
-    );
-    assert_eq!(
-        home.git(&["log", "-1", "--format=%an: %B"]).trim(),
-        "ken coding worker: Change a\n\nAnd add b."
-    );
+    assert_eq!(home.git(&["rev-parse", "HEAD^{tree}"]), preview["action"]["tree"].as_str().unwrap());
+    assert_eq!(home.git(&["log", "-1", "--format=%an: %B"]).trim(), "ken coding worker: Change a\n\nAnd add b.");
     assert!(!home.path("repos/site/hooked").exists(), "hooks do not run");
     assert!(home.why_not("commit", &call).contains("nothing to commit"));
-    assert!(
-        home.why_not("commit", &json!({"repo": "repos/site", "message": " "}))
-            .contains("message")
-    );
+    assert!(home.why_not("commit", &json!({"repo": "repos/site", "message": " "})).contains("message"));
     let only = json!({"repo": "repos/site", "message": "Only b", "paths": ["repos/site/b"]});
     home.put("repos/site/a", "three\n");
     home.put("repos/site/b", "three\n");
@@ -261,13 +203,7 @@ fn looking_at_a_repository_changes_nothing_whatever_its_settings_run() {
     home.put("repos/site/a", "two\n");
     home.put("repos/site/.gitattributes", "a diff=evil filter=evil\n");
     let trap = home.path("repos/site/trapped");
-    for name in [
-        "core.fsmonitor",
-        "diff.evil.textconv",
-        "diff.evil.command",
-        "filter.evil.clean",
-        "core.pager",
-    ] {
+    for name in ["core.fsmonitor", "diff.evil.textconv", "diff.evil.command", "filter.evil.clean", "core.pager"] {
         home.git(&["config", name, &format!("touch {}; cat", trap.display())]);
     }
     let before = home.files();
@@ -283,60 +219,37 @@ fn looking_at_a_repository_changes_nothing_whatever_its_settings_run() {
     let log = home.done("log", &json!({"repo": "repos/site", "commits": 1}));
     assert!(log["text"].as_str().unwrap().ends_with("A: First\n"), "{log}");
     for (command, call) in [
-        (
-            "changes",
-            json!({"repo": "repos/site", "base": "--output=/tmp/x"}),
-        ),
+        ("changes", json!({"repo": "repos/site", "base": "--output=/tmp/x"})),
         ("log", json!({"repo": "repos/site", "from": "-1"})),
         ("push", json!({"repo": "repos/site", "remote": "ext::sh -c id"})),
         ("push", json!({"repo": "repos/site", "branch": "--mirror"})),
     ] {
         assert!(home.why_not(command, &call).contains("is not the name"), "{call}");
     }
-    assert!(
-        home.why_not("status", &json!({"repo": "repos"}))
-            .contains("a repository is")
-    );
+    assert!(home.why_not("status", &json!({"repo": "repos"})).contains("a repository is"));
     std::fs::create_dir(home.path("repos/none")).unwrap();
-    assert!(
-        home.why_not("status", &json!({"repo": "repos/none"}))
-            .contains("not a git repository")
-    );
+    assert!(home.why_not("status", &json!({"repo": "repos/none"})).contains("not a git repository"));
 }
 
 #[test]
 fn a_push_reaches_a_remote_of_the_workspace_only() {
     let home = repository();
     home.git(&["init", "-q", "--bare", home.path("repos/bare").to_str().unwrap()]);
-    home.git(&[
-        "remote",
-        "add",
-        "origin",
-        home.path("repos/bare").to_str().unwrap(),
-    ]);
+    home.git(&["remote", "add", "origin", home.path("repos/bare").to_str().unwrap()]);
     home.git(&["remote", "add", "far", "https://example.org/x.git"]);
     home.git(&["remote", "add", "shell", "ext::sh -c id"]);
     let push = json!({"repo": "repos/site"});
     let preview = home.preview("push", &push);
-    assert_eq!(
-        (&preview["approval"], &preview["risk"]),
-        (&json!("ask"), &json!("high"))
-    );
+    assert_eq!((&preview["approval"], &preview["risk"]), (&json!("ask"), &json!("high")));
     assert_eq!(preview["action"]["commit"], home.git(&["rev-parse", "HEAD"]));
     home.done("push", &push);
     assert_eq!(
-        home.git(&["ls-remote", "origin", "main"])
-            .split('\t')
-            .next()
-            .unwrap(),
+        home.git(&["ls-remote", "origin", "main"]).split('\t').next().unwrap(),
         home.git(&["rev-parse", "HEAD"])
     );
     for remote in ["far", "shell"] {
         let call = json!({"repo": "repos/site", "remote": remote});
-        let output = home
-            .command(&["push", "--preview", "--json", &call.to_string()])
-            .output()
-            .unwrap();
+        let output = home.command(&["push", "--preview", "--json", &call.to_string()]).output().unwrap();
         assert!(common::said(&output).contains("forbidden"), "{output:?}");
         assert_eq!(home.refused("push", &call)["code"], "forbidden");
     }

@@ -36,25 +36,13 @@ fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
         (long.as_str(), "bytes", "bytes"),
         (longer.as_str(), "bytes", "bytes"),
         ("repos/site/out", "leads out of the workspace", "symbolic link"),
-        (
-            "repos/site/folder-out/secret",
-            "leads out of the workspace",
-            "symbolic link",
-        ),
-        (
-            "repos/site/root/etc/passwd",
-            "leads out of the workspace",
-            "symbolic link",
-        ),
+        ("repos/site/folder-out/secret", "leads out of the workspace", "symbolic link"),
+        ("repos/site/root/etc/passwd", "leads out of the workspace", "symbolic link"),
         ("repos/site/hard", "2 hard links", "2 hard links"),
         ("repos/site/fifo", "a FIFO", "a FIFO"),
         ("repos/site/socket", "a socket", "a socket"),
         ("repos/site", "a folder", "only files of a repository"),
-        (
-            "repos/site/plain/x",
-            "there is no file",
-            "a file where a folder is needed",
-        ),
+        ("repos/site/plain/x", "there is no file", "a file where a folder is needed"),
     ] {
         let begun = Instant::now();
         let why = home.why_not("read", &json!({"path": path}));
@@ -70,10 +58,7 @@ fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
     }
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "the secret");
     // A link that stays inside can be read.
-    assert_eq!(
-        home.done("read", &json!({"path": "repos/site/in"}))["text"],
-        "x\n"
-    );
+    assert_eq!(home.done("read", &json!({"path": "repos/site/in"}))["text"], "x\n");
     for (path, why) in [
         ("repos/site/.git/hooks/pre-commit", "git's own files"),
         ("repos/site/.GIT/config", "git's own files"),
@@ -83,12 +68,7 @@ fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
         let said = home.why_not("write", &json!({"path": path, "content": "x"}));
         assert!(said.contains(why), "{path}: {said}");
     }
-    assert_eq!(
-        home.why_not("list", &json!({"path": "repos/site/folder-out"}))
-            .matches("symbolic link")
-            .count(),
-        1
-    );
+    assert_eq!(home.why_not("list", &json!({"path": "repos/site/folder-out"})).matches("symbolic link").count(), 1);
     let found = home.done("search", &json!({"pattern": "secret"}));
     assert_eq!(found["matches"], json!([]), "{found}");
     // Links, the hard link, the FIFO and the socket.
@@ -103,20 +83,10 @@ fn a_device_is_refused() {
     }
     let home = Home::new();
     let device = home.path("repos/site/null");
-    let made = std::process::Command::new("mknod")
-        .arg(&device)
-        .args(["c", "1", "3"])
-        .status()
-        .unwrap();
+    let made = std::process::Command::new("mknod").arg(&device).args(["c", "1", "3"]).status().unwrap();
     assert!(made.success());
-    assert!(
-        home.why_not("read", &json!({"path": "repos/site/null"}))
-            .contains("a device")
-    );
-    assert!(
-        home.why_not("write", &json!({"path": "repos/site/null", "content": "x"}))
-            .contains("a device")
-    );
+    assert!(home.why_not("read", &json!({"path": "repos/site/null"})).contains("a device"));
+    assert!(home.why_not("write", &json!({"path": "repos/site/null", "content": "x"})).contains("a device"));
 }
 
 fn nix_fifo(path: &std::path::Path) {
@@ -139,20 +109,13 @@ fn a_folder_that_becomes_a_link_leads_nowhere() {
         scope.spawn(|| {
             let here = nix::fcntl::AT_FDCWD;
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                nix::fcntl::renameat2(here, &real, here, &link, nix::fcntl::RenameFlags::RENAME_EXCHANGE)
-                    .unwrap();
+                nix::fcntl::renameat2(here, &real, here, &link, nix::fcntl::RenameFlags::RENAME_EXCHANGE).unwrap();
             }
         });
         for number in 0..15 {
             let read = home.call("read", &json!({"path": "repos/site/real/f"}));
-            assert!(
-                !String::from_utf8_lossy(&read.stdout).contains("outside"),
-                "{read:?}"
-            );
-            home.call(
-                "write",
-                &json!({"path": "repos/site/real/f", "content": format!("inside {number}")}),
-            );
+            assert!(!String::from_utf8_lossy(&read.stdout).contains("outside"), "{read:?}");
+            home.call("write", &json!({"path": "repos/site/real/f", "content": format!("inside {number}")}));
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
@@ -168,64 +131,25 @@ fn files_are_listed_read_and_searched() {
     home.put("repos/site/.gitignore", "target\n");
     home.put("repos/site/bin", "\0TODO\0");
     let listed = home.done("list", &json!({"path": "repos/site"}));
-    let paths: Vec<&str> = listed["entries"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|entry| entry["path"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        paths,
-        [
-            "repos/site/.gitignore",
-            "repos/site/bin",
-            "repos/site/src",
-            "repos/site/src/a.rs"
-        ]
-    );
+    let paths: Vec<&str> =
+        listed["entries"].as_array().unwrap().iter().map(|entry| entry["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["repos/site/.gitignore", "repos/site/bin", "repos/site/src", "repos/site/src/a.rs"]);
     assert_eq!(listed["truncated"], false);
-    assert_eq!(
-        home.done(
-            "list",
-            &json!({"path": "repos/site", "all": true, "maxEntries": 2})
-        )["truncated"],
-        true
-    );
-    let read = home.done(
-        "read",
-        &json!({"path": "repos/site/src/a.rs", "firstLine": 2, "lines": 1}),
-    );
+    assert_eq!(home.done("list", &json!({"path": "repos/site", "all": true, "maxEntries": 2}))["truncated"], true);
+    let read = home.done("read", &json!({"path": "repos/site/src/a.rs", "firstLine": 2, "lines": 1}));
     assert_eq!(
         (&read["text"], &read["lines"], &read["truncated"]),
         (&json!("// TODO: more\n"), &json!(2), &json!(false))
     );
     let cut = home.done("read", &json!({"path": "repos/site/src/a.rs", "maxBytes": 13}));
-    assert_eq!(
-        (&cut["text"], &cut["truncated"]),
-        (&json!("fn main() {}\n"), &json!(true))
-    );
-    let found = home.done(
-        "search",
-        &json!({"pattern": "todo: [a-z]+", "ignoreCase": true, "glob": "*.rs"}),
-    );
-    assert_eq!(
-        found["matches"],
-        json!([{"path": "repos/site/src/a.rs", "line": 2, "text": "// TODO: more"}])
-    );
-    assert!(
-        home.why_not("search", &json!({"pattern": "("}))
-            .contains("not a regular expression")
-    );
-    assert!(
-        home.why_not("read", &json!({"path": "repos/site/bin2"}))
-            .contains("there is no file")
-    );
+    assert_eq!((&cut["text"], &cut["truncated"]), (&json!("fn main() {}\n"), &json!(true)));
+    let found = home.done("search", &json!({"pattern": "todo: [a-z]+", "ignoreCase": true, "glob": "*.rs"}));
+    assert_eq!(found["matches"], json!([{"path": "repos/site/src/a.rs", "line": 2, "text": "// TODO: more"}]));
+    assert!(home.why_not("search", &json!({"pattern": "("})).contains("not a regular expression"));
+    assert!(home.why_not("read", &json!({"path": "repos/site/bin2"})).contains("there is no file"));
     home.put("repos/site/latin", "x");
     std::fs::write(home.path("repos/site/latin"), b"\xe9").unwrap();
-    assert!(
-        home.why_not("read", &json!({"path": "repos/site/latin"}))
-            .contains("not text")
-    );
+    assert!(home.why_not("read", &json!({"path": "repos/site/latin"})).contains("not text"));
     assert_eq!(home.refused("read", &json!({"path": 1}))["code"], "invalid");
     assert!(home.why_not("read", &json!({"paht": "x"})).contains("paht"));
 }
@@ -240,23 +164,15 @@ fn an_edit_matches_once_and_keeps_the_mode() {
     let changed = home.done("edit", &edit("two", "three"));
     assert_eq!(changed["changed"][0]["action"], "changed");
     assert_eq!(home.text("repos/site/run.sh"), "echo one\necho three\n");
-    assert_eq!(
-        std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
-        0o750
-    );
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o750);
     assert!(home.why_not("edit", &edit("echo", "print")).contains("2 times"));
     assert!(home.why_not("edit", &edit("four", "x")).contains("does not hold"));
     assert!(home.why_not("edit", &edit("", "x")).contains("empty"));
     assert!(
-        home.why_not("edit", &json!({"path": "repos/site/no", "old": "a", "new": "b"}))
-            .contains("there is no file")
+        home.why_not("edit", &json!({"path": "repos/site/no", "old": "a", "new": "b"})).contains("there is no file")
     );
     let only = |entry: std::fs::DirEntry| entry.file_name();
-    let names: Vec<_> = std::fs::read_dir(home.path("repos/site"))
-        .unwrap()
-        .flatten()
-        .map(only)
-        .collect();
+    let names: Vec<_> = std::fs::read_dir(home.path("repos/site")).unwrap().flatten().map(only).collect();
     assert_eq!(names, ["run.sh"], "nothing temporary is left");
 }
 
@@ -267,35 +183,20 @@ fn a_file_that_has_changed_since_it_was_read_is_not_overwritten() {
     let digest = home.done("read", &json!({"path": "repos/site/a"}))["digest"].take();
     home.put("repos/site/a", "somebody else\n");
     for (command, call) in [
-        (
-            "write",
-            json!({"path": "repos/site/a", "content": "two\n", "expect": digest}),
-        ),
-        (
-            "edit",
-            json!({"path": "repos/site/a", "old": "one", "new": "two", "expect": digest}),
-        ),
-        (
-            "apply",
-            json!({"edits": [{"path": "repos/site/a", "remove": true, "expect": digest}]}),
-        ),
+        ("write", json!({"path": "repos/site/a", "content": "two\n", "expect": digest})),
+        ("edit", json!({"path": "repos/site/a", "old": "one", "new": "two", "expect": digest})),
+        ("apply", json!({"edits": [{"path": "repos/site/a", "remove": true, "expect": digest}]})),
         (
             "patch",
             json!({"patch": "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-one\n+two\n", "folder": "repos/site", "expect": {"repos/site/a": digest}}),
         ),
-        (
-            "write",
-            json!({"path": "repos/site/a", "content": "two\n", "expect": "absent"}),
-        ),
+        ("write", json!({"path": "repos/site/a", "content": "two\n", "expect": "absent"})),
     ] {
         let error = home.refused(command, &call);
         assert_eq!(error["code"], "conflict", "{command}: {error}");
     }
     assert_eq!(home.text("repos/site/a"), "somebody else\n");
-    home.done(
-        "write",
-        &json!({"path": "repos/site/new", "content": "x", "expect": "absent"}),
-    );
+    home.done("write", &json!({"path": "repos/site/new", "content": "x", "expect": "absent"}));
 }
 
 #[test]
@@ -309,35 +210,17 @@ fn a_patch_applies_as_a_whole_or_not_at_all() {
     };
     let before = home.files();
     let why = home.why_not("patch", &patch("z"));
-    assert!(
-        why.contains("repos/site/b") && why.contains("hunk 1") && why.contains("nothing was changed"),
-        "{why}"
-    );
+    assert!(why.contains("repos/site/b") && why.contains("hunk 1") && why.contains("nothing was changed"), "{why}");
     assert_eq!(home.files(), before);
     let changed = home.done("patch", &patch("x"));
     assert_eq!(changed["changed"].as_array().unwrap().len(), 3, "{changed}");
-    assert_eq!(
-        (
-            home.text("repos/site/a").as_str(),
-            home.text("repos/site/b").as_str()
-        ),
-        ("1\ntwo\n3\n", "X\ny\n")
-    );
+    assert_eq!((home.text("repos/site/a").as_str(), home.text("repos/site/b").as_str()), ("1\ntwo\n3\n", "X\ny\n"));
     assert_eq!(home.text("repos/site/new/c"), "new\n");
     for (text, why) in [
         ("hello", "no `--- ` and `+++ `"),
-        (
-            "--- a/../../x\n+++ b/../../x\n@@ -1 +1 @@\n-a\n+b\n",
-            "holds `..`",
-        ),
-        (
-            "--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+new\n",
-            "is there already",
-        ),
-        (
-            "--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n",
-            "not all of its lines",
-        ),
+        ("--- a/../../x\n+++ b/../../x\n@@ -1 +1 @@\n-a\n+b\n", "holds `..`"),
+        ("--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+new\n", "is there already"),
+        ("--- a/a\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n", "not all of its lines"),
     ] {
         let said = home.why_not("patch", &json!({"patch": text, "folder": "repos/site"}));
         assert!(said.contains(why), "{text}: {said}");
@@ -362,30 +245,11 @@ fn several_edits_are_one_change() {
     let error = home.refused("apply", &edits(json!({"path": "repos/site/no", "remove": true})));
     assert_eq!(error["at"], "/edits/4/path", "{error}");
     assert_eq!(home.files(), before);
-    assert!(
-        home.why_not("apply", &edits(json!({"path": "repos/site/a"})))
-            .contains("one of")
-    );
-    home.done(
-        "apply",
-        &edits(json!({"path": "repos/site/sub/b", "old": "two", "new": "2"})),
-    );
-    assert_eq!(
-        (
-            home.text("repos/site/a").as_str(),
-            home.text("repos/site/sub/b").as_str()
-        ),
-        ("I\n", "2\n")
-    );
+    assert!(home.why_not("apply", &edits(json!({"path": "repos/site/a"}))).contains("one of"));
+    home.done("apply", &edits(json!({"path": "repos/site/sub/b", "old": "two", "new": "2"})));
+    assert_eq!((home.text("repos/site/a").as_str(), home.text("repos/site/sub/b").as_str()), ("I\n", "2\n"));
     assert!(!home.path("repos/site/b").exists());
-    assert_eq!(
-        std::fs::metadata(home.path("repos/site/c.sh"))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777,
-        0o755
-    );
+    assert_eq!(std::fs::metadata(home.path("repos/site/c.sh")).unwrap().permissions().mode() & 0o777, 0o755);
     // A file stands where the change needs a folder. This is noticed only during the change, which then restores everything.
     let before = home.files();
     let error = home.refused(
@@ -429,10 +293,7 @@ fn an_interrupted_change_is_rolled_back_from_every_state() {
 
 #[test]
 fn a_killed_change_happened_or_did_not() {
-    let kills: u32 = std::env::var("KEN_KILLS")
-        .ok()
-        .and_then(|kills| kills.parse().ok())
-        .unwrap_or(12);
+    let kills: u32 = std::env::var("KEN_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(12);
     let home = Home::new();
     let names: Vec<String> = (0..40).map(|number| format!("repos/site/f{number}")).collect();
     for name in &names {
@@ -440,25 +301,17 @@ fn a_killed_change_happened_or_did_not() {
     }
     let mut cut = 0;
     for round in 1..=kills {
-        let edits: Vec<Value> = names
-            .iter()
-            .map(|name| json!({"path": name, "content": format!("{round}\n")}))
-            .collect();
+        let edits: Vec<Value> =
+            names.iter().map(|name| json!({"path": name, "content": format!("{round}\n")})).collect();
         let call = home.folder().join("call.json");
         std::fs::write(&call, json!({"edits": edits}).to_string()).unwrap();
-        let mut child = home
-            .command(&["apply", call.to_str().unwrap()])
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut child =
+            home.command(&["apply", call.to_str().unwrap()]).stdout(std::process::Stdio::null()).spawn().unwrap();
         // Spread over the time that a change takes here.
         std::thread::sleep(Duration::from_millis(u64::from(round * 7 % 80)));
         let _ = child.kill();
         cut += u32::from(!child.wait().unwrap().success());
-        home.done(
-            "write",
-            &json!({"path": "repos/site/other", "content": format!("{round}\n")}),
-        );
+        home.done("write", &json!({"path": "repos/site/other", "content": format!("{round}\n")}));
         let texts: std::collections::BTreeSet<String> = names.iter().map(|name| home.text(name)).collect();
         assert_eq!(texts.len(), 1, "round {round}: {texts:?}");
         let left = std::fs::read_dir(home.path("repos/site")).unwrap().count();

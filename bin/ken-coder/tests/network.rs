@@ -46,11 +46,8 @@ fn call(home: &Home, command: &str, call: &Value) -> std::process::Output {
 }
 
 fn shell(home: &Home, script: &str) -> Value {
-    let output = call(
-        home,
-        "run",
-        &json!({"shell": script, "cwd": "repos/site", "network": true, "timeoutSeconds": 20}),
-    );
+    let output =
+        call(home, "run", &json!({"shell": script, "cwd": "repos/site", "network": true, "timeoutSeconds": 20}));
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
@@ -63,36 +60,20 @@ fn commit(home: &Home, text: &str) {
 #[test]
 fn a_push_and_a_clone_go_through_the_proxy() {
     let (home, server) = world();
-    home.git(&[
-        "remote",
-        "add",
-        "origin",
-        &format!("http://{}/site.git", server.plain),
-    ]);
+    home.git(&["remote", "add", "origin", &format!("http://{}/site.git", server.plain)]);
     commit(&home, "two");
     let preview = home.preview("push", &json!({"repo": "repos/site"}));
-    assert_eq!(
-        (&preview["approval"], &preview["actionType"]),
-        (&json!("ask"), &json!("git.push"))
-    );
+    assert_eq!((&preview["approval"], &preview["actionType"]), (&json!("ask"), &json!("git.push")));
     assert_eq!(preview["action"]["network"]["hosts"][0], server.plain.to_string());
     let output = call(&home, "push", &json!({"repo": "repos/site"}));
     assert!(output.status.success(), "{}", said(&output));
-    let served = |home: &Home| {
-        home.git(&[
-            "ls-remote",
-            &home.folder().join("served/site.git").display().to_string(),
-            "main",
-        ])
-    };
+    let served =
+        |home: &Home| home.git(&["ls-remote", &home.folder().join("served/site.git").display().to_string(), "main"]);
     assert!(served(&home).starts_with(&home.git(&["rev-parse", "HEAD"])));
 
     let clone = json!({"url": format!("http://{}/site.git", server.plain), "repo": "repos/copy"});
     let preview = home.preview("clone", &clone);
-    assert_eq!(
-        (&preview["approval"], &preview["actionType"]),
-        (&json!("ask"), &json!("repo.clone"))
-    );
+    assert_eq!((&preview["approval"], &preview["actionType"]), (&json!("ask"), &json!("repo.clone")));
     let output = call(&home, "clone", &clone);
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(home.text("repos/copy/a.txt"), "two");
@@ -104,23 +85,12 @@ fn a_push_and_a_clone_go_through_the_proxy() {
 #[test]
 fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
     let (home, server) = world();
-    home.git(&[
-        "remote",
-        "add",
-        "origin",
-        &format!("https://{}/site.git", server.secure),
-    ]);
+    home.git(&["remote", "add", "origin", &format!("https://{}/site.git", server.secure)]);
     commit(&home, "three");
     let output = call(&home, "push", &json!({"repo": "repos/site"}));
     assert!(output.status.success(), "{}", said(&output));
     let keys = server.keys();
-    assert!(
-        !keys.is_empty()
-            && keys
-                .iter()
-                .all(|key| key.as_deref() == Some(&format!("Bearer {KEY}"))),
-        "{keys:?}"
-    );
+    assert!(!keys.is_empty() && keys.iter().all(|key| key.as_deref() == Some(&format!("Bearer {KEY}"))), "{keys:?}");
 
     let traced = shell(&home, &format!("curl -sS -X TRACE http://{}/show", server.secure));
     let text = traced["stdout"].as_str().unwrap();
@@ -139,25 +109,15 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
     assert!(text.contains(&format!("Bearer {KEY}")), "{shown}");
     let rest = text.replacen(&format!("Bearer {KEY}"), "", 1);
     assert!(!rest.contains(KEY) && !rest.contains("Bearer other"), "{rest}");
-    let action = home.preview(
-        "run",
-        &json!({"argv": ["true"], "cwd": "repos/site", "network": true}),
-    );
-    assert_eq!(
-        action["action"]["network"]["keysFor"],
-        json!([server.secure.to_string()])
-    );
+    let action = home.preview("run", &json!({"argv": ["true"], "cwd": "repos/site", "network": true}));
+    assert_eq!(action["action"]["network"]["keysFor"], json!([server.secure.to_string()]));
     assert!(!action.to_string().contains(KEY));
 
     // In a tunnel the proxy sees nothing: the host gets no key.
     let before = server.keys().len();
     let tunnel = shell(
         &home,
-        &format!(
-            "cp '{}' ca.pem 2>/dev/null; curl -ksS https://{}/show",
-            certificate().display(),
-            server.secure
-        ),
+        &format!("cp '{}' ca.pem 2>/dev/null; curl -ksS https://{}/show", certificate().display(), server.secure),
     );
     assert_eq!(tunnel["status"], 0, "{tunnel}");
     assert_eq!(server.keys()[before..], [None]);
@@ -171,10 +131,7 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
 
     std::fs::remove_file(&secrets).unwrap();
     let error = home.refused("push", &json!({"repo": "repos/site"}));
-    assert!(
-        error["message"].as_str().unwrap().contains("the key SITE_KEY"),
-        "{error}"
-    );
+    assert!(error["message"].as_str().unwrap().contains("the key SITE_KEY"), "{error}");
 }
 
 #[test]
@@ -186,47 +143,25 @@ fn nothing_else_is_reached() {
         // Not named.
         (format!("curl -sS -m 9 http://{gateway}/"), "not among the hosts"),
         (format!("curl -sS -m 9 https://{gateway}/"), "response 403"),
-        (
-            "curl -sS -m 9 http://169.254.169.254/".to_owned(),
-            "not among the hosts",
-        ),
+        ("curl -sS -m 9 http://169.254.169.254/".to_owned(), "not among the hosts"),
         // A name that is, and that leads to a private address.
-        (
-            format!("curl -sS -m 9 http://localhost:{}/show", plain.port()),
-            "which is not a public address",
-        ),
+        (format!("curl -sS -m 9 http://localhost:{}/show", plain.port()), "which is not a public address"),
         // Past the proxy, and to it without its password.
         (format!("curl -sS -m 9 --noproxy '*' http://{plain}/show"), ""),
-        (
-            "curl -sS -m 9 --proxy http://127.0.0.1:${http_proxy##*:} http://x.test/".to_owned(),
-            "no password",
-        ),
+        ("curl -sS -m 9 --proxy http://127.0.0.1:${http_proxy##*:} http://x.test/".to_owned(), "no password"),
     ];
     for (script, why) in cases {
         let ran = shell(&home, &script);
         let text = format!("{}{}", ran["stdout"], ran["stderr"]);
-        assert!(
-            text.contains(why) && !text.contains("user-agent"),
-            "{script}: {ran}"
-        );
+        assert!(text.contains(why) && !text.contains("user-agent"), "{script}: {ran}");
     }
     assert!(server.keys().is_empty(), "{:?}", server.keys());
 
     // With the operator's word the name may lead there.
     let config = std::fs::read_to_string(home.folder().join("ken.toml")).unwrap();
-    std::fs::write(
-        home.folder().join("ken.toml"),
-        format!("{config}private = [\"127.0.0.0/8\", \"::1\"]\n"),
-    )
-    .unwrap();
-    let ran = shell(
-        &home,
-        &format!("curl -sS -m 9 http://localhost:{}/show", plain.port()),
-    );
-    assert!(
-        ran["stdout"].as_str().unwrap().contains("host: localhost"),
-        "{ran}"
-    );
+    std::fs::write(home.folder().join("ken.toml"), format!("{config}private = [\"127.0.0.0/8\", \"::1\"]\n")).unwrap();
+    let ran = shell(&home, &format!("curl -sS -m 9 http://localhost:{}/show", plain.port()));
+    assert!(ran["stdout"].as_str().unwrap().contains("host: localhost"), "{ran}");
 }
 
 #[test]
@@ -239,41 +174,18 @@ fn the_network_is_what_a_rule_names() {
     ] {
         home.git(&["remote", "add", name, &url]);
         let error = home.refused("push", &json!({"repo": "repos/site", "remote": name}));
-        assert_eq!(
-            (&error["code"], &error["at"]),
-            (&json!("forbidden"), &json!("/remote")),
-            "{error}"
-        );
+        assert_eq!((&error["code"], &error["at"]), (&json!("forbidden"), &json!("/remote")), "{error}");
         let error = home.refused("clone", &json!({"url": url, "repo": "repos/new"}));
-        assert_eq!(
-            (&error["code"], &error["at"]),
-            (&json!("forbidden"), &json!("/url")),
-            "{error}"
-        );
+        assert_eq!((&error["code"], &error["at"]), (&json!("forbidden"), &json!("/url")), "{error}");
     }
     assert!(!home.path("repos/new").exists());
     home.put("projects/x/a", "");
-    let error = home.refused(
-        "run",
-        &json!({"argv": ["true"], "cwd": "projects/x", "network": true}),
-    );
-    assert_eq!(
-        (&error["code"], &error["at"]),
-        (&json!("forbidden"), &json!("/network")),
-        "{error}"
-    );
+    let error = home.refused("run", &json!({"argv": ["true"], "cwd": "projects/x", "network": true}));
+    assert_eq!((&error["code"], &error["at"]), (&json!("forbidden"), &json!("/network")), "{error}");
     // A read-only command with the network asks all the same, and one without it has none.
-    let preview = home.preview(
-        "run",
-        &json!({"argv": ["ls"], "cwd": "repos/site", "network": true}),
-    );
-    assert_eq!(
-        (&preview["approval"], &preview["risk"]),
-        (&json!("ask"), &json!("high"))
-    );
-    let ran = home.done(
-        "run",
-        &json!({"shell": "curl -sS -m 5 http://127.0.0.1/; env | grep -i proxy", "cwd": "repos/site"}),
-    );
+    let preview = home.preview("run", &json!({"argv": ["ls"], "cwd": "repos/site", "network": true}));
+    assert_eq!((&preview["approval"], &preview["risk"]), (&json!("ask"), &json!("high")));
+    let ran = home
+        .done("run", &json!({"shell": "curl -sS -m 5 http://127.0.0.1/; env | grep -i proxy", "cwd": "repos/site"}));
     assert_eq!(ran["status"], 1, "{ran}");
 }

@@ -14,20 +14,13 @@ fn in_run(home: &Home, run: &str, words: &[&str], call: &Value) -> (Option<i32>,
     let text = call.to_string();
     let words = [words, &["--format", "compact", "--json", text.as_str()]].concat();
     let output = home.command(&words).env("KEN_RUN", run).output().unwrap();
-    let from = if output.stdout.is_empty() {
-        &output.stderr
-    } else {
-        &output.stdout
-    };
+    let from = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
     (output.status.code(), serde_json::from_slice(from).unwrap())
 }
 
 fn asks(home: &Home, run: &str, command: &str, call: &Value) -> String {
     let (_, preview) = in_run(home, run, &[command, "--preview"], call);
-    preview["approval"]
-        .as_str()
-        .unwrap_or_else(|| panic!("{preview}"))
-        .to_owned()
+    preview["approval"].as_str().unwrap_or_else(|| panic!("{preview}")).to_owned()
 }
 
 fn plan() -> Value {
@@ -50,15 +43,9 @@ fn home() -> Home {
 fn an_approved_plan_frees_exactly_its_edits() {
     let home = home();
     let (_, preview) = in_run(&home, "r1", &["plan", "--preview"], &plan());
-    assert_eq!(
-        (&preview["approval"], &preview["actionType"]),
-        (&json!("ask"), &json!("plan.approve"))
-    );
+    assert_eq!((&preview["approval"], &preview["actionType"]), (&json!("ask"), &json!("plan.approve")));
     let diff = preview["diff"].as_str().unwrap();
-    assert!(
-        diff.contains("+two") && diff.contains("+new") && diff.contains("-old"),
-        "{diff}"
-    );
+    assert!(diff.contains("+two") && diff.contains("+new") && diff.contains("-old"), "{diff}");
     let write_b = json!({"path": "repos/site/b", "content": "new\n"});
     let edit_a = json!({"path": "repos/site/a", "old": "one", "new": "two"});
     // A plan that was only looked at, or proposed in another run, frees nothing.
@@ -70,25 +57,13 @@ fn an_approved_plan_frees_exactly_its_edits() {
     // By whatever tool, alone or together.
     assert_eq!(asks(&home, "r1", "write", &write_b), "none");
     assert_eq!(asks(&home, "r1", "edit", &edit_a), "none");
-    assert_eq!(
-        asks(&home, "r1", "apply", &json!({"edits": plan()["edits"]})),
-        "none"
-    );
+    assert_eq!(asks(&home, "r1", "apply", &json!({"edits": plan()["edits"]})), "none");
     for (command, other) in [
         ("write", json!({"path": "repos/site/b", "content": "other\n"})),
         ("write", json!({"path": "repos/site/d", "content": "new\n"})),
-        (
-            "edit",
-            json!({"path": "repos/site/a", "old": "one", "new": "three"}),
-        ),
-        (
-            "apply",
-            json!({"edits": [write_b, {"path": "repos/site/a", "remove": true}]}),
-        ),
-        (
-            "apply",
-            json!({"edits": [{"path": "repos/site/b", "content": "new\n", "executable": true}]}),
-        ),
+        ("edit", json!({"path": "repos/site/a", "old": "one", "new": "three"})),
+        ("apply", json!({"edits": [write_b, {"path": "repos/site/a", "remove": true}]})),
+        ("apply", json!({"edits": [{"path": "repos/site/b", "content": "new\n", "executable": true}]})),
         ("run", json!({"argv": ["touch", "b"], "cwd": "repos/site"})),
     ] {
         assert_eq!(asks(&home, "r1", command, &other), "ask", "{command} {other}");
@@ -114,11 +89,7 @@ fn an_edit_is_never_made_with_an_approval_that_stays() {
     let in_the_way = home.state().join("plans/r1.part");
     std::fs::create_dir(&in_the_way).unwrap();
     let (status, error) = in_run(&home, "r1", &["edit"], &edit_a);
-    assert_eq!(
-        (status, &error["error"]["code"]),
-        (Some(2), &json!("unavailable")),
-        "{error}"
-    );
+    assert_eq!((status, &error["error"]["code"]), (Some(2), &json!("unavailable")), "{error}");
     assert_eq!(home.text("repos/site/a"), "one\n");
     assert_eq!(asks(&home, "r1", "edit", &edit_a), "none");
     std::fs::remove_dir(&in_the_way).unwrap();
@@ -151,23 +122,13 @@ fn a_plan_always_asks_and_never_lifts_a_deny() {
     let free = json!({"summary": "x", "edits": [{"path": "projects/free/a", "content": "x"}]});
     assert_eq!(asks(&home, "r1", "plan", &free), "ask");
     assert_eq!(in_run(&home, "r1", &["plan"], &plan()).0, Some(0));
-    assert_eq!(
-        asks(&home, "r1", "plan", &plan()),
-        "ask",
-        "also for edits that a plan frees already"
-    );
+    assert_eq!(asks(&home, "r1", "plan", &plan()), "ask", "also for edits that a plan frees already");
     let locked = json!({"summary": "x", "edits": [{"path": "projects/locked/a", "content": "x"}]});
     assert_eq!(asks(&home, "r1", "plan", &locked), "deny");
-    assert_eq!(
-        in_run(&home, "r1", &["plan"], &locked).1["error"]["code"],
-        "forbidden"
-    );
+    assert_eq!(in_run(&home, "r1", &["plan"], &locked).1["error"]["code"], "forbidden");
     // Nobody can make a plan by writing its file: it lies outside of the workspace.
     assert!(!home.path("").join("plans").exists() && home.state().join("plans/r1.json").exists());
-    let nobody = home
-        .command(&["plan", "--json", &plan().to_string()])
-        .output()
-        .unwrap();
+    let nobody = home.command(&["plan", "--json", &plan().to_string()]).output().unwrap();
     assert!(common::said(&nobody).contains("KEN_RUN"), "{nobody:?}");
     for wrong in [
         json!({"summary": " ", "edits": [{"path": "repos/site/b", "content": "x"}]}),

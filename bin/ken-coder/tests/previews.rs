@@ -14,10 +14,7 @@ const RULES: &str = r#"rules = [
 ]"#;
 
 fn approval(home: &Home, command: &str, call: &Value) -> String {
-    home.preview(command, call)["approval"]
-        .as_str()
-        .unwrap()
-        .to_owned()
+    home.preview(command, call)["approval"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -28,14 +25,8 @@ fn a_change_asks_with_its_diff_and_changes_nothing() {
     let call = json!({"path": "repos/site/a", "old": "two", "new": "three"});
     let preview = home.preview("edit", &call);
     assert_eq!(preview["approval"], "ask");
-    assert_eq!(
-        (&preview["actionType"], &preview["risk"]),
-        (&json!("file.edit"), &json!("low"))
-    );
-    assert_eq!(
-        (&preview["summary"], &preview["target"]),
-        (&json!("Edit repos/site/a"), &json!("repos/site/a"))
-    );
+    assert_eq!((&preview["actionType"], &preview["risk"]), (&json!("file.edit"), &json!("low")));
+    assert_eq!((&preview["summary"], &preview["target"]), (&json!("Edit repos/site/a"), &json!("repos/site/a")));
     assert_eq!(
         preview["diff"],
         "diff --git a/repos/site/a b/repos/site/a\n--- a/repos/site/a\n+++ b/repos/site/a\n@@ -1,2 +1,2 @@\n one\n-two\n+three\n"
@@ -44,11 +35,7 @@ fn a_change_asks_with_its_diff_and_changes_nothing() {
     assert_eq!(home.files(), before);
     assert_eq!(home.preview("edit", &call), preview, "equal calls, equal answers");
     home.put("repos/site/a", "zero\ntwo\n");
-    assert_ne!(
-        home.preview("edit", &call)["fingerprint"],
-        preview["fingerprint"],
-        "the file has changed"
-    );
+    assert_ne!(home.preview("edit", &call)["fingerprint"], preview["fingerprint"], "the file has changed");
 }
 
 #[test]
@@ -93,20 +80,15 @@ fn only_a_rule_of_the_operator_frees_a_change() {
     ] {
         assert_eq!(approval(&home, "write", &write(path)), expected, "{path}");
     }
-    let both = json!({"edits": [{"path": "repos/site/src/a", "content": "x"}, {"path": "repos/site/b", "content": "x"}]});
+    let both =
+        json!({"edits": [{"path": "repos/site/src/a", "content": "x"}, {"path": "repos/site/b", "content": "x"}]});
     assert_eq!(approval(&home, "apply", &both), "ask");
     let error = home.refused("write", &write("repos/site/secret/a"));
     assert_eq!(error["code"], "forbidden", "{error}");
     assert!(!home.path("repos/site/secret").exists());
-    assert_eq!(
-        approval(&home, "read", &json!({"path": "repos/site/secret/a"})),
-        "none"
-    );
+    assert_eq!(approval(&home, "read", &json!({"path": "repos/site/secret/a"})), "none");
     home.configure("rules = [{ path = \"repos\" }]");
-    assert!(
-        home.why_not("list", &json!({})).contains("policy"),
-        "a rule that is wrong frees nothing"
-    );
+    assert!(home.why_not("list", &json!({})).contains("policy"), "a rule that is wrong frees nothing");
     home.configure("rules = [{ path = \"../x\", policy = \"auto-edit\" }]");
     assert!(home.why_not("list", &json!({})).contains("../x"));
 }
@@ -140,41 +122,22 @@ fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
     }
     for text in ["ls | wc -l", "ls; rm a", "ls $(rm a)", "ls > a"] {
         let preview = home.preview("run", &json!({"shell": text, "cwd": "repos/plain"}));
-        assert_eq!(
-            (&preview["approval"], &preview["risk"]),
-            (&json!("ask"), &json!("high")),
-            "{text}"
-        );
+        assert_eq!((&preview["approval"], &preview["risk"]), (&json!("ask"), &json!("high")), "{text}");
         assert_eq!(preview["action"]["argv"], json!(["sh", "-c", text]));
     }
     // In force, too, without a preview.
-    assert!(
-        home.why_not("run", &json!({"argv": ["touch", "a"], "cwd": "repos/site"}))
-            .contains("forbids")
-    );
+    assert!(home.why_not("run", &json!({"argv": ["touch", "a"], "cwd": "repos/site"})).contains("forbids"));
     // What only looks cannot do more, should it want to.
     home.put("repos/plain/b", "");
-    let ran = home.done(
-        "run",
-        &json!({"argv": ["cat", "a", "/dev/stdin"], "cwd": "repos/plain", "stdin": "y"}),
-    );
+    let ran = home.done("run", &json!({"argv": ["cat", "a", "/dev/stdin"], "cwd": "repos/plain", "stdin": "y"}));
     assert_eq!((&ran["stdout"], &ran["changedCount"]), (&json!("xy"), &json!(0)));
     for (call, why) in [
         (json!({"cwd": "repos/plain"}), "the program is missing"),
-        (
-            json!({"argv": ["ls"], "shell": "ls", "cwd": "repos/plain"}),
-            "not both",
-        ),
+        (json!({"argv": ["ls"], "shell": "ls", "cwd": "repos/plain"}), "not both"),
         (json!({"argv": ["a\0b"], "cwd": "repos/plain"}), "NUL"),
         (json!({"argv": ["ls"], "cwd": "repos/none"}), "there is no"),
-        (
-            json!({"argv": ["ls"], "cwd": "repos/plain", "timeoutSeconds": 0}),
-            "above 0",
-        ),
-        (
-            json!({"argv": ["x".repeat(200_000)], "cwd": "repos/plain"}),
-            "at most",
-        ),
+        (json!({"argv": ["ls"], "cwd": "repos/plain", "timeoutSeconds": 0}), "above 0"),
+        (json!({"argv": ["x".repeat(200_000)], "cwd": "repos/plain"}), "at most"),
     ] {
         let said = home.why_not("run", &call);
         assert!(said.contains(why), "{call}: {said}");

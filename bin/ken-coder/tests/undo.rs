@@ -31,24 +31,9 @@ fn a_run_is_undone_exactly() {
     home.put("repos/site/x.o", "object");
     std::os::unix::fs::symlink("a", home.path("repos/site/link")).unwrap();
     let before = home.files();
-    as_run(
-        &home,
-        "r1",
-        "edit",
-        &json!({"path": "repos/site/a", "old": "one", "new": "1"}),
-    );
-    as_run(
-        &home,
-        "other",
-        "write",
-        &json!({"path": "repos/site/c", "content": "of another run"}),
-    );
-    as_run(
-        &home,
-        "r1",
-        "write",
-        &json!({"path": "repos/site/new/deep/file", "content": "x"}),
-    );
+    as_run(&home, "r1", "edit", &json!({"path": "repos/site/a", "old": "one", "new": "1"}));
+    as_run(&home, "other", "write", &json!({"path": "repos/site/c", "content": "of another run"}));
+    as_run(&home, "r1", "write", &json!({"path": "repos/site/new/deep/file", "content": "x"}));
     as_run(
         &home,
         "r1",
@@ -57,20 +42,12 @@ fn a_run_is_undone_exactly() {
     );
     let (status, shown) = home.report(&["diff", "r1"]);
     assert_eq!(status, Some(0));
-    let files: Vec<&str> = shown["files"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|file| file["path"].as_str().unwrap())
-        .collect();
-    let names =
-        ["a", "b", "d/e/f", "link", "new/deep/file", "run.sh"].map(|name| format!("repos/site/{name}"));
+    let files: Vec<&str> =
+        shown["files"].as_array().unwrap().iter().map(|file| file["path"].as_str().unwrap()).collect();
+    let names = ["a", "b", "d/e/f", "link", "new/deep/file", "run.sh"].map(|name| format!("repos/site/{name}"));
     assert_eq!(files, names);
     let diff = shown["diff"].as_str().unwrap();
-    assert!(
-        diff.contains("-one\n+1\n+1b\n") && diff.contains("old mode 100644\nnew mode 100755\n"),
-        "{diff}"
-    );
+    assert!(diff.contains("-one\n+1\n+1b\n") && diff.contains("old mode 100644\nnew mode 100755\n"), "{diff}");
     let (status, undone) = home.report(&["undo", "r1"]);
     assert_eq!((status, &undone["refused"]), (Some(0), &json!([])), "{undone}");
     let mut expected = before.clone();
@@ -78,10 +55,7 @@ fn a_run_is_undone_exactly() {
     // What git ignores is not kept.
     expected.insert(home.path("repos/site/x.o"), b"\n".to_vec());
     assert_eq!(home.files(), expected);
-    assert_eq!(
-        std::fs::read_link(home.path("repos/site/link")).unwrap().to_str(),
-        Some("a")
-    );
+    assert_eq!(std::fs::read_link(home.path("repos/site/link")).unwrap().to_str(), Some("a"));
     assert!(!home.path("repos/site/new").exists() && !home.path("repos/site/d").exists());
     let (_, again) = home.report(&["undo", "r1"]);
     assert_eq!(again["restored"], json!([]), "{again}");
@@ -99,29 +73,14 @@ fn what_was_changed_since_is_refused_and_named() {
         home.put(&format!("repos/site/{name}"), "one\n");
     }
     for name in ["a", "b", "c", "d"] {
-        as_run(
-            &home,
-            "r1",
-            "write",
-            &json!({"path": format!("repos/site/{name}"), "content": "two\n"}),
-        );
+        as_run(&home, "r1", "write", &json!({"path": format!("repos/site/{name}"), "content": "two\n"}));
     }
-    as_run(
-        &home,
-        "r1",
-        "write",
-        &json!({"path": "repos/site/new", "content": "two\n"}),
-    );
+    as_run(&home, "r1", "write", &json!({"path": "repos/site/new", "content": "two\n"}));
     home.put("repos/site/b", "by hand\n");
     std::fs::remove_file(home.path("repos/site/c")).unwrap();
     home.put("repos/site/new", "by hand\n");
     home.put("repos/site/d", "by hand\n");
-    as_run(
-        &home,
-        "r1",
-        "write",
-        &json!({"path": "repos/site/d", "content": "three\n"}),
-    );
+    as_run(&home, "r1", "write", &json!({"path": "repos/site/d", "content": "three\n"}));
     let (status, undone) = home.report(&["undo", "r1"]);
     assert_eq!(status, Some(1));
     assert_eq!(undone["restored"], json!(["repos/site/a"]), "{undone}");
@@ -129,13 +88,7 @@ fn what_was_changed_since_is_refused_and_named() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|one| {
-            format!(
-                "{}: {}",
-                one["path"].as_str().unwrap(),
-                one["why"].as_str().unwrap()
-            )
-        })
+        .map(|one| format!("{}: {}", one["path"].as_str().unwrap(), one["why"].as_str().unwrap()))
         .collect();
     assert_eq!(
         refused,
@@ -146,13 +99,7 @@ fn what_was_changed_since_is_refused_and_named() {
             "repos/site/new: it was changed since",
         ]
     );
-    assert_eq!(
-        (
-            home.text("repos/site/a").as_str(),
-            home.text("repos/site/b").as_str()
-        ),
-        ("one\n", "by hand\n")
-    );
+    assert_eq!((home.text("repos/site/a").as_str(), home.text("repos/site/b").as_str()), ("one\n", "by hand\n"));
     assert_eq!(home.text("repos/site/d"), "three\n");
 }
 
@@ -181,30 +128,13 @@ fn what_a_program_has_spoilt_in_the_journal_is_refused_and_named() {
 #[test]
 fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
     let home = Home::new();
-    as_run(
-        &home,
-        "abc1",
-        "write",
-        &json!({"path": "repos/site/a", "content": "x"}),
-    );
-    as_run(
-        &home,
-        "abd2",
-        "write",
-        &json!({"path": "repos/site/b", "content": "x"}),
-    );
+    as_run(&home, "abc1", "write", &json!({"path": "repos/site/a", "content": "x"}));
+    as_run(&home, "abd2", "write", &json!({"path": "repos/site/b", "content": "x"}));
     for (word, code) in [("zzz", "not_found"), ("ab", "conflict"), ("../x", "invalid")] {
         let (status, error) = home.report(&["undo", word]);
-        assert_eq!(
-            (status, &error["error"]["code"]),
-            (Some(2), &json!(code)),
-            "{word}"
-        );
+        assert_eq!((status, &error["error"]["code"]), (Some(2), &json!(code)), "{word}");
     }
-    assert_eq!(
-        home.report(&["undo", "abc"]).1["restored"],
-        json!(["repos/site/a"])
-    );
+    assert_eq!(home.report(&["undo", "abc"]).1["restored"], json!(["repos/site/a"]));
     let (_, runs) = home.report(&["journal"]);
     assert_eq!(runs["runs"].as_array().unwrap().len(), 3, "{runs}");
     let output = home
@@ -216,11 +146,7 @@ fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
     // Another workspace has other files of the same names.
     let other = home.folder().join("elsewhere");
     std::fs::create_dir_all(other.join("repos/site")).unwrap();
-    let output = home
-        .command(&["undo", "abd2"])
-        .env("KEN_WORKSPACE", &other)
-        .output()
-        .unwrap();
+    let output = home.command(&["undo", "abd2"]).env("KEN_WORKSPACE", &other).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(common::said(&output).contains("worked in"), "{output:?}");
 }
@@ -230,30 +156,20 @@ fn a_thousand_files_are_put_back() {
     let home = Home::new();
     let edits: Vec<Value> = (0..1_000)
         .map(|number| {
-            home.put(
-                &format!("repos/site/d{}/f{number}", number % 10),
-                &format!("before {number}\n"),
-            );
+            home.put(&format!("repos/site/d{}/f{number}", number % 10), &format!("before {number}\n"));
             json!({"path": format!("repos/site/d{}/f{number}", number % 10), "old": "before", "new": "after"})
         })
         .collect();
     let before = home.files();
     let call = home.folder().join("call.json");
     std::fs::write(&call, json!({"edits": edits}).to_string()).unwrap();
-    let output = home
-        .command(&["apply", call.to_str().unwrap()])
-        .env("KEN_RUN", "many")
-        .output()
-        .unwrap();
+    let output = home.command(&["apply", call.to_str().unwrap()]).env("KEN_RUN", "many").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert_ne!(home.files(), before);
     let begun = Instant::now();
     let (status, undone) = home.report(&["undo", "many"]);
     let took = begun.elapsed();
-    assert_eq!(
-        (status, undone["restored"].as_array().unwrap().len()),
-        (Some(0), 1_000)
-    );
+    assert_eq!((status, undone["restored"].as_array().unwrap().len()), (Some(0), 1_000));
     assert_eq!(home.files(), before);
     // `make bench` holds the release program to a second.
     println!("1,000 files were put back in {took:?}");
@@ -264,19 +180,11 @@ fn the_journal_is_bounded() {
     let home = Home::new();
     for number in 0..20 {
         home.put("repos/site/a", &format!("{number}{}", "x".repeat(200_000)));
-        as_run(
-            &home,
-            &format!("r{number:02}"),
-            "write",
-            &json!({"path": "repos/site/a", "content": "short"}),
-        );
+        as_run(&home, &format!("r{number:02}"), "write", &json!({"path": "repos/site/a", "content": "short"}));
     }
     let (_, pruned) = home.report(&["prune", "--mib", "1"]);
     assert!(pruned["runsRemoved"].as_u64().unwrap() >= 15, "{pruned}");
-    let bytes: u64 = walk(&home.state().join("objects"))
-        .iter()
-        .map(|path| path.metadata().unwrap().len())
-        .sum();
+    let bytes: u64 = walk(&home.state().join("objects")).iter().map(|path| path.metadata().unwrap().len()).sum();
     assert!(bytes <= 1024 * 1024, "{bytes}");
     assert_eq!(home.report(&["undo", "r00"]).0, Some(2), "the oldest are gone");
     assert_eq!(home.report(&["undo", "r19"]).0, Some(0), "the newest is there");
@@ -287,12 +195,5 @@ fn the_journal_is_bounded() {
 
 fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let folders = std::fs::read_dir(folder).unwrap().flatten();
-    folders
-        .flat_map(|folder| {
-            std::fs::read_dir(folder.path())
-                .unwrap()
-                .flatten()
-                .map(|entry| entry.path())
-        })
-        .collect()
+    folders.flat_map(|folder| std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.path())).collect()
 }

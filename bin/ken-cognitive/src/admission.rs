@@ -47,11 +47,7 @@ impl Cognitive {
             self.metrics.limited("wrong_keys");
             return Error::busy("too many wrong keys from this address", wait).into();
         }
-        let what = if was_given {
-            "the key is wrong"
-        } else {
-            "the key is missing"
-        };
+        let what = if was_given { "the key is wrong" } else { "the key is missing" };
         let record = Record::new("auth_failed", request.id(), "")
             .with("address", request.peer().to_string())
             .with("reason", if was_given { "wrong" } else { "missing" });
@@ -115,11 +111,7 @@ mod tests {
         ] {
             assert_eq!(key(lines).as_deref(), Some("k"), "{lines:?}");
         }
-        for lines in [
-            &[][..],
-            &[("authorization", "k")],
-            &[("x-api-key", "k"), ("x-api-key", "k")],
-        ] {
+        for lines in [&[][..], &[("authorization", "k")], &[("x-api-key", "k"), ("x-api-key", "k")]] {
             assert_eq!(key(lines), None, "{lines:?}");
         }
     }

@@ -66,8 +66,7 @@ impl Cognitive {
     }
 
     pub(crate) fn metrics_text(&self) -> Result<String, Error> {
-        self.metrics
-            .set_state(self.audit.waiting(), self.sessions.count(), &self.engine.state());
+        self.metrics.set_state(self.audit.waiting(), self.sessions.count(), &self.engine.state());
         self.metrics.text()
     }
 }

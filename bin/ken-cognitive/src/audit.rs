@@ -31,11 +31,7 @@ impl Audit {
     pub(crate) fn start(dir: PathBuf) -> Result<Audit, Error> {
         let (queue, batches) = mpsc::channel(QUEUE);
         let is_failing = Arc::new(AtomicBool::new(false));
-        let mut writer = Writer {
-            dir,
-            trail: None,
-            is_failing: is_failing.clone(),
-        };
+        let mut writer = Writer { dir, trail: None, is_failing: is_failing.clone() };
         writer.open();
         let thread = std::thread::Builder::new().name("audit".to_owned());
         thread
@@ -49,10 +45,7 @@ impl Audit {
     pub(crate) async fn write(&self, records: Vec<Record>) -> Result<(), Error> {
         let gone = || Error::unavailable("the audit thread has ended");
         let (done, written) = oneshot::channel();
-        self.queue
-            .send(Batch { records, done })
-            .await
-            .map_err(|_| gone())?;
+        self.queue.send(Batch { records, done }).await.map_err(|_| gone())?;
         written.await.unwrap_or_else(|_| Err(gone()))
     }
 
@@ -87,10 +80,7 @@ impl Writer {
     }
 
     fn write(&mut self, waiting: &mut Vec<Batch>) {
-        let records: Vec<Record> = waiting
-            .iter_mut()
-            .flat_map(|batch| std::mem::take(&mut batch.records))
-            .collect();
+        let records: Vec<Record> = waiting.iter_mut().flat_map(|batch| std::mem::take(&mut batch.records)).collect();
         let written = self.append(&records);
         for batch in waiting.drain(..) {
             // The caller may have gone away.
@@ -153,9 +143,7 @@ mod tests {
             write.await.unwrap();
         }
         assert!(!audit.is_failing());
-        let verified = ken_audit::verify(&ken_audit::files(&dir).unwrap(), "")
-            .unwrap()
-            .unwrap();
+        let verified = ken_audit::verify(&ken_audit::files(&dir).unwrap(), "").unwrap().unwrap();
         assert_eq!(verified.records, 101);
     }
 }

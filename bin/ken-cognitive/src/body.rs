@@ -58,15 +58,8 @@ impl<'a> Body<'a> {
     }
 
     /// The workflow that the body names, or the one made of its protocols.
-    pub(crate) fn definition(
-        &self,
-        catalog: &Catalog,
-        protocols: &Protocols,
-    ) -> Result<Arc<Definition>, Failure> {
-        let name = one_of(
-            ("/template_name", self.template_name.as_deref()),
-            ("/workflow", self.workflow.as_deref()),
-        )?;
+    pub(crate) fn definition(&self, catalog: &Catalog, protocols: &Protocols) -> Result<Arc<Definition>, Failure> {
+        let name = one_of(("/template_name", self.template_name.as_deref()), ("/workflow", self.workflow.as_deref()))?;
         match (name, &self.protocol_names) {
             (Some(_), Some(_)) => Err(unprocessable(Error::invalid(
                 "/protocol_names",
@@ -101,10 +94,8 @@ impl<'a> Body<'a> {
 
     /// The input of the workflow. The error is 400 for field names of results, 422 for input that the workflow refuses.
     pub(crate) fn data(&self, definition: &Definition) -> Result<Data, Failure> {
-        let given = one_of(
-            ("/initial_data", self.initial_data.map(RawValue::get)),
-            ("/data", self.data.map(RawValue::get)),
-        )?;
+        let given =
+            one_of(("/initial_data", self.initial_data.map(RawValue::get)), ("/data", self.data.map(RawValue::get)))?;
         let (at, text) = given.unwrap_or(("/data", "{}"));
         let below = |error: Error| {
             let inner = error.at.clone().unwrap_or_default();
@@ -112,9 +103,7 @@ impl<'a> Body<'a> {
         };
         let data = Data::read(text).map_err(|error| unprocessable(below(error)))?;
         definition.check_names(&data).map_err(below)?;
-        definition
-            .check(&data)
-            .map_err(|error| unprocessable(below(error)))?;
+        definition.check(&data).map_err(|error| unprocessable(below(error)))?;
         Ok(data)
     }
 
@@ -138,11 +127,7 @@ fn one_of<'a>(
 ) -> Result<Option<(&'static str, &'a str)>, Failure> {
     match (older, newer) {
         ((at, Some(_)), (_, Some(_))) => {
-            let message = format!(
-                "{} and {} are the same field; give one of them",
-                &older.0[1..],
-                &newer.0[1..]
-            );
+            let message = format!("{} and {} are the same field; give one of them", &older.0[1..], &newer.0[1..]);
             Err(unprocessable(Error::invalid(at, message)))
         }
         ((at, Some(text)), _) | (_, (at, Some(text))) => Ok(Some((at, text))),
@@ -161,9 +146,7 @@ fn named(catalog: &Catalog, name: &str) -> Result<Arc<Definition>, Failure> {
             ..error
         }
         .into(),
-        _ => Failure::from(Error::unavailable(format!(
-            "the workflow {name} cannot be read: {error}"
-        ))),
+        _ => Failure::from(Error::unavailable(format!("the workflow {name} cannot be read: {error}"))),
     })
 }
 
@@ -200,10 +183,7 @@ mod tests {
         };
         match run() {
             Ok(()) => (200, String::new()),
-            Err(failure) => (
-                failure.status_code().as_u16(),
-                failure.error().at.clone().unwrap_or_default(),
-            ),
+            Err(failure) => (failure.status_code().as_u16(), failure.error().at.clone().unwrap_or_default()),
         }
     }
 
@@ -233,44 +213,16 @@ mod tests {
             (r#"{"template_name":"../x"}"#, 404, "/template_name"),
             (r#"{"workflow":"a","template_name":"a"}"#, 422, "/template_name"),
             (r#"{"workflow":"a","workflow":"a"}"#, 400, ""),
-            (
-                r#"{"workflow":"a","protocol_names":["ESL"]}"#,
-                422,
-                "/protocol_names",
-            ),
+            (r#"{"workflow":"a","protocol_names":["ESL"]}"#, 422, "/protocol_names"),
             (r#"{"protocol_names":[]}"#, 422, "/protocol_names"),
             (r#"{"protocol_names":["ESL","XYZ"]}"#, 422, "/protocol_names/1"),
-            (
-                r#"{"protocol_names":["ESL"],"coordination_mode":"both"}"#,
-                422,
-                "/coordination_mode",
-            ),
+            (r#"{"protocol_names":["ESL"],"coordination_mode":"both"}"#, 422, "/coordination_mode"),
             (r#"{"protocol_names":["ESL"],"data":[1]}"#, 422, "/data"),
-            (
-                r#"{"protocol_names":["ESL"],"data":{},"initial_data":{}}"#,
-                422,
-                "/initial_data",
-            ),
-            (
-                r#"{"protocol_names":["ESL"],"data":{"a":1,"a":2}}"#,
-                422,
-                "/data/a",
-            ),
-            (
-                r#"{"protocol_names":["ESL"],"data":{"governance":{}}}"#,
-                400,
-                "/data/governance",
-            ),
-            (
-                r#"{"protocol_names":["ESL"],"initial_data":{"ESL":{}}}"#,
-                400,
-                "/initial_data/ESL",
-            ),
-            (
-                r#"{"protocol_names":["ESL"],"session_id":"a/b"}"#,
-                422,
-                "/session_id",
-            ),
+            (r#"{"protocol_names":["ESL"],"data":{},"initial_data":{}}"#, 422, "/initial_data"),
+            (r#"{"protocol_names":["ESL"],"data":{"a":1,"a":2}}"#, 422, "/data/a"),
+            (r#"{"protocol_names":["ESL"],"data":{"governance":{}}}"#, 400, "/data/governance"),
+            (r#"{"protocol_names":["ESL"],"initial_data":{"ESL":{}}}"#, 400, "/initial_data/ESL"),
+            (r#"{"protocol_names":["ESL"],"session_id":"a/b"}"#, 422, "/session_id"),
             (r#"{"protocol_names":["ESL"],"user":"x"}"#, 422, "/user"),
         ] {
             assert_eq!(status(text), (code, at.to_owned()), "{text}");

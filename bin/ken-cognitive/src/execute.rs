@@ -22,15 +22,9 @@ const LONGEST: Duration = Duration::from_secs(600);
 const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// POST /v1/execute and /execute
-pub(crate) async fn execute(
-    app: Arc<Cognitive>,
-    caller: Caller,
-    mut request: Request,
-) -> Result<Response, Failure> {
+pub(crate) async fn execute(app: Arc<Cognitive>, caller: Caller, mut request: Request) -> Result<Response, Failure> {
     let bytes = tokio::time::timeout(BODY_TIME, request.body());
-    let bytes = bytes
-        .await
-        .map_err(|_| Failure::too_slow("the body took too long"))??;
+    let bytes = bytes.await.map_err(|_| Failure::too_slow("the body took too long"))??;
     let body = Body::read(&bytes)?;
     let definition = body.definition(&app.catalog, app.engine.protocols())?;
     let session = match body.session()? {
@@ -40,11 +34,7 @@ pub(crate) async fn execute(
     let data = body.data(&definition)?;
     app.sessions.claim(&session, caller.user_id())?;
     let observer = AuditObserver::new(&app.metrics, request.id(), caller.user_id());
-    let run = Run {
-        deadline: Some(Instant::now() + LONGEST),
-        settings: app.engine.settings(),
-        observer: &observer,
-    };
+    let run = Run { deadline: Some(Instant::now() + LONGEST), settings: app.engine.settings(), observer: &observer };
     let outcome = app.engine.run(&definition, &data, run).await?;
     app.metrics.workflow(&definition, &outcome);
     let mut records = observer.into_records();
@@ -102,10 +92,7 @@ fn answer(
     let entry = object(&[("time", &time), ("request_id", request.id())], &rest);
     app.sessions.record(session, caller.user_id(), entry);
     let status = status_of(outcome);
-    Ok(Response::json_bytes(
-        status,
-        object(&[("session_id", session)], &rest),
-    ))
+    Ok(Response::json_bytes(status, object(&[("session_id", session)], &rest)))
 }
 
 /// Adds fields at the beginning of a JSON object.

@@ -15,11 +15,7 @@ pub(crate) fn envelope(failure: &Failure) -> Vec<u8> {
         fields: &'a Map<String, Value>,
     }
     let error = failure.error();
-    let body = Body {
-        error,
-        detail: &error.message,
-        fields: failure.fields(),
-    };
+    let body = Body { error, detail: &error.message, fields: failure.fields() };
     // Serialising text, numbers and maps with text keys cannot fail.
     serde_json::to_vec(&body).unwrap_or_default()
 }

@@ -19,15 +19,9 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         text => text.map_err(|error| failed(path, &error))?,
     };
-    let mode = std::fs::metadata(path)
-        .map_err(|error| failed(path, &error))?
-        .mode();
+    let mode = std::fs::metadata(path).map_err(|error| failed(path, &error))?.mode();
     if mode & 0o077 != 0 {
-        let message = format!(
-            "{} is readable by others (mode {:o})",
-            path.display(),
-            mode & 0o777
-        );
+        let message = format!("{} is readable by others (mode {:o})", path.display(), mode & 0o777);
         return Err(Error::invalid(path.display().to_string(), message).hint("chmod 600 it"));
     }
     Ok(Some(text))

@@ -55,12 +55,7 @@ where
     done
 }
 
-async fn guarded<F, W>(
-    app: &Arc<Cognitive>,
-    request: Request,
-    gate: Gate,
-    function: F,
-) -> Result<Response, Failure>
+async fn guarded<F, W>(app: &Arc<Cognitive>, request: Request, gate: Gate, function: F) -> Result<Response, Failure>
 where
     F: FnOnce(Arc<Cognitive>, Caller, Request) -> W,
     W: Future<Output = Result<Response, Failure>>,
@@ -76,17 +71,13 @@ where
     })?;
     let headers = allowance.headers();
     let done = function(app.clone(), Caller { owner }, request).await;
-    headers
-        .into_iter()
-        .fold(done, |done, (name, value)| match (name, done) {
-            (Some(name), Ok(response)) => Ok(response.header(name, value)),
-            (Some(name), Err(failure)) => Err(failure.header(name, value)),
-            (None, done) => done,
-        })
+    headers.into_iter().fold(done, |done, (name, value)| match (name, done) {
+        (Some(name), Ok(response)) => Ok(response.header(name, value)),
+        (Some(name), Err(failure)) => Err(failure.header(name, value)),
+        (None, done) => done,
+    })
 }
 
 fn payer(owner: &Option<Owner>, peer: IpAddr) -> Payer {
-    owner
-        .as_ref()
-        .map_or(Payer::Address(peer), |owner| Payer::Key(owner.digest))
+    owner.as_ref().map_or(Payer::Address(peer), |owner| Payer::Key(owner.digest))
 }

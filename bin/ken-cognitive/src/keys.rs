@@ -72,12 +72,7 @@ impl Keys {
             None => Vec::new(),
         };
         let owners = owners(&entries).ok_or_else(|| damaged(&path, "a key_hash is not a SHA-256 digest"))?;
-        Ok(Keys {
-            configured,
-            path,
-            owners: RwLock::new(Arc::new(owners)),
-            entries: Mutex::new(entries),
-        })
+        Ok(Keys { configured, path, owners: RwLock::new(Arc::new(owners)), entries: Mutex::new(entries) })
     }
 
     /// The owner of a key. All keys are compared, each in constant time, so that the time reveals nothing.
@@ -92,21 +87,14 @@ impl Keys {
             }
         }
         if is_configured {
-            return Some(Owner {
-                user_id: ADMIN.into(),
-                role: Role::Admin,
-                digest: given,
-            });
+            return Some(Owner { user_id: ADMIN.into(), role: Role::Admin, digest: given });
         }
         found.cloned()
     }
 
     /// Every added key, oldest first.
     pub(crate) fn list(&self) -> Vec<Entry> {
-        self.entries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Checks a new key and makes its entry, without adding it.
@@ -114,22 +102,14 @@ impl Keys {
         let given = digest(key);
         let key_hash = hex::encode(&given);
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if bool::from(self.configured.ct_eq(&given)) || entries.iter().any(|entry| entry.key_hash == key_hash)
-        {
+        if bool::from(self.configured.ct_eq(&given)) || entries.iter().any(|entry| entry.key_hash == key_hash) {
             return Err(Error::conflict("this key already exists").at("/api_key"));
         }
         if entries.len() >= MAX_KEYS {
-            return Err(Error::conflict(format!(
-                "there are {MAX_KEYS} keys, which is the maximum"
-            )));
+            return Err(Error::conflict(format!("there are {MAX_KEYS} keys, which is the maximum")));
         }
         let named = || format!("user-{}", key_hash.get(..12).unwrap_or_default());
-        Ok(Entry {
-            user_id: user_id.map_or_else(named, str::to_owned),
-            role,
-            key_hash,
-            created_at: Timestamp::now(),
-        })
+        Ok(Entry { user_id: user_id.map_or_else(named, str::to_owned), role, key_hash, created_at: Timestamp::now() })
     }
 
     /// Adds a prepared key. It is on disk and valid when this returns.
@@ -148,8 +128,7 @@ impl Keys {
         change(&mut changed);
         let text = serde_json::to_string_pretty(&changed)
             .map_err(|error| Error::internal(format!("the keys could not be written: {error}")))?;
-        let owners =
-            owners(&changed).ok_or_else(|| damaged(&self.path, "a key_hash is not a SHA-256 digest"))?;
+        let owners = owners(&changed).ok_or_else(|| damaged(&self.path, "a key_hash is not a SHA-256 digest"))?;
         file::write(&self.path, &text)?;
         *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(owners);
         *entries = changed;
@@ -172,20 +151,13 @@ fn own_key(path: &Path) -> Result<Digest, Error> {
 
 fn owners(entries: &[Entry]) -> Option<Vec<Owner>> {
     let owner = |entry: &Entry| {
-        Some(Owner {
-            user_id: entry.user_id.as_str().into(),
-            role: entry.role,
-            digest: hex::decode(&entry.key_hash)?,
-        })
+        Some(Owner { user_id: entry.user_id.as_str().into(), role: entry.role, digest: hex::decode(&entry.key_hash)? })
     };
     entries.iter().map(owner).collect()
 }
 
 fn damaged(path: &Path, why: &str) -> Error {
-    Error::invalid(
-        path.display().to_string(),
-        format!("cannot read the file of keys: {why}"),
-    )
+    Error::invalid(path.display().to_string(), format!("cannot read the file of keys: {why}"))
 }
 
 fn digest(key: &str) -> Digest {
@@ -209,10 +181,7 @@ mod tests {
         keys.add(entry.clone()).unwrap();
         assert!(entry.user_id.starts_with("user-"));
         let text = std::fs::read_to_string(dir.path().join("keys.json")).unwrap();
-        assert!(
-            !text.contains("annas key") && text.contains("read-only"),
-            "{text}"
-        );
+        assert!(!text.contains("annas key") && text.contains("read-only"), "{text}");
         let keys = Keys::open(dir.path(), Some("the admin key")).unwrap();
         assert_eq!(&*keys.find(b"annas key").unwrap().user_id, "anna");
         keys.remove("anna").unwrap();
@@ -243,21 +212,15 @@ mod tests {
         };
         assert_eq!(find(), find());
         let keys = Keys::open(dir.path(), Some("set now")).unwrap();
-        assert_eq!(
-            keys.find(find().1.trim().as_bytes()),
-            None,
-            "a set key replaces it"
-        );
+        assert_eq!(keys.find(find().1.trim().as_bytes()), None, "a set key replaces it");
     }
 
     #[test]
     fn a_damaged_file_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        for text in [
-            "",
-            "{}",
-            r#"[{"user_id":"a","role":"user","key_hash":"zz","created_at":"2027-02-03T04:05:06.789Z"}]"#,
-        ] {
+        for text in
+            ["", "{}", r#"[{"user_id":"a","role":"user","key_hash":"zz","created_at":"2027-02-03T04:05:06.789Z"}]"#]
+        {
             file::write(&dir.path().join("keys.json"), text).unwrap();
             let error = Keys::open(dir.path(), Some("k")).map(|_| ()).unwrap_err();
             assert!(error.at.unwrap().ends_with("keys.json"));

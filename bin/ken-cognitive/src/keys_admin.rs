@@ -34,11 +34,7 @@ pub(crate) async fn list(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<R
 }
 
 /// POST /admin/api-keys
-pub(crate) async fn add(
-    app: Arc<Cognitive>,
-    caller: Caller,
-    mut request: Request,
-) -> Result<Response, Failure> {
+pub(crate) async fn add(app: Arc<Cognitive>, caller: Caller, mut request: Request) -> Result<Response, Failure> {
     let new: NewKey = fields(request.value().await?)?;
     new.check().map_err(unprocessable)?;
     let entry = app.keys.prepare(&new.api_key, new.role, new.user_id.as_deref())?;
@@ -53,18 +49,9 @@ pub(crate) async fn add(
 }
 
 /// DELETE /admin/api-keys/:user_id
-pub(crate) async fn remove(
-    app: Arc<Cognitive>,
-    caller: Caller,
-    request: Request,
-) -> Result<Response, Failure> {
+pub(crate) async fn remove(app: Arc<Cognitive>, caller: Caller, request: Request) -> Result<Response, Failure> {
     let user_id = request.segment("user_id");
-    let count = app
-        .keys
-        .list()
-        .iter()
-        .filter(|entry| entry.user_id == user_id)
-        .count();
+    let count = app.keys.list().iter().filter(|entry| entry.user_id == user_id).count();
     if count == 0 {
         let error = Error::not_found(format!("there is no key of {user_id:?}"));
         return Err(match user_id {
@@ -73,9 +60,7 @@ pub(crate) async fn remove(
         }
         .into());
     }
-    let record = Record::new("key_deleted", request.id(), caller.user_id())
-        .with("for", user_id)
-        .with("keys", count);
+    let record = Record::new("key_deleted", request.id(), caller.user_id()).with("for", user_id).with("keys", count);
     app.record(vec![record.clone()]).await?;
     let removed = app.keys.remove(user_id);
     app.settle(record, removed).await?;
@@ -86,10 +71,7 @@ impl NewKey {
     fn check(&self) -> Result<(), Error> {
         let is_visible = self.api_key.bytes().all(|byte| byte.is_ascii_graphic());
         if !(8..=256).contains(&self.api_key.len()) || !is_visible {
-            return Err(Error::invalid(
-                "/api_key",
-                "a key has 8 to 256 visible ASCII characters without spaces",
-            ));
+            return Err(Error::invalid("/api_key", "a key has 8 to 256 visible ASCII characters without spaces"));
         }
         let Some(user_id) = &self.user_id else {
             return Ok(());
@@ -100,10 +82,7 @@ impl NewKey {
             return Err(Error::invalid("/user_id", message));
         }
         if user_id == ADMIN {
-            return Err(Error::invalid(
-                "/user_id",
-                "`admin` is reserved for the key of MCP_API_KEY",
-            ));
+            return Err(Error::invalid("/user_id", "`admin` is reserved for the key of MCP_API_KEY"));
         }
         Ok(())
     }

@@ -61,25 +61,15 @@ impl Limits {
     /// those of the limit with fewer requests left.
     pub(crate) fn take(&self, group: Group, payer: Payer) -> Result<Allowance, Refusal> {
         let quota = self.quota.as_ref().filter(|_| matches!(payer, Payer::Key(_)));
-        let both = [
-            (
-                self.groups.get(group as usize).and_then(Option::as_ref),
-                group.name(),
-            ),
-            (quota, "quota"),
-        ];
+        let both = [(self.groups.get(group as usize).and_then(Option::as_ref), group.name()), (quota, "quota")];
         for (window, name) in both {
             let found = window.map(|window| window.look(payer));
             if let Some(quota) = found.filter(|quota| quota.retry_after_ms.is_some()) {
                 return Err(Refusal { quota, name });
             }
         }
-        let taken = both
-            .iter()
-            .filter_map(|(window, _)| Some(window.as_ref()?.take(payer)));
-        Ok(Allowance(
-            taken.min_by_key(|quota| (quota.remaining, quota.limit)),
-        ))
+        let taken = both.iter().filter_map(|(window, _)| Some(window.as_ref()?.take(payer)));
+        Ok(Allowance(taken.min_by_key(|quota| (quota.remaining, quota.limit))))
     }
 }
 
@@ -133,9 +123,7 @@ impl Refusal {
         let message = format!("{what} is reached: {} requests", self.quota.limit);
         let failure = Failure::from(Error::busy(message, self.quota.retry_after_ms.unwrap_or(1)));
         let headers = Allowance(Some(self.quota)).headers();
-        headers.iter().fold(failure, |failure, (name, value)| {
-            failure.header(name.clone(), value.clone())
-        })
+        headers.iter().fold(failure, |failure, (name, value)| failure.header(name.clone(), value.clone()))
     }
 }
 
@@ -157,16 +145,8 @@ mod tests {
 
     #[test]
     fn a_request_counts_for_group_and_quota_or_for_neither() {
-        let limits = limits(&[
-            ("API_KEY_QUOTA_PER_MINUTE", "3"),
-            ("RATE_LIMIT_EXECUTE", "2/second"),
-        ]);
-        let shown = |allowance: Allowance| {
-            allowance.headers()["x-ratelimit-remaining"]
-                .to_str()
-                .unwrap()
-                .to_owned()
-        };
+        let limits = limits(&[("API_KEY_QUOTA_PER_MINUTE", "3"), ("RATE_LIMIT_EXECUTE", "2/second")]);
+        let shown = |allowance: Allowance| allowance.headers()["x-ratelimit-remaining"].to_str().unwrap().to_owned();
         assert_eq!(shown(limits.take(Group::Execute, ANNA).unwrap()), "1");
         assert_eq!(shown(limits.take(Group::Execute, ANNA).unwrap()), "0");
         // Refused by its group: the quota is as before.

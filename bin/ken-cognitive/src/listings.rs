@@ -41,11 +41,8 @@ pub(crate) async fn templates(app: Arc<Cognitive>, _: Caller, _: Request) -> Res
 }
 
 fn template(definition: &Definition) -> Value {
-    let steps: Vec<Value> = definition
-        .steps()
-        .iter()
-        .map(|step| json!({"id": step.id, "protocol": step.protocol}))
-        .collect();
+    let steps: Vec<Value> =
+        definition.steps().iter().map(|step| json!({"id": step.id, "protocol": step.protocol})).collect();
     json!({
         "name": definition.name(),
         "description": definition.description(),
@@ -56,11 +53,7 @@ fn template(definition: &Definition) -> Value {
 }
 
 /// GET /v1/session/:id: the last answers, oldest first; 404 for anyone but its owner and admins.
-pub(crate) async fn session(
-    app: Arc<Cognitive>,
-    caller: Caller,
-    request: Request,
-) -> Result<Response, Failure> {
+pub(crate) async fn session(app: Arc<Cognitive>, caller: Caller, request: Request) -> Result<Response, Failure> {
     let id = request.segment("id");
     let owner = caller.owner.as_ref();
     let history = owner.and_then(|owner| app.sessions.history(id, owner));
@@ -78,11 +71,5 @@ pub(crate) async fn session(
         session_id: &'a str,
         history: Vec<Box<RawValue>>,
     }
-    Response::json(
-        200,
-        &Body {
-            session_id: id,
-            history: entries,
-        },
-    )
+    Response::json(200, &Body { session_id: id, history: entries })
 }

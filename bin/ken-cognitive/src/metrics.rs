@@ -40,15 +40,7 @@ pub(crate) struct Metrics {
 }
 
 /// Names of the rate limits.
-const LIMITS: [&str; 7] = [
-    "execute",
-    "protocols",
-    "templates",
-    "session",
-    "metrics",
-    "quota",
-    "wrong_keys",
-];
+const LIMITS: [&str; 7] = ["execute", "protocols", "templates", "session", "metrics", "quota", "wrong_keys"];
 
 /// Counts a request as open until dropped.
 pub(crate) struct Open(Gauge);
@@ -93,32 +85,16 @@ impl Metrics {
 
     fn register_workflows(&mut self) {
         let to = &mut self.registry;
-        to.register(
-            "workflows",
-            "Workflows run, by how they ended",
-            self.workflows.clone(),
-        );
-        to.register(
-            "steps",
-            "Steps, by protocol and how they ended",
-            self.steps.clone(),
-        );
+        to.register("workflows", "Workflows run, by how they ended", self.workflows.clone());
+        to.register("steps", "Steps, by protocol and how they ended", self.steps.clone());
         to.register_with_unit(
             "step_duration",
             "Time from the start of a step to the answer of its tool",
             Unit::Seconds,
             self.step_duration.clone(),
         );
-        to.register(
-            "step_quality",
-            "Quality of steps, 0 to 1",
-            self.step_quality.clone(),
-        );
-        to.register(
-            "governance_low_quality",
-            "Steps below GOV_MIN_QUALITY",
-            self.low_quality.clone(),
-        );
+        to.register("step_quality", "Quality of steps, 0 to 1", self.step_quality.clone());
+        to.register("governance_low_quality", "Steps below GOV_MIN_QUALITY", self.low_quality.clone());
         to.register(
             "governance_coherence_failures",
             "Times that results did not agree",
@@ -130,57 +106,25 @@ impl Metrics {
             self.retries.clone(),
         );
         to.register("governance_aborts", "Workflows aborted", self.aborts.clone());
-        to.register(
-            "tool_processes",
-            "Processes of tools, by protocol and state",
-            self.tool_processes.clone(),
-        );
+        to.register("tool_processes", "Processes of tools, by protocol and state", self.tool_processes.clone());
     }
 
     fn register_requests(&mut self) {
         let to = &mut self.registry;
-        to.register(
-            "requests",
-            "Requests answered, by route and status",
-            self.requests.clone(),
-        );
+        to.register("requests", "Requests answered, by route and status", self.requests.clone());
         to.register_with_unit(
             "request_duration",
             "Time from the head of a request to its answer",
             Unit::Seconds,
             self.request_duration.clone(),
         );
-        to.register(
-            "requests_open",
-            "Requests being answered",
-            self.requests_open.clone(),
-        );
-        to.register(
-            "auth_failures",
-            "Requests with a wrong or missing key",
-            self.auth_failures.clone(),
-        );
-        to.register(
-            "rate_limited",
-            "Requests refused by a limit",
-            self.limited.clone(),
-        );
-        to.register(
-            "audit_records",
-            "Records written to the audit log",
-            self.audit_records.clone(),
-        );
-        to.register(
-            "audit_failures",
-            "Acts refused because they could not be recorded",
-            self.audit_failures.clone(),
-        );
+        to.register("requests_open", "Requests being answered", self.requests_open.clone());
+        to.register("auth_failures", "Requests with a wrong or missing key", self.auth_failures.clone());
+        to.register("rate_limited", "Requests refused by a limit", self.limited.clone());
+        to.register("audit_records", "Records written to the audit log", self.audit_records.clone());
+        to.register("audit_failures", "Acts refused because they could not be recorded", self.audit_failures.clone());
         to.register("queue_length", "Entries that wait, by queue", self.queue.clone());
-        to.register(
-            "sessions",
-            "Sessions whose history is kept",
-            self.sessions.clone(),
-        );
+        to.register("sessions", "Sessions whose history is kept", self.sessions.clone());
     }
 
     pub(crate) fn open(&self) -> Open {
@@ -189,15 +133,10 @@ impl Metrics {
     }
 
     pub(crate) fn request(&self, route: &'static str, status: StatusCode, took: Duration) {
-        let labels = [
-            ("route", route.to_owned()),
-            ("status", status.as_str().to_owned()),
-        ];
+        let labels = [("route", route.to_owned()), ("status", status.as_str().to_owned())];
         self.requests.get_or_create(&labels).inc();
         let labels = [("route", route.to_owned())];
-        self.request_duration
-            .get_or_create(&labels)
-            .observe(took.as_secs_f64());
+        self.request_duration.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     pub(crate) fn step(&self, step: &StepEnd<'_>) {
@@ -208,9 +147,7 @@ impl Metrics {
         };
         let labels = [protocol.clone(), ("outcome", outcome.to_owned())];
         self.steps.get_or_create(&labels).inc();
-        self.step_duration
-            .get_or_create(&[protocol])
-            .observe(step.time.as_secs_f64());
+        self.step_duration.get_or_create(&[protocol]).observe(step.time.as_secs_f64());
     }
 
     pub(crate) fn workflow(&self, definition: &Definition, outcome: &Outcome) {
@@ -218,9 +155,7 @@ impl Metrics {
         self.workflows.get_or_create(&[("status", status)]).inc();
         for (step, quality) in &outcome.governance_summary.quality_scores {
             let protocol = definition.protocol_of(step).unwrap_or_default();
-            self.step_quality
-                .get_or_create(&[("protocol", protocol.to_owned())])
-                .observe(*quality);
+            self.step_quality.get_or_create(&[("protocol", protocol.to_owned())]).observe(*quality);
         }
     }
 
@@ -228,10 +163,7 @@ impl Metrics {
         match event {
             Event::GovernanceLowQuality { .. } => self.low_quality.inc(),
             Event::GovernanceIncoherenceDetected { .. } => self.coherence_failures.inc(),
-            Event::RecoveryDecision {
-                decision: ken_flow::Decision::Retry,
-                ..
-            } => self.retries.inc(),
+            Event::RecoveryDecision { decision: ken_flow::Decision::Retry, .. } => self.retries.inc(),
             Event::RecoveryDecision { .. } => 0,
             Event::GovernanceAbort { .. } => self.aborts.inc(),
         };
@@ -255,9 +187,7 @@ impl Metrics {
     /// Updates the gauges, just before they are read.
     pub(crate) fn set_state(&self, audit_queue: usize, sessions: usize, tools: &[ToolState]) {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.queue
-            .get_or_create(&[("queue", "audit".to_owned())])
-            .set(count(audit_queue));
+        self.queue.get_or_create(&[("queue", "audit".to_owned())]).set(count(audit_queue));
         self.sessions.set(count(sessions));
         for tool in tools {
             for (state, number) in [("idle", tool.idle), ("busy", tool.at_work)] {

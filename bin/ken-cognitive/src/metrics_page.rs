@@ -14,15 +14,9 @@ const OPEN_METRICS: HeaderValue =
 const PROMETHEUS: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// GET /metrics/prometheus
-pub(crate) async fn prometheus(
-    app: Arc<Cognitive>,
-    _: Caller,
-    request: Request,
-) -> Result<Response, Failure> {
+pub(crate) async fn prometheus(app: Arc<Cognitive>, _: Caller, request: Request) -> Result<Response, Failure> {
     let text = app.metrics_text()?;
-    let wants_open = request
-        .header("accept")
-        .is_some_and(|accept| accept.contains("application/openmetrics-text"));
+    let wants_open = request.header("accept").is_some_and(|accept| accept.contains("application/openmetrics-text"));
     let media = if wants_open { OPEN_METRICS } else { PROMETHEUS };
     Ok(Response::bytes(200, media, text))
 }
@@ -84,13 +78,11 @@ mod tests {
         let lines = text.lines().map(|line| Ok(line.to_owned()));
         let scrape = prometheus_parse::Scrape::parse(lines).unwrap();
         let find = |name: &str, label: (&str, &str)| {
-            let found = scrape.samples.iter().find(|sample| {
-                sample.metric == name && sample.labels.get(label.0).unwrap_or_default() == label.1
-            });
-            found
-                .unwrap_or_else(|| panic!("no {name} in {text}"))
-                .value
-                .clone()
+            let found = scrape
+                .samples
+                .iter()
+                .find(|sample| sample.metric == name && sample.labels.get(label.0).unwrap_or_default() == label.1);
+            found.unwrap_or_else(|| panic!("no {name} in {text}")).value.clone()
         };
         use prometheus_parse::Value::{Gauge, Histogram, Untyped};
         assert_eq!(find("ken_requests_total", ("status", "404")), Untyped(1.0));

@@ -31,14 +31,10 @@ pub(crate) struct Alias {
 
 impl Models {
     pub(crate) fn new(dir: &std::path::Path) -> Models {
-        let beside = std::env::current_exe()
-            .ok()
-            .and_then(|exe| Some(exe.parent()?.join("ken-textgen")));
+        let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("ken-textgen")));
         Models {
             choice: dir.join("active_model"),
-            textgen: beside
-                .filter(|path| path.is_file())
-                .unwrap_or_else(|| PathBuf::from("ken-textgen")),
+            textgen: beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from("ken-textgen")),
         }
     }
 
@@ -57,8 +53,7 @@ impl Models {
         }
         let text = self.ask(&["--list-models"]).await?;
         let lines = text.lines().map(|line| {
-            serde_json::from_str(line)
-                .map_err(|error| Error::internal(format!("ken-textgen --list-models: {error}")))
+            serde_json::from_str(line).map_err(|error| Error::internal(format!("ken-textgen --list-models: {error}")))
         });
         lines.collect()
     }
@@ -81,9 +76,7 @@ impl Models {
         let mut command = Command::new(&self.textgen);
         command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
         let output = tokio::time::timeout(PATIENCE, command.output()).await;
-        let output = output
-            .map_err(|_| Error::deadline("ken-textgen did not answer in time"))?
-            .map_err(absent)?;
+        let output = output.map_err(|_| Error::deadline("ken-textgen did not answer in time"))?.map_err(absent)?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => Err(error_of(&output)),
@@ -99,10 +92,7 @@ fn error_of(output: &Output) -> Error {
     }
     let text = String::from_utf8_lossy(&output.stderr);
     match serde_json::from_str::<Line>(text.lines().last().unwrap_or_default()) {
-        Ok(line) if line.error.code == Code::NotFound => Error {
-            code: Code::Invalid,
-            ..line.error
-        },
+        Ok(line) if line.error.code == Code::NotFound => Error { code: Code::Invalid, ..line.error },
         Ok(line) => line.error,
         Err(_) => Error::internal(format!("ken-textgen failed: {}", text.trim())),
     }

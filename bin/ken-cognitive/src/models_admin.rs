@@ -24,11 +24,7 @@ pub(crate) async fn list(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<R
 }
 
 /// POST /admin/models/activate
-pub(crate) async fn activate(
-    app: Arc<Cognitive>,
-    caller: Caller,
-    mut request: Request,
-) -> Result<Response, Failure> {
+pub(crate) async fn activate(app: Arc<Cognitive>, caller: Caller, mut request: Request) -> Result<Response, Failure> {
     let Activate { alias } = fields(request.value().await?)?;
     let known = app.models.aliases().await?;
     if !known.iter().any(|known| known.alias == alias) {
@@ -36,10 +32,7 @@ pub(crate) async fn activate(
         let error = Error::invalid("/alias", format!("MVLM_MODEL_DIRS has no alias {alias:?}"));
         return Err(error.hint(format!("it has: {}", names.join(", "))).into());
     }
-    app.models
-        .check(&alias)
-        .await
-        .map_err(|error| unprocessable(error.at("/alias")))?;
+    app.models.check(&alias).await.map_err(|error| unprocessable(error.at("/alias")))?;
     let record = Record::new("model_activated", request.id(), caller.user_id()).with("alias", alias.as_str());
     app.record(vec![record.clone()]).await?;
     let written = app.models.choose(&alias);

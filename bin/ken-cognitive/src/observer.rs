@@ -19,12 +19,7 @@ pub(crate) struct AuditObserver<'a> {
 
 impl<'a> AuditObserver<'a> {
     pub(crate) fn new(metrics: &'a Metrics, request_id: &'a str, user_id: &'a str) -> AuditObserver<'a> {
-        AuditObserver {
-            metrics,
-            request_id,
-            user_id,
-            records: Mutex::default(),
-        }
+        AuditObserver { metrics, request_id, user_id, records: Mutex::default() }
     }
 
     pub(crate) fn into_records(self) -> Vec<Record> {
@@ -35,14 +30,9 @@ impl<'a> AuditObserver<'a> {
     fn record(&self, event: &Event) -> Record {
         let record = Record::new(event.name(), self.request_id, self.user_id);
         match event {
-            Event::GovernanceLowQuality {
-                step,
-                quality,
-                min_quality,
-            } => record
-                .with("step", step.as_str())
-                .with("quality", *quality)
-                .with("min_quality", *min_quality),
+            Event::GovernanceLowQuality { step, quality, min_quality } => {
+                record.with("step", step.as_str()).with("quality", *quality).with("min_quality", *min_quality)
+            }
             Event::GovernanceIncoherenceDetected { score, issues } => {
                 record.with("score", *score).with("issues", issues.len())
             }
@@ -61,10 +51,7 @@ impl Observer for AuditObserver<'_> {
     fn event<'a>(&'a self, event: &'a Event) -> Pending<'a, Result<(), Error>> {
         self.metrics.governance(event);
         let record = self.record(event);
-        self.records
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(record);
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
         Box::pin(ready(Ok(())))
     }
 }

@@ -55,27 +55,19 @@ impl Asked {
             return invalid("/text", "text is blank".to_owned());
         }
         if asked.text.chars().count() > TEXT_CHARACTERS {
-            return invalid(
-                "/text",
-                format!("text has more than {TEXT_CHARACTERS} characters"),
-            );
+            return invalid("/text", format!("text has more than {TEXT_CHARACTERS} characters"));
         }
         let choices = [
             ("/depth", &asked.depth, ["basic", "standard", "deep"]),
             ("/webFetch", &asked.web_fetch, ["auto", "always", "never"]),
         ];
         for (at, given, known) in choices {
-            if given
-                .as_ref()
-                .is_some_and(|given| !known.contains(&given.as_str()))
-            {
+            if given.as_ref().is_some_and(|given| !known.contains(&given.as_str())) {
                 return invalid(at, format!("it must be one of {}", known.join(", ")));
             }
         }
-        let ranges = [
-            ("/maxContextTokens", asked.max_context_tokens, 200..=7_500),
-            ("/fetchTopK", asked.fetch_top_k, 1..=20),
-        ];
+        let ranges =
+            [("/maxContextTokens", asked.max_context_tokens, 200..=7_500), ("/fetchTopK", asked.fetch_top_k, 1..=20)];
         for (at, given, range) in ranges {
             if given.is_some_and(|given| !range.contains(&given)) {
                 return invalid(at, format!("it is not {} to {}", range.start(), range.end()));
@@ -196,9 +188,7 @@ impl Research {
         let found: Material = step(run, "search", self.search(run, &asked)).await?;
         let digests = self.keep(&found).await.map_err(failed("StoreUnavailable"))?;
         if found.sources.is_empty() && found.entries.is_empty() {
-            return nothing(&found)
-                .map(|result| (result, digests))
-                .map_err(Stop::Failed);
+            return nothing(&found).map(|result| (result, digests)).map_err(Stop::Failed);
         }
         let request = request(&asked, &found);
         let mut draft: Draft = step(run, "answer", self.answer(&request, deadline)).await?;
@@ -229,12 +219,7 @@ impl Research {
             return Err(Error::unavailable(called.result.text()));
         }
         let material: Material = strict::from_value(called.result.details)?;
-        let query = Search {
-            query: asked.text.clone(),
-            scope,
-            limit: ENTRIES,
-            vector: None,
-        };
+        let query = Search { query: asked.text.clone(), scope, limit: ENTRIES, vector: None };
         let entries = self.store.call::<KnowledgeSearch>(&query, CALL).await?.found;
         let entries = entries.into_iter().map(|found| Source {
             id: found.entry.id,
@@ -243,10 +228,7 @@ impl Research {
             text: found.entry.content,
             score: found.score,
         });
-        Ok(Material {
-            entries: entries.collect(),
-            ..material
-        })
+        Ok(Material { entries: entries.collect(), ..material })
     }
 
     /// The scope of the session. The error is `forbidden` if the actor or the conversation is not that of the session.
@@ -254,18 +236,11 @@ impl Research {
         let Some(session) = &asked.session else {
             return Ok(None);
         };
-        let by = BySession {
-            session_id: session.clone(),
-        };
+        let by = BySession { session_id: session.clone() };
         let scope = self.store.call::<SessionsScope>(&by, CALL).await?;
-        let is_other =
-            |given: &Option<String>, own: &String| given.as_ref().is_some_and(|given| given != own);
-        if is_other(&asked.actor_id, &scope.actor_id)
-            || is_other(&asked.conversation_id, &scope.conversation_id)
-        {
-            return Err(Error::forbidden(format!(
-                "the session {session} belongs to another scope"
-            )));
+        let is_other = |given: &Option<String>, own: &String| given.as_ref().is_some_and(|given| given != own);
+        if is_other(&asked.actor_id, &scope.actor_id) || is_other(&asked.conversation_id, &scope.conversation_id) {
+            return Err(Error::forbidden(format!("the session {session} belongs to another scope")));
         }
         Ok(Some(scope))
     }
@@ -293,18 +268,10 @@ impl Research {
         let models = self.model.call::<ModelInfo>(&Nothing {}, CALL).await?.models;
         let mut failed = Error::unavailable("no model is configured");
         for model in models {
-            let request = Generate {
-                model: Some(model.clone()),
-                ..request.clone()
-            };
+            let request = Generate { model: Some(model.clone()), ..request.clone() };
             match self.generate(&request, deadline).await {
                 Ok(draft) => return Ok(draft),
-                Err(error) => {
-                    failed = Error {
-                        message: format!("{model}: {}", error.message),
-                        ..error
-                    }
-                }
+                Err(error) => failed = Error { message: format!("{model}: {}", error.message), ..error },
             }
         }
         Err(failed)
@@ -321,19 +288,12 @@ impl Research {
             }
         }
         let end = items.reply().await?;
-        Ok(Draft {
-            text,
-            model: end.model,
-            usage: end.usage,
-        })
+        Ok(Draft { text, model: end.model, usage: end.usage })
     }
 }
 
 fn failure(name: &str, message: impl Into<String>) -> Failure {
-    Failure {
-        name: name.to_owned(),
-        message: message.into(),
-    }
+    Failure { name: name.to_owned(), message: message.into() }
 }
 
 /// Executes a step, unless an earlier holder has recorded it.
@@ -350,8 +310,7 @@ where
     run.begin(name, true).await.map_err(Stop::Lost)?;
     match work.await {
         Ok(output) => {
-            let value =
-                serde_json::to_value(&output).map_err(|error| ended(&Error::internal(error.to_string())))?;
+            let value = serde_json::to_value(&output).map_err(|error| ended(&Error::internal(error.to_string())))?;
             run.done(name, &value).await.map_err(Stop::Lost)?;
             Ok(output)
         }
@@ -387,10 +346,7 @@ fn request(asked: &Asked, found: &Material) -> Generate {
 }
 
 fn user(text: String) -> Message {
-    Message::User {
-        content: vec![Block::text(text)],
-        timestamp: 0,
-    }
+    Message::User { content: vec![Block::text(text)], timestamp: 0 }
 }
 
 /// The request for a revision: the first request, the draft, and the sentences that no source supports.
@@ -405,10 +361,7 @@ fn revision(mut request: Generate, draft: &Draft, unsupported: &[String]) -> Gen
         error: None,
         timestamp: 0,
     });
-    let listed: String = unsupported
-        .iter()
-        .map(|sentence| format!("- {sentence}\n"))
-        .collect();
+    let listed: String = unsupported.iter().map(|sentence| format!("- {sentence}\n")).collect();
     request.messages.push(user(format!(
         "The sources do not carry these sentences of your answer:\n{listed}Write the whole answer again: leave them out, or \
          say only what the sources say."
@@ -424,15 +377,10 @@ impl Material {
             return Vec::new();
         }
         let pages = self.sources.iter().map(|page| page.text.as_str());
-        let texts: Vec<&str> = pages
-            .chain(self.entries.iter().map(|entry| entry.text.as_str()))
-            .collect();
+        let texts: Vec<&str> = pages.chain(self.entries.iter().map(|entry| entry.text.as_str())).collect();
         let plain = without_ids(&draft.text);
         let support = ken_support::support(&plain, &texts);
-        let lacking = support
-            .sentences
-            .iter()
-            .filter(|sentence| !sentence.findings.is_empty());
+        let lacking = support.sentences.iter().filter(|sentence| !sentence.findings.is_empty());
         lacking
             .filter_map(|sentence| draft.text.get(sentence.span.start..sentence.span.end))
             .map(str::to_owned)
@@ -490,9 +438,10 @@ fn result(found: &Material, draft: Draft, unsupported: &[String]) -> Value {
         .sources
         .iter()
         .map(|page| json!({"id": page.id, "title": page.title, "url": page.url, "digest": page.digest}));
-    let entries = found.entries.iter().map(
-        |entry| json!({"id": entry.id, "title": entry.title, "url": format!("/api/knowledge/{}", entry.id)}),
-    );
+    let entries = found
+        .entries
+        .iter()
+        .map(|entry| json!({"id": entry.id, "title": entry.title, "url": format!("/api/knowledge/{}", entry.id)}));
     json!({
         "text": text,
         "model": draft.model,

@@ -19,9 +19,8 @@ const USER: Need = Need::Role(Role::User);
 const ADMIN: Need = Need::Role(Role::Admin);
 
 pub(crate) fn table(body_bytes: u64) -> Routes<Cognitive> {
-    let routes = AREAS.iter().fold(Routes::new(), |routes, first| {
-        routes.area(Area::below(first).body_limit(body_bytes))
-    });
+    let routes =
+        AREAS.iter().fold(Routes::new(), |routes, first| routes.area(Area::below(first).body_limit(body_bytes)));
     administration(workflows(open(routes)))
 }
 
@@ -33,12 +32,7 @@ fn open(routes: Routes<Cognitive>) -> Routes<Cognitive> {
     let routes = add(routes, "GET /openapi.json", openapi, openapi::document);
     let metrics = |need| gate("metrics", need, Some(Group::Metrics));
     let routes = add(routes, "GET /metrics", metrics(ADMIN), metrics_page::metrics);
-    add(
-        routes,
-        "GET /metrics/prometheus",
-        metrics(Need::Scraper),
-        metrics_page::prometheus,
-    )
+    add(routes, "GET /metrics/prometheus", metrics(Need::Scraper), metrics_page::prometheus)
 }
 
 fn workflows(routes: Routes<Cognitive>) -> Routes<Cognitive> {
@@ -58,21 +52,11 @@ fn workflows(routes: Routes<Cognitive>) -> Routes<Cognitive> {
 fn administration(routes: Routes<Cognitive>) -> Routes<Cognitive> {
     let models = gate("models", ADMIN, Some(Group::Admin));
     let routes = add(routes, "GET /admin/models", models, models_admin::list);
-    let routes = add(
-        routes,
-        "POST /admin/models/activate",
-        models,
-        models_admin::activate,
-    );
+    let routes = add(routes, "POST /admin/models/activate", models, models_admin::activate);
     let keys = gate("api_keys", ADMIN, Some(Group::Admin));
     let routes = add(routes, "GET /admin/api-keys", keys, keys_admin::list);
     let routes = add(routes, "POST /admin/api-keys", keys, keys_admin::add);
-    add(
-        routes,
-        "DELETE /admin/api-keys/:user_id",
-        keys,
-        keys_admin::remove,
-    )
+    add(routes, "DELETE /admin/api-keys/:user_id", keys, keys_admin::remove)
 }
 
 fn gate(route: &'static str, need: Need, group: Option<Group>) -> Gate {

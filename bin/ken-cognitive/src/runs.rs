@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use ken_claims::{Claiming, Held, Run, Worker};
 use ken_flow::{
-    Data, Definition, Event, Kind, Observer, Outcome, Pending, Recorded, Request, Status, StepEnd, StepName,
-    recorded,
+    Data, Definition, Event, Kind, Observer, Outcome, Pending, Recorded, Request, Status, StepEnd, StepName, recorded,
 };
 use ken_service::Stop;
 use ken_types::event::Failure;
@@ -29,11 +28,7 @@ const AT_ONCE: usize = 32;
 pub(crate) async fn claim(app: Arc<Cognitive>, places: Places, held: Arc<Held>, stop: Stop) {
     let socket = places.socket("store");
     let claiming = Claiming {
-        worker: Runner {
-            app,
-            research: Research::new(&places),
-            store: Pool::new(socket.clone()),
-        },
+        worker: Runner { app, research: Research::new(&places), store: Pool::new(socket.clone()) },
         held,
         work: Work::Runs,
         at_once: AT_ONCE,
@@ -77,10 +72,7 @@ impl Runner {
 }
 
 fn failure(name: &str, message: impl Into<String>) -> Failure {
-    Failure {
-        name: name.to_owned(),
-        message: message.into(),
-    }
+    Failure { name: name.to_owned(), message: message.into() }
 }
 
 /// Executes a run. Returns an error when it could not be recorded, because another holder has the run.
@@ -97,26 +89,15 @@ async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result
         observer: AuditObserver::new(&app.metrics, run.id().as_str(), USER),
         lost: Mutex::default(),
     };
-    let request = Request {
-        deadline: Some(deadline),
-        settings: app.engine.settings(),
-        observer: &recorder,
-    };
+    let request = Request { deadline: Some(deadline), settings: app.engine.settings(), observer: &recorder };
     let done = app.engine.run(&definition, &data, request).await;
-    if let Some(lost) = recorder
-        .lost
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take()
-    {
+    if let Some(lost) = recorder.lost.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(lost);
     }
     match done {
         Ok(outcome) => {
             app.metrics.workflow(&definition, &outcome);
-            Ok(audited(app, &outcome, run, recorder.observer)
-                .await
-                .and_then(|()| result(outcome)))
+            Ok(audited(app, &outcome, run, recorder.observer).await.and_then(|()| result(outcome)))
         }
         Err(error) => Ok(Err(refusal(&error))),
     }
@@ -127,21 +108,12 @@ const USER: &str = "gateway";
 
 /// The failure of a run whose workflow has been changed or removed since its input was checked.
 fn refusal(error: &Error) -> Failure {
-    let name = if error.code == Code::NotFound {
-        "WorkflowNotFound"
-    } else {
-        "InvalidRequest"
-    };
+    let name = if error.code == Code::NotFound { "WorkflowNotFound" } else { "InvalidRequest" };
     failure(name, error.to_string())
 }
 
 /// Writes the audit records. If that fails, the run fails.
-async fn audited(
-    app: &Cognitive,
-    outcome: &Outcome,
-    run: &Run,
-    observer: AuditObserver<'_>,
-) -> Result<(), Failure> {
+async fn audited(app: &Cognitive, outcome: &Outcome, run: &Run, observer: AuditObserver<'_>) -> Result<(), Failure> {
     let mut records = observer.into_records();
     let record = ken_audit::Record::new("run_completed", run.id().as_str(), USER)
         .with("workflow", outcome.workflow.as_str())
@@ -157,17 +129,10 @@ async fn audited(
 
 /// The outcome as `ken-workflow` prints it, without the time, so that a resumed run has the same result.
 fn result(outcome: Outcome) -> Result<Value, Failure> {
-    let why = |error: &Option<Error>| {
-        error
-            .as_ref()
-            .map_or_else(String::new, |error| error.message.clone())
-    };
+    let why = |error: &Option<Error>| error.as_ref().map_or_else(String::new, |error| error.message.clone());
     match outcome.status {
         Status::Completed => {
-            let outcome = Outcome {
-                execution_time_ms: None,
-                ..outcome
-            };
+            let outcome = Outcome { execution_time_ms: None, ..outcome };
             serde_json::to_value(&outcome).map_err(|error| failure("Defect", error.to_string()))
         }
         Status::Aborted => Err(failure("Incoherent", why(&outcome.error))),
@@ -239,11 +204,7 @@ impl Observer for RunRecorder<'_> {
         Box::pin(async move {
             self.observer.event(event).await?;
             let told = serde_json::to_value(event).unwrap_or_else(|_| json!({}));
-            self.keep(
-                self.run
-                    .log("warn", event.name(), json!({"governance": told}))
-                    .await,
-            )
+            self.keep(self.run.log("warn", event.name(), json!({"governance": told})).await)
         })
     }
 }

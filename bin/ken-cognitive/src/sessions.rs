@@ -85,11 +85,7 @@ impl Kept {
     fn insert(&mut self, id: &str, user_id: &str) {
         self.uses += 1;
         self.by_use.insert(self.uses, id.to_owned());
-        let session = Session {
-            owner: user_id.into(),
-            used: self.uses,
-            entries: VecDeque::new(),
-        };
+        let session = Session { owner: user_id.into(), used: self.uses, entries: VecDeque::new() };
         self.by_id.insert(id.to_owned(), session);
         self.bytes += id.len();
     }
@@ -131,11 +127,7 @@ mod tests {
     use super::*;
 
     fn owner(user_id: &str, role: Role) -> Owner {
-        Owner {
-            user_id: user_id.into(),
-            role,
-            digest: [0; 32],
-        }
+        Owner { user_id: user_id.into(), role, digest: [0; 32] }
     }
 
     #[test]
@@ -143,16 +135,10 @@ mod tests {
         let sessions = Sessions::default();
         sessions.claim("s", "anna").unwrap();
         sessions.record("s", "anna", Bytes::from_static(b"1"));
-        assert_eq!(
-            sessions.claim("s", "bert").unwrap_err().code,
-            ken_types::Code::Forbidden
-        );
+        assert_eq!(sessions.claim("s", "bert").unwrap_err().code, ken_types::Code::Forbidden);
         assert_eq!(sessions.history("s", &owner("bert", Role::User)), None);
         for reader in [owner("anna", Role::ReadOnly), owner("root", Role::Admin)] {
-            assert_eq!(
-                sessions.history("s", &reader).unwrap(),
-                [Bytes::from_static(b"1")]
-            );
+            assert_eq!(sessions.history("s", &reader).unwrap(), [Bytes::from_static(b"1")]);
         }
         assert_eq!(sessions.history("t", &owner("root", Role::Admin)), None);
     }
@@ -176,11 +162,8 @@ mod tests {
         assert!(sessions.count() < 100, "{}", sessions.count());
         assert!(sessions.history("s0", &anna).is_some(), "used last");
         let kept = sessions.lock();
-        let bytes: usize = kept
-            .by_id
-            .iter()
-            .map(|(id, one)| id.len() + one.entries.iter().map(Bytes::len).sum::<usize>())
-            .sum();
+        let bytes: usize =
+            kept.by_id.iter().map(|(id, one)| id.len() + one.entries.iter().map(Bytes::len).sum::<usize>()).sum();
         assert_eq!((kept.bytes, kept.by_use.len()), (bytes, kept.by_id.len()));
     }
 }

@@ -81,10 +81,7 @@ fn number(
         Ok(number) if range.contains(&number) => Ok(Some(number)),
         _ => {
             let (low, high) = range.into_inner();
-            Err(Error::invalid(
-                name,
-                format!("{name}: {text:?} is not a number from {low} to {high}"),
-            ))
+            Err(Error::invalid(name, format!("{name}: {text:?} is not a number from {low} to {high}")))
         }
     }
 }
@@ -97,10 +94,7 @@ fn flag(text: &impl Fn(&str) -> Option<String>, name: &str) -> Result<Option<boo
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(Some(true)),
         "false" | "0" | "no" | "off" => Ok(Some(false)),
-        _ => Err(Error::invalid(
-            name,
-            format!("{name}: {text:?} is not true or false"),
-        )),
+        _ => Err(Error::invalid(name, format!("{name}: {text:?} is not true or false"))),
     }
 }
 
@@ -122,17 +116,8 @@ mod tests {
         assert_eq!(settings.body_bytes, 1_048_576);
         assert_eq!(settings.quota, None);
         let rates = settings.rates;
-        let all = [
-            rates.execute,
-            rates.protocols,
-            rates.templates,
-            rates.session,
-            rates.metrics,
-        ];
-        assert_eq!(
-            all,
-            [20, 60, 60, 30, 10].map(|count| Some(Rate::per_minute(count)))
-        );
+        let all = [rates.execute, rates.protocols, rates.templates, rates.session, rates.metrics];
+        assert_eq!(all, [20, 60, 60, 30, 10].map(|count| Some(Rate::per_minute(count))));
         assert!(!settings.metrics_public);
     }
 
@@ -149,10 +134,7 @@ mod tests {
         ] {
             let error = read(&[(name, value)]).unwrap_err();
             assert_eq!(error.at.as_deref(), Some(name), "{value}");
-            assert!(
-                error.message.starts_with(&format!("{name}: {value:?} is not ")),
-                "{error}"
-            );
+            assert!(error.message.starts_with(&format!("{name}: {value:?} is not ")), "{error}");
         }
     }
 

@@ -57,12 +57,7 @@ pub(crate) fn start(
             tracing::error!("HTTP has ended: {error}");
         }
     });
-    let claims = runs::claim(
-        app.clone(),
-        start.places.clone(),
-        app.held.clone(),
-        start.stop.clone(),
-    );
+    let claims = runs::claim(app.clone(), start.places.clone(), app.held.clone(), start.stop.clone());
     start.tasks.spawn(claims);
     Ok((wire::table(program.part(), program.version), app))
 }
@@ -73,10 +68,7 @@ fn workflow_settings(
     protocols: &Protocols,
 ) -> Result<ken_flow::Settings, Error> {
     let settings = ken_flow::Settings::read(variable)?;
-    let unknown = settings
-        .timeouts
-        .keys()
-        .find(|name| protocols.find(name).is_none());
+    let unknown = settings.timeouts.keys().find(|name| protocols.find(name).is_none());
     match unknown {
         None => Ok(settings),
         Some(name) => {

@@ -28,11 +28,7 @@ const MAX_CALLERS: usize = 4_096;
 
 impl<K: Copy + Eq + Hash> Window<K> {
     pub(crate) fn new(rate: Rate, clock: Clock) -> Window<K> {
-        Window {
-            rate,
-            clock,
-            counts: Mutex::default(),
-        }
+        Window { rate, clock, counts: Mutex::default() }
     }
 
     /// The quota without counting a request.
@@ -49,10 +45,7 @@ impl<K: Copy + Eq + Hash> Window<K> {
         let now = (self.clock)();
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = Count { began: now, taken: 0 };
-        let known = counts
-            .get(&caller)
-            .copied()
-            .filter(|count| !self.is_over(count, now));
+        let known = counts.get(&caller).copied().filter(|count| !self.is_over(count, now));
         let mut count = known.unwrap_or(fresh);
         let has_room = count.taken < self.rate.count;
         if takes && has_room {
@@ -109,12 +102,7 @@ mod tests {
 
     #[test]
     fn the_limit_is_reached_exactly_and_ends_exactly() {
-        for (rate, span) in [
-            ("3/second", 1_000),
-            ("3/minute", 60_000),
-            ("3/hour", 3_600_000),
-            ("3/day", 86_400_000),
-        ] {
+        for (rate, span) in [("3/second", 1_000), ("3/minute", 60_000), ("3/hour", 3_600_000), ("3/day", 86_400_000)] {
             let (window, hand) = window(rate);
             for left in (0..3).rev() {
                 let quota = window.take(1);

@@ -22,22 +22,14 @@ pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Cognitiv
 fn list(app: &Cognitive) -> Workflows {
     let all = app.catalog.list().into_values().flatten();
     let public = all.filter(|definition| definition.is_public());
-    Workflows {
-        workflows: public
-            .map(|definition| entry(&definition))
-            .chain([research::workflow()])
-            .collect(),
-    }
+    Workflows { workflows: public.map(|definition| entry(&definition)).chain([research::workflow()]).collect() }
 }
 
 fn entry(definition: &Definition) -> Workflow {
     Workflow {
         name: definition.name().to_owned(),
         description: definition.description().to_owned(),
-        input: definition
-            .schema()
-            .cloned()
-            .unwrap_or_else(|| json!({"type": "object"})),
+        input: definition.schema().cloned().unwrap_or_else(|| json!({"type": "object"})),
     }
 }
 
@@ -47,10 +39,7 @@ fn check(app: &Cognitive, args: &CheckWorkflow) -> Result<Nothing, Error> {
     }
     let definition = app.catalog.find(&args.name)?;
     if !definition.is_public() {
-        return Err(Error::not_found(format!(
-            "there is no public workflow `{}`",
-            args.name
-        )));
+        return Err(Error::not_found(format!("there is no public workflow `{}`", args.name)));
     }
     // `at` is a pointer into the payload.
     definition.check(&Data::from_value(&args.payload)?)?;

@@ -53,14 +53,8 @@ impl Serialize for Feeling {
         let mut feeling = serializer.serialize_struct("Feeling", 6)?;
         feeling.serialize_field("emotion", name(self.emotion))?;
         feeling.serialize_field("intensity", &rounded(self.intensity))?;
-        feeling.serialize_field(
-            "dimension",
-            emotion.map_or("primary", |emotion| emotion.dimension),
-        )?;
-        feeling.serialize_field(
-            "valence",
-            emotion.map_or("neutral", |emotion| emotion.valence.name()),
-        )?;
+        feeling.serialize_field("dimension", emotion.map_or("primary", |emotion| emotion.dimension))?;
+        feeling.serialize_field("valence", emotion.map_or("neutral", |emotion| emotion.valence.name()))?;
         feeling.serialize_field("confidence", &rounded(self.confidence))?;
         feeling.serialize_field("evidence", &self.evidence)?;
         feeling.end()
@@ -116,10 +110,7 @@ impl fmt::Display for Explanation<'_> {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let State { text, reading } = self.0;
         to.write_str(name(reading.state()))?;
-        let evidence = reading
-            .feelings
-            .first()
-            .map(|feeling| feeling.evidence.as_slice());
+        let evidence = reading.feelings.first().map(|feeling| feeling.evidence.as_slice());
         cite(to, " from \"", text, evidence.unwrap_or_default())?;
         cite(to, "; negated: \"", text, &reading.negated)?;
         if reading.has_contrast {

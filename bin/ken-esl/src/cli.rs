@@ -23,10 +23,8 @@ pub(crate) struct Esl {
 
 impl Filter for Esl {
     const NAME: &'static str = "ken-esl";
-    const ABOUT: &'static str =
-        "Detect the emotions that a text expresses, with evidence, valence and intensity";
-    const AFTER_HELP: &'static str =
-        "ken-esl train --data DIR --out FILE builds the model's table; see ken-esl(1).";
+    const ABOUT: &'static str = "Detect the emotions that a text expresses, with evidence, valence and intensity";
+    const AFTER_HELP: &'static str = "ken-esl train --data DIR --out FILE builds the model's table; see ken-esl(1).";
 
     fn inline(&self) -> Option<&str> {
         self.text.as_deref()
@@ -36,10 +34,7 @@ impl Filter for Esl {
         let text = text_of(input)?;
         let mut reading = Reading::of(&Table::shipped(), &mut self.words.borrow_mut(), &text);
         reading.heed(risk::find(&text));
-        Ok(reply.send(&State {
-            text: &text,
-            reading: &reading,
-        }))
+        Ok(reply.send(&State { text: &text, reading: &reading }))
     }
 }
 
@@ -53,8 +48,10 @@ fn text_of(input: &str) -> Result<Cow<'_, str>, Error> {
         Some(serde_json::Value::String(text)) if !text.trim().is_empty() => Ok(Cow::Owned(text.clone())),
         Some(serde_json::Value::String(_)) => Err(Error::invalid("/user_input", "the text is empty")),
         Some(_) => Err(Error::invalid("/user_input", "user_input is not a text")),
-        None => Err(Error::invalid("/user_input", "user_input is missing")
-            .hint("give plain text, or {\"user_input\": \"…\"}")),
+        None => {
+            Err(Error::invalid("/user_input", "user_input is missing")
+                .hint("give plain text, or {\"user_input\": \"…\"}"))
+        }
     }
 }
 

@@ -65,20 +65,8 @@ pub(crate) const APPROVAL: usize = 4;
 pub(crate) const DISAPPOINTMENT: usize = 9;
 pub(crate) const NEUTRAL: usize = 27;
 
-const fn row(
-    name: &'static str,
-    dimension: &'static str,
-    valence: Valence,
-    family: Family,
-    polarity: f32,
-) -> Emotion {
-    Emotion {
-        name,
-        dimension,
-        valence,
-        family,
-        polarity,
-    }
+const fn row(name: &'static str, dimension: &'static str, valence: Valence, family: Family, polarity: f32) -> Emotion {
+    Emotion { name, dimension, valence, family, polarity }
 }
 
 /// The GoEmotions labels in their order, then the emotions that only the lexicon can recognise.

@@ -39,10 +39,7 @@ pub(crate) fn of_token(tokens: &[Token], notes: &[Note], at: usize, mut feature:
 /// The features of the token that depend on its context.
 pub(crate) fn of_place(notes: &[Note], at: usize, mut feature: impl FnMut(u64)) {
     let Some(note) = notes.get(at) else { return };
-    let before = at
-        .checked_sub(1)
-        .and_then(|at| notes.get(at))
-        .map_or(EDGE, |note| note.key);
+    let before = at.checked_sub(1).and_then(|at| notes.get(at)).map_or(EDGE, |note| note.key);
     feature(keyed(Kind::Pair, mix(before, note.key)));
     if at + 1 == notes.len() {
         feature(keyed(Kind::Pair, mix(note.key, EDGE)));

@@ -25,9 +25,8 @@ fn is(token: Option<&Token>, words: &[&str]) -> bool {
 fn clause_end(tokens: &[Token], notes: &[Note], from: usize) -> usize {
     const LONGEST: usize = 8;
     let rest = tokens.iter().zip(notes).skip(from).take(LONGEST);
-    let goes_on = |(token, note): &(&Token, &Note)| {
-        token.is_word() && !note.is(Class::Negator) && !note.is(Class::Contrast)
-    };
+    let goes_on =
+        |(token, note): &(&Token, &Note)| token.is_word() && !note.is(Class::Negator) && !note.is(Class::Contrast);
     from + rest.take_while(goes_on).count()
 }
 
@@ -35,13 +34,7 @@ fn clause_end(tokens: &[Token], notes: &[Note], from: usize) -> usize {
 /// that looks negated is felt, and in all but the last it is felt most strongly.
 fn lift_negation(tokens: &[Token], notes: &mut [Note], at: usize) {
     let end = clause_end(tokens, notes, at + 1);
-    let lifted = Clause {
-        tokens,
-        notes,
-        at,
-        end,
-    }
-    .exceeded();
+    let lifted = Clause { tokens, notes, at, end }.exceeded();
     let asks = is_asked_back(tokens, at);
     for (place, note) in notes.iter_mut().enumerate().take(end).skip(at + 1) {
         if asks {
@@ -72,8 +65,7 @@ impl Clause<'_> {
     /// The words of feelings that are stated as the strongest.
     fn exceeded(&self) -> Words {
         let turn = self.after_stop().or_else(|| self.before_enough());
-        turn.or_else(|| self.never_so())
-            .unwrap_or_else(|| self.comparatives())
+        turn.or_else(|| self.never_so()).unwrap_or_else(|| self.comparatives())
     }
 
     /// "can't stop laughing", "couldn't help smiling"
@@ -84,8 +76,7 @@ impl Clause<'_> {
         };
         let stop = self.find(&["stop", "stopped", "stopping"]);
         let stop = stop.or_else(|| self.find(&["help"]).filter(helps));
-        stop.filter(|stop| *stop <= self.at + 2)
-            .map(|stop| self.words(stop + 1, self.end))
+        stop.filter(|stop| *stop <= self.at + 2).map(|stop| self.words(stop + 1, self.end))
     }
 
     /// "can't thank you enough", but not "can't trust him enough to" or "isn't good enough"
@@ -94,23 +85,14 @@ impl Clause<'_> {
         let is_measure = is(self.word(enough + 1), &["to"]) || self.feels(enough - 1) && enough > self.at + 2;
         let is_got = is(self.word(enough - 1), &["get"]) && is(self.word(enough + 1), &["of"]);
         let end = enough + usize::from(is_got);
-        Some(if is_measure {
-            0
-        } else {
-            self.words(self.at + 1, end)
-        })
+        Some(if is_measure { 0 } else { self.words(self.at + 1, end) })
     }
 
     /// "never been so happy", "never laughed so hard", "haven't been this happy"
     fn never_so(&self) -> Option<Words> {
-        const DONE: [&str; 11] = [
-            "been", "felt", "seen", "had", "heard", "met", "known", "read", "laughed", "loved", "wanted",
-        ];
-        let degrees: &[&str] = if self.is_never() {
-            &["so", "such", "this"]
-        } else {
-            &["this"]
-        };
+        const DONE: [&str; 11] =
+            ["been", "felt", "seen", "had", "heard", "met", "known", "read", "laughed", "loved", "wanted"];
+        let degrees: &[&str] = if self.is_never() { &["so", "such", "this"] } else { &["this"] };
         let so = self.find(degrees)?;
         self.find(&DONE).filter(|done| *done < so)?;
         Some(if is(self.word(so + 1), &["much", "hard", "badly"]) {
@@ -184,23 +166,13 @@ impl Clause<'_> {
 
 /// Whether this is a question that expects a yes, such as "Aren't you happy?"
 fn is_asked_back(tokens: &[Token], at: usize) -> bool {
-    const ASKING: [&str; 7] = [
-        "isn't", "aren't", "wasn't", "weren't", "don't", "doesn't", "didn't",
-    ];
-    const SUBJECTS: [&str; 13] = [
-        "i", "you", "he", "she", "it", "we", "they", "this", "that", "these", "those", "the", "there",
-    ];
+    const ASKING: [&str; 7] = ["isn't", "aren't", "wasn't", "weren't", "don't", "doesn't", "didn't"];
+    const SUBJECTS: [&str; 13] =
+        ["i", "you", "he", "she", "it", "we", "they", "this", "that", "these", "those", "the", "there"];
     let mark = |token: &&Token| matches!(token.form().first(), Some(b'.' | b'!' | b'?'));
-    let opens = at
-        .checked_sub(1)
-        .and_then(|before| tokens.get(before))
-        .is_none_or(|before| mark(&before));
+    let opens = at.checked_sub(1).and_then(|before| tokens.get(before)).is_none_or(|before| mark(&before));
     opens
         && is(tokens.get(at), &ASKING)
         && is(tokens.get(at + 1), &SUBJECTS)
-        && tokens
-            .iter()
-            .skip(at)
-            .find(mark)
-            .is_some_and(|mark| mark.form().first() == Some(&b'?'))
+        && tokens.iter().skip(at).find(mark).is_some_and(|mark| mark.form().first() == Some(&b'?'))
 }

@@ -66,18 +66,8 @@ const STARTS_PHRASE: u8 = 0x80;
 
 impl Class {
     pub(crate) fn from_name(name: &str) -> Option<Class> {
-        let word = || {
-            WORD_CLASSES
-                .iter()
-                .find(|class| class.0 == name)
-                .map(|class| class.1)
-        };
-        let language = || {
-            LANGUAGES
-                .iter()
-                .position(|language| language.1 == name)
-                .map(Class::Language)
-        };
+        let word = || WORD_CLASSES.iter().find(|class| class.0 == name).map(|class| class.1);
+        let language = || LANGUAGES.iter().position(|language| language.1 == name).map(Class::Language);
         by_name(name).map(Class::Emotion).or_else(word).or_else(language)
     }
 
@@ -142,21 +132,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) const EMPTY: Slot = Slot {
-        check: 0,
-        valence: 0,
-        code: 0,
-    };
+    pub(crate) const EMPTY: Slot = Slot { check: 0, valence: 0, code: 0 };
     /// Bytes of a slot in the file.
     pub(crate) const BYTES: usize = 6;
 
     pub(crate) const fn read(bytes: [u8; Slot::BYTES]) -> Slot {
         let [a, b, c, d, valence, code] = bytes;
-        Slot {
-            check: u32::from_le_bytes([a, b, c, d]),
-            valence: valence as i8,
-            code,
-        }
+        Slot { check: u32::from_le_bytes([a, b, c, d]), valence: valence as i8, code }
     }
 
     pub(crate) fn write(self) -> [u8; Slot::BYTES] {
@@ -219,10 +201,7 @@ mod tests {
     fn codes_are_encoded_and_decoded() {
         let words = WORD_CLASSES.iter().map(|class| class.1);
         let emotions = (0..EMOTIONS.len()).map(Class::Emotion);
-        for class in words
-            .chain(emotions)
-            .chain((0..LANGUAGES.len()).map(Class::Language))
-        {
+        for class in words.chain(emotions).chain((0..LANGUAGES.len()).map(Class::Language)) {
             assert_eq!(Class::from_code(class.code()), Some(class));
         }
         assert_eq!(Class::from_code(0), None);

@@ -21,9 +21,5 @@ mod window;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if cli::asks_for_training() {
-        ken_tool::subcommand::<train::Train>()
-    } else {
-        ken_tool::main::<cli::Esl>()
-    }
+    if cli::asks_for_training() { ken_tool::subcommand::<train::Train>() } else { ken_tool::main::<cli::Esl>() }
 }

@@ -7,8 +7,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 87.0);
     let k = (x * std::f32::consts::LOG2_E).round();
     let r = x - k * LN2_HIGH - k * LN2_LOW;
-    let series =
-        1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * (1.0 / 24.0 + r * (1.0 / 120.0 + r / 720.0)))));
+    let series = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * (1.0 / 24.0 + r * (1.0 / 120.0 + r / 720.0)))));
     series * f32::from_bits(((k as i32 + 127) as u32) << 23)
 }
 

@@ -137,11 +137,7 @@ impl Reading {
     pub(crate) fn intensity(&self) -> f32 {
         let felt = self.feelings.iter().filter(|feeling| feeling.emotion != NEUTRAL);
         let strongest = felt.map(|feeling| feeling.intensity).fold(0.0, f32::max);
-        if self.state() == NEUTRAL {
-            strongest * 0.5
-        } else {
-            strongest
-        }
+        if self.state() == NEUTRAL { strongest * 0.5 } else { strongest }
     }
 }
 
@@ -212,10 +208,7 @@ impl Reader {
 
     fn take_words(&mut self, table: &Table, window: &Window) {
         for (token, note) in window.tokens.iter().zip(&window.notes) {
-            let span = Span {
-                start: token.start(),
-                end: token.end(),
-            };
+            let span = Span { start: token.start(), end: token.end() };
             if note.is(Class::Temporal) && self.temporal.len() < MAX_TEMPORAL {
                 self.temporal.push(span);
             }
@@ -247,12 +240,7 @@ impl Reader {
         let found = detected(&window.scores, |label| table.threshold(label));
         for label in (0..LABELS).filter(|label| found & 1 << label != 0) {
             let score = window.scores.get(label).copied().unwrap_or_default();
-            if label == NEUTRAL
-                || self
-                    .evidence
-                    .iter()
-                    .any(|best| best.0 == label && best.1 >= score)
-            {
+            if label == NEUTRAL || self.evidence.iter().any(|best| best.0 == label && best.1 >= score) {
                 continue;
             }
             let mut spans = naming_spans(window, label);
@@ -288,11 +276,7 @@ impl Reader {
         let count = self.tokens.max(1) as f32;
         self.scores.iter_mut().for_each(|score| *score /= count);
         let (language, clarity) = self.language();
-        let mut feelings = if self.tokens == 0 {
-            Vec::new()
-        } else {
-            self.feelings(table)
-        };
+        let mut feelings = if self.tokens == 0 { Vec::new() } else { self.feelings(table) };
         self.rank(&mut feelings, clarity);
         let (valence, valence_score) = self.valence(table, &feelings, clarity);
         if agree(&mut feelings, valence) {
@@ -324,19 +308,10 @@ impl Reader {
     /// The language, and how reliable the model is for this text, 0..1.
     fn language(&self) -> (&'static str, f32) {
         if self.words == 0 {
-            return (
-                "und",
-                if self.evidence.iter().any(|best| !best.2.is_empty()) {
-                    0.6
-                } else {
-                    0.1
-                },
-            );
+            return ("und", if self.evidence.iter().any(|best| !best.2.is_empty()) { 0.6 } else { 0.1 });
         }
         let known = self.known as f32 / self.words as f32;
-        let best = (1..LANGUAGES.len())
-            .max_by_key(|language| self.languages[*language])
-            .unwrap_or(1);
+        let best = (1..LANGUAGES.len()).max_by_key(|language| self.languages[*language]).unwrap_or(1);
         if self.languages[best] > self.languages[0].max(self.known / 3) {
             return (LANGUAGES[best].0, 0.25);
         }
@@ -353,9 +328,8 @@ impl Reader {
         let margins = labels.map(|label| (label, margin(label)));
         // An emotion that the text names is more precise than the label that the model has for the same words.
         let outright = |spans: &[Span]| {
-            let alike = |best: &&(usize, f32, Vec<Span>)| {
-                best.0 < LABELS && best.2.iter().any(|span| spans.contains(span))
-            };
+            let alike =
+                |best: &&(usize, f32, Vec<Span>)| best.0 < LABELS && best.2.iter().any(|span| spans.contains(span));
             let margins = self.evidence.iter().filter(alike).map(|best| margin(best.0));
             margins.map(|margin| margin + AHEAD).fold(NAMED, f32::max)
         };
@@ -413,17 +387,11 @@ impl Reader {
         if self.tokens == 0 {
             return (Valence::Neutral, 0.0);
         }
-        let has = |valence| {
-            feelings
-                .iter()
-                .any(|feeling| EMOTIONS[feeling.emotion].valence == valence)
-        };
+        let has = |valence| feelings.iter().any(|feeling| EMOTIONS[feeling.emotion].valence == valence);
         let is_torn = self.is_torn || self.has_contrast && has(Valence::Positive) && has(Valence::Negative);
         match (positive >= 0.0, negative >= 0.0) {
             _ if is_torn && score.abs() < 0.5 => (Valence::Mixed, score),
-            (false, false) if score.abs() < OUTSPOKEN => {
-                (Valence::Neutral, score * (NEUTRAL_SCORE / OUTSPOKEN))
-            }
+            (false, false) if score.abs() < OUTSPOKEN => (Valence::Neutral, score * (NEUTRAL_SCORE / OUTSPOKEN)),
             (false, false) if score > 0.0 => (Valence::Positive, score),
             (false, false) => (Valence::Negative, score),
             _ if positive >= negative => (Valence::Positive, score.max(LEAST_SCORE)),
@@ -439,11 +407,7 @@ fn agree(feelings: &mut [Feeling], valence: Valence) -> bool {
         return false;
     };
     let margin = first.margin;
-    let least = if first.emotion == NEUTRAL {
-        f32::MIN
-    } else {
-        margin - HARDLY_WEAKER
-    };
+    let least = if first.emotion == NEUTRAL { f32::MIN } else { margin - HARDLY_WEAKER };
     let agreeing = |feeling: &&mut Feeling| feeling.valence() == valence && feeling.margin >= least;
     let Some(feeling) = feelings.iter_mut().find(agreeing) else {
         return false;
@@ -479,10 +443,7 @@ fn naming_spans(window: &Window, label: usize) -> Vec<Span> {
     };
     let notes = window.notes.iter().enumerate();
     let naming = notes.filter(|(_, note)| !note.is_negated && note.class().is_some_and(names));
-    naming
-        .filter_map(|(at, note)| window.span(at, note.width))
-        .take(MAX_EVIDENCE)
-        .collect()
+    naming.filter_map(|(at, note)| window.span(at, note.width)).take(MAX_EVIDENCE).collect()
 }
 
 /// The words that contribute most, in the order of the text; neighbouring words form one span.
@@ -491,10 +452,7 @@ fn strongest_spans(window: &Window, shares: impl Iterator<Item = i32>) -> Vec<Sp
     let largest = shares.iter().copied().max().unwrap_or(0);
     let mut spans: Vec<Span> = Vec::new();
     let mut last = usize::MAX;
-    let strong = shares
-        .iter()
-        .enumerate()
-        .filter(|(_, share)| **share > 0 && **share >= largest / 2);
+    let strong = shares.iter().enumerate().filter(|(_, share)| **share > 0 && **share >= largest / 2);
     for (at, _) in strong {
         let Some(Span { start, end }) = window.span(at, 1) else {
             continue;

@@ -69,12 +69,7 @@ impl<'a> Model<'a> {
                 starts[bucket] = starts[bucket + 1];
             }
         }
-        Model {
-            bias: float(head, MAGIC.len()),
-            unit: float(head, MAGIC.len() + 4),
-            entries,
-            starts,
-        }
+        Model { bias: float(head, MAGIC.len()), unit: float(head, MAGIC.len() + 4), entries, starts }
     }
 
     pub(crate) fn features(&self) -> usize {
@@ -93,12 +88,7 @@ impl<'a> Model<'a> {
                 earlier.for_each(|feature| windows.take(self, feature.word, Some(*feature)));
                 small = Some(windows);
             }
-            let feature = self.weight(hash).map(|weight| Feature {
-                hash,
-                weight,
-                word,
-                span,
-            });
+            let feature = self.weight(hash).map(|weight| Feature { hash, weight, word, span });
             large.take(self, word, feature);
             if let Some(small) = &mut small {
                 small.take(self, word, feature);
@@ -128,9 +118,7 @@ impl<'a> Model<'a> {
     /// The weight of a feature, in the model's unit.
     fn weight(&self, hash: u32) -> Option<i8> {
         let bucket = bucket(hash);
-        let entries = self
-            .entries
-            .get(self.starts[bucket] as usize..self.starts[bucket + 1] as usize);
+        let entries = self.entries.get(self.starts[bucket] as usize..self.starts[bucket + 1] as usize);
         let entry = entries?.iter().find(|entry| hash_of(entry) == hash)?;
         Some(entry[4] as i8)
     }
@@ -168,11 +156,7 @@ impl Windows {
             size,
             end: size,
             features: Vec::new(),
-            worst: Worst {
-                score: f32::MIN,
-                features: Vec::new(),
-                windows: 0,
-            },
+            worst: Worst { score: f32::MIN, features: Vec::new(), windows: 0 },
         }
     }
 
@@ -181,8 +165,7 @@ impl Windows {
         while word >= self.end {
             self.judge(model);
             self.end += self.size / 2;
-            self.features
-                .retain(|feature| feature.word + self.size >= self.end);
+            self.features.retain(|feature| feature.word + self.size >= self.end);
         }
         self.features.extend(feature);
     }
@@ -324,10 +307,7 @@ fn each_word(text: &str, mut put: impl FnMut(&str, Span)) {
         bare.clear();
         bare.extend(lower.chars().filter(|char| *char != '\''));
         let parts = written_out(&lower, &bare);
-        parts
-            .into_iter()
-            .filter(|part| !part.is_empty())
-            .for_each(|part| put(part, span));
+        parts.into_iter().filter(|part| !part.is_empty()).for_each(|part| put(part, span));
     }
 }
 
@@ -354,8 +334,8 @@ fn written_out<'a>(lower: &str, bare: &'a str) -> [&'a str; 2] {
         _ if bare.bytes().all(|byte| byte.is_ascii_digit()) => [if bare.is_empty() { "" } else { "0" }, ""],
         _ => match bare.strip_suffix("nt") {
             Some(
-                verb @ ("do" | "does" | "did" | "is" | "was" | "were" | "would" | "could" | "should" | "have"
-                | "has" | "had"),
+                verb @ ("do" | "does" | "did" | "is" | "was" | "were" | "would" | "could" | "should" | "have" | "has"
+                | "had"),
             ) => [verb, "not"],
             _ if lower.ends_with("'s") => [bare.strip_suffix('s').unwrap_or(bare), ""],
             _ => [bare, ""],

@@ -1,8 +1,8 @@
 //! The rules that correct the model, for negation, irony and emphasis.
 
 use crate::emotion::{
-    ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, EMBARRASSMENT, EMOTIONS, EXCITEMENT, FEAR, Family, JOY,
-    LABELS, NEUTRAL, PRIDE, RELIEF, SADNESS, shades,
+    ANGER, ANNOYANCE, APPROVAL, DISAPPOINTMENT, EMBARRASSMENT, EMOTIONS, EXCITEMENT, FEAR, Family, JOY, LABELS,
+    NEUTRAL, PRIDE, RELIEF, SADNESS, shades,
 };
 use crate::lexicon::Class;
 use crate::rule::Rule;
@@ -50,10 +50,7 @@ const NEGATION: f32 = -0.74;
 
 pub(crate) fn find(tokens: &[Token], notes: &[Note]) -> Findings {
     let mut findings = Findings::default();
-    let contrast = notes
-        .iter()
-        .rposition(|note| note.is(Class::Contrast))
-        .filter(|at| *at > 0);
+    let contrast = notes.iter().rposition(|note| note.is(Class::Contrast)).filter(|at| *at > 0);
     findings.contrast = contrast;
     for (at, note) in notes.iter().enumerate() {
         findings.take_note(note, contrast.map(|contrast| at > contrast));
@@ -112,31 +109,21 @@ impl Findings {
     fn find_irony(&mut self, tokens: &[Token], notes: &[Note]) {
         let opens = notes.iter().any(|note| note.is(Class::Irony));
         let marked = notes.iter().any(|note| note.is(Class::Sarcasm));
-        let praise = |note: &Note| {
-            note.is_feeling() && !note.is_negated && note.entry.is_some_and(|entry| entry.valence > 1.0)
-        };
-        let rolls = tokens
-            .iter()
-            .any(|token| !token.is_word() && (token.is("\u{1F644}") || token.is("\u{1F612}")));
-        let tag = tokens
-            .windows(2)
-            .last()
-            .is_some_and(|pair| pair[0].is("/") && pair[1].is("s"));
+        let praise =
+            |note: &Note| note.is_feeling() && !note.is_negated && note.entry.is_some_and(|entry| entry.valence > 1.0);
+        let rolls = tokens.iter().any(|token| !token.is_word() && (token.is("\u{1F644}") || token.is("\u{1F612}")));
+        let tag = tokens.windows(2).last().is_some_and(|pair| pair[0].is("/") && pair[1].is("s"));
         self.is_ironic = opens || (marked || rolls || tag) && notes.iter().any(praise);
     }
 
     fn find_question(&mut self, tokens: &[Token]) {
         const OPENERS: [&str; 24] = [
-            "who", "what", "when", "where", "why", "how", "which", "whose", "do", "does", "did", "is", "are",
-            "was", "were", "can", "could", "would", "will", "should", "has", "have", "am", "may",
+            "who", "what", "when", "where", "why", "how", "which", "whose", "do", "does", "did", "is", "are", "was",
+            "were", "can", "could", "would", "will", "should", "has", "have", "am", "may",
         ];
         let marked = tokens.iter().any(|token| token.form().first() == Some(&b'?'));
-        let ends_else = tokens
-            .last()
-            .is_some_and(|token| matches!(token.form().first(), Some(b'.' | b'!')));
-        let opens = tokens
-            .first()
-            .is_some_and(|token| OPENERS.iter().any(|opener| token.is(opener)));
+        let ends_else = tokens.last().is_some_and(|token| matches!(token.form().first(), Some(b'.' | b'!')));
+        let opens = tokens.first().is_some_and(|token| OPENERS.iter().any(|opener| token.is(opener)));
         self.is_question = marked || opens && !ends_else && tokens.len() > 2;
     }
 }
@@ -144,15 +131,8 @@ impl Findings {
 /// Combines the signs of emphasis: each one takes a part of the rest up to 1.
 fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
     let words = tokens.iter().filter(|token| token.is_word()).count();
-    let caps = tokens
-        .iter()
-        .filter(|token| token.is_caps && token.form().len() > 2)
-        .count();
-    let marks: u32 = tokens
-        .iter()
-        .filter(|token| token.form().first() == Some(&b'!'))
-        .map(|token| token.count)
-        .sum();
+    let caps = tokens.iter().filter(|token| token.is_caps && token.form().len() > 2).count();
+    let marks: u32 = tokens.iter().filter(|token| token.form().first() == Some(&b'!')).map(|token| token.count).sum();
     let stretched = tokens.iter().any(|token| token.stretched.is_some());
     let boost: f32 = notes.iter().map(|note| note.boost.max(0.0)).sum();
     let shouts = if caps == 0 {
@@ -162,23 +142,12 @@ fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
     } else {
         0.25
     };
-    let signs = [
-        shouts,
-        0.12 * marks.min(4) as f32,
-        if stretched { 0.2 } else { 0.0 },
-        (1.5 * boost).min(0.6),
-    ];
+    let signs = [shouts, 0.12 * marks.min(4) as f32, if stretched { 0.2 } else { 0.0 }, (1.5 * boost).min(0.6)];
     1.0 - signs.iter().map(|sign| 1.0 - sign).product::<f32>()
 }
 
 /// Changes the scores according to the findings.
-pub(crate) fn apply(
-    table: &Table,
-    findings: &Findings,
-    tokens: &[Token],
-    notes: &[Note],
-    scores: &mut [f32; SCORES],
-) {
+pub(crate) fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     let has = |rule: Rule| table.rules.has(rule);
     if has(Rule::Muting) {
         mute_negated_families(table, notes, scores);
@@ -203,9 +172,7 @@ pub(crate) fn apply(
     if findings.is_own && has(Rule::Shades) {
         own_up(table, notes, scores);
     }
-    let contrast = findings
-        .contrast
-        .filter(|_| findings.is_torn() && has(Rule::Contrast));
+    let contrast = findings.contrast.filter(|_| findings.is_torn() && has(Rule::Contrast));
     if let Some(contrast) = contrast {
         weigh_sides(notes.split_at(contrast.min(notes.len())), scores);
     }
@@ -267,9 +234,7 @@ fn read_emoji(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32
 fn trust_rare_words(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     for (token, note) in tokens.iter().zip(notes) {
         let is_said = token.is_word() && note.width == 1 && note.is_feeling() && !note.is_negated;
-        if let Some(Class::Emotion(emotion @ (RELIEF | PRIDE | EMBARRASSMENT))) =
-            note.class().filter(|_| is_said)
-        {
+        if let Some(Class::Emotion(emotion @ (RELIEF | PRIDE | EMBARRASSMENT))) = note.class().filter(|_| is_said) {
             raise(table, scores, emotion, 0.3);
         }
     }
@@ -395,10 +360,7 @@ fn own_up(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
         let Some(Class::Emotion(shade)) = note.class().filter(|_| !note.is_name) else {
             continue;
         };
-        let Some(whole) = [SADNESS, ANGER, FEAR]
-            .into_iter()
-            .find(|whole| shades(*whole).contains(&shade))
-        else {
+        let Some(whole) = [SADNESS, ANGER, FEAR].into_iter().find(|whole| shades(*whole).contains(&shade)) else {
             continue;
         };
         let before = notes.get(at.saturating_sub(OWN_REACH)..at).unwrap_or_default();

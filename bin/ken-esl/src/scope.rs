@@ -49,9 +49,7 @@ impl Note {
     /// The emotion of the word, if it is hardly ever used for another emotion.
     pub(crate) fn strong_emotion(&self) -> Option<usize> {
         const STRONG: f32 = 2.5;
-        let entry = self
-            .entry
-            .filter(|entry| entry.valence.abs() >= STRONG && !self.is_negated && self.width == 1)?;
+        let entry = self.entry.filter(|entry| entry.valence.abs() >= STRONG && !self.is_negated && self.width == 1)?;
         match entry.class {
             Class::Emotion(emotion) if emotion < LABELS => Some(emotion),
             _ => None,
@@ -105,10 +103,7 @@ fn join_phrases(table: &Table, notes: &mut [Note]) {
         at += match longest_phrase(table, rest) {
             Some((entry, width)) => {
                 rest.iter_mut().take(width).for_each(|note| {
-                    note.overruled = note
-                        .entry
-                        .filter(|word| contradict(entry, *word))
-                        .map(|word| word.class);
+                    note.overruled = note.entry.filter(|word| contradict(entry, *word)).map(|word| word.class);
                     note.entry = None;
                     note.width = 0;
                     note.is_name = entry.class == Class::Name;
@@ -151,9 +146,7 @@ fn longest_phrase(table: &Table, notes: &[Note]) -> Option<(Entry, usize)> {
 /// Marks adjectives that classify and do not praise: those directly after "the" in a text without a verb of being and without an
 /// exclamation, as in "the great wall" or "the good book". A superlative such as "the best" still praises.
 fn mark_names(tokens: &[Token], notes: &mut [Note]) {
-    let says_something = notes
-        .iter()
-        .any(|note| note.is(Class::Is) || note.is(Class::Myself));
+    let says_something = notes.iter().any(|note| note.is(Class::Is) || note.is(Class::Myself));
     if says_something || tokens.iter().any(|token| token.form().first() == Some(&b'!')) {
         return;
     }
@@ -161,10 +154,7 @@ fn mark_names(tokens: &[Token], notes: &mut [Note]) {
         let follows = tokens.get(at - 1).is_some_and(|token| token.is("the"));
         let precedes = tokens.get(at + 1).is_some_and(Token::is_word) && tokens.len() <= at + 4;
         let is_superlative = tokens.get(at).is_some_and(|token| token.form().ends_with(b"st"));
-        if let Some(note) = notes
-            .get_mut(at)
-            .filter(|_| follows && precedes && !is_superlative)
-        {
+        if let Some(note) = notes.get_mut(at).filter(|_| follows && precedes && !is_superlative) {
             note.is_name |= note.is_opinion();
         }
     }
@@ -191,11 +181,7 @@ fn mark_scopes(tokens: &[Token], notes: &mut [Note]) {
             Some(Class::Negator) => {
                 // "not just", "not only" affirm. A second negator ends the first: "not without".
                 let is_list = token.is("nor") || token.is("neither");
-                reach = if follows_restrict || reach > 0 && !is_list {
-                    0
-                } else {
-                    REACH
-                };
+                reach = if follows_restrict || reach > 0 && !is_list { 0 } else { REACH };
                 continue;
             }
             Some(Class::Contrast | Class::Restrict) => reach = 0,

@@ -65,10 +65,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    pub(crate) const ZERO: Sum = Sum {
-        values: [0; WIDTH],
-        count: 0,
-    };
+    pub(crate) const ZERO: Sum = Sum { values: [0; WIDTH], count: 0 };
 
     pub(crate) fn add(&mut self, part: &[i16; WIDTH], count: usize) {
         for (to, from) in self.values.iter_mut().zip(part) {
@@ -87,11 +84,7 @@ impl Table<'_> {
         const BYTES: &[u8; SIZE] = include_bytes!("../../../share/esl/table.bin");
         static PARTS: Parts = Parts::read(BYTES);
         static ROWS: Rows = Rows(bytes(BYTES, AT_ROWS));
-        Table {
-            parts: &PARTS,
-            rows: &ROWS.0,
-            rules: Rules::ALL,
-        }
+        Table { parts: &PARTS, rows: &ROWS.0, rules: Rules::ALL }
     }
 
     /// The lexicon's entry for a key.
@@ -125,9 +118,7 @@ impl Table<'_> {
             let offset = 8 * rows.len() as i16;
             let (sum_low, sum_high) = sum.split_at_mut(ROW);
             for (sum, part) in [(sum_low, &low), (sum_high, &high)] {
-                sum.iter_mut()
-                    .zip(part)
-                    .for_each(|(sum, part)| *sum += i16::from(*part) - offset);
+                sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += i16::from(*part) - offset);
             }
         }
     }
@@ -173,9 +164,7 @@ impl Table<'_> {
             let weight = if hidden[number] > 0.0 { above } else { below };
             f32::from(weight) * self.parts.steps[number]
         });
-        let largest = slope
-            .iter()
-            .fold(1e-9f32, |largest, value| largest.max(value.abs()));
+        let largest = slope.iter().fold(1e-9f32, |largest, value| largest.max(value.abs()));
         slope.map(|value| (value * (HEAD_LIMIT / largest)) as i32 as i16)
     }
 
@@ -277,19 +266,11 @@ impl Parts {
 pub(crate) fn file(parts: &Parts, rows: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(SIZE);
     file.extend_from_slice(MAGIC);
-    parts
-        .slots
-        .iter()
-        .for_each(|slot| file.extend_from_slice(&slot.write()));
-    parts
-        .filter
-        .iter()
-        .for_each(|word| file.extend_from_slice(&word.to_le_bytes()));
+    parts.slots.iter().for_each(|slot| file.extend_from_slice(&slot.write()));
+    parts.filter.iter().for_each(|word| file.extend_from_slice(&word.to_le_bytes()));
     file.extend_from_slice(rows);
     let floats = |floats: &[f32], file: &mut Vec<u8>| {
-        floats
-            .iter()
-            .for_each(|float| file.extend_from_slice(&float.to_le_bytes()));
+        floats.iter().for_each(|float| file.extend_from_slice(&float.to_le_bytes()));
     };
     floats(&parts.steps, &mut file);
     floats(&parts.hidden, &mut file);

@@ -74,10 +74,7 @@ impl Token {
     /// The same word without the stretched letters: "so" for "soooo".
     pub(crate) fn relaxed(&self) -> Token {
         let mut token = *self;
-        if let Some(place) = self
-            .stretched
-            .and_then(|place| token.form.get_mut(usize::from(place)..))
-        {
+        if let Some(place) = self.stretched.and_then(|place| token.form.get_mut(usize::from(place)..)) {
             place.rotate_left(1);
             token.len -= 1;
         }
@@ -252,9 +249,8 @@ impl<'a> Tokens<'a> {
     /// Reads `[NAME]` and `[RELIGION]`, which replace names in the training texts.
     fn name(&mut self) -> Option<Token> {
         let rest = self.text.as_bytes().get(self.at..)?;
-        let placeholder = [&b"[NAME]"[..], b"[RELIGION]"]
-            .into_iter()
-            .find(|placeholder| rest.starts_with(placeholder))?;
+        let placeholder =
+            [&b"[NAME]"[..], b"[RELIGION]"].into_iter().find(|placeholder| rest.starts_with(placeholder))?;
         let mut token = Token::new(Kind::Mark, self.at);
         b"[n]".iter().for_each(|byte| token.push(*byte));
         self.at += placeholder.len();
@@ -267,9 +263,7 @@ impl<'a> Tokens<'a> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let heart = [(&b"<3"[..], "<3"), (b"</3", "</3")];
         let heart = heart.into_iter().find(|(text, _)| rest.starts_with(text));
-        let (width, form) = heart
-            .map(|(text, form)| (text.len(), form))
-            .or_else(|| face(rest))?;
+        let (width, form) = heart.map(|(text, form)| (text.len(), form)).or_else(|| face(rest))?;
         let before = self.at.checked_sub(1).and_then(|at| self.text.as_bytes().get(at));
         let is_glued = before.is_some_and(u8::is_ascii_alphanumeric);
         if is_glued && form == ":/" {
@@ -293,9 +287,7 @@ impl Iterator for Tokens<'_> {
         }
         let starts_word = match self.byte(0) {
             byte @ 0..=0x7F => byte.is_ascii_alphanumeric(),
-            _ => self
-                .char()
-                .is_some_and(|letter| letter.is_alphanumeric() && !is_apostrophe(letter)),
+            _ => self.char().is_some_and(|letter| letter.is_alphanumeric() && !is_apostrophe(letter)),
         };
         Some(if starts_word { self.word() } else { self.mark() })
     }
@@ -366,10 +358,7 @@ mod tests {
     fn words_marks_and_emoticons_are_distinguished() {
         assert_eq!(forms("I don\u{2019}t know!!!!!"), ["i", "don't", "know", "!!!"]);
         assert_eq!(forms("Sooooo GOOD :-) <3"), ["soo", "good", ":)", "<3"]);
-        assert_eq!(
-            forms("see http://x.org :'("),
-            ["see", "http", ":", "//", "x", ".", "org", ":'("]
-        );
+        assert_eq!(forms("see http://x.org :'("), ["see", "http", ":", "//", "x", ".", "org", ":'("]);
         assert_eq!(forms("[NAME] is ok\u{2026}"), ["[n]", "is", "ok", "."]);
         assert_eq!(forms("\u{1F622}\u{1F622} sh*t"), ["\u{1F622}", "sh*t"]);
         assert_eq!(forms(" \u{200B}\n"), Vec::<String>::new());
@@ -378,14 +367,7 @@ mod tests {
     /// U+02BC once began an empty word, so that the loop never ended.
     #[test]
     fn every_character_is_covered_at_any_position() {
-        let around = [
-            ("", ""),
-            ("a", ""),
-            ("", "a"),
-            ("a", "b"),
-            ("'", "'"),
-            ("\u{2019}", "s"),
-        ];
+        let around = [("", ""), ("a", ""), ("", "a"), ("a", "b"), ("'", "'"), ("\u{2019}", "s")];
         for char in '\u{1}'..=char::MAX {
             for (before, after) in around {
                 let text = format!("{before}{char}{after}");

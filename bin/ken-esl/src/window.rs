@@ -54,14 +54,7 @@ impl Window {
         let mut scores = table.scores(&hidden);
         let findings = rules::find(&tokens, &notes);
         rules::apply(table, &findings, &tokens, &notes, &mut scores);
-        let mut window = Window {
-            tokens,
-            notes,
-            sums,
-            hidden,
-            scores,
-            findings,
-        };
+        let mut window = Window { tokens, notes, sums, hidden, scores, findings };
         window.trust_strong_words(table);
         window
     }
@@ -82,8 +75,7 @@ impl Window {
             let margin = |label: usize| self.scores[label] - table.threshold(label);
             let own = labels(found).filter(|label| family(*label) == family(emotion));
             let own = own.map(margin).reduce(f32::max); // `None`: the family was not found at all
-            let louder =
-                labels(found).filter(|label| *label != NEUTRAL && own.is_none_or(|own| margin(*label) > own));
+            let louder = labels(found).filter(|label| *label != NEUTRAL && own.is_none_or(|own| margin(*label) > own));
             for label in labels(louder.fold(0, |set, label| set | 1 << label)) {
                 let shares = self.shares(table, label).enumerate();
                 let largest = shares.max_by_key(|(_, share)| *share);
@@ -100,10 +92,7 @@ impl Window {
     /// The byte span of some tokens.
     pub(crate) fn span(&self, at: usize, width: usize) -> Option<Span> {
         let last = self.tokens.get(at + width.max(1) - 1)?;
-        Some(Span {
-            start: self.tokens.get(at)?.start(),
-            end: last.end(),
-        })
+        Some(Span { start: self.tokens.get(at)?.start(), end: last.end() })
     }
 
     /// The contribution of each token to a score, in an arbitrary unit.
@@ -127,10 +116,7 @@ fn add_up(table: &Table, words: &mut WordSums, tokens: &[Token], notes: &[Note])
         let word = (!note.is_muted()).then(|| words.of(table, token, note.key));
         let (mut part, count) = word.map_or((Part::ZERO, 0), |word| (word.part, word.count));
         table.add(rows.list(), &mut part.0);
-        some.0
-            .iter_mut()
-            .zip(&part.0)
-            .for_each(|(sum, number)| *sum += number);
+        some.0.iter_mut().zip(&part.0).for_each(|(sum, number)| *sum += number);
         features += count + rows.len;
         parts.push(part);
         if at % FEW == FEW - 1 {
@@ -165,10 +151,7 @@ impl Rows {
     const MOST: usize = 96;
 
     fn new() -> Rows {
-        Rows {
-            list: [0; Rows::MOST],
-            len: 0,
-        }
+        Rows { list: [0; Rows::MOST], len: 0 }
     }
 
     #[inline]
@@ -203,10 +186,7 @@ struct WordSum {
 
 impl Default for WordSums {
     fn default() -> WordSums {
-        WordSums {
-            sets: vec![[0; 2]; WordSums::SETS],
-            sums: Vec::new(),
-        }
+        WordSums { sets: vec![[0; 2]; WordSums::SETS], sums: Vec::new() }
     }
 }
 
@@ -241,11 +221,7 @@ impl WordSum {
         feature::of_itself(token, key, |feature| rows.take(table, feature));
         let mut part = Part::ZERO;
         table.add(rows.list(), &mut part.0);
-        WordSum {
-            key,
-            count: rows.len,
-            part,
-        }
+        WordSum { key, count: rows.len, part }
     }
 }
 

@@ -25,22 +25,13 @@ const FIELDS: [&str; 9] = [
 #[test]
 fn the_answer_has_its_fields_in_order() {
     let outcome = run(&["-t", "I love this!", "--format", "compact"], b"");
-    let places: Vec<usize> = FIELDS
-        .iter()
-        .map(|field| outcome.stdout.find(&format!("\"{field}\":")).unwrap())
-        .collect();
+    let places: Vec<usize> =
+        FIELDS.iter().map(|field| outcome.stdout.find(&format!("\"{field}\":")).unwrap()).collect();
     assert!(places.is_sorted() && places[0] == 1, "{}", outcome.stdout);
     assert_eq!(outcome.stdout.lines().count(), 1);
     let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let emotion = answer["detected_emotions"][0].as_object().unwrap();
-    for field in [
-        "emotion",
-        "intensity",
-        "dimension",
-        "valence",
-        "confidence",
-        "evidence",
-    ] {
+    for field in ["emotion", "intensity", "dimension", "valence", "confidence", "evidence"] {
         assert!(emotion.contains_key(field), "{field}");
     }
     assert!(answer["detected_emotions"][0]["evidence"][0]["start"].is_u64());
@@ -64,17 +55,9 @@ fn every_source_and_form_of_input_gives_the_same() {
 #[test]
 fn a_summary_is_for_people() {
     let outcome = run(&["-t", "I love this!", "--format", "summary"], b"");
-    assert!(
-        outcome.stdout.starts_with("love, positive (+0."),
-        "{}",
-        outcome.stdout
-    );
+    assert!(outcome.stdout.starts_with("love, positive (+0."), "{}", outcome.stdout);
     let verbose = run(&["-t", "I love this!", "--format", "summary", "-v"], b"");
-    assert!(
-        verbose.stdout.contains("love from \"love\""),
-        "{}",
-        verbose.stdout
-    );
+    assert!(verbose.stdout.contains("love from \"love\""), "{}", verbose.stdout);
 }
 
 #[test]
@@ -129,11 +112,7 @@ fn bad_input_is_refused_by_name() {
         let shown = String::from_utf8_lossy(&input[..input.len().min(40)]).into_owned();
         assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""), "{shown}");
         let error: Value = serde_json::from_str(&outcome.stderr).unwrap();
-        assert_eq!(
-            (&error["error"]["code"], &error["error"]["at"]),
-            (&code.into(), &at.into()),
-            "{shown}"
-        );
+        assert_eq!((&error["error"]["code"], &error["error"]["at"]), (&code.into(), &at.into()), "{shown}");
     }
 }
 
@@ -177,10 +156,7 @@ fn what_is_quoted_is_cut() {
     assert!(answer.contains(&cut), "{answer}");
     let summary = run(&["--format", "summary", "-v"], run_of_emoji.as_bytes()).stdout;
     assert!(summary.len() < 1000, "{} bytes", summary.len());
-    assert_eq!(
-        feel("I am happyyyyyyyyyyyy")["explanation"],
-        "joy from \"happyyyyyyyyyyyy\""
-    );
+    assert_eq!(feel("I am happyyyyyyyyyyyy")["explanation"], "joy from \"happyyyyyyyyyyyy\"");
 }
 
 /// Every figure in its range, the state the first of emotions that are in the order of their strength, no valence against
@@ -196,9 +172,7 @@ fn check(text: &str, answer: &Value) -> Result<(), String> {
         Some("neutral") => score.abs() <= 0.05,
         valence => valence == Some("mixed"),
     };
-    let emotions = answer["detected_emotions"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
+    let emotions = answer["detected_emotions"].as_array().map_or(&[][..], Vec::as_slice);
     fine &= emotions.is_sorted_by(|a, b| a["intensity"].as_f64() >= b["intensity"].as_f64());
     if let Some(first) = emotions.first() {
         let is_signless = first["valence"] == "neutral";
@@ -209,17 +183,11 @@ fn check(text: &str, answer: &Value) -> Result<(), String> {
         fine &= unit(&emotion["intensity"]) && unit(&emotion["confidence"]);
         for span in emotion["evidence"].as_array().into_iter().flatten() {
             let place = |end: &str| span[end].as_u64().map(|place| place as usize);
-            let cited = place("start")
-                .zip(place("end"))
-                .and_then(|(start, end)| text.get(start..end));
+            let cited = place("start").zip(place("end")).and_then(|(start, end)| text.get(start..end));
             fine &= cited.is_some_and(|cited| !cited.is_empty());
         }
     }
-    if fine {
-        Ok(())
-    } else {
-        Err(format!("{text:?}: {answer}"))
-    }
+    if fine { Ok(()) } else { Err(format!("{text:?}: {answer}")) }
 }
 
 /// Words that the rules know, marks, and whatever else there is.
@@ -289,12 +257,7 @@ proptest! {
 
 #[test]
 fn a_line_gets_the_same_answer_as_the_text_alone() {
-    let texts = [
-        "I love this!",
-        "so what?",
-        "\u{1F62D}",
-        "I'm not angry, just disappointed",
-    ];
+    let texts = ["I love this!", "so what?", "\u{1F62D}", "I'm not angry, just disappointed"];
     let lines: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
     for (text, answer) in texts.iter().zip(feel_lines(&lines)) {
         assert_eq!(feel(text), answer);

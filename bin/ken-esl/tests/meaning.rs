@@ -8,9 +8,7 @@ use serde_json::Value;
 
 fn emotions(answer: &Value) -> Vec<&str> {
     let list = answer["detected_emotions"].as_array().unwrap();
-    list.iter()
-        .map(|emotion| emotion["emotion"].as_str().unwrap())
-        .collect()
+    list.iter().map(|emotion| emotion["emotion"].as_str().unwrap()).collect()
 }
 
 const JOYS: [&str; 6] = ["joy", "love", "excitement", "amusement", "admiration", "pride"];
@@ -33,79 +31,32 @@ fn check(cases: &[Case]) {
 #[test]
 fn negation_reverses_or_weakens_an_emotion() {
     check(&[
-        (
-            "I'm not angry, just disappointed",
-            &["sadness", "disappointment"],
-            "negative",
-        ),
-        (
-            "I'm not angry, just disappointed.",
-            &["sadness", "disappointment"],
-            "negative",
-        ),
+        ("I'm not angry, just disappointed", &["sadness", "disappointment"], "negative"),
+        ("I'm not angry, just disappointed.", &["sadness", "disappointment"], "negative"),
         ("I am neither happy nor sad", &["neutral"], "neutral"),
         ("I'm neither angry nor scared", &["neutral"], "neutral"),
         ("No problem, thanks!", &["gratitude"], "positive"),
         ("No worries, thank you so much!", &["gratitude"], "positive"),
-        (
-            "This movie is not good",
-            &["disapproval", "disappointment", "sadness"],
-            "negative",
-        ),
-        (
-            "I am not happy with this",
-            &["disapproval", "disappointment", "sadness"],
-            "negative",
-        ),
-        (
-            "Nothing makes me happy",
-            &["sadness", "disappointment"],
-            "negative",
-        ),
-        (
-            "you are not stupid",
-            &["neutral", "approval", "caring"],
-            "neutral|positive",
-        ),
-        (
-            "I don't hate you",
-            &["neutral", "approval", "caring"],
-            "neutral|positive",
-        ),
+        ("This movie is not good", &["disapproval", "disappointment", "sadness"], "negative"),
+        ("I am not happy with this", &["disapproval", "disappointment", "sadness"], "negative"),
+        ("Nothing makes me happy", &["sadness", "disappointment"], "negative"),
+        ("you are not stupid", &["neutral", "approval", "caring"], "neutral|positive"),
+        ("I don't hate you", &["neutral", "approval", "caring"], "neutral|positive"),
         ("I couldn't be happier", &JOYS, "positive"),
         ("I couldn't agree more", &["approval"], "positive"),
         ("I cannot agree more with you.", &["approval"], "positive"),
         ("I couldn't agree", &["disapproval"], "negative"),
-        (
-            "It's not bad at all",
-            &["approval", "admiration", "neutral"],
-            "positive|neutral",
-        ),
+        ("It's not bad at all", &["approval", "admiration", "neutral"], "positive|neutral"),
         ("I can't wait to see you!", &["excitement", "joy"], "positive"),
         ("no worries", &["approval", "caring"], "positive"),
-        (
-            "There is nothing to fear.",
-            &["neutral", "approval", "caring"],
-            "neutral|positive",
-        ),
+        ("There is nothing to fear.", &["neutral", "approval", "caring"], "neutral|positive"),
     ]);
-    for (text, muted) in [
-        ("No problem, thanks!", "sadness"),
-        ("no worries", "fear"),
-        ("no worries", "nervousness"),
-    ] {
+    for (text, muted) in [("No problem, thanks!", "sadness"), ("no worries", "fear"), ("no worries", "nervousness")] {
         assert!(!emotions(&feel(text)).contains(&muted), "{text}: {muted}");
     }
-    for text in [
-        "I don't feel happy",
-        "I don\u{2019}t feel happy",
-        "i dont feel happy",
-    ] {
+    for text in ["I don't feel happy", "I don\u{2019}t feel happy", "i dont feel happy"] {
         let answer = feel(text);
-        assert!(
-            emotions(&answer).iter().all(|emotion| !JOYS.contains(emotion)),
-            "{answer}"
-        );
+        assert!(emotions(&answer).iter().all(|emotion| !JOYS.contains(emotion)), "{answer}");
         assert_ne!(answer["valence"], "positive");
     }
     for text in ["I'm not sad anymore", "I am not angry", "She isn't afraid"] {
@@ -128,25 +79,13 @@ fn a_negation_may_strengthen() {
         ("I couldn't be more proud", &["pride"], "positive"),
         ("I couldn't be more excited", &["excitement"], "positive"),
         ("I could not be happier", &["joy"], "positive"),
-        (
-            "It doesn't get any better than this",
-            &["joy", "approval"],
-            "positive",
-        ),
+        ("It doesn't get any better than this", &["joy", "approval"], "positive"),
         ("I can't stop laughing", &["amusement"], "positive"),
         ("I can't stop smiling", &["joy"], "positive"),
         ("I can't help smiling", &["joy"], "positive"),
         ("I won't stop crying", &["sadness"], "negative"),
-        (
-            "I've never seen anything so beautiful",
-            &["admiration"],
-            "positive",
-        ),
-        (
-            "I couldn't be more disappointed",
-            &["sadness", "disappointment"],
-            "negative",
-        ),
+        ("I've never seen anything so beautiful", &["admiration"], "positive"),
+        ("I couldn't be more disappointed", &["sadness", "disappointment"], "negative"),
         ("I've never been so scared", &["fear"], "negative"),
     ]);
     let others = [
@@ -183,42 +122,18 @@ fn plain_feelings_are_named() {
         ("I'm furious with you", &["anger"], "negative"),
         ("I hate you", &["anger"], "negative"),
         ("This is hopeless", &["sadness"], "negative"),
-        (
-            "I am so proud of my daughter",
-            &["pride", "admiration"],
-            "positive",
-        ),
+        ("I am so proud of my daughter", &["pride", "admiration"], "positive"),
         ("what a relief!", &["relief"], "positive"),
-        (
-            "Congratulations, well done!",
-            &["admiration", "gratitude", "approval", "excitement"],
-            "positive",
-        ),
+        ("Congratulations, well done!", &["admiration", "gratitude", "approval", "excitement"], "positive"),
         ("lol that's hilarious", &["amusement"], "positive"),
-        (
-            "I'm not sure what you mean",
-            &["confusion", "curiosity", "doubt"],
-            "neutral|negative",
-        ),
-        (
-            "I wonder how that works",
-            &["curiosity", "surprise"],
-            "neutral|positive",
-        ),
+        ("I'm not sure what you mean", &["confusion", "curiosity", "doubt"], "neutral|negative"),
+        ("I wonder how that works", &["curiosity", "surprise"], "neutral|positive"),
         ("Wow, I did not expect that!", &["surprise"], "positive|neutral"),
         ("I'm so sorry, I regret what I did", &["remorse"], "negative"),
         ("I feel so guilty about it", &["remorse", "guilt"], "negative"),
         ("I'm jealous of her new car", &["envy", "annoyance"], "negative"),
-        (
-            "I hope you feel better soon",
-            &["optimism", "caring", "hope"],
-            "positive",
-        ),
-        (
-            "I'm so nervous about my exam",
-            &["fear", "nervousness"],
-            "negative",
-        ),
+        ("I hope you feel better soon", &["optimism", "caring", "hope"], "positive"),
+        ("I'm so nervous about my exam", &["fear", "nervousness"], "negative"),
         ("That was so embarrassing", &["embarrassment"], "negative"),
     ]);
 }
@@ -239,30 +154,14 @@ fn text_without_emotion_is_neutral() {
     check(&[
         ("The great wall", &["neutral"], "neutral"),
         ("The great wall was long.", &["neutral"], "neutral"),
-        (
-            "The Great Wall of China is over 13,000 miles long.",
-            &["neutral"],
-            "neutral",
-        ),
+        ("The Great Wall of China is over 13,000 miles long.", &["neutral"], "neutral"),
         ("The Great Depression began in 1929.", &["neutral"], "neutral"),
         ("He lives near the Great Lakes.", &["neutral"], "neutral"),
         ("They read the Good Book aloud.", &["neutral"], "neutral"),
         ("The meeting is at 3 pm.", &["neutral"], "neutral"),
-        (
-            "The train leaves at nine from platform two.",
-            &["neutral"],
-            "neutral",
-        ),
-        (
-            "The stock price fell by three percent on Monday.",
-            &["neutral"],
-            "neutral",
-        ),
-        (
-            "He lives in the house next to the station.",
-            &["neutral"],
-            "neutral",
-        ),
+        ("The train leaves at nine from platform two.", &["neutral"], "neutral"),
+        ("The stock price fell by three percent on Monday.", &["neutral"], "neutral"),
+        ("He lives in the house next to the station.", &["neutral"], "neutral"),
         ("...", &["neutral"], "neutral"),
         ("42", &["neutral"], "neutral"),
     ]);
@@ -285,10 +184,9 @@ fn the_state_follows_the_words() {
 
 #[test]
 fn the_strongest_emotion_is_the_state() {
-    for (text, order) in [
-        ("WHERE ARE YOU", ["curiosity", "neutral"]),
-        ("My grandmother died yesterday", ["sadness", "neutral"]),
-    ] {
+    for (text, order) in
+        [("WHERE ARE YOU", ["curiosity", "neutral"]), ("My grandmother died yesterday", ["sadness", "neutral"])]
+    {
         let answer = feel(text);
         assert_eq!(emotions(&answer), order, "{answer}");
         let strengths = [0, 1].map(|place| answer["detected_emotions"][place]["intensity"].as_f64());
@@ -322,23 +220,11 @@ fn emoji_and_emoticons_count() {
 #[test]
 fn irony_reverses_praise() {
     check(&[
-        (
-            "oh great, another meeting",
-            &["annoyance", "disappointment"],
-            "negative",
-        ),
+        ("oh great, another meeting", &["annoyance", "disappointment"], "negative"),
         ("Thanks for nothing", &["annoyance", "disappointment"], "negative"),
         ("yeah right", &["annoyance", "disapproval"], "negative"),
-        (
-            "What a wonderful day to lose my keys \u{1F644}",
-            &["annoyance", "anger", "disappointment"],
-            "negative",
-        ),
-        (
-            "Great, just great, it broke again /s",
-            &["annoyance", "disappointment"],
-            "negative",
-        ),
+        ("What a wonderful day to lose my keys \u{1F644}", &["annoyance", "anger", "disappointment"], "negative"),
+        ("Great, just great, it broke again /s", &["annoyance", "disappointment"], "negative"),
     ]);
 }
 
@@ -351,8 +237,7 @@ fn a_contrast_weighs_its_sides() {
     assert_eq!(feel("He was sad, but he is happy now.")["emotional_state"], "joy");
     let score = |text: &str| feel(text)["valence_score"].as_f64().unwrap();
     assert!(
-        score("The room was dirty but the food was wonderful")
-            > score("The food was wonderful but the room was dirty")
+        score("The room was dirty but the food was wonderful") > score("The food was wonderful but the room was dirty")
     );
 }
 
@@ -371,12 +256,7 @@ fn emphasis_is_intensity() {
         ("I love it", "I looooove it"),
         ("this is disgusting", "this is disgusting!!!"),
     ] {
-        assert!(
-            intensity(weak) < intensity(strong),
-            "{weak}: {}, {strong}: {}",
-            intensity(weak),
-            intensity(strong)
-        );
+        assert!(intensity(weak) < intensity(strong), "{weak}: {}, {strong}: {}", intensity(weak), intensity(strong));
     }
 }
 
@@ -403,13 +283,7 @@ fn a_typographic_apostrophe_is_an_apostrophe() {
     for text in ["I don't like it", "I'm sad", "can't wait!"] {
         let plain = feel(text);
         let curly = feel(&text.replace('\'', "\u{2019}"));
-        for field in [
-            "emotional_state",
-            "valence",
-            "intensity",
-            "confidence",
-            "valence_score",
-        ] {
+        for field in ["emotional_state", "valence", "intensity", "confidence", "valence_score"] {
             assert_eq!(plain[field], curly[field], "{text}: {field}");
         }
     }
@@ -437,9 +311,6 @@ fn evidence_has_correct_positions() {
         text[place("start")..place("end")].to_owned()
     };
     let evidence: Vec<String> = first["evidence"].as_array().unwrap().iter().map(cited).collect();
-    assert!(
-        evidence.iter().any(|cited| cited.contains("LOVE")),
-        "{evidence:?}"
-    );
+    assert!(evidence.iter().any(|cited| cited.contains("LOVE")), "{evidence:?}");
     assert!(answer["explanation"].as_str().unwrap().contains("LOVE"));
 }

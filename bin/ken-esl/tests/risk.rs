@@ -18,10 +18,7 @@ const MOST: usize = 14;
 
 fn answers<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<(&'a str, Value)> {
     let texts: Vec<&str> = texts.collect();
-    let lines: Vec<String> = texts
-        .iter()
-        .map(|text| json!({ "user_input": text }).to_string())
-        .collect();
+    let lines: Vec<String> = texts.iter().map(|text| json!({ "user_input": text }).to_string()).collect();
     texts.into_iter().zip(feel_lines(&lines)).collect()
 }
 
@@ -61,16 +58,9 @@ fn a_dangerous_text_is_never_positive_or_neutral_and_its_words_are_named() {
     assert!(risks.len() > 1500, "{}", risks.len());
     for (text, answer) in risks {
         assert_eq!(answer["valence"], "negative", "{text}: {answer}");
-        assert!(
-            answer["valence_score"].as_f64().unwrap() < 0.0,
-            "{text}: {answer}"
-        );
+        assert!(answer["valence_score"].as_f64().unwrap() < 0.0, "{text}: {answer}");
         let first = &answer["detected_emotions"][0];
-        assert_eq!(
-            (&first["valence"], &first["emotion"]),
-            (&json!("negative"), &answer["emotional_state"]),
-            "{text}"
-        );
+        assert_eq!((&first["valence"], &first["emotion"]), (&json!("negative"), &answer["emotional_state"]), "{text}");
         let words = answer["contextual_factors"]["risk_words"].as_array().unwrap();
         assert!((1..=3).contains(&words.len()), "{text}: {words:?}");
         // The words are parts of the text, in its order.

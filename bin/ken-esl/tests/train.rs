@@ -49,20 +49,11 @@ fn sample(folder: &Path) {
     let mut rows = String::new();
     for number in 0..140 {
         let label = number % 28;
-        writeln!(
-            rows,
-            "text {number} is of {} today\t{label}\tid{number}",
-            LABELS[label]
-        )
-        .unwrap();
+        writeln!(rows, "text {number} is of {} today\t{label}\tid{number}", LABELS[label]).unwrap();
     }
     fs::write(comments.join("train.tsv"), &rows).unwrap();
     fs::write(comments.join("dev.tsv"), &rows).unwrap();
-    fs::write(
-        rated.join("a.tsv"),
-        "2.5\tit is good\n-2.5\tit is bad\n0.1\tit is\n",
-    )
-    .unwrap();
+    fs::write(rated.join("a.tsv"), "2.5\tit is good\n-2.5\tit is bad\n0.1\tit is\n").unwrap();
 }
 
 #[test]
@@ -71,16 +62,7 @@ fn equal_data_gives_equal_bytes() {
     sample(folder.path());
     let train = |name: &str| {
         let out = folder.path().join(name);
-        let outcome = run(
-            &[
-                "train",
-                "--data",
-                folder.path().to_str().unwrap(),
-                "--out",
-                out.to_str().unwrap(),
-            ],
-            b"",
-        );
+        let outcome = run(&["train", "--data", folder.path().to_str().unwrap(), "--out", out.to_str().unwrap()], b"");
         assert_eq!(outcome.status, 0, "{}", outcome.stderr);
         assert!(outcome.stdout.contains("labels_f1"));
         fs::read(out).unwrap()
@@ -96,12 +78,7 @@ fn folds_are_evaluated_by_models_trained_without_them() {
     let folder = tempfile::tempdir().unwrap();
     sample(folder.path());
     let folder = folder.path().to_str().unwrap();
-    let measured = || {
-        run(
-            &["train", "--format", "compact", "--folds", "2", "--data", folder],
-            b"",
-        )
-    };
+    let measured = || run(&["train", "--format", "compact", "--folds", "2", "--data", folder], b"");
     let outcome = measured();
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);
     let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -122,16 +99,7 @@ fn a_wrong_row_is_named() {
     let folder = tempfile::tempdir().unwrap();
     sample(folder.path());
     let train = || {
-        let outcome = run(
-            &[
-                "train",
-                "--data",
-                folder.path().to_str().unwrap(),
-                "--out",
-                "/dev/null",
-            ],
-            b"",
-        );
+        let outcome = run(&["train", "--data", folder.path().to_str().unwrap(), "--out", "/dev/null"], b"");
         assert_eq!((outcome.status, outcome.stdout.as_str()), (2, ""));
         outcome.stderr
     };
@@ -164,15 +132,7 @@ fn the_model_of_danger_is_the_same_on_every_run_and_is_measured_on_authors_it_ha
     let (data, messages) = (folder.path().to_str().unwrap(), messages(folder.path()));
     let train = |name: &str| {
         let out = folder.path().join(name);
-        let arguments = [
-            "train",
-            "--data",
-            data,
-            "--risk",
-            &messages,
-            "--out",
-            out.to_str().unwrap(),
-        ];
+        let arguments = ["train", "--data", data, "--risk", &messages, "--out", out.to_str().unwrap()];
         let outcome = run(&arguments, b"");
         assert_eq!(outcome.status, 0, "{}", outcome.stderr);
         (fs::read(out).unwrap(), outcome.stdout)
@@ -182,29 +142,15 @@ fn the_model_of_danger_is_the_same_on_every_run_and_is_measured_on_authors_it_ha
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["model_bytes"], model.len());
     let left_out = report["left_out"].as_array().unwrap();
-    let authors: Vec<_> = left_out
-        .iter()
-        .map(|row| row["author"].as_str().unwrap())
-        .collect();
+    let authors: Vec<_> = left_out.iter().map(|row| row["author"].as_str().unwrap()).collect();
     assert_eq!(authors, ["a", "b", "all"]);
     let all = left_out.last().unwrap();
-    assert_eq!(
-        all["danger"],
-        serde_json::json!({ "texts": 40, "taken": 40 }),
-        "{report}"
-    );
-    assert_eq!(
-        all["harmless"],
-        serde_json::json!({ "texts": 40, "taken": 0 }),
-        "{report}"
-    );
+    assert_eq!(all["danger"], serde_json::json!({ "texts": 40, "taken": 40 }), "{report}");
+    assert_eq!(all["harmless"], serde_json::json!({ "texts": 40, "taken": 0 }), "{report}");
     // Without --out it only measures.
     let measured = run(&["train", "--data", data, "--risk", &messages], b"");
     assert_eq!(measured.status, 0, "{}", measured.stderr);
-    assert_eq!(
-        serde_json::from_str::<serde_json::Value>(&measured.stdout).unwrap(),
-        report
-    );
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&measured.stdout).unwrap(), report);
 }
 
 #[test]
@@ -251,16 +197,7 @@ fn the_shipped_model_of_danger_is_what_the_trainer_makes() {
 fn the_shipped_table_is_what_the_trainer_makes() {
     let Some(data) = data() else { return };
     let out = tempfile::NamedTempFile::new().unwrap();
-    let outcome = run(
-        &[
-            "train",
-            "--data",
-            data.to_str().unwrap(),
-            "--out",
-            out.path().to_str().unwrap(),
-        ],
-        b"",
-    );
+    let outcome = run(&["train", "--data", data.to_str().unwrap(), "--out", out.path().to_str().unwrap()], b"");
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../share/esl/table.bin");
     assert!(fs::read(out.path()).unwrap() == fs::read(shipped).unwrap());

@@ -6,8 +6,7 @@ use ken_http::{Failure, Request, Response, typed};
 use ken_types::id::Mint;
 use ken_types::limits::{IMAGE_CHARACTERS, IMAGES, INSTANCE_BYTES, PROMPT_BYTES};
 use ken_types::ops::store::{
-    Admission, Admit, Admitted, Image, OfInstance, Policy, State, SubmissionStatus, SubmissionsAbort,
-    SubmissionsAdmit,
+    Admission, Admit, Admitted, Image, OfInstance, Policy, State, SubmissionStatus, SubmissionsAbort, SubmissionsAdmit,
 };
 use ken_types::{Code, Error};
 use serde::Deserialize;
@@ -73,10 +72,7 @@ fn check_image(index: usize, image: Value) -> Result<Image, Error> {
         return Err(wrong("/mimeType", message));
     }
     if image.data.len() > IMAGE_CHARACTERS {
-        let text = format!(
-            "an image has {} characters, at most {IMAGE_CHARACTERS} are allowed",
-            image.data.len()
-        );
+        let text = format!("an image has {} characters, at most {IMAGE_CHARACTERS} are allowed", image.data.len());
         return Err(Error::too_large(text).at(format!("/images/{index}/data")));
     }
     match !image.data.is_empty() && is_base64(image.data.as_bytes()) {
@@ -101,16 +97,11 @@ pub(crate) async fn prompt(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let prompt = body::read::<Prompt>(&bytes)?;
     // An invalid prompt is refused before its key is opened.
     let checked = prompt.check(instance, &mut Mint::fresh()?)?;
-    check_model(&gateway)
-        .await
-        .map_err(|error| Failure::from(error).kind("model_not_configured"))?;
+    check_model(&gateway).await.map_err(|error| Failure::from(error).kind("model_not_configured"))?;
     check_named_model(&gateway, checked.model.as_deref()).await?;
     let _held = if waits { Some(request.hold()?) } else { None };
     let work = async |mut mint: Mint| {
-        let admit = Admit {
-            submission_id: mint.submission(),
-            ..checked
-        };
+        let admit = Admit { submission_id: mint.submission(), ..checked };
         admitted(&gateway, &request, admit, waits).await
     };
     once(&gateway, &request, &bytes, typed, work).await
@@ -152,16 +143,10 @@ fn accepted(admission: &Admission, stream_url: &str) -> Result<ReplayableRespons
         "submissionId": admission.submission_id,
     });
     let answer = ReplayableResponse::json(202, &body)?;
-    Ok(answer
-        .header("location", stream_url)
-        .header("stream-next-offset", admission.offset.to_string()))
+    Ok(answer.header("location", stream_url).header("stream-next-offset", admission.offset.to_string()))
 }
 
-fn settled(
-    standing: SubmissionStatus,
-    admission: &Admission,
-    stream_url: &str,
-) -> Result<ReplayableResponse, Failure> {
+fn settled(standing: SubmissionStatus, admission: &Admission, stream_url: &str) -> Result<ReplayableResponse, Failure> {
     match (standing.state, standing.result) {
         (State::Completed, Some(result)) => {
             let body = json!({
@@ -172,8 +157,9 @@ fn settled(
             });
             ReplayableResponse::json(200, &body)
         }
-        (state, _) => Err(failure(state == State::Aborted, standing.error)
-            .with("submissionId", json!(admission.submission_id))),
+        (state, _) => {
+            Err(failure(state == State::Aborted, standing.error).with("submissionId", json!(admission.submission_id)))
+        }
     }
 }
 
@@ -190,10 +176,7 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
     // The body has no fields of its own, and unknown ones are ignored on this route.
     body::read::<Value>(&bytes)?;
     let work = async |_: Mint| {
-        let aborted = gateway
-            .store
-            .change_once::<SubmissionsAbort>(&OfInstance { instance })
-            .await?;
+        let aborted = gateway.store.change_once::<SubmissionsAbort>(&OfInstance { instance }).await?;
         let ids = aborted.submission_ids;
         ReplayableResponse::json(200, &json!({"aborted": !ids.is_empty(), "submissionIds": ids}))
     };

@@ -8,8 +8,8 @@ use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::ops::Op;
 use ken_types::ops::approvals::{
-    ApprovalsDecide, ApprovalsGet, ApprovalsPending, DECIDED_BY_CHARACTERS, DecideApproval, GetApproval,
-    GrantScope, LIST_WAIT_MS, ListApprovals, PendingApprovals, REASON_CHARACTERS,
+    ApprovalsDecide, ApprovalsGet, ApprovalsPending, DECIDED_BY_CHARACTERS, DecideApproval, GetApproval, GrantScope,
+    LIST_WAIT_MS, ListApprovals, PendingApprovals, REASON_CHARACTERS,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -56,11 +56,7 @@ async fn read(gateway: &Gateway, list: &ListApprovals) -> Result<PendingApproval
 }
 
 async fn call<O: Op>(gateway: &Gateway, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
-    gateway
-        .approver
-        .call::<O>(args, time)
-        .await
-        .map_err(deadline_as_unavailable)
+    gateway.approver.call::<O>(args, time).await.map_err(deadline_as_unavailable)
 }
 
 /// The part of a filter that names connector, actor and conversation.
@@ -134,15 +130,9 @@ pub(crate) async fn decide(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let bytes = request.body().await?;
     let decided = body::read::<Decided>(&bytes)?.check(request.segment("requestId"))?;
     let work = async |mut mint: Mint| {
-        let decided = DecideApproval {
-            key: Some(mint.ulid()),
-            ..decided
-        };
-        let decision = gateway
-            .approver
-            .change::<ApprovalsDecide>(&decided, CALL, CHANGE)
-            .await
-            .map_err(change_failed)?;
+        let decided = DecideApproval { key: Some(mint.ulid()), ..decided };
+        let decision =
+            gateway.approver.change::<ApprovalsDecide>(&decided, CALL, CHANGE).await.map_err(change_failed)?;
         ReplayableResponse::json(200, &decision)
     };
     once(&gateway, &request, &bytes, plain, work).await

@@ -143,26 +143,17 @@ impl Preference {
         let header = request.header("prefer").unwrap_or_default();
         for preference in header.split([',', ';']).map(str::trim) {
             if preference.eq_ignore_ascii_case("respond-async") {
-                return Preference {
-                    time: Duration::ZERO,
-                    applied: Some("respond-async".to_owned()),
-                };
+                return Preference { time: Duration::ZERO, applied: Some("respond-async".to_owned()) };
             }
             let wait = preference.split_once('=');
             let seconds = wait.filter(|(name, _)| name.trim().eq_ignore_ascii_case("wait"));
             let seconds = seconds.and_then(|(_, seconds)| seconds.trim().parse().ok());
             // A longer wait than the configured one is not honoured.
             if let Some(seconds) = seconds.filter(|seconds| Duration::from_secs(*seconds) <= configured) {
-                return Preference {
-                    time: Duration::from_secs(seconds),
-                    applied: Some(format!("wait={seconds}")),
-                };
+                return Preference { time: Duration::from_secs(seconds), applied: Some(format!("wait={seconds}")) };
             }
         }
-        Preference {
-            time: configured,
-            applied: None,
-        }
+        Preference { time: configured, applied: None }
     }
 }
 
@@ -172,9 +163,7 @@ pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let model = message.model.clone();
     let inbound = message.into_inbound()?;
     let preference = Preference::of(&request, gateway.wait);
-    check_model(&gateway)
-        .await
-        .map_err(|error| Failure::from(error).with("reason", "model_not_configured"))?;
+    check_model(&gateway).await.map_err(|error| Failure::from(error).with("reason", "model_not_configured"))?;
     check_named_model(&gateway, model.as_deref()).await?;
     // Reserved before anything is accepted, so that a refusal for lack of room still means that nothing was.
     let _held = match preference.time.is_zero() {
@@ -204,21 +193,13 @@ async fn converse(
     let event = event(&received, connector);
     match received.done {
         Done::Refused(error) => Err(Failure::from(error).with("eventId", received.event_id.0)),
-        Done::Commanded(Reply {
-            submission: Some(submission),
-            session: Some(session),
-            name,
-            text,
-            ..
-        }) => {
+        Done::Commanded(Reply { submission: Some(submission), session: Some(session), name, text, .. }) => {
             let turn = Turn::new(gateway, request, event, session, submission);
             turn.compacted(gateway, request, preference, &name, &text).await
         }
         Done::Commanded(reply) => commanded(gateway, request, &received.event_id.0, &reply),
         Done::Prompted { session, submission } => {
-            Turn::new(gateway, request, event, session, submission)
-                .answered(gateway, request, preference)
-                .await
+            Turn::new(gateway, request, event, session, submission).answered(gateway, request, preference).await
         }
     }
 }
@@ -254,9 +235,7 @@ fn commanded(
         Some(error) => Err(Value::as_object(&body)
             .into_iter()
             .flatten()
-            .fold(Failure::from(error.clone()), |failure, (name, value)| {
-                failure.with(name, value.clone())
-            })),
+            .fold(Failure::from(error.clone()), |failure, (name, value)| failure.with(name, value.clone()))),
     }
 }
 
@@ -275,28 +254,12 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(
-        gateway: &Gateway,
-        request: &Request,
-        event: Value,
-        session: OpenSession,
-        submission: Admission,
-    ) -> Turn {
+    fn new(gateway: &Gateway, request: &Request, event: Value, session: OpenSession, submission: Admission) -> Turn {
         let stream_url = stream_url(gateway, request, session.id.as_str());
-        Turn {
-            event,
-            session,
-            submission,
-            stream_url,
-        }
+        Turn { event, session, submission, stream_url }
     }
 
-    async fn wait(
-        &self,
-        gateway: &Gateway,
-        request: &Request,
-        preference: &Preference,
-    ) -> Result<Waited, Error> {
+    async fn wait(&self, gateway: &Gateway, request: &Request, preference: &Preference) -> Result<Waited, Error> {
         let id = &self.submission.submission_id;
         wait(gateway, request.shutdown(), id, Some(preference.time)).await
     }
@@ -366,11 +329,7 @@ impl Turn {
     }
 
     /// The answer while the turn is still running. `parts` are those that it waits for.
-    fn running(
-        &self,
-        standing: Option<&SubmissionStatus>,
-        parts: Vec<String>,
-    ) -> Result<ReplayableResponse, Failure> {
+    fn running(&self, standing: Option<&SubmissionStatus>, parts: Vec<String>) -> Result<ReplayableResponse, Failure> {
         let context_usage = usage(standing.and_then(|standing| standing.context_usage.clone()));
         let mut body = self.body(Value::Null, "running", context_usage);
         // For clients that read `text` without checking the status.
@@ -414,10 +373,7 @@ impl Turn {
 
 /// The answer for a turn that did not complete (gateway-http 5.1). Its cause is public: the stream shows it as well.
 fn failure(standing: &SubmissionStatus) -> Failure {
-    let unknown = Cause {
-        name: "defect".to_owned(),
-        message: "the turn ended without a result".to_owned(),
-    };
+    let unknown = Cause { name: "defect".to_owned(), message: "the turn ended without a result".to_owned() };
     let cause = standing.error.as_ref().unwrap_or(&unknown);
     let failed = |code| {
         let status = StatusCode::INTERNAL_SERVER_ERROR;

@@ -23,10 +23,7 @@ struct Free {
 
 impl DedupSlots {
     pub(crate) fn new() -> Result<DedupSlots, Error> {
-        Ok(DedupSlots {
-            process: Mint::fresh()?.ulid(),
-            free: Mutex::default(),
-        })
+        Ok(DedupSlots { process: Mint::fresh()?.ulid(), free: Mutex::default() })
     }
 
     /// Takes a slot for one call. Dropping it gives it back.
@@ -36,11 +33,7 @@ impl DedupSlots {
             free.made += 1;
             (free.made, 0)
         });
-        DedupSlot {
-            slots: self,
-            slot,
-            number: last + 1,
-        }
+        DedupSlot { slots: self, slot, number: last + 1 }
     }
 
     fn lock(&self) -> MutexGuard<'_, Free> {
@@ -58,10 +51,7 @@ pub(crate) struct DedupSlot<'a> {
 
 impl DedupSlot<'_> {
     pub(crate) fn mark(&self) -> CallMark {
-        CallMark {
-            slot: format!("{}-{}", self.slots.process, self.slot),
-            number: self.number,
-        }
+        CallMark { slot: format!("{}-{}", self.slots.process, self.slot), number: self.number }
     }
 }
 

@@ -23,8 +23,7 @@ pub(crate) async fn health(_: Arc<Gateway>, _: Request) -> Result<Response, Fail
 
 /// GET /ready: all parts are ready, the store can write, and a model can be called.
 pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response, Failure> {
-    let (mut waiting, writable, no_model) =
-        tokio::join!(waiting(&gateway), can_write(&gateway), lacks_model(&gateway));
+    let (mut waiting, writable, no_model) = tokio::join!(waiting(&gateway), can_write(&gateway), lacks_model(&gateway));
     let mut error = format!("not ready: {}", waiting.join(", "));
     if waiting.is_empty() {
         (waiting, error) = match (writable, no_model) {
@@ -50,11 +49,7 @@ async fn lacks_model(gateway: &Gateway) -> Option<String> {
 
 /// Whether the store's last attempt to write worked. A store that does not answer is not ready anyway.
 async fn can_write(gateway: &Gateway) -> bool {
-    let stats = gateway
-        .store
-        .pool()
-        .call::<ServiceStats>(&Nothing {}, PATIENCE)
-        .await;
+    let stats = gateway.store.pool().call::<ServiceStats>(&Nothing {}, PATIENCE).await;
     !stats.is_ok_and(|stats| stats.get("writable").is_some_and(|writable| writable == 0))
 }
 
@@ -64,11 +59,7 @@ async fn waiting(gateway: &Gateway) -> Vec<String> {
     match parts(gateway).await {
         Ok(parts) => names(parts, is_awaited),
         Err(_) => {
-            let parts = [
-                ("store", gateway.store.pool()),
-                ("model", &gateway.model),
-                ("agent", &gateway.agent),
-            ];
+            let parts = [("store", gateway.store.pool()), ("model", &gateway.model), ("agent", &gateway.agent)];
             silent(parts).await
         }
     }

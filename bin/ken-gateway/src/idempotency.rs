@@ -29,12 +29,7 @@ impl ReplayableResponse {
     pub(crate) fn json(status: u16, value: &impl Serialize) -> Result<ReplayableResponse, Failure> {
         let body = serde_json::to_vec(value)
             .map_err(|error| Error::internal(format!("an answer could not be written: {error}")))?;
-        Ok(ReplayableResponse {
-            status,
-            body,
-            headers: Vec::new(),
-            keep: true,
-        })
+        Ok(ReplayableResponse { status, body, headers: Vec::new(), keep: true })
     }
 
     pub(crate) fn header(mut self, name: &str, value: impl Into<String>) -> ReplayableResponse {
@@ -62,13 +57,8 @@ impl ReplayableResponse {
     }
 
     fn replayed(kept: KeptAnswer) -> ReplayableResponse {
-        ReplayableResponse {
-            status: kept.status,
-            body: kept.body.into_bytes(),
-            headers: kept.headers,
-            keep: false,
-        }
-        .header("idempotency-replayed", "true")
+        ReplayableResponse { status: kept.status, body: kept.body.into_bytes(), headers: kept.headers, keep: false }
+            .header("idempotency-replayed", "true")
     }
 }
 
@@ -106,12 +96,8 @@ where
 
 async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, Failure> {
     let fresh: [u8; 16] = random()?;
-    let begin = BeginKey {
-        key: name.to_owned(),
-        body: digest(&[body]),
-        seed: hex::encode(&fresh),
-        at: Timestamp::now(),
-    };
+    let begin =
+        BeginKey { key: name.to_owned(), body: digest(&[body]), seed: hex::encode(&fresh), at: Timestamp::now() };
     let begun = gateway.store.call::<KeysBegin>(&begin, CALL).await;
     begun.map_err(|error| match error.code {
         ken_types::Code::Conflict => Failure::from(error.at("idempotency-key")).kind("idempotency_conflict"),
@@ -136,29 +122,20 @@ fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -
 /// Records how the work ended. If the store cannot be reached, the key stays open, which is safe: a repeat mints the same
 /// ids and finds what this request has done. So the caller gets its answer in any case.
 async fn finish(gateway: &Gateway, key: String, end: KeyEnd) {
-    let finished = gateway
-        .store
-        .call::<KeysFinish>(&FinishKey { key, end }, CALL)
-        .await;
+    let finished = gateway.store.call::<KeysFinish>(&FinishKey { key, end }, CALL).await;
     if let Err(error) = finished {
         tracing::warn!("an idempotency key stays open: {error}");
     }
 }
 
 fn kept(status: u16, body: &[u8], headers: Vec<(String, String)>) -> KeptAnswer {
-    KeptAnswer {
-        status,
-        body: String::from_utf8_lossy(body).into_owned(),
-        headers,
-    }
+    KeptAnswer { status, body: String::from_utf8_lossy(body).into_owned(), headers }
 }
 
 fn own_headers(failure: &Failure) -> Vec<(String, String)> {
     let text = |value: &HeaderValue| value.to_str().map(str::to_owned).ok();
     let headers = failure.headers().iter();
-    headers
-        .filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?)))
-        .collect()
+    headers.filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?))).collect()
 }
 
 /// The key of a request: 1 to 255 visible characters.
@@ -170,10 +147,7 @@ fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
     let fits = (1..=KEY_CHARACTERS).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic);
     match fits && request.headers().get_all("idempotency-key").iter().count() == 1 {
         true => Ok(Some(key)),
-        false => Err(Error::invalid(
-            "idempotency-key",
-            "one key of 1 to 255 visible characters",
-        )),
+        false => Err(Error::invalid("idempotency-key", "one key of 1 to 255 visible characters")),
     }
 }
 
@@ -198,8 +172,7 @@ fn digest(parts: &[&[u8]]) -> String {
 }
 
 fn seed(text: &str) -> Result<[u8; 16], Error> {
-    let number =
-        u128::from_str_radix(text, 16).map_err(|_| Error::internal("a kept seed is not hexadecimal"))?;
+    let number = u128::from_str_radix(text, 16).map_err(|_| Error::internal("a kept seed is not hexadecimal"))?;
     Ok(number.to_be_bytes())
 }
 
@@ -226,9 +199,7 @@ mod tests {
         // The operator has the same keys wherever the secret comes from, and shares them with nobody.
         let operator = owner(Caller::Operator, "127.0.0.1");
         assert_eq!(operator, owner(Caller::Operator, "10.0.0.1"));
-        assert!(
-            ![local[0].as_str(), &mapped, &owner(Caller::Anyone, "127.0.0.1")].contains(&operator.as_str())
-        );
+        assert!(![local[0].as_str(), &mapped, &owner(Caller::Anyone, "127.0.0.1")].contains(&operator.as_str()));
         assert_ne!(local[0], mapped);
     }
 

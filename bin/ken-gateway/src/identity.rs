@@ -51,12 +51,7 @@ impl Identity {
     /// Reads a complete identity from a query, or none at all.
     pub(crate) fn scope_or_none(query: &Query) -> Result<Option<Scope>, Failure> {
         let identity = Identity::of_query(query)?;
-        let given = [
-            &identity.connector,
-            &identity.actor_id,
-            &identity.conversation_id,
-            &identity.thread_id,
-        ];
+        let given = [&identity.connector, &identity.actor_id, &identity.conversation_id, &identity.thread_id];
         match given.iter().any(|field| field.is_some()) {
             true => Ok(Some(identity.scope(&CONNECTORS, in_query)?)),
             false => Ok(None),
@@ -107,12 +102,7 @@ mod tests {
 
     #[test]
     fn missing_or_wrong_fields_are_named() {
-        assert!(
-            scope("connector=tui&actorId=a&conversationId=c")
-                .unwrap()
-                .thread_id
-                .is_none()
-        );
+        assert!(scope("connector=tui&actorId=a&conversationId=c").unwrap().thread_id.is_none());
         for (query, at) in [
             ("", "?connector"),
             ("connector=tui", "?actorId"),

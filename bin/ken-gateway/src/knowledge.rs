@@ -6,12 +6,11 @@ use ken_http::{Failure, Query, Request, Response, plain};
 use ken_types::Error;
 use ken_types::id::Mint;
 use ken_types::limits::{
-    IDENTITY_CHARACTERS, KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS, KNOWLEDGE_TAGS,
-    KNOWLEDGE_TITLE_CHARACTERS,
+    IDENTITY_CHARACTERS, KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS, KNOWLEDGE_TAGS, KNOWLEDGE_TITLE_CHARACTERS,
 };
 use ken_types::ops::store::{
-    ById, KeyedJob, KnowledgeDelete, KnowledgeGet, KnowledgeJob, KnowledgeList, KnowledgePut,
-    KnowledgeReindex, ListKnowledge, PutKnowledge,
+    ById, KeyedJob, KnowledgeDelete, KnowledgeGet, KnowledgeJob, KnowledgeList, KnowledgePut, KnowledgeReindex,
+    ListKnowledge, PutKnowledge,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -134,10 +133,7 @@ pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Re
 pub(crate) async fn reindex(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     request.no_fields().await?;
     let work = async |mut mint: Mint| {
-        let args = KeyedJob {
-            id: mint.ulid(),
-            documents: true,
-        };
+        let args = KeyedJob { id: mint.ulid(), documents: true };
         let job = gateway.store.change::<KnowledgeReindex>(&args, CHANGE).await?;
         ReplayableResponse::json(202, &json!({"status": "reindexing", "jobId": job.job_id}))
     };
@@ -151,7 +147,5 @@ pub(crate) async fn job(gateway: Arc<Gateway>, request: Request) -> Result<Respo
 }
 
 fn entry_id(request: &Request, segment: &str) -> ById {
-    ById {
-        id: request.segment(segment).to_owned(),
-    }
+    ById { id: request.segment(segment).to_owned() }
 }

@@ -9,8 +9,8 @@ use ken_types::id::Mint;
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::{
     Allow, ConnectorAdmit, ConnectorReceive, ConnectorState, DmPolicy, Group, MessengerAllow, MessengerDeny,
-    MessengerPair, MessengerPutGroup, MessengerRemove, MessengerRemoveGroup, MessengerSetPolicy,
-    MessengerState, MessengerStatus, OfCode, OfGroup, ReceiveUpdate, RemoveUser, Secret, SetPolicy,
+    MessengerPair, MessengerPutGroup, MessengerRemove, MessengerRemoveGroup, MessengerSetPolicy, MessengerState,
+    MessengerStatus, OfCode, OfGroup, ReceiveUpdate, RemoveUser, Secret, SetPolicy,
 };
 use ken_types::{Error, Timestamp};
 use serde::Deserialize;
@@ -32,9 +32,7 @@ const REMOVED: &str = "You may no longer write to me.";
 pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let named = |name| request.header(name).map(str::to_owned);
     let secret = named("x-telegram-bot-api-secret-token").or_else(|| named("x-messenger-secret-token"));
-    let asked = Secret {
-        secret: secret.clone(),
-    };
+    let asked = Secret { secret: secret.clone() };
     // Check the secret before the body is read.
     let admitted = gateway.messenger.call::<ConnectorAdmit>(&asked, CALL).await;
     admitted.map_err(deadline_as_unavailable)?;
@@ -46,10 +44,7 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let args = ReceiveUpdate { secret, update };
     // An update may be passed on twice, so a connector that dies is called again. An update that is not known to be stored
     // is answered with 503, so that the platform sends it again.
-    let taken = gateway
-        .messenger
-        .change::<ConnectorReceive>(&args, CALL, CHANGE)
-        .await;
+    let taken = gateway.messenger.change::<ConnectorReceive>(&args, CALL, CHANGE).await;
     taken.map_err(deadline_as_unavailable)?;
     Ok(Response::empty(200))
 }
@@ -126,10 +121,7 @@ impl Code {
 /// POST /api/connectors/messenger/pair
 pub(crate) async fn pair(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let args = OfCode {
-        code: Code::read(&bytes)?,
-        notice: Some(ADMITTED.to_owned()),
-    };
+    let args = OfCode { code: Code::read(&bytes)?, notice: Some(ADMITTED.to_owned()) };
     let work = async |_: Mint| {
         let paired = gateway.store.change_once::<MessengerPair>(&args).await?;
         let body = json!({"approved": true, "userId": paired.user_id, "chatId": paired.chat_id});
@@ -141,10 +133,7 @@ pub(crate) async fn pair(gateway: Arc<Gateway>, mut request: Request) -> Result<
 /// POST /api/connectors/messenger/deny
 pub(crate) async fn deny(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    let args = OfCode {
-        code: Code::read(&bytes)?,
-        notice: None,
-    };
+    let args = OfCode { code: Code::read(&bytes)?, notice: None };
     let work = async |_: Mint| {
         let denied = gateway.store.change_once::<MessengerDeny>(&args).await?;
         ReplayableResponse::json(200, &denied)
@@ -172,7 +161,8 @@ pub(crate) async fn allow(gateway: Arc<Gateway>, mut request: Request) -> Result
         None => ("/userId", user_id.clone()),
     };
     if !is_chat(&chat_id) {
-        let message = "a chatId, or a userId without one, is digits, or @ and a name of 5 to 32 letters, digits and underscores";
+        let message =
+            "a chatId, or a userId without one, is digits, or @ and a name of 5 to 32 letters, digits and underscores";
         return Err(Error::invalid(at, message).into());
     }
     let args = Allow { user_id, chat_id };
@@ -187,22 +177,15 @@ pub(crate) async fn allow(gateway: Arc<Gateway>, mut request: Request) -> Result
 fn check_id(at: &str, id: &str) -> Result<(), Error> {
     check_length(at, id, 1, ID_CHARACTERS)?;
     match id.chars().any(char::is_control) || id.trim().is_empty() {
-        true => Err(Error::invalid(
-            at,
-            "an id is not blank and has no control characters",
-        )),
+        true => Err(Error::invalid(at, "an id is not blank and has no control characters")),
         false => Ok(()),
     }
 }
 
 fn is_chat(id: &str) -> bool {
-    let is_number =
-        !id.is_empty() && id.len() <= ID_CHARACTERS && id.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = !id.is_empty() && id.len() <= ID_CHARACTERS && id.bytes().all(|byte| byte.is_ascii_digit());
     let is_name = |name: &str| {
-        (5..=32).contains(&name.len())
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        (5..=32).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
     is_number || id.strip_prefix('@').is_some_and(is_name)
 }
@@ -222,10 +205,7 @@ pub(crate) async fn remove(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let removal = body::read::<Removal>(&bytes)?;
     let user_id = required("userId", removal.user_id)?;
     check_id("/userId", &user_id)?;
-    let args = RemoveUser {
-        user_id,
-        notice: removal.notify.then(|| REMOVED.to_owned()),
-    };
+    let args = RemoveUser { user_id, notice: removal.notify.then(|| REMOVED.to_owned()) };
     let work = async |_: Mint| {
         gateway.store.change::<MessengerRemove>(&args, CHANGE).await?;
         ReplayableResponse::json(200, &json!({"removed": true, "userId": args.user_id}))
@@ -311,9 +291,7 @@ pub(crate) async fn group(gateway: Arc<Gateway>, mut request: Request) -> Result
 
 /// DELETE /api/connectors/messenger/group/:groupId
 pub(crate) async fn remove_group(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let args = OfGroup {
-        group_id: request.segment("groupId").to_owned(),
-    };
+    let args = OfGroup { group_id: request.segment("groupId").to_owned() };
     let removed = gateway.store.change_once::<MessengerRemoveGroup>(&args).await;
     removed.map_err(change_failed)?;
     Response::json(200, &json!({"removed": true, "groupId": args.group_id}))

@@ -19,9 +19,9 @@ mod tests {
 
     use ken_http::{Limiter, Rate};
     use ken_types::limits::{
-        IDENTITY_CHARACTERS, IMAGE_CHARACTERS, IMAGES, INSTANCE_BYTES, KEY_CHARACTERS,
-        KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS, KNOWLEDGE_TAGS, KNOWLEDGE_TITLE_CHARACTERS,
-        NAME_CHARACTERS, PAGE_EVENTS, PROMPT_BYTES, TITLE_CHARACTERS,
+        IDENTITY_CHARACTERS, IMAGE_CHARACTERS, IMAGES, INSTANCE_BYTES, KEY_CHARACTERS, KNOWLEDGE_CONTENT_BYTES,
+        KNOWLEDGE_TAG_CHARACTERS, KNOWLEDGE_TAGS, KNOWLEDGE_TITLE_CHARACTERS, NAME_CHARACTERS, PAGE_EVENTS,
+        PROMPT_BYTES, TITLE_CHARACTERS,
     };
     use serde_json::Value;
 
@@ -64,44 +64,24 @@ mod tests {
         let document = document();
         for (pointer, limit) in [
             ("/schemas/Message/properties/text/maxLength", PROMPT_BYTES),
-            (
-                "/schemas/Message/properties/actorId/maxLength",
-                IDENTITY_CHARACTERS,
-            ),
+            ("/schemas/Message/properties/actorId/maxLength", IDENTITY_CHARACTERS),
             ("/schemas/Message/properties/task/maxLength", IDENTITY_CHARACTERS),
-            (
-                "/schemas/Identity/properties/threadId/maxLength",
-                IDENTITY_CHARACTERS,
-            ),
+            ("/schemas/Identity/properties/threadId/maxLength", IDENTITY_CHARACTERS),
             ("/parameters/actorId/schema/maxLength", IDENTITY_CHARACTERS),
             ("/schemas/Prompt/properties/message/maxLength", PROMPT_BYTES),
             ("/schemas/Prompt/properties/images/maxItems", IMAGES),
             ("/schemas/Image/properties/data/maxLength", IMAGE_CHARACTERS),
             ("/schemas/Events/maxItems", PAGE_EVENTS as usize),
             ("/schemas/Session/properties/title/maxLength", TITLE_CHARACTERS),
-            (
-                "/schemas/Session/properties/displayName/maxLength",
-                NAME_CHARACTERS,
-            ),
-            (
-                "/schemas/KnowledgeEntry/properties/title/maxLength",
-                KNOWLEDGE_TITLE_CHARACTERS,
-            ),
-            (
-                "/schemas/KnowledgeEntry/properties/content/maxLength",
-                KNOWLEDGE_CONTENT_BYTES,
-            ),
+            ("/schemas/Session/properties/displayName/maxLength", NAME_CHARACTERS),
+            ("/schemas/KnowledgeEntry/properties/title/maxLength", KNOWLEDGE_TITLE_CHARACTERS),
+            ("/schemas/KnowledgeEntry/properties/content/maxLength", KNOWLEDGE_CONTENT_BYTES),
             ("/schemas/KnowledgeEntry/properties/tags/maxItems", KNOWLEDGE_TAGS),
-            (
-                "/schemas/KnowledgeEntry/properties/tags/items/maxLength",
-                KNOWLEDGE_TAG_CHARACTERS,
-            ),
+            ("/schemas/KnowledgeEntry/properties/tags/items/maxLength", KNOWLEDGE_TAG_CHARACTERS),
             ("/parameters/Key/schema/maxLength", KEY_CHARACTERS),
             ("/parameters/instanceId/schema/maxLength", INSTANCE_BYTES),
         ] {
-            let said = document
-                .pointer(&format!("/components{pointer}"))
-                .and_then(Value::as_u64);
+            let said = document.pointer(&format!("/components{pointer}")).and_then(Value::as_u64);
             assert_eq!(said, Some(limit as u64), "{pointer}");
         }
     }

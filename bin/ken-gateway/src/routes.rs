@@ -7,8 +7,7 @@ use ken_http::{Area, Limiter, Media, Routes};
 use crate::app::Gateway;
 use crate::stream::{public, read};
 use crate::{
-    agents, approvals, chat, health, knowledge, messenger, openapi, runs, schedules, sessions, telemetry,
-    workflows,
+    agents, approvals, chat, health, knowledge, messenger, openapi, runs, schedules, sessions, telemetry, workflows,
 };
 
 /// The limit for bodies that may contain images, in bytes.
@@ -17,21 +16,8 @@ const IMAGE_BODY: u64 = 16 << 20;
 pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes<Gateway> {
     let routes = Routes::new()
         .area(Area::below("api").guarded().limited(api_rate))
-        .area(
-            Area::below("agents")
-                .guarded()
-                .strict()
-                .typed_errors()
-                .body_limit(IMAGE_BODY)
-                .limited(api_rate),
-        )
-        .area(
-            Area::below("workflows")
-                .guarded()
-                .strict()
-                .typed_errors()
-                .limited(api_rate),
-        )
+        .area(Area::below("agents").guarded().strict().typed_errors().body_limit(IMAGE_BODY).limited(api_rate))
+        .area(Area::below("workflows").guarded().strict().typed_errors().limited(api_rate))
         .area(Area::below("runs").guarded().typed_errors().limited(api_rate))
         .area(
             Area::below("streams")
@@ -79,10 +65,7 @@ pub(crate) fn table(chat_rate: &Arc<Limiter>, api_rate: &Arc<Limiter>) -> Routes
         .on("POST   /api/connectors/messenger/policy", messenger::policy)
         .on("GET    /api/connectors/messenger/groups", messenger::groups)
         .on("POST   /api/connectors/messenger/group", messenger::group)
-        .on(
-            "DELETE /api/connectors/messenger/group/:groupId",
-            messenger::remove_group,
-        )
+        .on("DELETE /api/connectors/messenger/group/:groupId", messenger::remove_group)
         .on("POST   /channels/messenger/webhook", messenger::webhook)
         .on("GET    /api/approvals/pending", approvals::pending)
         .on("GET    /api/approvals/bindings/pending", approvals::bindings)

@@ -35,9 +35,7 @@ fn status(query: &Query) -> Result<Option<RunStatus>, Error> {
     };
     let message = || format!("status is {text:?}, it must be active, completed or errored");
     let named = RunStatus::named(text);
-    named
-        .map(Some)
-        .ok_or_else(|| Error::invalid("?status", message()))
+    named.map(Some).ok_or_else(|| Error::invalid("?status", message()))
 }
 
 /// GET and HEAD /runs/:runId: the run's stream, or its record if the query has the key `meta`, whatever its value.
@@ -66,16 +64,12 @@ pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result
 }
 
 fn by(request: &Request) -> ByRun {
-    ByRun {
-        run_id: RunId(request.segment("runId").to_owned()),
-    }
+    ByRun { run_id: RunId(request.segment("runId").to_owned()) }
 }
 
 fn missing(error: Error, by: &ByRun) -> Failure {
     match error.code {
-        Code::NotFound => {
-            Failure::from(Error::not_found(format!("No run {}.", by.run_id))).kind("run_not_found")
-        }
+        Code::NotFound => Failure::from(Error::not_found(format!("No run {}.", by.run_id))).kind("run_not_found"),
         _ => error.into(),
     }
 }

@@ -33,10 +33,7 @@ async fn change<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Er
 }
 
 fn of(request: &Request) -> OfSchedule {
-    OfSchedule {
-        slug: request.segment("slug").to_owned(),
-        owner: None,
-    }
+    OfSchedule { slug: request.segment("slug").to_owned(), owner: None }
 }
 
 /// GET /api/schedules
@@ -73,10 +70,7 @@ fn flag(body: &Map<String, Value>, name: &str) -> Result<bool, Error> {
     match body.get(name) {
         None => Ok(false),
         Some(Value::Bool(flag)) => Ok(*flag),
-        Some(_) => Err(Error::invalid(
-            format!("/{name}"),
-            format!("{name} is neither true nor false"),
-        )),
+        Some(_) => Err(Error::invalid(format!("/{name}"), format!("{name} is neither true nor false"))),
     }
 }
 
@@ -88,13 +82,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let replace = flag(&body, "replace")?;
     let fields = fields(body, &["slug", "replace"])?;
     let work = async |mut mint: Mint| {
-        let args = CreateSchedule {
-            id: mint.ulid(),
-            slug,
-            owner: None,
-            replace,
-            fields,
-        };
+        let args = CreateSchedule { id: mint.ulid(), slug, owner: None, replace, fields };
         let schedule = change::<SchedulesCreate>(&gateway, &args).await?;
         ReplayableResponse::json(201, &json!({"schedule": schedule}))
     };
@@ -111,11 +99,7 @@ pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Respo
 pub(crate) async fn update(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
     let body = body::read::<Map<String, Value>>(&bytes)?;
-    let args = UpdateSchedule {
-        slug: request.segment("slug").to_owned(),
-        owner: None,
-        fields: fields(body, &[])?,
-    };
+    let args = UpdateSchedule { slug: request.segment("slug").to_owned(), owner: None, fields: fields(body, &[])? };
     let schedule = change::<SchedulesUpdate>(&gateway, &args).await?;
     Response::json(200, &json!({"schedule": schedule}))
 }
@@ -157,12 +141,7 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut request: Request) -> Result<R
     let slug = request.segment("slug").to_owned();
     let _held = if waits { Some(request.hold()?) } else { None };
     let work = async |mut mint: Mint| {
-        let mut args = RunSchedule {
-            slug: slug.clone(),
-            owner: None,
-            run_id: mint.ulid(),
-            wait_ms: 0,
-        };
+        let mut args = RunSchedule { slug: slug.clone(), owner: None, run_id: mint.ulid(), wait_ms: 0 };
         let run = change::<SchedulesRun>(&gateway, &args).await?;
         if !waits {
             return ReplayableResponse::json(200, &json!({"slug": slug, "runId": run.run_id}));
@@ -224,10 +203,7 @@ pub(crate) async fn runs(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 
 /// GET /api/schedules/:slug/runs/:runId
 pub(crate) async fn get_run(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let args = OneScheduleRun {
-        slug: request.segment("slug").to_owned(),
-        run_id: request.segment("runId").to_owned(),
-    };
+    let args = OneScheduleRun { slug: request.segment("slug").to_owned(), run_id: request.segment("runId").to_owned() };
     let run = ask::<SchedulesRunGet>(&gateway, &args).await?;
     Response::json(200, &json!({"slug": args.slug, "run": run}))
 }

@@ -6,8 +6,8 @@ use ken_http::{Failure, Request, Response, plain};
 use ken_types::Error;
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::ops::store::{
-    CancelSession, CreateSession, FreshSession, ListSessions, OwnedSession, ReadTranscript, ResumeSession,
-    Scope, SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsResume, SessionsTranscript,
+    CancelSession, CreateSession, FreshSession, ListSessions, OwnedSession, ReadTranscript, ResumeSession, Scope,
+    SessionsArchive, SessionsCancel, SessionsCreate, SessionsList, SessionsResume, SessionsTranscript,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -24,11 +24,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let bytes = request.body().await?;
     let scope = body::read::<Identity>(&bytes)?.into_tui_scope()?;
     let work = async |mut mint: Mint| {
-        let args = CreateSession {
-            scope,
-            id: mint.session(Origin::Tui),
-            origin: Origin::Tui,
-        };
+        let args = CreateSession { scope, id: mint.session(Origin::Tui), origin: Origin::Tui };
         let session = gateway.store.change::<SessionsCreate>(&args, CHANGE).await?;
         ReplayableResponse::json(201, &json!({"session": session}))
     };
@@ -44,15 +40,8 @@ pub(crate) async fn resume(gateway: Arc<Gateway>, mut request: Request) -> Resul
         return Err(Error::invalid("/selector", "the selector is blank").into());
     }
     let work = async |mut mint: Mint| {
-        let fresh = FreshSession {
-            id: mint.session(Origin::Tui),
-            origin: Origin::Tui,
-        };
-        let args = ResumeSession {
-            scope,
-            selector,
-            fresh: Some(fresh),
-        };
+        let fresh = FreshSession { id: mint.session(Origin::Tui), origin: Origin::Tui };
+        let args = ResumeSession { scope, selector, fresh: Some(fresh) };
         let session = gateway.store.change::<SessionsResume>(&args, CHANGE).await?;
         let status = if session.created { 201 } else { 200 };
         ReplayableResponse::json(status, &json!({"session": session}))
@@ -124,11 +113,7 @@ pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let scope = cancel.scope()?;
     let id = session(&request);
     let work = async |_: Mint| {
-        let args = CancelSession {
-            scope,
-            id: id.clone(),
-            submission_id,
-        };
+        let args = CancelSession { scope, id: id.clone(), submission_id };
         let cancelled = gateway.store.change_once::<SessionsCancel>(&args).await?;
         let stopped = cancelled.submission_id;
         let body = json!({"session": {"id": id}, "cancelled": stopped.is_some(), "submissionId": stopped});

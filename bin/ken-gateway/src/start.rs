@@ -18,14 +18,9 @@ use crate::store::Store;
 use crate::stream::follow::FollowedStreams;
 
 /// Connects the gateway to the other parts and starts the HTTP server.
-pub(crate) fn start(
-    program: Program,
-    start: &mut Start<NoOptions>,
-) -> Result<(Table<Gateway>, Arc<Gateway>), Error> {
+pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(Table<Gateway>, Arc<Gateway>), Error> {
     let socket = http_socket(start)?;
-    let own = socket
-        .local_addr()
-        .map_err(|error| Error::internal(format!("the HTTP socket: {error}")))?;
+    let own = socket.local_addr().map_err(|error| Error::internal(format!("the HTTP socket: {error}")))?;
     let secret = ken_service::secret("API_SECRET").filter(|secret| !secret.trim().is_empty());
     check_access(&start.config.gateway, secret.is_some())?;
     let pool = |part: &str| Pool::new(start.places.socket(part));
@@ -74,13 +69,10 @@ fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
 /// Refuses a configuration that leaves the gateway unusable or open to everybody, and logs what may be a mistake.
 fn check_access(config: &GatewayConfig, has_secret: bool) -> Result<(), Error> {
     if !has_secret && !config.listen.is_loopback() {
-        let message = format!(
-            "gateway.listen is {}, which other machines can reach, and API_SECRET is not set",
-            config.listen
-        );
-        return Err(Error::invalid("gateway.listen", message).hint(
-            "put API_SECRET=... into secrets.env, or set [gateway] listen = \"127.0.0.1\" in ken.toml",
-        ));
+        let message =
+            format!("gateway.listen is {}, which other machines can reach, and API_SECRET is not set", config.listen);
+        return Err(Error::invalid("gateway.listen", message)
+            .hint("put API_SECRET=... into secrets.env, or set [gateway] listen = \"127.0.0.1\" in ken.toml"));
     }
     if has_secret && config.trusts_loopback() {
         tracing::warn!(
@@ -112,10 +104,7 @@ fn server(config: &Config, secret: Option<&str>, gateway: Arc<Gateway>) -> Resul
 
 fn limiter(name: &str, configured: &str) -> Result<Arc<Limiter>, Error> {
     let text = variable(name).unwrap_or_else(|| configured.to_owned());
-    let rate = text.parse::<Rate>().map_err(|error| Error {
-        at: Some(name.to_owned()),
-        ..error
-    })?;
+    let rate = text.parse::<Rate>().map_err(|error| Error { at: Some(name.to_owned()), ..error })?;
     Ok(Arc::new(Limiter::new(rate)))
 }
 

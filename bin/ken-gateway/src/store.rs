@@ -23,10 +23,7 @@ impl Store {
 
     /// Calls an operation that reads, or one whose outcome no client is told; see [`Pool::call`].
     pub(crate) async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
-        self.0
-            .call::<O>(args, time)
-            .await
-            .map_err(deadline_as_unavailable)
+        self.0.call::<O>(args, time).await.map_err(deadline_as_unavailable)
     }
 
     /// Makes a change whose ids are in `args`; see [`Pool::change`]. An `unavailable` error means that nothing was changed.
@@ -63,9 +60,7 @@ pub(crate) fn change_failed(error: Error) -> Error {
     match error.is_outcome_unknown() {
         true => Error {
             code: Code::Deadline,
-            hint: Some(
-                "a request with an Idempotency-Key can be repeated until its outcome is known".to_owned(),
-            ),
+            hint: Some("a request with an Idempotency-Key can be repeated until its outcome is known".to_owned()),
             ..error
         },
         false => deadline_as_unavailable(error),

@@ -29,10 +29,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 /// GET /api/telemetry/runs/:runId
 pub(crate) async fn get(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let id = request.segment("runId").to_owned();
-    let found = gateway
-        .store
-        .call::<TelemetryGet>(&ByWork { id: id.clone() }, CALL)
-        .await;
+    let found = gateway.store.call::<TelemetryGet>(&ByWork { id: id.clone() }, CALL).await;
     let summary = found.map_err(|error| match error.code {
         Code::NotFound => Failure::from(Error::not_found(format!("No run {id}."))).with("runId", id.as_str()),
         _ => error.into(),

@@ -41,9 +41,7 @@ pub(crate) async fn wait(
     let until = time.map(|time| Instant::now() + time);
     let mut standing = None;
     loop {
-        let left = until.map_or(ONE_WAIT, |until| {
-            until.saturating_duration_since(Instant::now()).min(ONE_WAIT)
-        });
+        let left = until.map_or(ONE_WAIT, |until| until.saturating_duration_since(Instant::now()).min(ONE_WAIT));
         if left.is_zero() {
             return Ok(Waited::Running(standing));
         }
@@ -56,10 +54,7 @@ pub(crate) async fn wait(
             // The store cannot write, so nothing will settle soon, and waiting is pointless.
             Ok(now) if now.stalled.is_some() => return Ok(Waited::Running(Some(Box::new(now)))),
             Ok(now) => standing = Some(Box::new(now)),
-            Err(Error {
-                code: Code::Unavailable | Code::Deadline | Code::Busy,
-                ..
-            }) => sleep(PAUSE.min(left)).await,
+            Err(Error { code: Code::Unavailable | Code::Deadline | Code::Busy, .. }) => sleep(PAUSE.min(left)).await,
             Err(error) => return Err(error),
         }
     }
@@ -67,21 +62,14 @@ pub(crate) async fn wait(
 
 async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Result<SubmissionStatus, Error> {
     let wait_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let args = WaitSubmission {
-        submission_id: id.clone(),
-        wait_ms,
-        or_waiting: false,
-    };
+    let args = WaitSubmission { submission_id: id.clone(), wait_ms, or_waiting: false };
     gateway.store.call::<SubmissionsWait>(&args, time + CALL).await
 }
 
 /// The answer to a caller that waited for a turn or run that failed: 500, with a type for each cause. Turns name their
 /// causes in snake case, runs in camel case.
 pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
-    let cause = cause.unwrap_or_else(|| Cause {
-        name: String::new(),
-        message: "it failed".to_owned(),
-    });
+    let cause = cause.unwrap_or_else(|| Cause { name: String::new(), message: "it failed".to_owned() });
     let kind = match cause.name.as_str() {
         _ if aborted => "submission_aborted",
         "timeout" | "Timeout" => "submission_timeout",
@@ -90,12 +78,7 @@ pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
         _ => "operation_failed",
     };
     // The message is public: the stream shows it as well.
-    Failure::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        Code::Unavailable,
-        cause.message,
-    )
-    .kind(kind)
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Unavailable, cause.message).kind(kind)
 }
 
 /// Refuses a prompt if no model is configured. If ken-model is merely down, the prompt is accepted and waits.
@@ -103,8 +86,7 @@ pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
     let state = gateway.models.get(Duration::from_secs(1)).await;
     match state.ok().and_then(|state| no_model(&state)) {
         Some(why) => {
-            let hint =
-                "set the key in secrets.env, or KEN_MODEL or [model] use in ken.toml; `rules` needs no model";
+            let hint = "set the key in secrets.env, or KEN_MODEL or [model] use in ken.toml; `rules` needs no model";
             Err(Error::unavailable(why).hint(hint))
         }
         None => Ok(()),
@@ -137,9 +119,5 @@ pub(crate) fn no_model(state: &ModelState) -> Option<String> {
 
 /// The absolute URL of an instance's stream.
 pub(crate) fn stream_url(gateway: &Gateway, request: &Request, instance: &str) -> String {
-    format!(
-        "{}/agents/orchestrator/{}",
-        gateway.base_url(request),
-        encode_segment(instance)
-    )
+    format!("{}/agents/orchestrator/{}", gateway.base_url(request), encode_segment(instance))
 }

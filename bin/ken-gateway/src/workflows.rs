@@ -32,11 +32,7 @@ pub(crate) async fn start(gateway: Arc<Gateway>, mut request: Request) -> Result
     check_payload(&gateway, &workflow, &payload).await?;
     let _held = if waits { Some(request.hold()?) } else { None };
     let work = async |mut mint: Mint| {
-        let run = AdmitRun {
-            run_id: mint.run(),
-            workflow,
-            payload,
-        };
+        let run = AdmitRun { run_id: mint.run(), workflow, payload };
         admitted(&gateway, &request, run, waits).await
     };
     once(&gateway, &request, &bytes, typed, work).await
@@ -57,10 +53,7 @@ async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
 }
 
 async fn check_payload(gateway: &Gateway, workflow: &str, payload: &Value) -> Result<(), Failure> {
-    let check = CheckWorkflow {
-        name: workflow.to_owned(),
-        payload: payload.clone(),
-    };
+    let check = CheckWorkflow { name: workflow.to_owned(), payload: payload.clone() };
     let checked = gateway.cognitive.call::<WorkflowsCheck>(&check, CALL).await;
     checked.map(drop).map_err(|error| match error.code {
         Code::NotFound => unknown(workflow),
@@ -70,11 +63,7 @@ async fn check_payload(gateway: &Gateway, workflow: &str, payload: &Value) -> Re
 
 /// The absolute URL of a run's stream.
 fn stream_url(gateway: &Gateway, request: &Request, run: &RunId) -> String {
-    format!(
-        "{}/runs/{}",
-        gateway.base_url(request),
-        encode_segment(run.as_str())
-    )
+    format!("{}/runs/{}", gateway.base_url(request), encode_segment(run.as_str()))
 }
 
 async fn admitted(
@@ -112,10 +101,7 @@ fn ended(record: RunRecord, url: &str) -> Result<ReplayableResponse, Failure> {
         let body = json!({"result": result, "runId": record.run_id, "streamUrl": url, "offset": START});
         return ReplayableResponse::json(200, &body);
     }
-    let location =
-        HeaderValue::from_str(url).map_err(|_| Error::internal("a run's URL is not a valid header"))?;
+    let location = HeaderValue::from_str(url).map_err(|_| Error::internal("a run's URL is not a valid header"))?;
     let aborted = record.error.as_ref().is_some_and(|cause| cause.name == "Aborted");
-    Err(failure(aborted, record.error)
-        .with("runId", json!(record.run_id))
-        .header(LOCATION, location))
+    Err(failure(aborted, record.error).with("runId", json!(record.run_id)).header(LOCATION, location))
 }

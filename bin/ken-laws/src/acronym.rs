@@ -16,10 +16,7 @@ pub(crate) struct Acronyms {
 impl Acronyms {
     /// `known` are the stems of the acronyms that the context uses.
     pub(crate) fn new(known: &[u64]) -> Acronyms {
-        Acronyms {
-            known: known.iter().copied().collect(),
-            uses: Vec::new(),
-        }
+        Acronyms { known: known.iter().copied().collect(), uses: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>) {
@@ -36,18 +33,14 @@ impl Acronyms {
             if is_explained(tokens, index) {
                 self.known.insert(token.stem);
             } else if !is_designation(tokens, index) {
-                self.uses
-                    .push((token.stem, view.finding(UNDEFINED_ACRONYM, index, index)));
+                self.uses.push((token.stem, view.finding(UNDEFINED_ACRONYM, index, index)));
             }
         }
     }
 
     /// Adds a finding for each acronym that the text never explains.
     pub(crate) fn report(&self, findings: &mut Findings) {
-        let unknown = self
-            .uses
-            .iter()
-            .filter(|(acronym, _)| !self.known.contains(acronym));
+        let unknown = self.uses.iter().filter(|(acronym, _)| !self.known.contains(acronym));
         unknown.for_each(|(_, finding)| findings.add(*finding));
     }
 }

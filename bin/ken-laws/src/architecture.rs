@@ -5,9 +5,7 @@ use crate::finding::{Finding, Findings, View};
 use crate::grammar::is_finite;
 use crate::lexicon::{self as lex, hash};
 use crate::repetition::Repetition;
-use crate::rubric::{
-    CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, OFF_TOPIC, STEP_ORDER,
-};
+use crate::rubric::{CIRCULAR_REASON, COUNT_MISMATCH, FRAGMENT, LINKED, LOOSE_CONNECTIVE, Law, OFF_TOPIC, STEP_ORDER};
 use crate::scan::{Ending, Scan, Sentence};
 use crate::token::{Kind, PLURAL, QUOTED, Token, at, before};
 
@@ -49,21 +47,16 @@ fn is_fragment(view: &View<'_>, all: &[Sentence]) -> bool {
 
 /// Whether two verbs can each carry a clause.
 fn has_two_clauses(tokens: &[Token]) -> bool {
-    let finite =
-        (0..tokens.len()).filter(|&index| at(tokens, index).kind == Kind::Word && is_finite(tokens, index));
+    let finite = (0..tokens.len()).filter(|&index| at(tokens, index).kind == Kind::Word && is_finite(tokens, index));
     finite.take(2).count() == 2
 }
 
 /// Whether a word is certainly the verb of a clause. A base form is certain only after a subject that takes it.
 fn has_sure_verb(tokens: &[Token]) -> bool {
-    (0..tokens.len())
-        .filter(|&index| is_finite(tokens, index))
-        .any(|index| {
-            let (token, subject) = (at(tokens, index), before(tokens, index));
-            token.is(lex::AUXILIARY | lex::VERB_S | lex::VERB_PAST)
-                || subject.is(lex::PRONOUN)
-                || subject.has(PLURAL)
-        })
+    (0..tokens.len()).filter(|&index| is_finite(tokens, index)).any(|index| {
+        let (token, subject) = (at(tokens, index), before(tokens, index));
+        token.is(lex::AUXILIARY | lex::VERB_S | lex::VERB_PAST) || subject.is(lex::PRONOUN) || subject.has(PLURAL)
+    })
 }
 
 const OF: u64 = hash(b"of");
@@ -73,10 +66,7 @@ const OF: u64 = hash(b"of");
 /// "It is slow because it is slow": the reason says only what the claim has said.
 fn examine_reason(view: &View<'_>, findings: &mut Findings) {
     let tokens = view.tokens;
-    let Some(because) = tokens
-        .iter()
-        .position(|token| token.hash == BECAUSE && !token.has(QUOTED))
-    else {
+    let Some(because) = tokens.iter().position(|token| token.hash == BECAUSE && !token.has(QUOTED)) else {
         return;
     };
     let claim = content(tokens.get(..because).unwrap_or_default());
@@ -114,11 +104,7 @@ fn examine_count(view: &View<'_>, all: &[Sentence], findings: &mut Findings) {
     };
     let wanted = at(tokens, number).value;
     let after = tokens.get(colon + 1..).unwrap_or_default();
-    let listed = if after.is_empty() {
-        items_after(view.index, all)
-    } else {
-        items_in(after)
-    };
+    let listed = if after.is_empty() { items_after(view.index, all) } else { items_in(after) };
     if listed > 0 && listed < wanted {
         findings.add(view.finding(COUNT_MISMATCH, number, tokens.len() - 1));
     }
@@ -129,8 +115,7 @@ fn announced(tokens: &[Token]) -> Option<usize> {
     let first = tokens.len().saturating_sub(9);
     (first..tokens.len()).find(|&index| {
         let token = at(tokens, index);
-        let is_count =
-            (token.is(lex::NUMERAL) || token.kind == Kind::Number) && (2..10).contains(&token.value);
+        let is_count = (token.is(lex::NUMERAL) || token.kind == Kind::Number) && (2..10).contains(&token.value);
         is_count
             && (at(tokens, index + 1).is(lex::ENUMERABLE) || at(tokens, index + 2).is(lex::ENUMERABLE))
             && !before(tokens, index).is_mark('-')
@@ -179,31 +164,17 @@ pub(crate) fn examine_text(
 
 /// A finding over a whole sentence.
 fn whole(feature: usize, index: usize, sentence: &Sentence) -> Finding {
-    Finding {
-        feature,
-        sentence: index,
-        start: sentence.start,
-        end: sentence.end,
-    }
+    Finding { feature, sentence: index, start: sentence.start, end: sentence.end }
 }
 
 /// A finding over one word.
 fn word(feature: usize, index: usize, token: &Token) -> Finding {
-    Finding {
-        feature,
-        sentence: index,
-        start: token.start,
-        end: token.end,
-    }
+    Finding { feature, sentence: index, start: token.start, end: token.end }
 }
 
 /// Finds a connective in the first full sentence, which has only headings and greetings before it.
 fn examine_opening(scan: &Scan, findings: &mut Findings) {
-    let headings = scan
-        .sentences
-        .iter()
-        .take_while(|sentence| sentence.ending == Ending::None)
-        .count();
+    let headings = scan.sentences.iter().take_while(|sentence| sentence.ending == Ending::None).count();
     let Some(sentence) = scan.sentences.get(headings).filter(|sentence| !sentence.heading) else {
         return;
     };
@@ -317,11 +288,7 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, finding
     let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
         !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
     };
-    let shared = repetition.shared(|index| {
-        claims
-            .get(index)
-            .is_some_and(|claim| is_sound(index, claim, findings))
-    });
+    let shared = repetition.shared(|index| claims.get(index).is_some_and(|claim| is_sound(index, claim, findings)));
     let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
     let judged = scan.sentences.iter().filter(closed).count();
     let mut follows = false; // whether a sentence without a defect precedes this one
@@ -329,8 +296,7 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, finding
         if !is_sound(index, claim, findings) {
             continue;
         }
-        let linked =
-            sentence.item.is_some() || claim.points_back() || shared.get(index).is_some_and(|shared| *shared);
+        let linked = sentence.item.is_some() || claim.points_back() || shared.get(index).is_some_and(|shared| *shared);
         if linked && claim.words > 2 && follows {
             let link = first_or_head(scan.tokens_of(sentence), points_back);
             findings.add(word(LINKED, index, link));

@@ -42,10 +42,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn new(tokens: &[Token], sentence: &Sentence) -> Claim {
-        let mut claim = Claim {
-            question: sentence.ending == Ending::Question,
-            ..Claim::default()
-        };
+        let mut claim = Claim { question: sentence.ending == Ending::Question, ..Claim::default() };
         let mut obliged = false;
         for (index, token) in tokens.iter().enumerate() {
             claim.count(tokens, index, token);

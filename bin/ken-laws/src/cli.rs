@@ -53,8 +53,7 @@ impl Strictness {
 
 impl Filter for Laws {
     const NAME: &'static str = "ken-laws";
-    const ABOUT: &'static str =
-        "Judge a text by the five laws: architecture, governance, truth, energy, determinism";
+    const ABOUT: &'static str = "Judge a text by the five laws: architecture, governance, truth, energy, determinism";
     const AFTER_HELP: &'static str = "Exit status: 0 PASS or CONDITIONAL, 1 FAIL, 2 error. ken-laws(7) has the rubric.\n\
         ken-laws train --data DIR fits the model of support by sources; see ken-laws(1).";
 
@@ -63,17 +62,9 @@ impl Filter for Laws {
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let known = self
-            .known
-            .get_or_init(|| self.read_known())
-            .as_ref()
-            .map_err(Error::clone)?;
+        let known = self.known.get_or_init(|| self.read_known()).as_ref().map_err(Error::clone)?;
         let is_text = self.text.is_some() || !input::is_document(input);
-        let mut subject = if is_text {
-            Subject::of_text(input)
-        } else {
-            Subject::of_document(input)?
-        };
+        let mut subject = if is_text { Subject::of_text(input) } else { Subject::of_document(input)? };
         subject.context.merge(&known.context);
         let mut sources = std::mem::take(&mut subject.sources);
         sources.extend_from_slice(&known.sources);
@@ -87,13 +78,9 @@ impl Filter for Laws {
 
 impl Laws {
     fn read_known(&self) -> Result<Known, Error> {
-        let mut known = Known {
-            context: Context::default(),
-            sources: Vec::new(),
-        };
+        let mut known = Known { context: Context::default(), sources: Vec::new() };
         if let Some(text) = &self.context {
-            let value =
-                ken_types::json::parse(text.as_bytes(), MAX_DEPTH).map_err(|error| error.at("--context"))?;
+            let value = ken_types::json::parse(text.as_bytes(), MAX_DEPTH).map_err(|error| error.at("--context"))?;
             if !value.is_object() {
                 return Err(Error::invalid("--context", "the context is not a JSON object")
                     .hint("for example {\"facts\": [\"The valve is open\"], \"timeout_s\": 30}"));

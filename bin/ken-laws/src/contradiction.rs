@@ -41,9 +41,7 @@ impl Statements {
     /// Statements that contain only the context.
     pub(crate) fn new(context: &[Clause]) -> Statements {
         let mut statements = Statements::default();
-        context
-            .iter()
-            .for_each(|clause| statements.enter(clause, Place::Context));
+        context.iter().for_each(|clause| statements.enter(clause, Place::Context));
         statements
     }
 
@@ -60,15 +58,10 @@ impl Statements {
     /// Where the opposite was said. A negated clause is also negated with any attribute; a clause that is affirmed with an attribute
     /// is also affirmed without it.
     fn against(&self, clause: &Clause, now: &Finding) -> Option<Place> {
-        let is_next =
-            |earlier: &Place| matches!(earlier, Place::Text(earlier) if earlier.sentence + 1 == now.sentence);
+        let is_next = |earlier: &Place| matches!(earlier, Place::Text(earlier) if earlier.sentence + 1 == now.sentence);
         clause.keys().find_map(|key| {
             let statement = self.0.get(&key)?;
-            let opposite = if clause.negative {
-                statement.said
-            } else {
-                statement.denied
-            };
+            let opposite = if clause.negative { statement.said } else { statement.denied };
             opposite.filter(|earlier| !clause.stands_in || is_next(earlier))
         })
     }
@@ -76,11 +69,7 @@ impl Statements {
     fn enter(&mut self, clause: &Clause, place: Place) {
         for key in clause.keys() {
             let statement = self.0.entry(key).or_default();
-            let here = if clause.negative {
-                &mut statement.denied
-            } else {
-                &mut statement.said
-            };
+            let here = if clause.negative { &mut statement.denied } else { &mut statement.said };
             let first = here.filter(|_| !clause.stands_in);
             *here = first.or(Some(place));
         }
@@ -90,11 +79,7 @@ impl Statements {
 impl Clause {
     /// The normal forms under which the clause is entered.
     fn keys(&self) -> impl Iterator<Item = u64> {
-        let prefixes = if self.negative {
-            &[]
-        } else {
-            self.prefixes.as_slice()
-        };
+        let prefixes = if self.negative { &[] } else { self.prefixes.as_slice() };
         prefixes.iter().copied().chain([self.key]).chain(self.at_any_time)
     }
 }
@@ -110,10 +95,7 @@ fn contradictable(tokens: &[Token], sentence: &Sentence, claim: &Claim) -> Vec<C
     // "Do not open it until it is cold" applies to one time only.
     let holds_always = is_imperative(tokens, 0) && !claim.any(lex::SUBORDINATOR);
     let command = ranges(tokens).next().filter(|_| holds_always);
-    command
-        .and_then(|clause| Builder::read_command(tokens, clause))
-        .into_iter()
-        .collect()
+    command.and_then(|clause| Builder::read_command(tokens, clause)).into_iter().collect()
 }
 
 /// The clauses that state something. A sentence with "or" has none, because either alternative may hold.
@@ -122,9 +104,7 @@ pub(crate) fn in_sentence(tokens: &[Token]) -> impl Iterator<Item = Clause> {
 }
 
 fn ranges(tokens: &[Token]) -> impl Iterator<Item = Range<usize>> {
-    clauses(tokens, |index| {
-        at(tokens, index).ends_clause() || parts(tokens, index)
-    })
+    clauses(tokens, |index| at(tokens, index).ends_clause() || parts(tokens, index))
 }
 
 /// Whether a new clause begins after this word.
@@ -181,18 +161,11 @@ impl Builder {
         let words = tokens.get(clause.clone())?;
         let subject = words.first()?;
         let stands_in = subject.is(lex::STAND_IN) && at(words, 1).is(lex::AUXILIARY | lex::VERB);
-        if words.len() < 2
-            || stands_in
-            || quantifies(subject)
-            || opens_with_verb(subject)
-            || !words.iter().any(is_verb)
+        if words.len() < 2 || stands_in || quantifies(subject) || opens_with_verb(subject) || !words.iter().any(is_verb)
         {
             return None;
         }
-        let builder = Builder {
-            stands_in: subject.is(lex::PERSONAL),
-            ..Builder::default()
-        };
+        let builder = Builder { stands_in: subject.is(lex::PERSONAL), ..Builder::default() };
         builder.build(tokens, clause)
     }
 
@@ -200,11 +173,7 @@ impl Builder {
     fn read_command(tokens: &[Token], clause: Range<usize>) -> Option<Clause> {
         let polite = |index: &usize| matches!(at(tokens, *index).hash, THEN | PLEASE | AND);
         let first = clause.clone().find(|index| !polite(index))?;
-        let builder = Builder {
-            key: COMMAND,
-            command: true,
-            ..Builder::default()
-        };
+        let builder = Builder { key: COMMAND, command: true, ..Builder::default() };
         builder.build(tokens, first..clause.end)
     }
 
@@ -237,8 +206,8 @@ impl Builder {
         if token.is(lex::ARTICLE | lex::FILLER) || token.kind == Kind::Mark {
             return Some(());
         }
-        let after_auxiliary = before(words, index).is(lex::AUXILIARY | lex::DETERMINER)
-            || before(words, index).is(lex::NEGATION);
+        let after_auxiliary =
+            before(words, index).is(lex::AUXILIARY | lex::DETERMINER) || before(words, index).is(lex::NEGATION);
         self.past |= token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE) && !after_auxiliary;
         if token.is(lex::PREPOSITION) && self.items >= 2 {
             self.prefixes.push(self.key);
@@ -260,11 +229,8 @@ impl Builder {
     /// Completes the clause. The tense is part of the normal form: "was open" does not contradict "is closed".
     fn finish(self, first: usize, last: usize) -> Clause {
         let tense = u64::from(self.past);
-        let timeless = if self.negative {
-            Some(self.key).filter(|_| self.never && !self.command)
-        } else {
-            self.timeless
-        };
+        let timeless =
+            if self.negative { Some(self.key).filter(|_| self.never && !self.command) } else { self.timeless };
         Clause {
             key: join(self.key, tense),
             negative: self.negative,

@@ -41,9 +41,7 @@ fn is_bare(tokens: &[Token], number: usize) -> bool {
     let (token, next) = (at(tokens, number), at(tokens, number + 1));
     token.kind == Kind::Number
         && !token.has(CLOCK | YEAR)
-        && (next.is_mark(',')
-            || number + 1 == tokens.len()
-            || number + 2 == tokens.len() && next.kind == Kind::Mark)
+        && (next.is_mark(',') || number + 1 == tokens.len() || number + 2 == tokens.len() && next.kind == Kind::Mark)
 }
 
 /// Exact values are a strength of a sentence that has no defect of this law.
@@ -58,11 +56,8 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     let measures = |number: &usize| !(cites && at(view.tokens, *number).has(YEAR));
     if let Some(number) = first_value(view).filter(measures) {
         let unit = at(view.tokens, number + 1);
-        let last = if unit.is(lex::UNIT) || unit.kind == Kind::Symbol {
-            end_of_unit(view.tokens, number + 1)
-        } else {
-            number
-        };
+        let last =
+            if unit.is(lex::UNIT) || unit.kind == Kind::Symbol { end_of_unit(view.tokens, number + 1) } else { number };
         findings.add(view.finding(EXACT, number, last));
     }
 }
@@ -94,10 +89,7 @@ fn is_vague(view: &View<'_>, index: usize) -> bool {
     }
     let condition = matches!(last.hash, AS | SO | HOW | IF | TOO | NOT);
     let in_instruction = view.claim.instruction && token.is(lex::VAGUE) && !condition;
-    let near = view
-        .tokens
-        .get(index.saturating_sub(4)..(index + 4).min(view.tokens.len()))
-        .unwrap_or_default();
+    let near = view.tokens.get(index.saturating_sub(4)..(index + 4).min(view.tokens.len())).unwrap_or_default();
     in_instruction || token.is(lex::AMOUNT) && near.iter().any(|token| token.is(lex::CHANGE))
 }
 

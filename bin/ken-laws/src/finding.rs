@@ -40,10 +40,7 @@ pub(crate) enum Place {
 
 impl Findings {
     pub(crate) fn new(sentences: usize) -> Findings {
-        Findings {
-            list: Vec::with_capacity(4 * sentences),
-            features: vec![0; sentences],
-        }
+        Findings { list: Vec::with_capacity(4 * sentences), features: vec![0; sentences] }
     }
 
     pub(crate) fn add(&mut self, finding: Finding) {
@@ -71,9 +68,7 @@ impl Findings {
     pub(crate) fn drop_undeserved(&mut self) {
         let features = &mut self.features;
         self.list.retain(|finding| {
-            let (Some(feature), Some(set)) =
-                (FEATURES.get(finding.feature), features.get_mut(finding.sentence))
-            else {
+            let (Some(feature), Some(set)) = (FEATURES.get(finding.feature), features.get_mut(finding.sentence)) else {
                 return false;
             };
             let undeserved = feature.effect != Effect::Violation && *set & violations_of(feature.law) != 0;
@@ -89,20 +84,11 @@ impl Findings {
         match earlier {
             Place::Text(earlier) => {
                 if !self.has(earlier.sentence, within_text) {
-                    self.add(Finding {
-                        feature: within_text,
-                        ..earlier
-                    });
+                    self.add(Finding { feature: within_text, ..earlier });
                 }
-                self.add(Finding {
-                    feature: within_text,
-                    ..now
-                });
+                self.add(Finding { feature: within_text, ..now });
             }
-            Place::Context => self.add(Finding {
-                feature: CONTEXT_CONFLICT,
-                ..now
-            }),
+            Place::Context => self.add(Finding { feature: CONTEXT_CONFLICT, ..now }),
         }
     }
 }
@@ -110,21 +96,11 @@ impl Findings {
 impl View<'_> {
     /// A finding over the words from `first` to `last`.
     pub(crate) fn finding(&self, feature: usize, first: usize, last: usize) -> Finding {
-        Finding {
-            feature,
-            sentence: self.index,
-            start: at(self.tokens, first).start,
-            end: at(self.tokens, last).end,
-        }
+        Finding { feature, sentence: self.index, start: at(self.tokens, first).start, end: at(self.tokens, last).end }
     }
 
     /// A finding over the whole sentence.
     pub(crate) fn whole(&self, feature: usize) -> Finding {
-        Finding {
-            feature,
-            sentence: self.index,
-            start: self.sentence.start,
-            end: self.sentence.end,
-        }
+        Finding { feature, sentence: self.index, start: self.sentence.start, end: self.sentence.end }
     }
 }

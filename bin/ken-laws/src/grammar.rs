@@ -34,12 +34,8 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
 
 /// Whether a singular article precedes the word without a plural in between: "a large set", "a very compact file".
 fn is_noun_after_article(tokens: &[Token], index: usize) -> bool {
-    let phrase = tokens
-        .iter()
-        .take(index)
-        .rev()
-        .take(3)
-        .take_while(|token| token.kind == Kind::Word && !token.has(PLURAL));
+    let phrase =
+        tokens.iter().take(index).rev().take(3).take_while(|token| token.kind == Kind::Word && !token.has(PLURAL));
     phrase.into_iter().any(|token| matches!(token.hash, A | AN))
 }
 
@@ -59,11 +55,8 @@ fn looks_finite(tokens: &[Token], index: usize) -> bool {
     let mut words = tokens.iter().take(index).rev();
     let opens = words.find(|token| !token.is_content());
     let is_object = opens.is_some_and(|token| token.is(lex::PREPOSITION));
-    let third = token.has(PLURAL)
-        && token.stem != token.hash
-        && !before.has(PLURAL)
-        && !is_object
-        && (goes_on || after_noun);
+    let third =
+        token.has(PLURAL) && token.stem != token.hash && !before.has(PLURAL) && !is_object && (goes_on || after_noun);
     let past = token.has(PAST_SHAPED);
     let base = next.is(lex::DETERMINER | lex::PRONOUN | lex::NUMERAL);
     third || past || base
@@ -88,9 +81,8 @@ pub(crate) fn is_imperative_anywhere(tokens: &[Token]) -> bool {
         return true;
     }
     let first = at(tokens, 0);
-    let opens_aside =
-        first.is(lex::SUBORDINATOR | lex::PREPOSITION | lex::ORDINAL | lex::QUALIFIER | lex::CONNECTIVE)
-            || first.hash == STEP;
+    let opens_aside = first.is(lex::SUBORDINATOR | lex::PREPOSITION | lex::ORDINAL | lex::QUALIFIER | lex::CONNECTIVE)
+        || first.hash == STEP;
     let mut parts = tokens.iter();
     let mark = parts.position(|token| token.is_mark(',') || token.is_mark(':') || token.is_mark(';'));
     opens_aside && mark.is_some_and(|mark| is_imperative(tokens, mark + 1))
@@ -101,9 +93,7 @@ pub(crate) fn clauses(tokens: &[Token], ends: impl Fn(usize) -> bool) -> impl It
     let mut next = 0;
     std::iter::from_fn(move || {
         let start = next;
-        let end = (start..tokens.len())
-            .find(|&index| ends(index))
-            .unwrap_or(tokens.len());
+        let end = (start..tokens.len()).find(|&index| ends(index)).unwrap_or(tokens.len());
         next = end + 1;
         (start <= tokens.len()).then_some(start..end)
     })
@@ -130,10 +120,7 @@ pub(crate) fn is_imperative(tokens: &[Token], index: usize) -> bool {
     }
     let is_verb = verb.is(lex::VERB_BASE)
         && !verb.is(lex::AUXILIARY | lex::PREPOSITION | lex::PRONOUN | lex::DETERMINER | lex::NUMERAL);
-    if !is_verb
-        || next.is(lex::AUXILIARY | lex::VERB_S)
-        || next.is(lex::VERB_PAST) && !next.is(lex::VERB_BASE)
-    {
+    if !is_verb || next.is(lex::AUXILIARY | lex::VERB_S) || next.is(lex::VERB_PAST) && !next.is(lex::VERB_BASE) {
         return false;
     }
     // "Stop words are left out": the word that looks like a verb is part of a noun.
@@ -141,25 +128,16 @@ pub(crate) fn is_imperative(tokens: &[Token], index: usize) -> bool {
         return false;
     }
     // "Work on the bridge began": a noun and its attribute, then the verb.
-    let clause = tokens
-        .iter()
-        .skip(index + 1)
-        .take_while(|token| !token.ends_clause());
-    let mut finite = clause
-        .filter(|token| token.is(lex::AUXILIARY) || token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE));
+    let clause = tokens.iter().skip(index + 1).take_while(|token| !token.ends_clause());
+    let mut finite =
+        clause.filter(|token| token.is(lex::AUXILIARY) || token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE));
     !(next.is(lex::PREPOSITION) && finite.next().is_some())
 }
 
 /// Whether the word at `index` is in the scope of a negation: after one in the same clause, and near enough.
 pub(crate) fn is_negated(tokens: &[Token], index: usize) -> bool {
     let mut negative = false;
-    for (distance, token) in tokens
-        .iter()
-        .take(index)
-        .rev()
-        .take(ken_text::MAX_SCOPE)
-        .enumerate()
-    {
+    for (distance, token) in tokens.iter().take(index).rev().take(ken_text::MAX_SCOPE).enumerate() {
         if token.ends_clause()
             || token.hash == WITHOUT && distance > 2
             || matches!(token.hash, AND | BUT | YET | SO | BECAUSE)

@@ -40,10 +40,7 @@ pub(crate) fn is_document(input: &str) -> bool {
 
 impl<'a> Subject<'a> {
     pub(crate) fn of_text(text: &'a str) -> Subject<'a> {
-        Subject {
-            text: Cow::Borrowed(text),
-            ..Subject::default()
-        }
+        Subject { text: Cow::Borrowed(text), ..Subject::default() }
     }
 
     /// Reads a document. Returns an error if it contains nothing to judge.
@@ -65,13 +62,11 @@ impl<'a> Subject<'a> {
             }
         }
         if subject.text.trim().is_empty() {
-            return Err(
-                Error::invalid("", "no text to judge in the document").hint(format!(
-                    "{} or one of {}",
-                    WHOLE.join(", "),
-                    PARTS.join(", ")
-                )),
-            );
+            return Err(Error::invalid("", "no text to judge in the document").hint(format!(
+                "{} or one of {}",
+                WHOLE.join(", "),
+                PARTS.join(", ")
+            )));
         }
         subject.read_context(&value);
         if let Some(value) = value.get(SOURCES) {

@@ -13,8 +13,8 @@ use crate::phrase::{self, Match};
 use crate::quantity::Quantities;
 use crate::repetition::Repetition;
 use crate::rubric::{
-    CONTRADICTED, Effect, FEATURES, FRAGMENT, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY,
-    UNSUPPORTED, violations_of,
+    CONTRADICTED, Effect, FEATURES, FRAGMENT, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY, UNSUPPORTED,
+    violations_of,
 };
 use crate::scan::Scan;
 use crate::token::{Kind as TokenKind, Token, at, before};
@@ -48,11 +48,8 @@ const LONGEST_EVIDENCE: usize = 240;
 /// Finds all features of the rubric in the text. The time is linear in its length.
 pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) -> Judgement {
     let scan = Scan::new(text);
-    let claims: Vec<Claim> = scan
-        .sentences
-        .iter()
-        .map(|sentence| Claim::new(scan.tokens_of(sentence), sentence))
-        .collect();
+    let claims: Vec<Claim> =
+        scan.sentences.iter().map(|sentence| Claim::new(scan.tokens_of(sentence), sentence)).collect();
     let is_english = reads_english(text, &scan, &claims);
     let mut findings = Findings::new(scan.sentences.len());
     let mut repetition = Repetition::new(scan.tokens().len());
@@ -60,12 +57,7 @@ pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) ->
     let mut quantities = Quantities::new(&context.quantities);
     let mut acronyms = Acronyms::new(&context.acronyms);
     for (index, (sentence, claim)) in scan.sentences.iter().zip(&claims).enumerate() {
-        let view = View {
-            tokens: scan.tokens_of(sentence),
-            sentence,
-            claim,
-            index,
-        };
+        let view = View { tokens: scan.tokens_of(sentence), sentence, claim, index };
         find_phrases(&view, &mut findings);
         architecture::examine(&view, is_english, &scan.sentences, &mut findings);
         energy::examine(&view, &mut findings);
@@ -120,59 +112,37 @@ fn has_strange_words(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
     if content < 2 || !most(sum(|claim| claim.unlisted)) {
         return false;
     }
-    let words = scan
-        .sentences
-        .iter()
-        .map(|sentence| scan.tokens_of(sentence))
-        .flat_map(|tokens| {
-            let unlisted = (0..tokens.len()).filter(|index| is_unlisted(tokens, *index));
-            unlisted.filter_map(|index| text.get(at(tokens, index).start..at(tokens, index).end))
-        });
-    let odd: Vec<String> = words
-        .map(str::to_lowercase)
-        .filter(|word| !has_english_ending(word))
-        .collect();
+    let words = scan.sentences.iter().map(|sentence| scan.tokens_of(sentence)).flat_map(|tokens| {
+        let unlisted = (0..tokens.len()).filter(|index| is_unlisted(tokens, *index));
+        unlisted.filter_map(|index| text.get(at(tokens, index).start..at(tokens, index).end))
+    });
+    let odd: Vec<String> = words.map(str::to_lowercase).filter(|word| !has_english_ending(word)).collect();
     most(odd.len()) && most(odd.iter().filter(|word| !ken_support::is_common(word)).count())
 }
 
 /// Whether a word ends as inflected and derived words do.
 fn has_english_ending(word: &str) -> bool {
     const ENDINGS: [&str; 28] = [
-        "able", "age", "al", "ance", "ant", "ary", "ate", "ed", "ence", "ent", "er", "ful", "hood", "ible",
-        "ic", "ing", "ion", "ism", "ist", "ity", "ive", "less", "ly", "ment", "ness", "or", "ous", "s",
+        "able", "age", "al", "ance", "ant", "ary", "ate", "ed", "ence", "ent", "er", "ful", "hood", "ible", "ic",
+        "ing", "ion", "ism", "ist", "ity", "ive", "less", "ly", "ment", "ness", "or", "ous", "s",
     ];
     let stem = |ending: &&str| word.strip_suffix(*ending);
-    ENDINGS
-        .iter()
-        .filter_map(stem)
-        .any(|stem| stem.chars().count() > 2)
+    ENDINGS.iter().filter_map(stem).any(|stem| stem.chars().count() > 2)
 }
 
 /// Whether a text can be read by English grammar.
 pub(crate) fn is_english(text: &str) -> bool {
     let scan = Scan::new(text);
-    let claims = scan
-        .sentences
-        .iter()
-        .map(|sentence| Claim::new(scan.tokens_of(sentence), sentence));
+    let claims = scan.sentences.iter().map(|sentence| Claim::new(scan.tokens_of(sentence), sentence));
     reads_english(text, &scan, &claims.collect::<Vec<_>>())
 }
 
 /// Whether the text is English by its function words (in a short text, also by its verbs), or because half of its words are
 /// common.
 fn reads_english(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
-    let sum = |of: fn(&Claim) -> usize| {
-        claims
-            .iter()
-            .filter(|claim| !claim.is_marker_row())
-            .map(of)
-            .sum::<usize>()
-    };
-    let (words, known, foreign) = (
-        sum(|claim| claim.words),
-        sum(|claim| claim.function_words),
-        sum(|claim| claim.foreign_words),
-    );
+    let sum = |of: fn(&Claim) -> usize| claims.iter().filter(|claim| !claim.is_marker_row()).map(of).sum::<usize>();
+    let (words, known, foreign) =
+        (sum(|claim| claim.words), sum(|claim| claim.function_words), sum(|claim| claim.foreign_words));
     let grammatical = sum(|claim| claim.grammatical_words);
     let may_lack_grammar = foreign == 0 && words < SHORT;
     known >= foreign && known * 100 >= words * 15 && known > 0
@@ -183,9 +153,7 @@ fn reads_english(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
 fn common_words(text: &str, scan: &Scan) -> usize {
     let words = scan.tokens().iter().filter(|token| token.kind == TokenKind::Word);
     let words = words.filter_map(|token| text.get(token.start..token.end));
-    words
-        .filter(|word| ken_support::is_common(&word.to_lowercase()))
-        .count()
+    words.filter(|word| ken_support::is_common(&word.to_lowercase())).count()
 }
 
 /// Maximum length, in words, of a text that may lack function words.
@@ -214,9 +182,7 @@ fn counts(claim: &Claim, is_english: bool) -> bool {
 /// Adds findings for what the sources lack or contradict.
 fn add_support(scan: &Scan, support: &Support, findings: &mut Findings) {
     for finding in support.sentences.iter().flat_map(|sentence| &sentence.findings) {
-        let sentence = scan
-            .sentences
-            .partition_point(|sentence| sentence.start <= finding.span.start);
+        let sentence = scan.sentences.partition_point(|sentence| sentence.start <= finding.span.start);
         findings.add(Finding {
             feature: match finding.kind {
                 Kind::Unsupported => UNSUPPORTED,
@@ -259,13 +225,11 @@ fn keep_strengths(view: &View<'_>, matches: &mut Vec<Match>) {
     let shows = claim.finite && claim.words > 3 && !claim.is_marker_row() && !claim.question;
     let defects = violations_of(Law::Governance);
     let mut earned = matches.iter().any(|found| defects & (1 << found.feature) != 0);
-    matches.retain(
-        |found| match FEATURES.get(found.feature).map(|feature| feature.effect) {
-            Some(Effect::Once) => shows && !std::mem::replace(&mut earned, true),
-            Some(Effect::Share) => shows && goes_on(view.tokens, found),
-            _ => true,
-        },
-    );
+    matches.retain(|found| match FEATURES.get(found.feature).map(|feature| feature.effect) {
+        Some(Effect::Once) => shows && !std::mem::replace(&mut earned, true),
+        Some(Effect::Share) => shows && goes_on(view.tokens, found),
+        _ => true,
+    });
 }
 
 /// Whether the phrase is followed by something other than itself: "because, because" gives no reason.

@@ -17,13 +17,7 @@ pub(crate) struct Entry {
 }
 
 /// An empty slot of the table; no word has the hash 0.
-const EMPTY: Entry = Entry {
-    hash: 0,
-    stem: 0,
-    classes: 0,
-    value: 0,
-    starts: (0, 0),
-};
+const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, starts: (0, 0) };
 
 /// A phrase that can start with a word.
 struct Start {
@@ -78,9 +72,7 @@ impl Entry {
     pub(crate) fn phrases(&self, second: u64) -> impl Iterator<Item = &'static Phrase> {
         let (first, count) = (usize::from(self.starts.0), usize::from(self.starts.1));
         let starts = STARTS.get(first..first + count).unwrap_or_default();
-        let starts = starts
-            .iter()
-            .filter(move |start| start.second == second || start.second == 0);
+        let starts = starts.iter().filter(move |start| start.second == second || start.second == 0);
         starts.filter_map(|start| PHRASES.get(usize::from(start.phrase)))
     }
 }

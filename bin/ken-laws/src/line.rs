@@ -17,10 +17,7 @@ pub(crate) struct Line {
 impl Line {
     /// Reads the start of the line that `rest` begins with.
     pub(crate) fn new(rest: &str) -> Line {
-        let blanks = rest
-            .bytes()
-            .take(16)
-            .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
+        let blanks = rest.bytes().take(16).take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
         let indent = blanks.count();
         let body = rest.get(indent..).unwrap_or_default();
         let digits = body.bytes().take(4).take_while(u8::is_ascii_digit).count();
@@ -36,10 +33,7 @@ impl Line {
             is_blank: body.is_empty() || body.starts_with('\n'),
             is_capital: body.starts_with(|char: char| char.is_uppercase() || char.is_ascii_digit()),
             is_heading: body.starts_with(['#', '|']),
-            number: body
-                .get(..digits)
-                .filter(|_| numbered)
-                .and_then(|digits| digits.parse().ok()),
+            number: body.get(..digits).filter(|_| numbered).and_then(|digits| digits.parse().ok()),
             indent,
             marker,
         }

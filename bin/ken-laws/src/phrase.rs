@@ -19,11 +19,7 @@ pub(crate) fn find(tokens: &[Token]) -> Vec<Match> {
         let Some(entry) = token.entry else { continue };
         for phrase in entry.phrases(at(tokens, first + 1).hash) {
             if let Some(end) = end_of(tokens, first, phrase.elements) {
-                matches.push(Match {
-                    feature: phrase.feature,
-                    first,
-                    last: end - 1,
-                });
+                matches.push(Match { feature: phrase.feature, first, last: end - 1 });
             }
         }
     }

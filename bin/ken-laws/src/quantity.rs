@@ -62,14 +62,9 @@ impl Quantities {
     /// Adds a value, and returns the place of a different value for the same quantity. Once there are two values, neither is
     /// trusted.
     fn enter(&mut self, quantity: &Quantity, place: Place) -> Option<Place> {
-        let given = self.0.entry(quantity.key).or_insert(Given {
-            quantity: *quantity,
-            disputed: false,
-            place,
-        });
+        let given = self.0.entry(quantity.key).or_insert(Given { quantity: *quantity, disputed: false, place });
         let first = &given.quantity;
-        let same_qualifier =
-            first.qualifier == quantity.qualifier || first.qualifier == 0 || quantity.qualifier == 0;
+        let same_qualifier = first.qualifier == quantity.qualifier || first.qualifier == 0 || quantity.qualifier == 0;
         let same_case = same_qualifier && first.past == quantity.past;
         let differs = first.value != quantity.value && !quantity.introduced;
         given.disputed |= differs && same_case;
@@ -89,8 +84,7 @@ const LONGEST_SUBJECT: usize = 12;
 /// The unit of a number that may measure something, and the last word of the unit.
 fn measures(tokens: &[Token], number: usize) -> Option<(u64, usize)> {
     let (token, last) = (at(tokens, number), before(tokens, number));
-    let is_value =
-        token.kind == Kind::Number && !token.has(YEAR) || token.is(lex::NUMERAL) && !token.is(lex::ORDINAL);
+    let is_value = token.kind == Kind::Number && !token.has(YEAR) || token.is(lex::NUMERAL) && !token.is(lex::ORDINAL);
     if is_founding(tokens, number) {
         return unit_of(tokens, number).map(|_| (YEAR_OF, number));
     }
@@ -130,17 +124,9 @@ fn quantity_at(tokens: &[Token], number: usize) -> Option<Quantity> {
         matches!(token.hash, WAS | WERE | HAD)
             || token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE) && subject.lacks_be
     });
-    let value = if token.is(lex::NUMERAL) {
-        hash(token.value.to_string().as_bytes())
-    } else {
-        token.hash
-    };
+    let value = if token.is(lex::NUMERAL) { hash(token.value.to_string().as_bytes()) } else { token.hash };
     let (after, last) = case_at(tokens, last + 1).unwrap_or((0, last));
-    let qualifier = if after == 0 {
-        opening_case(tokens, first)
-    } else {
-        after
-    };
+    let qualifier = if after == 0 { opening_case(tokens, first) } else { after };
     Some(Quantity {
         key: join(subject.key, unit),
         value,
@@ -181,9 +167,7 @@ impl Subject {
     fn shared(tokens: &[Token], first: usize, linked: usize, has_be: bool) -> Option<Subject> {
         let verb = linked - 1;
         let start = first + usize::from(at(tokens, first).is(lex::DETERMINER));
-        let nouns = (start..verb)
-            .take_while(|&index| is_noun(at(tokens, index)))
-            .count();
+        let nouns = (start..verb).take_while(|&index| is_noun(at(tokens, index))).count();
         let joined = before(tokens, verb).hash == AND && is_verb_only(at(tokens, start + nouns));
         if !joined || !(1..=3).contains(&nouns) {
             return None;
@@ -202,21 +186,12 @@ impl Subject {
     fn before(tokens: &[Token], first: usize, number: usize) -> Option<Subject> {
         let linked = skip_back(tokens, first, number, links);
         let mut start = content_before(tokens, first, linked);
-        let bounds = tokens
-            .get(linked..number)?
-            .iter()
-            .filter(|token| token.is(lex::BOUND));
-        let mut key = bounds.fold(join_range(tokens, start, linked), |key, token| {
-            join(key, token.hash)
-        });
+        let bounds = tokens.get(linked..number)?.iter().filter(|token| token.is(lex::BOUND));
+        let mut key = bounds.fold(join_range(tokens, start, linked), |key, token| join(key, token.hash));
         let mut has_be = tokens.get(linked..number)?.iter().any(|token| token.is(lex::BE));
-        let verb = linked
-            .checked_sub(1)
-            .is_some_and(|last| last >= start && is_verb_only(at(tokens, last)));
+        let verb = linked.checked_sub(1).is_some_and(|last| last >= start && is_verb_only(at(tokens, last)));
         if verb {
-            let auxiliary = skip_back(tokens, first, start, |token| {
-                token.is(lex::AUXILIARY) || token.hash == THAT
-            });
+            let auxiliary = skip_back(tokens, first, start, |token| token.is(lex::AUXILIARY) || token.hash == THAT);
             has_be |= auxiliary < start;
             let subject = content_before(tokens, first, auxiliary);
             key = join(join_range(tokens, subject, auxiliary), key);
@@ -234,12 +209,7 @@ impl Subject {
                 || open.kind == Kind::Number
                 || open.is(lex::NUMERAL));
         let tied = start == linked || linked == number && !verb;
-        (!tied && !indefinite).then_some(Subject {
-            key,
-            first: start,
-            lacks_be: !has_be,
-            introduced,
-        })
+        (!tied && !indefinite).then_some(Subject { key, first: start, lacks_be: !has_be, introduced })
     }
 }
 
@@ -289,11 +259,7 @@ fn content_before(tokens: &[Token], first: usize, end: usize) -> usize {
 }
 
 fn join_range(tokens: &[Token], start: usize, end: usize) -> u64 {
-    tokens
-        .get(start..end)
-        .unwrap_or_default()
-        .iter()
-        .fold(0, |key, token| join(key, token.stem))
+    tokens.get(start..end).unwrap_or_default().iter().fold(0, |key, token| join(key, token.stem))
 }
 
 /// The unit after the number, and its last word; `None` for a range, which is not a single value.
@@ -339,12 +305,9 @@ fn case_at(tokens: &[Token], index: usize) -> Option<(u64, usize)> {
         return None;
     }
     let words = (index + 1..index + 4).take_while(|&index| !at(tokens, index).ends_clause());
-    let object = words
-        .filter(|&index| at(tokens, index).is_content() || at(tokens, index).kind == Kind::Number)
-        .take(2);
-    Some(object.fold((opening.hash, index), |(key, _), index| {
-        (join(key, at(tokens, index).stem), index)
-    }))
+    let object =
+        words.filter(|&index| at(tokens, index).is_content() || at(tokens, index).kind == Kind::Number).take(2);
+    Some(object.fold((opening.hash, index), |(key, _), index| (join(key, at(tokens, index).stem), index)))
 }
 
 /// The case at the beginning of the clause at `first`: "In Berlin, …", "Outside, …"; 0 without one.

@@ -81,12 +81,7 @@ impl Repetition {
 
     fn read(&mut self, tokens: &[Token]) -> Said {
         let (first, sentence) = (self.used.len(), self.said.len() + 1);
-        let mut said = Said {
-            stems: first..first,
-            words: 0,
-            numbers: 0,
-            negative: false,
-        };
+        let mut said = Said { stems: first..first, words: 0, numbers: 0, negative: false };
         for token in tokens.iter().filter(|token| token.kind != Kind::Mark) {
             said.words = join(said.words, token.hash);
             said.negative ^= token.is(lex::NEGATION);
@@ -118,23 +113,14 @@ impl Repetition {
     /// Whether an earlier sentence is like the current one.
     fn is_repeated(&self, said: &Said) -> bool {
         let numbers = self.used.get(said.stems.clone()).unwrap_or_default().iter();
-        let stems = numbers
-            .take(LOOKED_UP)
-            .filter_map(|number| self.stems.get(*number));
+        let stems = numbers.take(LOOKED_UP).filter_map(|number| self.stems.get(*number));
         let mut earlier = stems.flat_map(|stem| stem.latest.iter().take(stem.count));
-        earlier.any(|index| {
-            self.said
-                .get(*index)
-                .is_some_and(|earlier| self.is_like(earlier, said))
-        })
+        earlier.any(|index| self.said.get(*index).is_some_and(|earlier| self.is_like(earlier, said)))
     }
 
     /// Whether the sentence `now` repeats the earlier one.
     fn is_like(&self, earlier: &Said, now: &Said) -> bool {
-        let (fewer, more) = (
-            earlier.stems.len().min(now.stems.len()),
-            earlier.stems.len().max(now.stems.len()),
-        );
+        let (fewer, more) = (earlier.stems.len().min(now.stems.len()), earlier.stems.len().max(now.stems.len()));
         if earlier.negative != now.negative || earlier.numbers != now.numbers || fewer * 100 < more * ALIKE {
             return false;
         }
@@ -144,8 +130,7 @@ impl Repetition {
         };
         let stems = self.used.get(earlier.stems.clone()).unwrap_or_default();
         let shared = stems.iter().filter(is_shared).count();
-        earlier.words == now.words
-            || shared >= FEWEST_STEMS && shared * 100 >= (fewer + more - shared) * ALIKE
+        earlier.words == now.words || shared >= FEWEST_STEMS && shared * 100 >= (fewer + more - shared) * ALIKE
     }
 
     /// For each sentence, whether it shares a word with another one, among those that count.
@@ -160,9 +145,6 @@ impl Repetition {
             }
         }
         let is_common = |number: &usize| counts.get(*number).is_some_and(|count| *count > 1);
-        self.said
-            .iter()
-            .map(|said| numbers(said).iter().any(is_common))
-            .collect()
+        self.said.iter().map(|said| numbers(said).iter().any(is_common)).collect()
     }
 }

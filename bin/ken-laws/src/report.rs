@@ -87,24 +87,16 @@ impl<'a> Report<'a> {
             Unread::NoClaim => "not judged: no sentence states, asks or commands anything",
         });
         let unchecked = judgement.rests_on_citations.then_some(UNCHECKED);
-        let notes = unread
-            .into_iter()
-            .chain(unchecked)
-            .chain(support.as_ref().err().copied());
+        let notes = unread.into_iter().chain(unchecked).chain(support.as_ref().err().copied());
         let notes = notes.chain(defects().map(|tally| tally.feature.remedy));
         let strengths = score.tallies.iter().filter(|tally| !is_defect(tally));
         Report {
             scores: Scores(score.laws, score.overall),
             pass_fail_status: score.status.name(),
-            violations: defects()
-                .map(|tally| violation(tally, &listed, &subject.text))
-                .collect(),
+            violations: defects().map(|tally| violation(tally, &listed, &subject.text)).collect(),
             recommendations: notes.map(Cow::Borrowed).chain(missing(score)).collect(),
             strengths: strengths.map(strength).collect(),
-            evidence: listed
-                .iter()
-                .map(|(finding, effect)| evidence(subject, finding, *effect))
-                .collect(),
+            evidence: listed.iter().map(|(finding, effect)| evidence(subject, finding, *effect)).collect(),
             support: shown.map(|support| support_report(support, subject, sources)),
             status: score.status,
         }
@@ -166,11 +158,7 @@ fn listed(judgement: &Judgement, score: &Score) -> Vec<(Finding, i32)> {
             Effect::Once => 1,
         };
         let (mut left, mut points) = (tally.count.min(most) as i32, tally.points);
-        let findings = judgement
-            .findings
-            .list
-            .iter()
-            .filter(|finding| finding.feature == tally.place);
+        let findings = judgement.findings.list.iter().filter(|finding| finding.feature == tally.place);
         for finding in findings.take(most) {
             let part = (points.abs() + left - 1) / left * points.signum();
             listed.push((*finding, part));
@@ -196,11 +184,7 @@ fn evidence<'a>(subject: &'a Subject<'_>, finding: &Finding, effect: i32) -> Evi
     }
 }
 
-fn support_report<'a>(
-    support: &Support,
-    subject: &'a Subject<'_>,
-    sources: &'a [Source],
-) -> SupportReport<'a> {
+fn support_report<'a>(support: &Support, subject: &'a Subject<'_>, sources: &'a [Source]) -> SupportReport<'a> {
     let sentences = support.sentences.iter().map(|sentence| {
         let (at, offset) = subject.part_at(sentence.span.start);
         let passage = sentence.passage;
@@ -208,18 +192,13 @@ fn support_report<'a>(
             start: sentence.span.start - offset,
             end: sentence.span.end - offset,
             score: Thousandths(sentence.score),
-            source: passage
-                .and_then(|passage| sources.get(passage.source))
-                .map(|source| source.id.as_str()),
+            source: passage.and_then(|passage| sources.get(passage.source)).map(|source| source.id.as_str()),
             source_start: passage.map(|passage| passage.span.start),
             source_end: passage.map(|passage| passage.span.end),
             at,
         }
     });
-    SupportReport {
-        score: Thousandths(support.score),
-        sentences: sentences.collect(),
-    }
+    SupportReport { score: Thousandths(support.score), sentences: sentences.collect() }
 }
 
 // Sentences about features

@@ -34,45 +34,15 @@ pub(crate) struct LawRow {
 }
 
 const fn law(law: Law, field: &'static str, title: &'static str, share: i32, base: i32) -> LawRow {
-    LawRow {
-        law,
-        field,
-        title,
-        share,
-        base,
-    }
+    LawRow { law, field, title, share, base }
 }
 
 pub(crate) const LAWS: [LawRow; 5] = [
-    law(
-        Law::Architecture,
-        "law1_architectural_intelligence",
-        "Architectural intelligence",
-        25,
-        800,
-    ),
-    law(
-        Law::Governance,
-        "law2_cognitive_governance",
-        "Cognitive governance",
-        25,
-        750,
-    ),
+    law(Law::Architecture, "law1_architectural_intelligence", "Architectural intelligence", 25, 800),
+    law(Law::Governance, "law2_cognitive_governance", "Cognitive governance", 25, 750),
     law(Law::Truth, "law3_truth_foundation", "Truth foundation", 25, 700),
-    law(
-        Law::Energy,
-        "law4_energy_stewardship",
-        "Energy stewardship",
-        15,
-        1000,
-    ),
-    law(
-        Law::Determinism,
-        "law5_deterministic_reliability",
-        "Deterministic reliability",
-        10,
-        800,
-    ),
+    law(Law::Energy, "law4_energy_stewardship", "Energy stewardship", 15, 1000),
+    law(Law::Determinism, "law5_deterministic_reliability", "Deterministic reliability", 10, 800),
 ];
 
 /// The bars of a strictness, in tenths: the overall scores for PASS and CONDITIONAL, and the minimum of every law for PASS.
@@ -83,11 +53,7 @@ pub(crate) struct Bar {
 }
 
 const fn bar(pass: i32, conditional: i32, each_law: i32) -> Bar {
-    Bar {
-        pass,
-        conditional,
-        each_law,
-    }
+    Bar { pass, conditional, each_law }
 }
 
 /// Lenient, moderate, strict.
@@ -190,11 +156,7 @@ mod tests {
             let row = format!(".It Sy {} Pq {row} {says}", feature.kind);
             assert!(page.contains(&row), "ken-laws(7) lacks {row}");
         }
-        assert_eq!(
-            page.matches(".It Sy ").count(),
-            FEATURES.len(),
-            "ken-laws(7) has other features"
-        );
+        assert_eq!(page.matches(".It Sy ").count(), FEATURES.len(), "ken-laws(7) has other features");
     }
 
     /// The page's lists of phrases and of word classes are written from the files.
@@ -215,33 +177,15 @@ mod tests {
         let (before, rest) = page.split_once(section).unwrap();
         let (text, rest) = rest.split_once(".Bl -tag -width Ds\n").unwrap();
         let (_, after) = rest.split_once(".El\n").unwrap();
-        [
-            before,
-            section,
-            text,
-            ".Bl -tag -width Ds\n",
-            list,
-            ".El\n",
-            after,
-        ]
-        .concat()
+        [before, section, text, ".Bl -tag -width Ds\n", list, ".El\n", after].concat()
     }
 
     /// The phrases of each feature.
     fn phrases() -> String {
         let list = |feature: &Feature| {
             let start = format!("{} {} ", feature.law.number(), feature.kind);
-            let phrases: Vec<&str> = PHRASES
-                .lines()
-                .filter_map(|line| line.strip_prefix(&start))
-                .collect();
-            let item = || {
-                format!(
-                    ".It Ic {}\n{}\n",
-                    feature.kind,
-                    filled(&(phrases.join("; ") + "."))
-                )
-            };
+            let phrases: Vec<&str> = PHRASES.lines().filter_map(|line| line.strip_prefix(&start)).collect();
+            let item = || format!(".It Ic {}\n{}\n", feature.kind, filled(&(phrases.join("; ") + ".")));
             if phrases.is_empty() { String::new() } else { item() }
         };
         FEATURES.iter().map(list).collect()
@@ -282,8 +226,7 @@ mod tests {
             assert!(page.contains(&row), "ken-laws(7) lacks {row}");
         }
         for (name, bar) in ["lenient", "moderate", "strict"].into_iter().zip(&BARS) {
-            let [pass, conditional, each] =
-                [bar.pass, bar.conditional, bar.each_law].map(|tenths| tenths / 10);
+            let [pass, conditional, each] = [bar.pass, bar.conditional, bar.each_law].map(|tenths| tenths / 10);
             let row = format!(".It {name} Ta {pass} Ta {conditional} Ta {each}");
             assert!(page.contains(&row), "ken-laws(7) lacks {row}");
         }

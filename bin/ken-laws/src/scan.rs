@@ -44,10 +44,7 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(crate) fn new(text: &str) -> Scan {
-        let mut scanner = Scanner {
-            text,
-            ..Scanner::default()
-        };
+        let mut scanner = Scanner { text, ..Scanner::default() };
         scanner.scan.tokens.reserve(text.len() / 5); // a word has about five bytes with its blank, or more
         scanner.run();
         scanner.scan
@@ -111,8 +108,7 @@ impl Scanner<'_> {
     }
 
     fn letter_at(&self, at: usize) -> bool {
-        self.char_at(at)
-            .is_some_and(|char| char.is_alphabetic() || char == '_')
+        self.char_at(at).is_some_and(|char| char.is_alphabetic() || char == '_')
     }
 
     fn digit_at(&self, at: usize) -> bool {
@@ -131,10 +127,7 @@ impl Scanner<'_> {
         let start = self.at;
         let rest = self.text.as_bytes().get(start..).unwrap_or_default();
         let (mut word, mut is_small, mut length) = (NO_LETTERS, true, 0);
-        while let Some(byte) = rest
-            .get(length)
-            .filter(|byte| byte.is_ascii_alphanumeric() || **byte == b'_')
-        {
+        while let Some(byte) = rest.get(length).filter(|byte| byte.is_ascii_alphanumeric() || **byte == b'_') {
             word = extend(word, byte.to_ascii_lowercase());
             is_small &= byte.is_ascii_lowercase();
             length += 1;
@@ -150,11 +143,7 @@ impl Scanner<'_> {
             None if is_small => token.stem = stem_of(spelled, &mut self.stem),
             None => token.stem = stem_of(&spelled.to_ascii_lowercase(), &mut self.stem),
         }
-        token.marks = if is_small {
-            shape_of(spelled)
-        } else {
-            marks_of(spelled)
-        };
+        token.marks = if is_small { shape_of(spelled) } else { marks_of(spelled) };
         self.scan.tokens.push(token);
     }
 
@@ -217,10 +206,7 @@ impl Scanner<'_> {
         let rest = self.rest(self.at);
         let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
         let address = rest.get(..length).unwrap_or_default();
-        self.at += address
-            .trim_end_matches(['.', ',', ')', ';', '!', '?', '"'])
-            .len()
-            .max(3);
+        self.at += address.trim_end_matches(['.', ',', ')', ';', '!', '?', '"']).len().max(3);
         let mut token = Token::new(start, self.at, start as u64, Kind::Word);
         token.marks = ADDRESS;
         self.scan.tokens.push(token);
@@ -230,16 +216,9 @@ impl Scanner<'_> {
 
     /// Whether the dash at `start` is the sign of a number: after a blank, directly before a digit, and not a range ("5 -7").
     fn is_sign(&self, start: usize) -> bool {
-        let after_blank = self
-            .text
-            .get(..start)
-            .is_none_or(|before| before.is_empty() || before.ends_with(char::is_whitespace));
-        after_blank
-            && self.digit_at(self.at)
-            && self
-                .open_tokens()
-                .last()
-                .is_none_or(|last| last.kind != Kind::Number)
+        let after_blank =
+            self.text.get(..start).is_none_or(|before| before.is_empty() || before.ends_with(char::is_whitespace));
+        after_blank && self.digit_at(self.at) && self.open_tokens().last().is_none_or(|last| last.kind != Kind::Number)
     }
 
     /// Reads a number whose digits begin here; the bytes from `start` to here are its sign.
@@ -252,31 +231,20 @@ impl Scanner<'_> {
         }
         let spelled = self.text.get(digits..self.at).unwrap_or_default();
         let value = canonical(spelled);
-        let ordinal = ["st", "nd", "rd", "th"]
-            .iter()
-            .any(|ending| self.rest(self.at).starts_with(ending));
+        let ordinal = ["st", "nd", "rd", "th"].iter().any(|ending| self.rest(self.at).starts_with(ending));
         let ordinal = ordinal && !self.letter_at(self.at + 2);
         self.at += if ordinal { 2 } else { 0 };
         let negative = start < digits && value != "0";
         let whole: Option<u64> = value.parse().ok().filter(|_| !negative);
         let sized = hash(value.as_bytes());
-        let mut token = Token::new(
-            start,
-            self.at,
-            if negative { !sized } else { sized },
-            Kind::Number,
-        );
+        let mut token = Token::new(start, self.at, if negative { !sized } else { sized }, Kind::Number);
         if let Some(entry) = look_up(token.hash) {
             token.learn(entry); // phrases can start with numbers
         }
         token.stem = token.hash;
         token.value = whole.map_or(0, |whole| u16::try_from(whole).unwrap_or(u16::MAX));
         let year = spelled.len() == 4 && whole.is_some_and(|whole| (1000..=2100).contains(&whole));
-        token.marks = if ordinal || spelled.contains(':') {
-            CLOCK
-        } else {
-            0
-        } | if year { YEAR } else { 0 };
+        token.marks = if ordinal || spelled.contains(':') { CLOCK } else { 0 } | if year { YEAR } else { 0 };
         self.scan.tokens.push(token);
     }
 
@@ -348,22 +316,14 @@ impl Scanner<'_> {
             return false;
         }
         if last.end - last.start > 1 {
-            return last.is(lex::ABBREVIATION)
-                && !last.is(lex::VERB)
-                && self.goes_on_after(last, before.last());
+            return last.is(lex::ABBREVIATION) && !last.is(lex::VERB) && self.goes_on_after(last, before.last());
         }
         if self.letter_at(self.at) {
             return true; // "e.g."
         }
-        let inner = self
-            .text
-            .get(..last.start)
-            .is_some_and(|text| text.ends_with('.'));
-        let after = before
-            .last()
-            .is_none_or(|before| before.has(CAPITAL) || before.is(lex::ABBREVIATION));
-        inner && !ken_text::opens_sentence(self.rest(self.at))
-            || last.has(CAPITAL) && after && !last.is(lex::SELF)
+        let inner = self.text.get(..last.start).is_some_and(|text| text.ends_with('.'));
+        let after = before.last().is_none_or(|before| before.has(CAPITAL) || before.is(lex::ABBREVIATION));
+        inner && !ken_text::opens_sentence(self.rest(self.at)) || last.has(CAPITAL) && after && !last.is(lex::SELF)
     }
 
     /// Whether the sentence continues after the period of an abbreviation, as in "No. 5" and "Ms. Smith" but not in "5 ms. It".
@@ -421,8 +381,7 @@ impl Scanner<'_> {
 
     /// Whether the last word looks like an abbreviation that is in no list.
     fn ends_short(&self) -> bool {
-        let short =
-            |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && token.classes == 0;
+        let short = |token: &Token| token.kind == Kind::Word && token.end - token.start < 3 && token.classes == 0;
         self.scan.tokens.last().is_some_and(short)
     }
 
@@ -430,11 +389,7 @@ impl Scanner<'_> {
     fn close(&mut self, ending: Ending) {
         let last = self.scan.tokens.len();
         if let Some(first_byte) = self.open_tokens().first().map(|token| token.start) {
-            let end = if ending == Ending::None {
-                self.last_end()
-            } else {
-                self.at
-            };
+            let end = if ending == Ending::None { self.last_end() } else { self.at };
             self.scan.sentences.push(Sentence {
                 first: self.first_token,
                 last,
@@ -471,11 +426,7 @@ impl Scanner<'_> {
     fn breaks(&self, line: &str, next: &Line) -> bool {
         let last = line.trim_end().chars().next_back();
         let greeting = last == Some(',') && line.len() < 30 && self.open_tokens().len() < 6;
-        next.is_blank
-            || next.marker > 0
-            || last == Some(':')
-            || line.len() < 50 && next.is_capital
-            || greeting
+        next.is_blank || next.marker > 0 || last == Some(':') || line.len() < 50 && next.is_capital || greeting
     }
 
     /// Reads what may begin a line: a heading mark, a list marker, a code fence.
@@ -528,13 +479,8 @@ fn marks_of(word: &str) -> u32 {
     }
     let first = word.starts_with(char::is_uppercase);
     let throughout = letters > 1 && letters == length && capitals == letters;
-    let plural_of_capitals =
-        word.ends_with('s') && letters > 2 && length < 7 && capitals + 1 == letters && first; // "URLs"
-    let all = if throughout || plural_of_capitals {
-        CAPITALS
-    } else {
-        0
-    };
+    let plural_of_capitals = word.ends_with('s') && letters > 2 && length < 7 && capitals + 1 == letters && first; // "URLs"
+    let all = if throughout || plural_of_capitals { CAPITALS } else { 0 };
     shape | all | if first { CAPITAL } else { 0 }
 }
 

@@ -83,28 +83,14 @@ fn tally(judgement: &Judgement) -> Vec<Tally> {
             *count += 1;
         }
     }
-    let found = FEATURES
-        .iter()
-        .zip(counts)
-        .enumerate()
-        .filter(|(_, (_, count))| *count > 0);
+    let found = FEATURES.iter().zip(counts).enumerate().filter(|(_, (_, count))| *count > 0);
     found
-        .map(|(place, (feature, count))| Tally {
-            place,
-            feature,
-            count,
-            points: points(judgement, place, feature),
-        })
+        .map(|(place, (feature, count))| Tally { place, feature, count, points: points(judgement, place, feature) })
         .collect()
 }
 
 fn points(judgement: &Judgement, place: usize, feature: &Feature) -> i32 {
-    let with = judgement
-        .findings
-        .features
-        .iter()
-        .filter(|set| **set & (1 << place) != 0)
-        .count() as i64;
+    let with = judgement.findings.features.iter().filter(|set| **set & (1 << place) != 0).count() as i64;
     let (weight, cap) = (i64::from(feature.weight), i64::from(feature.cap));
     let points = match feature.effect {
         Effect::Once => cap,
@@ -124,7 +110,5 @@ fn points(judgement: &Judgement, place: usize, feature: &Feature) -> i32 {
 fn clean_of(judgement: &Judgement, law: Law) -> i64 {
     let defects = violations_of(law);
     let claims = judgement.findings.features.iter().zip(&judgement.counts);
-    claims
-        .filter(|(set, counts)| **set & defects == 0 && **counts)
-        .count() as i64
+    claims.filter(|(set, counts)| **set & defects == 0 && **counts).count() as i64
 }

@@ -44,26 +44,17 @@ fn read_one(item: &Value, place: usize, at: &str) -> Result<Source, Error> {
         item => (None, Some(item)),
     };
     let Some(Value::String(text)) = text else {
-        return Err(Error::invalid(
-            at,
-            "a source is a text, or an object with a text and an id",
-        ));
+        return Err(Error::invalid(at, "a source is a text, or an object with a text and an id"));
     };
     let id = match id {
         None | Some(Value::Null) => place.to_string(),
         Some(Value::String(id)) => id.clone(),
         Some(Value::Number(id)) => id.to_string(),
         Some(_) => {
-            return Err(Error::invalid(
-                format!("{at}/id"),
-                "the id of a source is a text or a number",
-            ));
+            return Err(Error::invalid(format!("{at}/id"), "the id of a source is a text or a number"));
         }
     };
-    Ok(Source {
-        id,
-        text: text.clone(),
-    })
+    Ok(Source { id, text: text.clone() })
 }
 
 /// Reads a file: a JSON list as [`read`] takes it, or one plain text.
@@ -82,19 +73,14 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<Source>, Error> {
         Error::new(code, format!("cannot read {shown}: {error}")).at(FLAG)
     })?;
     if bytes.len() > MAX_INPUT {
-        return Err(Error::new(
-            Code::TooLarge,
-            format!("{shown} is larger than {MAX_INPUT} bytes"),
-        )
-        .at(FLAG));
+        return Err(Error::new(Code::TooLarge, format!("{shown} is larger than {MAX_INPUT} bytes")).at(FLAG));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let byte = error.utf8_error().valid_up_to();
         Error::invalid(FLAG, format!("{shown} is not UTF-8 at byte {byte}"))
     })?;
     if text.trim_start().starts_with('[') {
-        let value =
-            ken_types::json::parse(text.trim().as_bytes(), MAX_DEPTH).map_err(|error| error.at(FLAG))?;
+        let value = ken_types::json::parse(text.trim().as_bytes(), MAX_DEPTH).map_err(|error| error.at(FLAG))?;
         return read(&value, FLAG);
     }
     let id = shown.to_string();

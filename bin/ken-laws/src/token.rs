@@ -53,23 +53,12 @@ const ENDS: u32 = 1 << 7;
 impl Token {
     /// A token without an entry of the lexicon.
     pub(crate) fn new(start: usize, end: usize, hash: u64, kind: Kind) -> Token {
-        Token {
-            start,
-            end,
-            hash,
-            stem: hash,
-            kind,
-            marks: 0,
-            ..NOTHING
-        }
+        Token { start, end, hash, stem: hash, kind, marks: 0, ..NOTHING }
     }
 
     pub(crate) fn mark(start: usize, end: usize, char: char) -> Token {
         let marks = if matches!(char, '/' | '\'') { 0 } else { ENDS };
-        Token {
-            marks,
-            ..Token::new(start, end, char.into(), Kind::Mark)
-        }
+        Token { marks, ..Token::new(start, end, char.into(), Kind::Mark) }
     }
 
     /// Copies the classes and the value from the word's entry.
@@ -110,17 +99,8 @@ impl Token {
 }
 
 /// A token that matches nothing, for indices out of range.
-pub(crate) static NOTHING: Token = Token {
-    start: 0,
-    end: 0,
-    hash: 0,
-    stem: 0,
-    classes: 0,
-    marks: ENDS,
-    value: 0,
-    kind: Kind::Mark,
-    entry: None,
-};
+pub(crate) static NOTHING: Token =
+    Token { start: 0, end: 0, hash: 0, stem: 0, classes: 0, marks: ENDS, value: 0, kind: Kind::Mark, entry: None };
 
 /// The token at an index, or [`NOTHING`].
 pub(crate) fn at(tokens: &[Token], index: usize) -> &Token {

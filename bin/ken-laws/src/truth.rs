@@ -17,11 +17,7 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
     }
     for index in (0..view.tokens.len()).filter(|index| is_absolute(view.tokens, *index)) {
         let last = (index + 1).min(view.tokens.len() - 1);
-        let first = if last == index {
-            index.saturating_sub(1)
-        } else {
-            index
-        };
+        let first = if last == index { index.saturating_sub(1) } else { index };
         findings.add(view.finding(ABSOLUTE_CLAIM, first, last));
     }
 }
@@ -32,8 +28,7 @@ fn examine_hedges(view: &View<'_>, findings: &mut Findings) {
     if claim.hedges < 3 || claim.numbers > 0 || claim.question || findings.has(view.index, STACKED_HEDGES) {
         return;
     }
-    let mut hedges =
-        (0..view.tokens.len()).filter(|index| at(view.tokens, *index).is(lex::HEDGE | lex::SOFT));
+    let mut hedges = (0..view.tokens.len()).filter(|index| at(view.tokens, *index).is(lex::HEDGE | lex::SOFT));
     if let (Some(first), Some(last)) = (hedges.next(), hedges.next_back()) {
         findings.add(view.finding(STACKED_HEDGES, first, last));
     }
@@ -46,11 +41,7 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     let supported = claim.is_attributed() || first_value(view).is_some() || has_reason;
     let sound = !claim.is_marker_row() && !findings.is_defective(view.index, Law::Truth);
     if supported && claim.is_claim() && sound {
-        let word = if claim.is_attributed() {
-            view.tokens.iter().position(supports)
-        } else {
-            first_value(view)
-        };
+        let word = if claim.is_attributed() { view.tokens.iter().position(supports) } else { first_value(view) };
         let word = word.unwrap_or(0);
         findings.add(view.finding(SUPPORTED, word, word));
     }

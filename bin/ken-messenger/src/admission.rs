@@ -47,12 +47,7 @@ pub(crate) fn admit(message: &Message, standing: &Standing, settings: &Settings)
     }
 }
 
-fn admit_to_group(
-    message: &Message,
-    standing: &Standing,
-    settings: &Settings,
-    is_allowed: bool,
-) -> Result<(), Reason> {
+fn admit_to_group(message: &Message, standing: &Standing, settings: &Settings, is_allowed: bool) -> Result<(), Reason> {
     let Some(group) = &standing.group else {
         return Err(Reason::GroupNotConfigured);
     };
@@ -74,14 +69,8 @@ fn is_mentioned(message: &Message, settings: &Settings) -> bool {
     let is_bot = |name: &str| (!bot.is_empty() && name == bot) || settings.bot_id() == Some(name);
     let text = message.text.to_lowercase();
     message.mentions.iter().any(|name| is_bot(name))
-        || message
-            .replies_to
-            .as_ref()
-            .is_some_and(|(id, name)| is_bot(id) || is_bot(name))
-        || settings
-            .mention_patterns
-            .iter()
-            .any(|pattern| text.contains(pattern))
+        || message.replies_to.as_ref().is_some_and(|(id, name)| is_bot(id) || is_bot(name))
+        || settings.mention_patterns.iter().any(|pattern| text.contains(pattern))
 }
 
 #[cfg(test)]
@@ -102,10 +91,7 @@ mod tests {
 
     fn settings(users: &[&str]) -> Settings {
         Settings {
-            keys: Some(Keys {
-                token: "17:x".into(),
-                secret: "s".into(),
-            }),
+            keys: Some(Keys { token: "17:x".into(), secret: "s".into() }),
             users: users.iter().map(|user| (*user).to_owned()).collect(),
             bot_username: "ken_bot".into(),
             mention_patterns: vec!["hey ken".into()],
@@ -119,111 +105,33 @@ mod tests {
             require_mention,
             allow_from: from.iter().map(|user| (*user).to_owned()).collect(),
         });
-        Standing {
-            dm_policy,
-            is_allowed,
-            group,
-        }
+        Standing { dm_policy, is_allowed, group }
     }
 
     #[test]
     fn the_matrix() {
         use ChatKind::{Direct, Group, Unsupported};
         use DmPolicy::{Allowlist, Disabled, Pairing};
-        type Row<'a> = (
-            ChatKind,
-            DmPolicy,
-            bool,
-            &'a [&'a str],
-            Option<(bool, &'a [&'a str])>,
-            Result<(), Reason>,
-        );
+        type Row<'a> = (ChatKind, DmPolicy, bool, &'a [&'a str], Option<(bool, &'a [&'a str])>, Result<(), Reason>);
         let rows: [Row<'_>; 15] = [
-            (
-                Direct,
-                Disabled,
-                true,
-                &["7"],
-                None,
-                Err(Reason::DmPolicyDisabled),
-            ),
-            (
-                Group,
-                Disabled,
-                true,
-                &["7"],
-                Some((false, &[])),
-                Err(Reason::DmPolicyDisabled),
-            ),
-            (
-                Unsupported,
-                Disabled,
-                true,
-                &["7"],
-                None,
-                Err(Reason::DmPolicyDisabled),
-            ),
+            (Direct, Disabled, true, &["7"], None, Err(Reason::DmPolicyDisabled)),
+            (Group, Disabled, true, &["7"], Some((false, &[])), Err(Reason::DmPolicyDisabled)),
+            (Unsupported, Disabled, true, &["7"], None, Err(Reason::DmPolicyDisabled)),
             (Direct, Pairing, true, &[], None, Ok(())),
             (Direct, Pairing, false, &["7"], None, Ok(())),
-            (
-                Direct,
-                Pairing,
-                false,
-                &["8"],
-                None,
-                Err(Reason::DmPairingRequired),
-            ),
+            (Direct, Pairing, false, &["8"], None, Err(Reason::DmPairingRequired)),
             (Direct, Allowlist, false, &["7"], None, Ok(())),
             (Direct, Allowlist, false, &[], None, Err(Reason::DmAllowlist)),
-            (
-                Group,
-                Pairing,
-                true,
-                &["7"],
-                None,
-                Err(Reason::GroupNotConfigured),
-            ),
-            (
-                Group,
-                Pairing,
-                true,
-                &[],
-                Some((true, &[])),
-                Err(Reason::GroupMentionRequired),
-            ),
-            (
-                Group,
-                Pairing,
-                true,
-                &[],
-                Some((false, &["8"])),
-                Err(Reason::GroupAllowlist),
-            ),
-            (
-                Group,
-                Pairing,
-                false,
-                &[],
-                Some((false, &["7"])),
-                Err(Reason::UserNotAllowed),
-            ),
+            (Group, Pairing, true, &["7"], None, Err(Reason::GroupNotConfigured)),
+            (Group, Pairing, true, &[], Some((true, &[])), Err(Reason::GroupMentionRequired)),
+            (Group, Pairing, true, &[], Some((false, &["8"])), Err(Reason::GroupAllowlist)),
+            (Group, Pairing, false, &[], Some((false, &["7"])), Err(Reason::UserNotAllowed)),
             (Group, Allowlist, true, &[], Some((false, &["7"])), Ok(())),
             (Group, Pairing, false, &["7"], Some((false, &[])), Ok(())),
-            (
-                Unsupported,
-                Pairing,
-                true,
-                &["7"],
-                None,
-                Err(Reason::UnsupportedChatType),
-            ),
+            (Unsupported, Pairing, true, &["7"], None, Err(Reason::UnsupportedChatType)),
         ];
         for (number, (kind, policy, stored, configured, group, wanted)) in rows.into_iter().enumerate() {
-            let found = admit(
-                &message(kind),
-                &standing(policy, stored, group),
-                &settings(configured),
-            );
+            let found = admit(&message(kind), &standing(policy, stored, group), &settings(configured));
             assert_eq!(found, wanted, "row {number}");
         }
     }
@@ -239,21 +147,11 @@ mod tests {
         assert!(is(&|message| message.mentions = vec!["ken_bot".into()]));
         assert!(is(&|message| message.mentions = vec!["17".into()]));
         assert!(!is(&|message| message.mentions = vec!["other".into()]));
-        assert!(is(
-            &|message| message.replies_to = Some(("17".into(), String::new()))
-        ));
-        assert!(!is(
-            &|message| message.replies_to = Some(("18".into(), "other".into()))
-        ));
+        assert!(is(&|message| message.replies_to = Some(("17".into(), String::new()))));
+        assert!(!is(&|message| message.replies_to = Some(("18".into(), "other".into()))));
         assert!(is(&|message| message.text = "So, HEY KEN, what now?".into()));
         // A bot whose name is not known is not mentioned by an empty name.
         let nameless = Settings::default();
-        assert!(!is_mentioned(
-            &Message {
-                mentions: vec![String::new()],
-                ..Message::default()
-            },
-            &nameless
-        ));
+        assert!(!is_mentioned(&Message { mentions: vec![String::new()], ..Message::default() }, &nameless));
     }
 }

@@ -80,8 +80,7 @@ impl Api {
 
     /// Calls a method with a JSON object.
     pub(crate) async fn call(&self, method: &'static str, fields: Value, time: Duration) -> Answer {
-        self.call_after(method, fields, time, std::future::ready(true))
-            .await
+        self.call_after(method, fields, time, std::future::ready(true)).await
     }
 
     /// The same, but between connecting and sending the body it waits for `mark`, and cancels the call if that is false. A process
@@ -96,12 +95,7 @@ impl Api {
         let (tell, mut told) = oneshot::channel();
         let (connected, is_connected) = oneshot::channel();
         let (go, may_go) = mpsc::sync_channel(1);
-        let body = Body {
-            text: Cursor::new(fields.to_string()),
-            connected: Some(connected),
-            may_go,
-            is_begun: false,
-        };
+        let body = Body { text: Cursor::new(fields.to_string()), connected: Some(connected), may_go, is_begun: false };
         let api = self.clone();
         let begun = thread::Builder::new().name(method.to_owned()).spawn(move || {
             _ = tell.send(api.ask(method, body, time));
@@ -193,9 +187,7 @@ fn understood(status: u16, text: &[u8]) -> Answer {
         Ok(said) if said.ok => Answer::Done(said.result),
         Ok(said) => Answer::Refused(Refusal {
             code: said.error_code.unwrap_or_else(|| i64::from(status)),
-            description: said
-                .description
-                .unwrap_or_else(|| "the platform gives no reason".to_owned()),
+            description: said.description.unwrap_or_else(|| "the platform gives no reason".to_owned()),
             retry_after: said.parameters.and_then(|parameters| parameters.retry_after),
         }),
         Err(_) => Answer::Unheard(format!("the platform answered {status} without a JSON object")),
@@ -210,14 +202,13 @@ mod tests {
     fn answers() {
         let done = understood(200, br#"{"ok":true,"result":{"message_id":7}}"#);
         assert_eq!(done, Answer::Done(serde_json::json!({"message_id": 7})));
-        let busy = understood(429, br#"{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":3}}"#);
-        assert!(
-            matches!(&busy, Answer::Refused(refusal) if refusal.code == 429 && refusal.retry_after == Some(3))
+        let busy = understood(
+            429,
+            br#"{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":3}}"#,
         );
+        assert!(matches!(&busy, Answer::Refused(refusal) if refusal.code == 429 && refusal.retry_after == Some(3)));
         assert_eq!(busy.error().unwrap(), "Too Many Requests (429)");
         assert!(matches!(understood(502, b"<html>"), Answer::Unheard(_)));
-        assert!(
-            matches!(understood(500, br#"{"ok":false}"#), Answer::Refused(refusal) if refusal.code == 500)
-        );
+        assert!(matches!(understood(500, br#"{"ok":false}"#), Answer::Refused(refusal) if refusal.code == 500));
     }
 }

@@ -42,10 +42,7 @@ impl Daemon for App {
     fn stats(&self) -> Map<String, Value> {
         let polling = self.polling.load(Ordering::Relaxed);
         let stats = [("enabled", self.api.is_some()), ("poller_running", polling)];
-        stats
-            .map(|(name, is)| (name.to_owned(), is.into()))
-            .into_iter()
-            .collect()
+        stats.map(|(name, is)| (name.to_owned(), is.into())).into_iter().collect()
     }
 }
 
@@ -54,20 +51,15 @@ impl App {
     pub(crate) fn admit(&self, secret: Option<&str>) -> Result<(), Error> {
         let Some(keys) = &self.settings.keys else {
             let hint = "put MESSENGER_BOT_TOKEN and MESSENGER_WEBHOOK_SECRET_TOKEN into secrets.env";
-            return Err(
-                Error::unavailable("the messenger is off: MESSENGER_BOT_TOKEN is not set").hint(hint),
-            );
+            return Err(Error::unavailable("the messenger is off: MESSENGER_BOT_TOKEN is not set").hint(hint));
         };
         // Digests have one length, so comparing them does not reveal the length of the secret.
         let digest = |text: &str| Sha256::digest(text.as_bytes());
         let given = digest(secret.unwrap_or_default());
         match given.ct_eq(&digest(&keys.secret)).into() {
             true => Ok(()),
-            false => Err(Error::new(
-                ken_types::Code::Unauthenticated,
-                "the webhook secret is wrong or missing",
-            )
-            .at("x-telegram-bot-api-secret-token")),
+            false => Err(Error::new(ken_types::Code::Unauthenticated, "the webhook secret is wrong or missing")
+                .at("x-telegram-bot-api-secret-token")),
         }
     }
 
@@ -97,10 +89,7 @@ impl App {
 
     /// Puts a message into the outbox.
     pub(crate) async fn put(&self, message: &PutMessage) -> Result<(), Error> {
-        self.store
-            .change::<OutboxPut>(message, TRY, CHANGE)
-            .await
-            .map(drop)
+        self.store.change::<OutboxPut>(message, TRY, CHANGE).await.map(drop)
     }
 
     /// Logs and counts an error that belongs to no message.
@@ -112,8 +101,5 @@ impl App {
 
 /// Whether a call of the store may succeed when it is made again.
 pub(crate) fn may_pass(error: &Error) -> bool {
-    matches!(
-        error.code,
-        Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled
-    )
+    matches!(error.code, Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled)
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use ken_service::Stop;
 use ken_types::ops::approvals::{
-    Approval, ApprovalsDecide, ApprovalsGet, ApprovalsPending, DecideApproval, GetApproval, GrantScope,
-    ListApprovals, Status,
+    Approval, ApprovalsDecide, ApprovalsGet, ApprovalsPending, DecideApproval, GetApproval, GrantScope, ListApprovals,
+    Status,
 };
 use ken_types::ops::outbox::{ListMessages, OutboxList, PutMessage};
 use ken_types::{Code, Error, hex};
@@ -90,21 +90,14 @@ async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> 
 
 /// Requests that an earlier process has shown and that were not edited since.
 async fn shown_before(app: &App) -> BTreeSet<String> {
-    let args = ListMessages {
-        connector: NAME.to_owned(),
-        limit: LOOKED_AT,
-    };
+    let args = ListMessages { connector: NAME.to_owned(), limit: LOOKED_AT };
     loop {
         match app.store.call::<OutboxList>(&args, READ).await {
             Ok(list) => {
                 let keys: BTreeSet<String> = list.messages.into_iter().map(|message| message.key).collect();
                 let is_open = |id: &&str| !keys.contains(&format!("approval:{id}:end"));
                 let ids = keys.iter().filter_map(|key| key.strip_prefix("approval:"));
-                return ids
-                    .filter(|id| !id.contains(':'))
-                    .filter(is_open)
-                    .map(str::to_owned)
-                    .collect();
+                return ids.filter(|id| !id.contains(':')).filter(is_open).map(str::to_owned).collect();
             }
             Err(_) => sleep(PAUSE).await,
         }
@@ -112,10 +105,7 @@ async fn shown_before(app: &App) -> BTreeSet<String> {
 }
 
 async fn get(app: &App, id: &str) -> Result<Approval, Error> {
-    let args = GetApproval {
-        id: id.to_owned(),
-        wait_ms: 0,
-    };
+    let args = GetApproval { id: id.to_owned(), wait_ms: 0 };
     app.store.call::<ApprovalsGet>(&args, READ).await
 }
 
@@ -132,11 +122,7 @@ fn message(approval: &Approval, key: String, text: String) -> PutMessage {
 fn request(app: &App, approval: &Approval) -> PutMessage {
     let id = &approval.request_id;
     let button = |text: &str, approved: bool| json!({"text": text, "data": data(app, id, approved)});
-    let text = format!(
-        "{}\n\nIt waits for a decision until {}.",
-        described(approval),
-        approval.request.expires_at
-    );
+    let text = format!("{}\n\nIt waits for a decision until {}.", described(approval), approval.request.expires_at);
     PutMessage {
         buttons: Some(json!([[button("Approve", true), button("Deny", false)]])),
         ..message(approval, format!("approval:{id}"), text)
@@ -151,22 +137,14 @@ fn outcome(approval: &Approval) -> PutMessage {
     };
     PutMessage {
         edits: Some(format!("approval:{id}")),
-        ..message(
-            approval,
-            format!("approval:{id}:end"),
-            format!("{}\n\nIt was {end}.", described(approval)),
-        )
+        ..message(approval, format!("approval:{id}:end"), format!("{}\n\nIt was {end}.", described(approval)))
     }
 }
 
 /// The exact action. A model may have written any part of it, so none of it is treated as markup.
 fn described(approval: &Approval) -> String {
     let request = &approval.request;
-    let action = request
-        .metadata
-        .get("action")
-        .map(Value::to_string)
-        .unwrap_or_default();
+    let action = request.metadata.get("action").map(Value::to_string).unwrap_or_default();
     let action: String = action.chars().take(ACTION_CHARACTERS).collect();
     format!(
         "**Approval needed**: {} on {} ({:?} risk)\n{}\n\n```\n{}\n```",
@@ -179,11 +157,7 @@ fn described(approval: &Approval) -> String {
 }
 
 fn code(text: &str) -> String {
-    let text: String = text
-        .chars()
-        .filter(|letter| !letter.is_control())
-        .take(300)
-        .collect();
+    let text: String = text.chars().filter(|letter| !letter.is_control()).take(300).collect();
     format!("`{}`", text.replace('`', "'"))
 }
 

@@ -62,9 +62,7 @@ impl Page {
                 self.block();
                 self.out.push_str("———");
             }
-            Event::FootnoteReference(text) | Event::InlineMath(text) | Event::DisplayMath(text) => {
-                self.text(&text)
-            }
+            Event::FootnoteReference(text) | Event::InlineMath(text) | Event::DisplayMath(text) => self.text(&text),
             Event::TaskListMarker(_) => {}
         }
     }
@@ -207,10 +205,7 @@ fn language(kind: &CodeBlockKind<'_>) -> Option<String> {
         return None;
     };
     let word = |info: &CowStr<'_>| info.split_whitespace().next().map(str::to_owned);
-    word(info).filter(|word| {
-        word.chars()
-            .all(|letter| letter.is_ascii_alphanumeric() || "+-#_.".contains(letter))
-    })
+    word(info).filter(|word| word.chars().all(|letter| letter.is_ascii_alphanumeric() || "+-#_.".contains(letter)))
 }
 
 #[cfg(test)]
@@ -222,24 +217,12 @@ mod tests {
         for (markdown, shown) in [
             ("Hello", "Hello"),
             ("a < b & c", "a &lt; b &amp; c"),
-            (
-                "**bold** *it* ~~no~~ `x<y`",
-                "<b>bold</b> <i>it</i> <s>no</s> <code>x&lt;y</code>",
-            ),
-            (
-                "***both*** **a *b* ~~c~~ `d*e*`**",
-                "<i><b>both</b></i> <b>a <i>b</i> <s>c</s> <code>d*e*</code></b>",
-            ),
+            ("**bold** *it* ~~no~~ `x<y`", "<b>bold</b> <i>it</i> <s>no</s> <code>x&lt;y</code>"),
+            ("***both*** **a *b* ~~c~~ `d*e*`**", "<i><b>both</b></i> <b>a <i>b</i> <s>c</s> <code>d*e*</code></b>"),
             ("**open *and", "**open *and"),
-            (
-                "> **q**\n> - *x*",
-                "<blockquote><b>q</b>\n\n• <i>x</i></blockquote>",
-            ),
+            ("> **q**\n> - *x*", "<blockquote><b>q</b>\n\n• <i>x</i></blockquote>"),
             ("# Title\n\nText\nmore", "<b>Title</b>\n\nText\nmore"),
-            (
-                "```rust\nlet x = 1;\n```",
-                "<pre><code class=\"language-rust\">let x = 1;</code></pre>",
-            ),
+            ("```rust\nlet x = 1;\n```", "<pre><code class=\"language-rust\">let x = 1;</code></pre>"),
             ("    indented", "<pre><code>indented</code></pre>"),
             ("- a\n- b\n  - c\n- d", "• a\n• b\n  • c\n• d"),
             ("3. a\n4. b", "3. a\n4. b"),
@@ -249,14 +232,8 @@ mod tests {
                 "<a href=\"https://ken.example/?a=1&amp;b=&quot;2&quot;\">ken</a>",
             ),
             ("[x](javascript:alert(1))", "x (javascript:alert(1))"),
-            (
-                "<script>alert(1)</script>",
-                "&lt;script&gt;alert(1)&lt;/script&gt;",
-            ),
-            (
-                "| a | b |\n|---|---|\n| 1 | <2 |",
-                "<pre>| a | b |\n|---|---|\n| 1 | &lt;2 |</pre>",
-            ),
+            ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
+            ("| a | b |\n|---|---|\n| 1 | <2 |", "<pre>| a | b |\n|---|---|\n| 1 | &lt;2 |</pre>"),
             ("one\n\ntwo\n\n---\n\nthree", "one\n\ntwo\n\n———\n\nthree"),
             ("text\n- a\n\nafter", "text\n\n• a\n\nafter"),
         ] {

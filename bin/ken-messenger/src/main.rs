@@ -26,9 +26,7 @@ use std::time::Duration;
 use ken_service::{NoOptions, Program, Start};
 use ken_types::Error;
 use ken_types::ops::Nothing;
-use ken_types::ops::messenger::{
-    ConnectorAdmit, ConnectorReceive, ConnectorSetWebhook, ConnectorState, SetWebhook,
-};
+use ken_types::ops::messenger::{ConnectorAdmit, ConnectorReceive, ConnectorSetWebhook, ConnectorState, SetWebhook};
 use ken_wire::{Pool, Table};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -97,17 +95,12 @@ async fn set_webhook(app: &App, args: &SetWebhook) -> Result<(), Error> {
         return app.admit(None);
     };
     if app.settings.mode == Mode::Poll && !args.url.is_empty() {
-        let error = Error::conflict(
-            "MESSENGER_MODE is `poll`, and the platform then refuses to be asked for updates",
-        );
+        let error = Error::conflict("MESSENGER_MODE is `poll`, and the platform then refuses to be asked for updates");
         return Err(error.hint("set MESSENGER_MODE=webhook, or leave the webhook alone"));
     }
     let (method, fields) = match args.url.is_empty() {
         true => ("deleteWebhook", json!({})),
-        false => (
-            "setWebhook",
-            json!({"url": args.url, "secret_token": keys.secret, "allowed_updates": poll::KINDS}),
-        ),
+        false => ("setWebhook", json!({"url": args.url, "secret_token": keys.secret, "allowed_updates": poll::KINDS})),
     };
     match api.call(method, fields, CALL).await {
         Answer::Done(_) => Ok(()),

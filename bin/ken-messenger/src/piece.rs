@@ -67,22 +67,12 @@ pub(crate) async fn send(api: &Api, piece: &Piece<'_>, mark: &Mark<'_>) -> Piece
         }
     }
     with(&mut fields, "text", piece.text.into());
-    end(
-        api.call_after(method, fields, CALL, mark.set()).await,
-        piece.tries,
-    )
+    end(api.call_after(method, fields, CALL, mark.set()).await, piece.tries)
 }
 
 /// The method and its fields other than the text.
 fn request(piece: &Piece<'_>) -> (&'static str, Value) {
-    let PutMessage {
-        chat_id,
-        thread_id,
-        reply_to,
-        business_id,
-        buttons,
-        ..
-    } = piece.message;
+    let PutMessage { chat_id, thread_id, reply_to, business_id, buttons, .. } = piece.message;
     let mut fields = json!({"chat_id": id(chat_id), "link_preview_options": {"is_disabled": true}});
     let mut with = |name: &str, value: Value| {
         if let Some(fields) = fields.as_object_mut() {
@@ -103,10 +93,7 @@ fn request(piece: &Piece<'_>) -> (&'static str, Value) {
         with("message_thread_id", id(thread));
     }
     if let (Some(message), true) = (reply_to, piece.is_first) {
-        with(
-            "reply_parameters",
-            json!({"message_id": id(message), "allow_sending_without_reply": true}),
-        );
+        with("reply_parameters", json!({"message_id": id(message), "allow_sending_without_reply": true}));
     }
     ("sendMessage", fields)
 }
@@ -152,25 +139,15 @@ fn is_unchanged(description: &str) -> bool {
 pub(crate) fn end(answer: Answer, tries: u32) -> PieceEnd {
     let error = answer.error().unwrap_or_default();
     match answer {
-        Answer::Done(result) => PieceEnd::Sent {
-            message_id: result
-                .get("message_id")
-                .and_then(Value::as_i64)
-                .map(|id| id.to_string()),
-        },
+        Answer::Done(result) => {
+            PieceEnd::Sent { message_id: result.get("message_id").and_then(Value::as_i64).map(|id| id.to_string()) }
+        }
         Answer::Unheard(_) => PieceEnd::Unknown { error },
-        Answer::NotSent(_) => PieceEnd::Later {
-            after_ms: pause_ms(tries),
-            error,
-        },
-        Answer::Refused(refusal) if refusal.code == 429 => PieceEnd::Later {
-            after_ms: refusal.retry_after.unwrap_or(RATE_PAUSE_S).saturating_mul(1_000),
-            error,
-        },
-        Answer::Refused(refusal) if refusal.code >= 500 => PieceEnd::Later {
-            after_ms: pause_ms(tries),
-            error,
-        },
+        Answer::NotSent(_) => PieceEnd::Later { after_ms: pause_ms(tries), error },
+        Answer::Refused(refusal) if refusal.code == 429 => {
+            PieceEnd::Later { after_ms: refusal.retry_after.unwrap_or(RATE_PAUSE_S).saturating_mul(1_000), error }
+        }
+        Answer::Refused(refusal) if refusal.code >= 500 => PieceEnd::Later { after_ms: pause_ms(tries), error },
         Answer::Refused(refusal) if is_unchanged(&refusal.description) => PieceEnd::Sent { message_id: None },
         Answer::Refused(_) => PieceEnd::Failed { error },
     }
@@ -186,11 +163,7 @@ mod tests {
     use crate::api::Refusal;
 
     fn refused(code: i64, retry_after: Option<u64>) -> PieceEnd {
-        let refusal = Refusal {
-            code,
-            description: "no".into(),
-            retry_after,
-        };
+        let refusal = Refusal { code, description: "no".into(), retry_after };
         end(Answer::Refused(refusal), 2)
     }
 
@@ -205,17 +178,9 @@ mod tests {
         assert_eq!(later(&refused(502, None)), Some(4_000));
         assert_eq!(later(&end(Answer::NotSent("x".into()), 30)), Some(60_000));
         assert!(matches!(refused(403, None), PieceEnd::Failed { .. }));
-        assert!(matches!(
-            end(Answer::Unheard("x".into()), 0),
-            PieceEnd::Unknown { .. }
-        ));
+        assert!(matches!(end(Answer::Unheard("x".into()), 0), PieceEnd::Unknown { .. }));
         let sent = end(Answer::Done(json!({"message_id": 5})), 0);
-        assert_eq!(
-            sent,
-            PieceEnd::Sent {
-                message_id: Some("5".into())
-            }
-        );
+        assert_eq!(sent, PieceEnd::Sent { message_id: Some("5".into()) });
     }
 
     #[test]
@@ -234,26 +199,14 @@ mod tests {
             buttons: Some(json!([[{"text": "Yes", "data": "t"}]])),
             ..PutMessage::default()
         };
-        let piece = |is_first, is_last| Piece {
-            message: &message,
-            text: "",
-            edited: None,
-            is_first,
-            is_last,
-            tries: 0,
-        };
+        let piece =
+            |is_first, is_last| Piece { message: &message, text: "", edited: None, is_first, is_last, tries: 0 };
         let (method, first) = request(&piece(true, false));
-        assert_eq!(
-            (method, &first["chat_id"], &first["message_thread_id"]),
-            ("sendMessage", &json!(-100), &json!(9))
-        );
+        assert_eq!((method, &first["chat_id"], &first["message_thread_id"]), ("sendMessage", &json!(-100), &json!(9)));
         assert_eq!(first["reply_parameters"]["message_id"], 5);
         assert!(first.get("reply_markup").is_none());
         let (_, last) = request(&piece(false, true));
-        assert_eq!(
-            last["reply_markup"]["inline_keyboard"][0][0]["callback_data"],
-            "t"
-        );
+        assert_eq!(last["reply_markup"]["inline_keyboard"][0][0]["callback_data"], "t");
         assert!(last.get("reply_parameters").is_none());
     }
 }

@@ -33,8 +33,7 @@ pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
 
 async fn poll(app: &App, api: &Api) {
     // The platform refuses polling while a webhook is registered.
-    api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL)
-        .await;
+    api.call("deleteWebhook", json!({"drop_pending_updates": false}), CALL).await;
     // Without an offset the platform starts at the first unconfirmed update. The store recognises those that it already has.
     let mut offset = None;
     let mut pause = FIRST_PAUSE;
@@ -42,8 +41,7 @@ async fn poll(app: &App, api: &Api) {
         let fields = json!({"timeout": WAIT_S, "limit": 100, "allowed_updates": KINDS, "offset": offset});
         let asked = Instant::now();
         let answer = api.call("getUpdates", without_null(fields), ANSWER).await;
-        app.polling
-            .store(matches!(answer, Answer::Done(_)), Ordering::Relaxed);
+        app.polling.store(matches!(answer, Answer::Done(_)), Ordering::Relaxed);
         let wait = match &answer {
             Answer::Done(updates) => {
                 pause = FIRST_PAUSE;
@@ -54,10 +52,7 @@ async fn poll(app: &App, api: &Api) {
                 let before = offset;
                 for update in updates {
                     keep(app, update).await;
-                    let next = update
-                        .get("update_id")
-                        .and_then(Value::as_u64)
-                        .map(|id| id.saturating_add(1));
+                    let next = update.get("update_id").and_then(Value::as_u64).map(|id| id.saturating_add(1));
                     offset = next.max(offset);
                 }
                 if offset == before && !updates.is_empty() {
@@ -69,11 +64,7 @@ async fn poll(app: &App, api: &Api) {
             Answer::Refused(refusal) => refusal.retry_after.map(Duration::from_secs),
             _ => None,
         };
-        app.fault(format!(
-            "updates cannot be asked for: {}",
-            answer.error().unwrap_or_default()
-        ))
-        .await;
+        app.fault(format!("updates cannot be asked for: {}", answer.error().unwrap_or_default())).await;
         sleep(wait.unwrap_or(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -67,10 +67,7 @@ async fn accept(app: &App, args: &AcceptUpdate) -> Result<UpdateAnswer, Error> {
 async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: &Value) -> Result<(), Error> {
     args.sender_id = Some(message.sender_id.clone());
     args.chat_id = Some(message.chat.id.clone());
-    let of_sender = OfSender {
-        user_id: message.sender_id.clone(),
-        chat_id: message.chat.id.clone(),
-    };
+    let of_sender = OfSender { user_id: message.sender_id.clone(), chat_id: message.chat.id.clone() };
     let standing = app.store.call::<MessengerStanding>(&of_sender, READ).await?;
     if let Err(reason) = admit(&message, &standing, &app.settings) {
         args.verdict = UpdateVerdict::Rejected(reason.name().to_owned());
@@ -90,10 +87,7 @@ async fn take_message(app: &App, mut args: AcceptUpdate, message: Message, raw: 
     if text.len() > PROMPT_BYTES {
         args.verdict = UpdateVerdict::Ignored("text_too_long".to_owned());
         accept(app, &args).await?;
-        let why = format!(
-            "That is too long: a message has at most {} KiB.",
-            PROMPT_BYTES / 1024
-        );
+        let why = format!("That is too long: a message has at most {} KiB.", PROMPT_BYTES / 1024);
         return app.put(&reply(&message, args.update_id, why)).await;
     }
     let event = EventId(format!("{NAME}:{}", args.update_id));
@@ -170,10 +164,7 @@ async fn tell_code(app: &App, message: &Message, pairing: &Pairing) -> Result<()
     told.key = format!("code:{code}:{}", pairing.replies);
     app.put(&told).await?;
     for admin in &app.settings.admins {
-        let name = message
-            .sender_name
-            .as_deref()
-            .map(|name| format!(" ({})", plain(name)));
+        let name = message.sender_name.as_deref().map(|name| format!(" ({})", plain(name)));
         let text = format!(
             "User {}{} asks to be admitted with the code `{code}`: `ken messenger pair {code}` or `ken messenger deny {code}`.",
             pairing.sender_id,
@@ -206,11 +197,7 @@ fn code() -> Result<String, Error> {
         let bytes: [u8; 16] = random()?;
         let letters = bytes.iter().filter(|byte| **byte < even);
         let letters = letters.filter_map(|byte| CODE_LETTERS.get(usize::from(byte % count)));
-        code.extend(
-            letters
-                .map(|letter| char::from(*letter))
-                .take(CODE_LENGTH - code.len()),
-        );
+        code.extend(letters.map(|letter| char::from(*letter)).take(CODE_LENGTH - code.len()));
     }
     Ok(code)
 }
@@ -223,10 +210,7 @@ mod tests {
     fn codes() {
         let all: std::collections::HashSet<String> = (0..100).map(|_| code().unwrap()).collect();
         assert_eq!(all.len(), 100);
-        assert!(
-            all.iter()
-                .all(|code| code.len() == 8 && code.bytes().all(|byte| CODE_LETTERS.contains(&byte)))
-        );
+        assert!(all.iter().all(|code| code.len() == 8 && code.bytes().all(|byte| CODE_LETTERS.contains(&byte))));
     }
 
     #[test]

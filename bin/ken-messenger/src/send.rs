@@ -127,12 +127,7 @@ async fn settle(app: &App, due: &DueMessage, piece: u32, count: u32, end: PieceE
     if let PieceEnd::Failed { error } | PieceEnd::Unknown { error } | PieceEnd::Later { error, .. } = &end {
         tracing::warn!(message = due.id, piece, "not sent: {error}");
     }
-    let args = SettlePiece {
-        id: due.id,
-        piece,
-        last: piece + 1 >= count,
-        end,
-    };
+    let args = SettlePiece { id: due.id, piece, last: piece + 1 >= count, end };
     if let Err(error) = app.surely::<OutboxSettle>(&args, stop).await {
         tracing::error!(message = due.id, piece, "the outcome is not recorded: {error}");
     }

@@ -66,16 +66,9 @@ impl Settings {
             users,
             admins,
             bot_username: lower(
-                value("MESSENGER_BOT_USERNAME")
-                    .unwrap_or_default()
-                    .trim()
-                    .trim_start_matches('@')
-                    .to_owned(),
+                value("MESSENGER_BOT_USERNAME").unwrap_or_default().trim().trim_start_matches('@').to_owned(),
             ),
-            mention_patterns: list("MESSENGER_MENTION_PATTERNS")
-                .into_iter()
-                .map(lower)
-                .collect(),
+            mention_patterns: list("MESSENGER_MENTION_PATTERNS").into_iter().map(lower).collect(),
             pairing_codes: flag("MESSENGER_PAIRING_CODES", &value)?,
             stream: flag("MESSENGER_STREAM", &value)?,
         })
@@ -89,10 +82,7 @@ impl Settings {
 }
 
 fn keys(token: Option<String>, secret: Option<String>) -> Result<Option<Keys>, Error> {
-    let Some(token) = token
-        .map(|token| token.trim().to_owned())
-        .filter(|token| !token.is_empty())
-    else {
+    let Some(token) = token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()) else {
         return Ok(None);
     };
     let may_stand_in_a_path = |letter: char| letter.is_ascii_alphanumeric() || ":_-".contains(letter);
@@ -128,17 +118,10 @@ fn mode(text: Option<&str>) -> Result<Mode, Error> {
 
 fn api_url(url: Option<String>) -> Result<String, Error> {
     let url = url.unwrap_or_else(|| PLATFORM.to_owned());
-    let rest = url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"));
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     match rest {
-        Some(host) if !host.is_empty() && !host.contains(['?', '#', '@']) => {
-            Ok(url.trim_end_matches('/').to_owned())
-        }
-        _ => Err(Error::invalid(
-            "MESSENGER_API_BASE_URL",
-            "MESSENGER_API_BASE_URL is not an address as https://HOST",
-        )),
+        Some(host) if !host.is_empty() && !host.contains(['?', '#', '@']) => Ok(url.trim_end_matches('/').to_owned()),
+        _ => Err(Error::invalid("MESSENGER_API_BASE_URL", "MESSENGER_API_BASE_URL is not an address as https://HOST")),
     }
 }
 
@@ -174,10 +157,7 @@ mod tests {
         assert!(read(&[]).unwrap().keys.is_none());
         assert!(read(&[(SECRET, "s")]).unwrap().keys.is_none());
         let error = read(&[(TOKEN, "1:x")]).unwrap_err();
-        assert!(
-            error.message.contains(TOKEN) && error.message.contains(SECRET),
-            "{error}"
-        );
+        assert!(error.message.contains(TOKEN) && error.message.contains(SECRET), "{error}");
         for bad in ["a b", "ä", &"x".repeat(257)] {
             assert!(read(&[(TOKEN, "1:x"), (SECRET, bad)]).is_err(), "{bad}");
         }

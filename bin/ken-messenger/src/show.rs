@@ -25,25 +25,14 @@ pub(crate) async fn show(app: &App, api: &Api, due: &DueMessage, shown: Shown, s
     if let PieceEnd::Failed { error } | PieceEnd::Unknown { error } | PieceEnd::Later { error, .. } = &end {
         tracing::warn!(message = due.id, "not shown: {error}");
     }
-    let args = ShowMessage {
-        id: due.id,
-        revision: shown.revision,
-        pieces,
-        end: Some(end),
-    };
+    let args = ShowMessage { id: due.id, revision: shown.revision, pieces, end: Some(end) };
     if let Err(error) = app.surely::<OutboxShow>(&args, stop).await {
         tracing::error!(message = due.id, "the outcome is not recorded: {error}");
     }
 }
 
 /// Makes the platform show the text, and `pieces` say what it shows. Stops at the first piece that is not accepted.
-async fn update(
-    app: &App,
-    api: &Api,
-    due: &DueMessage,
-    revision: u64,
-    pieces: &mut Vec<ShownPiece>,
-) -> PieceEnd {
+async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &mut Vec<ShownPiece>) -> PieceEnd {
     let texts = split(&due.message.text, PIECE_UNITS);
     let mut ended = PieceEnd::Sent { message_id: None };
     for (number, text) in texts.iter().enumerate() {
@@ -66,18 +55,18 @@ async fn update(
                 }
                 continue;
             }
-            Some(ShownPiece {
-                message_id: Some(id), ..
-            }) => match repeatable(send(api, &piece(Some(id)), &Mark::Edit).await, due.tries) {
-                PieceEnd::Later { after_ms, error } => return PieceEnd::Later { after_ms, error },
-                // Somebody has deleted it, so it is sent again.
-                PieceEnd::Failed { .. } => {}
-                _ => {
-                    let message_id = Some(id.clone());
-                    set(pieces, number, Some(ShownPiece { message_id, digest }));
-                    continue;
+            Some(ShownPiece { message_id: Some(id), .. }) => {
+                match repeatable(send(api, &piece(Some(id)), &Mark::Edit).await, due.tries) {
+                    PieceEnd::Later { after_ms, error } => return PieceEnd::Later { after_ms, error },
+                    // Somebody has deleted it, so it is sent again.
+                    PieceEnd::Failed { .. } => {}
+                    _ => {
+                        let message_id = Some(id.clone());
+                        set(pieces, number, Some(ShownPiece { message_id, digest }));
+                        continue;
+                    }
                 }
-            },
+            }
             _ => {}
         }
         let new = |message_id| {
@@ -85,12 +74,7 @@ async fn update(
             Some(ShownPiece { message_id, digest })
         };
         set(pieces, number, new(None));
-        let mark = ShowMessage {
-            id: due.id,
-            revision,
-            pieces: pieces.clone(),
-            end: None,
-        };
+        let mark = ShowMessage { id: due.id, revision, pieces: pieces.clone(), end: None };
         match send(api, &piece(None), &Mark::Show(app, mark)).await {
             PieceEnd::Sent { message_id } => set(pieces, number, new(message_id)),
             PieceEnd::Unknown { error } => ended = PieceEnd::Unknown { error },
@@ -113,12 +97,7 @@ fn set(pieces: &mut Vec<ShownPiece>, number: usize, piece: Option<ShownPiece>) {
 }
 
 /// Deletes the messages of pieces that a shorter text no longer has; the end if it has to be tried again.
-async fn delete_from(
-    api: &Api,
-    due: &DueMessage,
-    count: usize,
-    pieces: &mut Vec<ShownPiece>,
-) -> Option<PieceEnd> {
+async fn delete_from(api: &Api, due: &DueMessage, count: usize, pieces: &mut Vec<ShownPiece>) -> Option<PieceEnd> {
     while pieces.len() > count {
         if let Some(message) = pieces.last().and_then(|piece| piece.message_id.as_deref()) {
             let fields = json!({"chat_id": id(&due.message.chat_id), "message_id": id(message)});
@@ -136,10 +115,7 @@ async fn delete_from(
 /// The end of a call that may be repeated: it is tried again when its outcome is unknown.
 fn repeatable(end: PieceEnd, tries: u32) -> PieceEnd {
     match end {
-        PieceEnd::Unknown { error } => PieceEnd::Later {
-            after_ms: pause_ms(tries),
-            error,
-        },
+        PieceEnd::Unknown { error } => PieceEnd::Later { after_ms: pause_ms(tries), error },
         end => end,
     }
 }

@@ -38,11 +38,7 @@ pub(crate) fn split(text: &str, limit: usize) -> Vec<String> {
 
 /// A text without the blank lines that it begins with.
 fn from_first_line(text: &str) -> &str {
-    let blank: usize = text
-        .split_inclusive('\n')
-        .take_while(|line| line.trim().is_empty())
-        .map(str::len)
-        .sum();
+    let blank: usize = text.split_inclusive('\n').take_while(|line| line.trim().is_empty()).map(str::len).sum();
     text.get(blank..).unwrap_or_default()
 }
 
@@ -76,12 +72,8 @@ impl Fence {
         let letter = text.chars().next().filter(|letter| matches!(letter, '`' | '~'))?;
         let marker: String = text.chars().take_while(|next| *next == letter).collect();
         let info = text.get(marker.len()..).unwrap_or_default();
-        let is_fence =
-            marker.len() >= 3 && text.len() <= OPENING_BYTES && !(letter == '`' && info.contains('`'));
-        is_fence.then(|| Fence {
-            marker,
-            line: text.to_owned(),
-        })
+        let is_fence = marker.len() >= 3 && text.len() <= OPENING_BYTES && !(letter == '`' && info.contains('`'));
+        is_fence.then(|| Fence { marker, line: text.to_owned() })
     }
 
     fn is_closed_by(&self, line: &str) -> bool {
@@ -120,26 +112,14 @@ fn cut(text: &str, limit: usize) -> Cut {
             None => fence = opens,
         }
     }
-    let outside = |at| Cut {
-        at,
-        inside: None,
-        is_word: false,
-    };
+    let outside = |at| Cut { at, inside: None, is_word: false };
     // Blank lines at the beginning are no paragraph.
     let worth = |at: &usize| text.get(..*at).is_some_and(|head| !head.trim().is_empty());
     let paragraph = paragraph.filter(worth).map(outside);
     let line = line.filter(worth).map(outside);
-    let inside =
-        line_inside.filter(|(at, fence)| text.get(..*at).is_some_and(|head| has_content(head, fence)));
-    let inside = inside.map(|(at, fence)| Cut {
-        at,
-        inside: Some(fence),
-        is_word: false,
-    });
-    paragraph
-        .or(line)
-        .or(inside)
-        .unwrap_or_else(|| cut_in_line(text, limit))
+    let inside = line_inside.filter(|(at, fence)| text.get(..*at).is_some_and(|head| has_content(head, fence)));
+    let inside = inside.map(|(at, fence)| Cut { at, inside: Some(fence), is_word: false });
+    paragraph.or(line).or(inside).unwrap_or_else(|| cut_in_line(text, limit))
 }
 
 /// Whether more precedes the cut than the line that opens the fence; otherwise the cut would make no progress.
@@ -171,19 +151,13 @@ fn cut_in_line(text: &str, limit: usize) -> Cut {
         at += letter.len();
         if at > start {
             character = Some(at);
-            if letter.chars().all(char::is_whitespace)
-                && !text.get(start..at).unwrap_or_default().trim().is_empty()
-            {
+            if letter.chars().all(char::is_whitespace) && !text.get(start..at).unwrap_or_default().trim().is_empty() {
                 word = Some(at);
             }
         }
     }
     let at = word.or(character).unwrap_or_else(|| scalars(text, start, room));
-    Cut {
-        at,
-        inside: fence,
-        is_word: true,
-    }
+    Cut { at, inside: fence, is_word: true }
 }
 
 /// As many Unicode scalar values as fit, for a character that is longer than a message.
@@ -226,19 +200,11 @@ mod tests {
         let text = format!("{}\n\n{}\n{}", "a".repeat(100), "b".repeat(100), "c".repeat(100));
         let pieces = split(&text, 256);
         assert_eq!(pieces[0], "a".repeat(100));
-        assert!(
-            pieces[1].starts_with('b') && pieces[1].ends_with('c'),
-            "{pieces:?}"
-        );
+        assert!(pieces[1].starts_with('b') && pieces[1].ends_with('c'), "{pieces:?}");
         let text = format!("{}\n{}", "b".repeat(200), "c".repeat(200));
         assert_eq!(split(&text, 256), ["b".repeat(200), "c".repeat(200)]);
         let pieces = split(&words(100), 256);
-        assert!(
-            pieces
-                .iter()
-                .all(|piece| piece.starts_with("word") && !piece.ends_with(' ')),
-            "{pieces:?}"
-        );
+        assert!(pieces.iter().all(|piece| piece.starts_with("word") && !piece.ends_with(' ')), "{pieces:?}");
     }
 
     #[test]
@@ -246,10 +212,7 @@ mod tests {
         // A family of four is one character of eleven units.
         let family = "\u{1F468}\u{200D}\u{1F469}\u{200D}\u{1F467}\u{200D}\u{1F466}";
         let pieces = split(&family.repeat(60), 256);
-        assert!(
-            pieces.iter().all(|piece| piece.len() % family.len() == 0),
-            "{pieces:?}"
-        );
+        assert!(pieces.iter().all(|piece| piece.len() % family.len() == 0), "{pieces:?}");
         assert_eq!(pieces.concat(), family.repeat(60));
         let hebrew = "שלום עולם ".repeat(60);
         let pieces = split(&hebrew, 256);
@@ -266,10 +229,7 @@ mod tests {
         let pieces = split(&long, 256);
         assert!(pieces.len() > 4);
         for piece in &pieces {
-            assert!(
-                piece.starts_with("```rust\n") && piece.contains("\n```"),
-                "{piece}"
-            );
+            assert!(piece.starts_with("```rust\n") && piece.contains("\n```"), "{piece}");
         }
         assert_eq!(pieces.join("\n").matches("let x = 1;").count(), 100);
     }

@@ -94,11 +94,7 @@ impl Update {
             kind if MESSAGES.contains(&kind) => message(inner),
             _ => Content::Other("unsupported_update"),
         };
-        Ok(Update {
-            id,
-            kind: kind.chars().take(64).collect(),
-            content,
-        })
+        Ok(Update { id, kind: kind.chars().take(64).collect(), content })
     }
 }
 
@@ -115,10 +111,7 @@ fn message(fields: &Value) -> Content {
     };
     let texts = [("text", "entities"), ("caption", "caption_entities")];
     let with_text = |(text, entities): &(&str, &str)| {
-        let text = fields
-            .get(*text)?
-            .as_str()
-            .filter(|text| !text.trim().is_empty())?;
+        let text = fields.get(*text)?.as_str().filter(|text| !text.trim().is_empty())?;
         Some((text.to_owned(), mentions(text, fields.get(*entities))))
     };
     let Some((text, mentions)) = texts.iter().find_map(with_text) else {
@@ -133,9 +126,7 @@ fn message(fields: &Value) -> Content {
         sender_name: name(sender),
         text,
         mentions,
-        replies_to: fields
-            .pointer("/reply_to_message/from")
-            .and_then(|user| Some((id(user)?, username(user)))),
+        replies_to: fields.pointer("/reply_to_message/from").and_then(|user| Some((id(user)?, username(user)))),
     })
 }
 
@@ -144,13 +135,9 @@ fn press(fields: &Value) -> Content {
     let sender_id = sender.and_then(id);
     let chat = fields.pointer("/message/chat").and_then(id);
     match (word(fields, "id"), sender_id, word(fields, "data"), chat) {
-        (Some(id), Some(sender_id), Some(data), Some(chat_id)) => Content::Press(Press {
-            id,
-            sender_id,
-            sender_name: sender.and_then(name),
-            data,
-            chat_id,
-        }),
+        (Some(id), Some(sender_id), Some(data), Some(chat_id)) => {
+            Content::Press(Press { id, sender_id, sender_name: sender.and_then(name), data, chat_id })
+        }
         _ => Content::Other("no_button"),
     }
 }
@@ -180,34 +167,18 @@ fn word(fields: &Value, name: &str) -> Option<String> {
 
 /// What people call a user or a chat.
 fn name(sender: &Value) -> Option<String> {
-    let part = |name: &str| {
-        sender
-            .get(name)
-            .and_then(Value::as_str)
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-    };
-    let full: Vec<&str> = ["first_name", "last_name"]
-        .iter()
-        .filter_map(|name| part(name))
-        .collect();
+    let part = |name: &str| sender.get(name).and_then(Value::as_str).map(str::trim).filter(|part| !part.is_empty());
+    let full: Vec<&str> = ["first_name", "last_name"].iter().filter_map(|name| part(name)).collect();
     let shown = match full.is_empty() {
         true => part("title").or_else(|| part("username"))?.to_owned(),
         false => full.join(" "),
     };
-    let shown: String = shown
-        .chars()
-        .filter(|letter| !letter.is_control())
-        .take(NAME_CHARACTERS)
-        .collect();
+    let shown: String = shown.chars().filter(|letter| !letter.is_control()).take(NAME_CHARACTERS).collect();
     Some(shown).filter(|shown| !shown.is_empty())
 }
 
 fn username(user: &Value) -> String {
-    user.get("username")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_lowercase()
+    user.get("username").and_then(Value::as_str).unwrap_or_default().to_lowercase()
 }
 
 /// Who is mentioned. Entities count in UTF-16 code units.
@@ -215,15 +186,9 @@ fn mentions(text: &str, entities: Option<&Value>) -> Vec<String> {
     let wide: Vec<u16> = text.encode_utf16().collect();
     let mut found = Vec::new();
     for entity in entities.and_then(Value::as_array).into_iter().flatten() {
-        let at = |name: &str| {
-            entity
-                .get(name)
-                .and_then(Value::as_u64)
-                .and_then(|at| usize::try_from(at).ok())
-        };
-        let marked = at("offset")
-            .zip(at("length"))
-            .and_then(|(offset, length)| wide.get(offset..offset.checked_add(length)?));
+        let at = |name: &str| entity.get(name).and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
+        let marked =
+            at("offset").zip(at("length")).and_then(|(offset, length)| wide.get(offset..offset.checked_add(length)?));
         let marked = marked.map(String::from_utf16_lossy).unwrap_or_default();
         match entity.get("type").and_then(Value::as_str) {
             Some("mention") => found.push(marked.trim_start_matches('@').to_lowercase()),
@@ -244,10 +209,7 @@ fn mentions(text: &str, entities: Option<&Value>) -> Vec<String> {
 pub(crate) fn without_bot(text: &str, bot: &str) -> Option<String> {
     let trimmed = text.trim_start();
     let word = trimmed.split_whitespace().next().unwrap_or_default();
-    let Some((command, addressed)) = word
-        .split_once('@')
-        .filter(|(command, _)| command.starts_with('/'))
-    else {
+    let Some((command, addressed)) = word.split_once('@').filter(|(command, _)| command.starts_with('/')) else {
         return Some(start_is_help(text));
     };
     if !bot.is_empty() && !addressed.eq_ignore_ascii_case(bot) {
@@ -283,14 +245,9 @@ mod tests {
             "entities": [{"type": "mention", "offset": 3, "length": 8}],
             "reply_to_message": {"from": {"id": 17, "username": "Ken_Bot"}}}}),
         );
-        let Content::Message(message) = content else {
-            panic!("{content:?}")
-        };
+        let Content::Message(message) = content else { panic!("{content:?}") };
         assert_eq!(message.sender_id, "9007199254740993");
-        assert_eq!(
-            (message.chat.id.as_str(), message.chat.kind),
-            ("-100123", ChatKind::Group)
-        );
+        assert_eq!((message.chat.id.as_str(), message.chat.kind), ("-100123", ChatKind::Group));
         assert_eq!(message.thread_id.as_deref(), Some("9"));
         assert_eq!(message.sender_name.as_deref(), Some("Ada L."));
         assert_eq!(message.mentions, ["ken_bot"]);
@@ -311,8 +268,7 @@ mod tests {
 
     #[test]
     fn wrong_types_are_absent() {
-        let whole =
-            json!({"message_id": 1, "from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "text": "x"});
+        let whole = json!({"message_id": 1, "from": {"id": 1}, "chat": {"id": 1, "type": "private"}, "text": "x"});
         for (field, reason) in [("from", "no_sender"), ("chat", "no_chat"), ("text", "no_text")] {
             for wrong in [
                 json!(null),
@@ -332,10 +288,7 @@ mod tests {
             }
         }
         for odd in [json!(null), json!("x"), json!([1])] {
-            assert_eq!(
-                read(json!({"update_id": 1, "message": odd})),
-                Content::Other("no_sender")
-            );
+            assert_eq!(read(json!({"update_id": 1, "message": odd})), Content::Other("no_sender"));
         }
         let odd = json!([{"type": "mention", "offset": -1, "length": 9e99}, 7, {"type": "mention", "offset": 1, "length": u64::MAX}]);
         let mut message = whole.clone();
@@ -358,10 +311,7 @@ mod tests {
             assert!(Update::read(&bad).is_err(), "{bad}");
         }
         let edited = Update::read(&json!({"update_id": 0, "edited_message": {"text": "x"}})).unwrap();
-        assert_eq!(
-            (edited.kind.as_str(), edited.content),
-            ("edited_message", Content::Other("unsupported_update"))
-        );
+        assert_eq!((edited.kind.as_str(), edited.content), ("edited_message", Content::Other("unsupported_update")));
         assert_eq!(Update::read(&json!({"update_id": 0})).unwrap().kind, "");
     }
 
@@ -371,10 +321,7 @@ mod tests {
         assert!(
             matches!(read(json!({"update_id": 1, "callback_query": press})), Content::Press(press) if press.chat_id == "4")
         );
-        assert_eq!(
-            read(json!({"update_id": 1, "callback_query": {"id": 7}})),
-            Content::Other("no_button")
-        );
+        assert_eq!(read(json!({"update_id": 1, "callback_query": {"id": 7}})), Content::Other("no_button"));
     }
 
     #[test]

@@ -38,12 +38,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(store: Pool, caps: Caps) -> Result<Budget, Error> {
-        Ok(Budget {
-            store,
-            caps,
-            mint: Mutex::new(Mint::fresh()?),
-            refused: Mutex::default(),
-        })
+        Ok(Budget { store, caps, mint: Mutex::new(Mint::fresh()?), refused: Mutex::default() })
     }
 
     /// The caps, and how much of them is used today and by a session.
@@ -53,9 +48,7 @@ impl Budget {
             true => Spent::default(),
             false => {
                 let day = day.clone();
-                self.store
-                    .call::<BudgetSpent>(&OfBudget { day, session }, CALL)
-                    .await?
+                self.store.call::<BudgetSpent>(&OfBudget { day, session }, CALL).await?
             }
         };
         let caps = self.caps;
@@ -64,10 +57,7 @@ impl Budget {
 
     /// Why calls are refused now, for `ken status`.
     pub(crate) fn refused(&self) -> Option<String> {
-        self.refused
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Makes a call within the budget.
@@ -89,10 +79,7 @@ impl Budget {
         };
         let (mut open, output) = self.reserve(needs).await?;
         let max_output = Some(output);
-        let request = Generate {
-            max_output,
-            ..request
-        };
+        let request = Generate { max_output, ..request };
         let bytes = open.bytes.clone();
         let counted = Counted { sink, bytes };
         let generated = generate(provider, &request, &counted).await;
@@ -139,11 +126,7 @@ impl Budget {
 
     /// Reserves what a call may use. Also returns how many tokens its answer may have.
     async fn reserve(&self, needs: Needs) -> Result<(Open, u64), Error> {
-        let id = self
-            .mint
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .prefixed("call_");
+        let id = self.mint.lock().unwrap_or_else(PoisonError::into_inner).prefixed("call_");
         let ask = Reserve {
             id: id.clone(),
             session: needs.session,
@@ -261,10 +244,7 @@ async fn patiently(store: Pool, settle: Settle) {
         }
         tokio::time::sleep(PAUSE).await;
     }
-    tracing::warn!(
-        call = settle.id,
-        "the usage of a call could not be stored; its reservation stays counted"
-    );
+    tracing::warn!(call = settle.id, "the usage of a call could not be stored; its reservation stays counted");
 }
 
 /// Counts the bytes that are passed on.
@@ -275,8 +255,7 @@ struct Counted<'a> {
 
 impl DeltaSink for Counted<'_> {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
-        self.bytes
-            .fetch_add(delta_bytes(&delta) as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(delta_bytes(&delta) as u64, Ordering::Relaxed);
         self.sink.send(delta)
     }
 }

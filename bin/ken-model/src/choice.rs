@@ -37,8 +37,7 @@ impl Choice {
 
     /// The model that makes vectors, for these texts. `not_found` if none is configured, `invalid` for too many texts.
     pub(crate) fn embedder(&self, texts: &[String]) -> Result<&Embedder, Error> {
-        let none =
-            || Error::not_found("no model is chosen that makes vectors").hint("see embed in ken.toml(5)");
+        let none = || Error::not_found("no model is chosen that makes vectors").hint("see embed in ken.toml(5)");
         let embedder = self.embedder.as_ref().ok_or_else(none)?;
         if !(1..=EMBEDDED_AT_ONCE).contains(&texts.len()) {
             let message = format!("{} texts; 1 to {EMBEDDED_AT_ONCE} are allowed", texts.len());
@@ -55,13 +54,8 @@ impl Choice {
         let engines = Engine::list(list).map_err(|error| error.at("KEN_MODEL"))?;
         let alone = engines.iter().all(|engine| *engine == Engine::Rules);
         let table = Table::installed()?;
-        let providers = engines
-            .iter()
-            .map(|engine| provider(engine, &setting, alone, &table));
-        Ok(Choice {
-            providers: providers.collect::<Result<_, _>>()?,
-            embedder: None,
-        })
+        let providers = engines.iter().map(|engine| provider(engine, &setting, alone, &table));
+        Ok(Choice { providers: providers.collect::<Result<_, _>>()?, embedder: None })
     }
 
     pub(crate) fn providers(&self) -> impl Iterator<Item = &dyn Provider> {
@@ -77,9 +71,7 @@ impl Choice {
         };
         let missing = || {
             let message = format!("no model `{}` is configured", name.unwrap_or_default());
-            Error::not_found(message)
-                .at("/args/model")
-                .hint("model.info lists them")
+            Error::not_found(message).at("/args/model").hint("model.info lists them")
         };
         found.map(AsRef::as_ref).ok_or_else(missing)
     }
@@ -94,9 +86,7 @@ impl Choice {
 
     /// The models that can be called, and those that cannot.
     pub(crate) fn state(&self) -> ModelState {
-        let (unusable, usable): (Vec<_>, Vec<_>) = self
-            .providers()
-            .partition(|provider| provider.unusable().is_some());
+        let (unusable, usable): (Vec<_>, Vec<_>) = self.providers().partition(|provider| provider.unusable().is_some());
         let first = usable.first();
         let window = first.map(|first| first.window());
         ModelState {
@@ -111,10 +101,7 @@ impl Choice {
 }
 
 fn reason(provider: &dyn Provider) -> Unusable {
-    Unusable {
-        model: full_name(provider),
-        why: provider.unusable().unwrap_or_default(),
-    }
+    Unusable { model: full_name(provider), why: provider.unusable().unwrap_or_default() }
 }
 
 /// A setting or a secret of this process; an empty one counts as absent.
@@ -192,15 +179,9 @@ mod tests {
         assert_eq!(state.models, ["anthropic/n", "rules/rules-1"]);
         assert_eq!(state.unusable[0].model, "openai/m");
         assert_eq!(state.unusable[0].why, "OPENAI_API_KEY is not set");
-        let key = Choice::read("openai/m", |name| {
-            (name == "OPENAI_API_KEY").then(|| " k ".into())
-        })
-        .unwrap();
+        let key = Choice::read("openai/m", |name| (name == "OPENAI_API_KEY").then(|| " k ".into())).unwrap();
         assert_eq!(key.state().models, ["openai/m"]);
-        assert!(
-            !format!("{key:?}").contains(" k") && !format!("{key:?}").contains("\"k\""),
-            "{key:?}"
-        );
+        assert!(!format!("{key:?}").contains(" k") && !format!("{key:?}").contains("\"k\""), "{key:?}");
         assert!(Choice::read("openai/m", |_| Some("ftp://x".into())).is_err());
     }
 

@@ -144,8 +144,7 @@ struct Lines(AtomicBool);
 
 impl DeltaSink for Lines {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
-        self.0
-            .fetch_or(!matches!(delta, Delta::Start { .. }), Ordering::Relaxed);
+        self.0.fetch_or(!matches!(delta, Delta::Start { .. }), Ordering::Relaxed);
         let line = serde_json::to_string(&delta).map_err(|error| Error::internal(error.to_string()));
         Box::pin(std::future::ready(line.and_then(|line| write(&line))))
     }
@@ -162,40 +161,29 @@ fn events(file: &Path, setting: &impl Fn(&str) -> Option<String>) -> Result<Exit
         let sink = Lines(AtomicBool::new(false));
         match runtime.block_on(generate(provider, &request, &sink)) {
             Ok(end) => {
-                let mut end =
-                    serde_json::to_value(&end).map_err(|error| Error::internal(error.to_string()))?;
+                let mut end = serde_json::to_value(&end).map_err(|error| Error::internal(error.to_string()))?;
                 end["type"] = json!("end");
                 write(&end.to_string())?;
                 return Ok(ExitCode::SUCCESS);
             }
             Err(error) if sink.0.into_inner() => return Err(error),
-            Err(error) => failed.push(Failed {
-                model: full_name(provider),
-                error,
-            }),
+            Err(error) => failed.push(Failed { model: full_name(provider), error }),
         }
     }
     Err(Failed::all(failed))
 }
 
 fn input(file: &Path) -> Result<String, Error> {
-    let wrong = |error: std::io::Error| {
-        Error::invalid(file.display().to_string(), format!("cannot be read: {error}"))
-    };
+    let wrong = |error: std::io::Error| Error::invalid(file.display().to_string(), format!("cannot be read: {error}"));
     let input: Box<dyn Read> = match file == Path::new("-") {
         true => Box::new(std::io::stdin()),
         false => Box::new(std::fs::File::open(file).map_err(wrong)?),
     };
     let mut text = String::new();
-    input
-        .take(MAX_INPUT as u64 + 1)
-        .read_to_string(&mut text)
-        .map_err(wrong)?;
+    input.take(MAX_INPUT as u64 + 1).read_to_string(&mut text).map_err(wrong)?;
     match text.len() {
         0..=MAX_INPUT => Ok(text),
-        _ => Err(Error::too_large(format!(
-            "the input has more than {MAX_INPUT} bytes"
-        ))),
+        _ => Err(Error::too_large(format!("the input has more than {MAX_INPUT} bytes"))),
     }
 }
 

@@ -60,22 +60,12 @@ impl Http {
             .tls_config(TlsConfig::builder().root_certs(roots()?).build())
             .build();
         let connector = Cancellable(DefaultConnector::new());
-        Ok(Http {
-            agent: Agent::with_parts(config, connector, DefaultResolver::default()),
-        })
+        Ok(Http { agent: Agent::with_parts(config, connector, DefaultResolver::default()) })
     }
 
     /// Sends a JSON body. Blocks until the head of the answer is there.
-    pub(crate) fn post(
-        &self,
-        url: &str,
-        headers: &[(&str, &str)],
-        body: &str,
-    ) -> Result<Response<Body>, Error> {
-        let fixed = [
-            ("content-type", "application/json"),
-            ("accept", "text/event-stream"),
-        ];
+    pub(crate) fn post(&self, url: &str, headers: &[(&str, &str)], body: &str) -> Result<Response<Body>, Error> {
+        let fixed = [("content-type", "application/json"), ("accept", "text/event-stream")];
         let request = with_headers(with_headers(self.agent.post(url), &fixed), headers);
         request.send(body).map_err(|error| unreachable(url, error))
     }
@@ -87,9 +77,7 @@ impl Http {
 }
 
 fn with_headers<B>(request: RequestBuilder<B>, headers: &[(&str, &str)]) -> RequestBuilder<B> {
-    headers
-        .iter()
-        .fold(request, |request, (name, value)| request.header(*name, *value))
+    headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
 }
 
 /// Lets the call of this thread end when `cancelled` becomes true.
@@ -152,11 +140,7 @@ struct Cancellable<C>(C);
 impl<C: Connector<(), Out = Box<dyn Transport>>> Connector<()> for Cancellable<C> {
     type Out = Sliced;
 
-    fn connect(
-        &self,
-        details: &ConnectionDetails<'_>,
-        chained: Option<()>,
-    ) -> Result<Option<Sliced>, ureq::Error> {
+    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<Sliced>, ureq::Error> {
         Ok(self.0.connect(details, chained)?.map(Sliced))
     }
 }
@@ -185,14 +169,8 @@ impl Transport for Sliced {
             if is_drained || CANCELLED.with_borrow(|own| own.load(Ordering::Relaxed)) {
                 return Err(std::io::Error::from(ErrorKind::ConnectionAborted).into());
             }
-            let left = until.map_or(SLICE, |until| {
-                until.saturating_duration_since(Instant::now()).min(SLICE)
-            });
-            let slice = NextTimeout {
-                after: time::Duration::Exact(left),
-                per_read: None,
-                ..limit
-            };
+            let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
+            let slice = NextTimeout { after: time::Duration::Exact(left), per_read: None, ..limit };
             match self.0.await_input(slice) {
                 Err(ureq::Error::Timeout(_)) if until.is_none_or(|until| Instant::now() < until) => {}
                 other => return other,

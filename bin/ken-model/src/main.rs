@@ -113,12 +113,8 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>
     if let Some(exporter) = exporter {
         start.tasks.spawn(exporter.run(start.stop.clone()));
     }
-    let model = Model {
-        choice,
-        budget: Budget::new(store, start.config.model.budget)?,
-        telemetry,
-        status: Mutex::default(),
-    };
+    let model =
+        Model { choice, budget: Budget::new(store, start.config.model.budget)?, telemetry, status: Mutex::default() };
     model.report();
     Ok((table(), Arc::new(model)))
 }
@@ -132,9 +128,7 @@ fn table() -> Table<Model> {
             model.report();
             embedded
         })
-        .op::<ModelBudget, _, _>(|model: Arc<Model>, _, asked| async move {
-            model.budget.state(asked.session).await
-        })
+        .op::<ModelBudget, _, _>(|model: Arc<Model>, _, asked| async move { model.budget.state(asked.session).await })
         .op::<ModelGenerate, _, _>(|model: Arc<Model>, caller, request| async move {
             let unlisted = match &request.model {
                 Some(name) if request.unlisted => Some(Choice::read(name, setting)?),

@@ -20,9 +20,7 @@ pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
 
 /// The end of the word that holds byte `size`, with the blanks after it; a text without blanks is cut at a character.
 fn cut(text: &str, size: usize) -> usize {
-    let from = (size.min(text.len())..)
-        .find(|at| text.is_char_boundary(*at))
-        .unwrap_or_default();
+    let from = (size.min(text.len())..).find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     let (near, far) = (text.get(from..).unwrap_or_default(), size.saturating_mul(2));
     let blank = near.find(char::is_whitespace).map(|at| from + at);
     let word_end = blank.filter(|at| *at <= far);

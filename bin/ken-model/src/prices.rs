@@ -63,11 +63,7 @@ impl Table {
         let shipped = ken_types::share::find("models.toml");
         let mut table = Table::default();
         let mut is_shipped = false;
-        for (file, ours) in own
-            .map(|file| (file, false))
-            .into_iter()
-            .chain(shipped.map(|file| (file, true)))
-        {
+        for (file, ours) in own.map(|file| (file, false)).into_iter().chain(shipped.map(|file| (file, true))) {
             let name = file.display().to_string();
             let text = match std::fs::read_to_string(&file) {
                 Ok(text) => text,
@@ -112,27 +108,14 @@ impl Entry {
     /// What is wrong with its numbers.
     fn fault(&self) -> Option<String> {
         let tokens = [("window", self.window), ("output", self.output)];
-        let wrong = tokens
-            .into_iter()
-            .find(|(_, tokens)| tokens.is_some_and(|tokens| !(1..=MOST_TOKENS).contains(&tokens)));
+        let wrong =
+            tokens.into_iter().find(|(_, tokens)| tokens.is_some_and(|tokens| !(1..=MOST_TOKENS).contains(&tokens)));
         if let Some((name, _)) = wrong {
             return Some(format!("{name} is 1 to {MOST_TOKENS}"));
         }
-        let Prices {
-            input,
-            output,
-            cache_read,
-            cache_write,
-        } = self.price;
-        let prices = [
-            ("input", input),
-            ("output", output),
-            ("cache_read", cache_read),
-            ("cache_write", cache_write),
-        ];
-        let (name, _) = prices
-            .into_iter()
-            .find(|(_, price)| !(0.0..=MOST_PRICE).contains(price))?;
+        let Prices { input, output, cache_read, cache_write } = self.price;
+        let prices = [("input", input), ("output", output), ("cache_read", cache_read), ("cache_write", cache_write)];
+        let (name, _) = prices.into_iter().find(|(_, price)| !(0.0..=MOST_PRICE).contains(price))?;
         Some(format!("price.{name} is 0 to {MOST_PRICE}"))
     }
 }
@@ -140,10 +123,7 @@ impl Entry {
 /// The highest price of a token, cached or not.
 pub(crate) fn rates(model: &Model) -> Rates {
     let prices = &model.prices;
-    Rates {
-        input: prices.input.max(prices.cache_read).max(prices.cache_write) / 1e6,
-        output: prices.output / 1e6,
-    }
+    Rates { input: prices.input.max(prices.cache_read).max(prices.cache_write) / 1e6, output: prices.output / 1e6 }
 }
 
 /// The cost of a call.
@@ -157,10 +137,7 @@ pub(crate) fn price(model: &Model, usage: &Usage) -> Cost {
         cache_write: of(usage.cache_write, prices.cache_write),
         total: 0.0,
     };
-    Cost {
-        total: cost.input + cost.output + cost.cache_read + cost.cache_write,
-        ..cost
-    }
+    Cost { total: cost.input + cost.output + cost.cache_read + cost.cache_write, ..cost }
 }
 
 #[cfg(test)]
@@ -176,23 +153,13 @@ mod tests {
         assert_eq!((mini.window, mini.output), (1_000, OUTPUT));
         assert_eq!(table.model("openai/a").output, 7);
         assert_eq!(table.model("anthropic/a").window, WINDOW);
-        let usage = Usage {
-            input: 1_000_000,
-            output: 500_000,
-            ..Usage::default()
-        };
+        let usage = Usage { input: 1_000_000, output: 500_000, ..Usage::default() };
         assert_eq!(price(&mini, &usage).total, 4.0);
         assert!(read("models.toml", include_str!("../../../share/models.toml")).is_ok());
         for (line, wanted) in [
             ("nme = 1", "(at t:2)"),
-            (
-                "name = \"a\"\nprice = { input = -1.0 }",
-                "a: price.input is 0 to 1000000 (at t)",
-            ),
-            (
-                "name = \"a\"\nprice = { output = nan }",
-                "a: price.output is 0 to 1000000 (at t)",
-            ),
+            ("name = \"a\"\nprice = { input = -1.0 }", "a: price.input is 0 to 1000000 (at t)"),
+            ("name = \"a\"\nprice = { output = nan }", "a: price.output is 0 to 1000000 (at t)"),
             ("name = \"a\"\nwindow = 0", "a: window is 1 to 1000000000 (at t)"),
         ] {
             let error = read("t", &format!("[[model]]\n{line}")).unwrap_err().to_string();

@@ -21,10 +21,7 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
 
     /// The context window: the most tokens of a request and its answer together.
     fn window(&self) -> Window {
-        Window {
-            tokens: 98_304,
-            reserve: 8_192,
-        }
+        Window { tokens: 98_304, reserve: 8_192 }
     }
 
     /// The prices of its tokens.
@@ -48,11 +45,7 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
     }
 
     /// Sends its answer piece by piece, and returns how it ended. Dropping the future cancels the call.
-    fn answer<'a>(
-        &'a self,
-        request: &'a Generate,
-        sink: &'a dyn DeltaSink,
-    ) -> Pending<'a, Result<Completion, Error>>;
+    fn answer<'a>(&'a self, request: &'a Generate, sink: &'a dyn DeltaSink) -> Pending<'a, Result<Completion, Error>>;
 }
 
 /// `provider/model`
@@ -98,12 +91,8 @@ pub(crate) async fn generate(
     if let Some(why) = provider.unusable() {
         return Err(Error::new(Code::Unauthenticated, why).hint("see KEYS in ken-model(8)"));
     }
-    sink.send(Delta::Start {
-        provider: name.provider.clone(),
-        model: name.id.clone(),
-        api: provider.api().to_owned(),
-    })
-    .await?;
+    sink.send(Delta::Start { provider: name.provider.clone(), model: name.id.clone(), api: provider.api().to_owned() })
+        .await?;
     let completion = provider.answer(request, sink).await?;
     Ok(Generated {
         model: name.clone(),

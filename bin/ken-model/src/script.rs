@@ -26,10 +26,7 @@ impl Script {
     /// Fails if the file cannot be read or has a wrong line, so that a bad script is noticed at start-up.
     pub(crate) fn open(model: &str, file: PathBuf) -> Result<Script, Error> {
         read(&file)?;
-        let name = ModelName {
-            provider: "script".into(),
-            id: model.into(),
-        };
+        let name = ModelName { provider: "script".into(), id: model.into() };
         Ok(Script { name, file })
     }
 
@@ -40,21 +37,12 @@ impl Script {
             let message = format!("no line of {} fits this request", self.file.display());
             Error::invalid("KEN_SCRIPT", message)
         })?;
-        let mut stage = Stage {
-            sink,
-            to_skip: &request.prefix,
-            calls: asked.after_tools,
-            output: 0,
-            stop: None,
-        };
+        let mut stage = Stage { sink, to_skip: &request.prefix, calls: asked.after_tools, output: 0, stop: None };
         for step in line.events {
             stage.play(step).await?;
         }
         let usage = line.usage.unwrap_or_else(|| estimate(request, stage.output));
-        Ok(Completion {
-            stop_reason: stage.stop.unwrap_or(StopReason::Stop),
-            usage,
-        })
+        Ok(Completion { stop_reason: stage.stop.unwrap_or(StopReason::Stop), usage })
     }
 }
 
@@ -67,11 +55,7 @@ impl Provider for Script {
         &self.name
     }
 
-    fn answer<'a>(
-        &'a self,
-        request: &'a Generate,
-        sink: &'a dyn DeltaSink,
-    ) -> Pending<'a, Result<Completion, Error>> {
+    fn answer<'a>(&'a self, request: &'a Generate, sink: &'a dyn DeltaSink) -> Pending<'a, Result<Completion, Error>> {
         Box::pin(self.replay(request, sink))
     }
 }
@@ -87,18 +71,9 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     fn of(request: &Generate, model: &'a str) -> Asked<'a> {
         let from_user = |message: &&Message| matches!(message, Message::User { .. } | Message::Signal { .. });
-        let since = request
-            .messages
-            .iter()
-            .rev()
-            .take_while(|message| !from_user(message));
+        let since = request.messages.iter().rev().take_while(|message| !from_user(message));
         let results = since.filter(|message| matches!(message, Message::ToolResult { .. }));
-        Asked {
-            text: question::last(request),
-            purpose: request.purpose,
-            model,
-            after_tools: results.count(),
-        }
+        Asked { text: question::last(request), purpose: request.purpose, model, after_tools: results.count() }
     }
 }
 
@@ -242,10 +217,7 @@ fn read(file: &Path) -> Result<Vec<Line>, Error> {
         let message = format!("the script {} cannot be read: {error}", file.display());
         Error::invalid("KEN_SCRIPT", message)
     })?;
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty());
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let parsed = lines.map(|(index, line)| {
         serde_json::from_str(line).map_err(|error| {
             let message = format!("{}:{}: {error}", file.display(), index + 1);

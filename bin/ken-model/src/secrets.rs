@@ -17,7 +17,5 @@ pub(crate) fn load() -> Result<BTreeMap<String, String>, Error> {
     };
     let text = ken_trusted::secrets(&file)?;
     let settings = secrets::parse(&text).flatten();
-    Ok(settings
-        .map(|setting| (setting.name.to_owned(), setting.value.to_owned()))
-        .collect())
+    Ok(settings.map(|setting| (setting.name.to_owned(), setting.value.to_owned())).collect())
 }

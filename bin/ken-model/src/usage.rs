@@ -7,12 +7,7 @@ use ken_types::ops::model::{Delta, Generate};
 /// The usage of a call: its input is everything that the model sees of the request.
 pub(crate) fn estimate(request: &Generate, output_tokens: u64) -> Usage {
     let input = input_tokens(request);
-    Usage {
-        input,
-        output: output_tokens,
-        total_tokens: input + output_tokens,
-        ..Usage::default()
-    }
+    Usage { input, output: output_tokens, total_tokens: input + output_tokens, ..Usage::default() }
 }
 
 /// The bytes of text, thoughts and arguments in a delta.
@@ -27,11 +22,7 @@ pub(crate) fn delta_bytes(delta: &Delta) -> usize {
 /// All that a request contains, with the tools.
 pub(crate) fn request_tokens(request: &Generate) -> u64 {
     let tools = request.tools.iter().flat_map(|tool| {
-        let texts = [
-            tool.name.as_str(),
-            tool.description.as_str(),
-            tool.parameters.text(),
-        ];
+        let texts = [tool.name.as_str(), tool.description.as_str(), tool.parameters.text()];
         texts.map(estimated_tokens)
     });
     input_tokens(request) + tools.sum::<u64>()
@@ -49,9 +40,7 @@ pub(crate) fn block_tokens(block: &Block) -> u64 {
     match block {
         Block::Text { text } => estimated_tokens(text),
         Block::Thinking { thinking, .. } => estimated_tokens(thinking),
-        Block::ToolCall { name, arguments, .. } => {
-            estimated_tokens(name) + estimated_tokens(&arguments.to_string())
-        }
+        Block::ToolCall { name, arguments, .. } => estimated_tokens(name) + estimated_tokens(&arguments.to_string()),
         Block::Image { .. } => 0, // not seen by the engines that need no model
     }
 }

@@ -14,9 +14,7 @@ struct Script {
 
 impl Script {
     fn new(lines: &[Value]) -> Script {
-        let script = Script {
-            folder: tempfile::tempdir().unwrap(),
-        };
+        let script = Script { folder: tempfile::tempdir().unwrap() };
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         std::fs::write(script.folder.path().join("script.jsonl"), text).unwrap();
         script
@@ -33,10 +31,7 @@ impl Script {
 fn command(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ken-model"));
     command.env_clear().args(words);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -50,10 +45,7 @@ fn run(mut command: Command, input: &str) -> Output {
 /// The answer to one input; nothing on standard error.
 fn answer(command: Command, input: &str) -> Value {
     let output = run(command, input);
-    assert_eq!(
-        (output.status.code(), String::from_utf8_lossy(&output.stderr)),
-        (Some(0), "".into())
-    );
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr)), (Some(0), "".into()));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -90,10 +82,7 @@ fn a_source_is_used_and_a_summary_is_the_text_alone() {
     });
     let output = run(command(&["--format", "summary"]), &request.to_string());
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.contains("The canteen closes at 18:30. [kb-1]") && !text.contains('{'),
-        "{text}"
-    );
+    assert!(text.contains("The canteen closes at 18:30. [kb-1]") && !text.contains('{'), "{text}");
 }
 
 #[test]
@@ -115,14 +104,8 @@ fn as_a_co_process_it_answers_each_line_before_the_next_comes() {
     assert_eq!(ask("hello")["text"], "one two");
     assert_eq!(ask(r#"{"messages":[]}"#)["error"]["at"], "/messages");
     let tool = ask("tool");
-    assert_eq!(
-        tool["toolCalls"],
-        json!([{"type": "toolCall", "id": "call_1", "name": "sky", "arguments": {"at": 1}}])
-    );
-    assert_eq!(
-        (&tool["stopReason"], &tool["model"]["id"]),
-        (&json!("toolUse"), &json!("a"))
-    );
+    assert_eq!(tool["toolCalls"], json!([{"type": "toolCall", "id": "call_1", "name": "sky", "arguments": {"at": 1}}]));
+    assert_eq!((&tool["stopReason"], &tool["model"]["id"]), (&json!("toolUse"), &json!("a")));
     assert_eq!(ask("bad")["error"]["code"], "busy");
     assert_eq!(ask("again")["text"], "one two");
     drop(to);
@@ -131,38 +114,23 @@ fn as_a_co_process_it_answers_each_line_before_the_next_comes() {
 
 #[test]
 fn the_next_model_answers_where_one_fails_and_the_reason_is_told() {
-    let script = Script::new(&[
-        json!({"events": [{"text": "half"}, {"error": {"class": "auth", "message": "wrong key"}}]}),
-    ]);
+    let script =
+        Script::new(&[json!({"events": [{"text": "half"}, {"error": {"class": "auth", "message": "wrong key"}}]})]);
     let request = r#"{"messages":[{"role":"user","content":"Who are you?"}]}"#;
     let answered = answer(script.command("script,rules", &[]), request);
     assert_eq!(answered["model"]["provider"], "rules");
     assert!(!answered["text"].as_str().unwrap().contains("half"), "{answered}");
     let failed = &answered["failed"][0];
     assert_eq!(
-        (
-            &failed["model"],
-            &failed["error"]["code"],
-            &failed["error"]["message"]
-        ),
-        (
-            &json!("script/script-1"),
-            &json!("unauthenticated"),
-            &json!("wrong key")
-        )
+        (&failed["model"], &failed["error"]["code"], &failed["error"]["message"]),
+        (&json!("script/script-1"), &json!("unauthenticated"), &json!("wrong key"))
     );
     // Who names a model gets that one or none.
     let named = r#"{"model":"script/script-1","messages":[{"role":"user","content":"x"}]}"#;
-    assert_eq!(
-        error(script.command("script,rules", &[]), named)["code"],
-        "unauthenticated"
-    );
+    assert_eq!(error(script.command("script,rules", &[]), named)["code"], "unauthenticated");
     let all = error(script.command("script/a,script/b", &[]), request);
     let message = all["message"].as_str().unwrap();
-    assert!(
-        message.contains("script/a: wrong key") && message.contains("script/b: wrong key"),
-        "{all}"
-    );
+    assert!(message.contains("script/a: wrong key") && message.contains("script/b: wrong key"), "{all}");
 }
 
 #[test]
@@ -173,11 +141,7 @@ fn what_is_wrong_is_one_line_that_names_it() {
         ("rules", unknown, "temprature"),
         ("rules", r#"{"messages":"x"}"#, "/messages"),
         ("rules", r#"{"messages":[{"role":"usr","content":"x"}]}"#, "usr"),
-        (
-            "rules",
-            r#"{"model":"openai/x","messages":[{"role":"user","content":"x"}]}"#,
-            "openai/x",
-        ),
+        ("rules", r#"{"model":"openai/x","messages":[{"role":"user","content":"x"}]}"#, "openai/x"),
         ("rules", r#"{"messages":"#, "line 1"),
         ("opnai", "x", "opnai"),
         ("script", "x", "KEN_SCRIPT"),
@@ -204,9 +168,5 @@ fn help_tells_of_both_and_touches_nothing() {
     let text = String::from_utf8(run(help, "").stdout).unwrap();
     assert!(text.contains("--lines") && text.contains("--home DIR"), "{text}");
     let daemon = run(command(&["--home", "/nonexistent", "--help"]), "");
-    assert!(
-        String::from_utf8(daemon.stdout)
-            .unwrap()
-            .contains("--config <FILE>")
-    );
+    assert!(String::from_utf8(daemon.stdout).unwrap().contains("--config <FILE>"));
 }

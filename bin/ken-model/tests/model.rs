@@ -79,15 +79,8 @@ fn write_script(home: &Path, script: &[Value]) {
 
 fn command(home: &Path, models: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ken-model"));
-    command
-        .env_clear()
-        .env("KEN_MODEL", models)
-        .env("KEN_SCRIPT", home.join("script.jsonl"));
-    command
-        .arg("--home")
-        .arg(home)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null());
+    command.env_clear().env("KEN_MODEL", models).env("KEN_SCRIPT", home.join("script.jsonl"));
+    command.arg("--home").arg(home).stdin(Stdio::null()).stderr(Stdio::null());
     command
 }
 
@@ -95,10 +88,7 @@ fn answer(from: &mut impl BufRead) -> Answer {
     let mut items = Vec::new();
     loop {
         let mut line = String::new();
-        assert!(
-            from.read_line(&mut line).unwrap() > 0,
-            "the connection has ended after {items:?}"
-        );
+        assert!(from.read_line(&mut line).unwrap() > 0, "the connection has ended after {items:?}");
         let mut line: Value = serde_json::from_str(&line).unwrap();
         match line.get_mut("item") {
             Some(item) => items.push(item.take()),
@@ -132,11 +122,7 @@ fn source(id: &str, title: &str, text: &str) -> Value {
 
 fn canteen() -> Value {
     let sources = json!([
-        source(
-            "kb-1",
-            "Canteen",
-            "The canteen opens at 8:00. It closes at 18:30 on weekdays. Soup is free."
-        ),
+        source("kb-1", "Canteen", "The canteen opens at 8:00. It closes at 18:30 on weekdays. Soup is free."),
         source("kb-2", "Parking", "The parking deck is open all night."),
     ]);
     with(asking("When does the canteen close?"), "sources", sources)
@@ -149,32 +135,18 @@ fn rules_answers_from_a_source_and_names_it() {
     let start = json!({"type": "start", "provider": "rules", "model": "rules-1", "api": "rules"});
     assert_eq!(answer.0[0], start);
     let text = said(&answer);
-    assert!(
-        text.contains("It closes at 18:30 on weekdays. [kb-1]") && !text.contains("Soup"),
-        "{text}"
-    );
+    assert!(text.contains("It closes at 18:30 on weekdays. [kb-1]") && !text.contains("Soup"), "{text}");
     assert!(text.contains("No language model is configured"), "{text}");
     let reply = &answer.1["ok"];
-    assert_eq!(
-        (&reply["stop_reason"], &reply["model"]["id"]),
-        (&json!("stop"), &json!("rules-1"))
-    );
+    assert_eq!((&reply["stop_reason"], &reply["model"]["id"]), (&json!("stop"), &json!("rules-1")));
     let usage = &reply["usage"];
     // One token for four bytes: of the prompt, the sources, and the answer.
     assert_eq!(usage["output"], text.len().div_ceil(4));
     let request = canteen();
-    let shown = [
-        "/messages/0/content/0/text",
-        "/sources/0/title",
-        "/sources/0/text",
-        "/sources/1/title",
-        "/sources/1/text",
-    ];
+    let shown =
+        ["/messages/0/content/0/text", "/sources/0/title", "/sources/0/text", "/sources/1/title", "/sources/1/text"];
     let bytes = shown.map(|at| request.pointer(at).unwrap().as_str().unwrap().len());
-    assert_eq!(
-        usage["input"],
-        bytes.map(|bytes| bytes.div_ceil(4)).iter().sum::<usize>()
-    );
+    assert_eq!(usage["input"], bytes.map(|bytes| bytes.div_ceil(4)).iter().sum::<usize>());
     assert_eq!(usage["cost"]["total"], 0);
 }
 
@@ -193,37 +165,19 @@ fn rules_says_the_same_again_and_goes_on_from_any_place() {
 fn rules_is_honest_about_what_it_does_not_have() {
     let model = Model::start("rules", &[]);
     let nothing = said(&model.generate(&asking("Who painted the ceiling?")));
-    assert!(
-        nothing.starts_with("I found nothing about that") && nothing.contains("No language model"),
-        "{nothing}"
-    );
-    let greeting = with(
-        asking("gateway: ok\nweb: down"),
-        "system",
-        json!("Rules.\n# Skill: greeting\n"),
-    );
+    assert!(nothing.starts_with("I found nothing about that") && nothing.contains("No language model"), "{nothing}");
+    let greeting = with(asking("gateway: ok\nweb: down"), "system", json!("Rules.\n# Skill: greeting\n"));
     let greeting = said(&model.generate(&greeting));
-    assert!(
-        greeting.starts_with("Hello, I am ken. No language model is configured"),
-        "{greeting}"
-    );
-    assert!(
-        greeting.contains("web: down") && !greeting.contains("gateway: ok"),
-        "{greeting}"
-    );
+    assert!(greeting.starts_with("Hello, I am ken. No language model is configured"), "{greeting}");
+    assert!(greeting.contains("web: down") && !greeting.contains("gateway: ok"), "{greeting}");
     let remember = said(&model.generate(&asking("Remember that the code is 77.")));
-    assert!(
-        remember.contains("POST /api/knowledge") && remember.contains("the code is 77."),
-        "{remember}"
-    );
+    assert!(remember.contains("POST /api/knowledge") && remember.contains("the code is 77."), "{remember}");
 }
 
 #[test]
 fn a_long_answer_comes_in_a_handful_of_deltas() {
     let model = Model::start("rules", &[]);
-    let text: String = (0..40)
-        .map(|number| format!("- item {number} costs a lot of money\n"))
-        .collect();
+    let text: String = (0..40).map(|number| format!("- item {number} costs a lot of money\n")).collect();
     let history: Vec<Value> = (0..200).map(|_| user(&text)).collect();
     let request = json!({"system": "", "purpose": "compaction", "messages": history});
     let answer = model.generate(&request);
@@ -271,39 +225,22 @@ fn a_script_answers_by_what_is_asked() {
         "timestamp": 0});
     weather["messages"].as_array_mut().unwrap().push(result);
     let second = model.generate(&weather);
-    assert_eq!(
-        (said(&second).as_str(), &second.1["ok"]["usage"]["cost"]["total"]),
-        ("Sunny.", &json!(0.5))
-    );
+    assert_eq!((said(&second).as_str(), &second.1["ok"]["usage"]["cost"]["total"]), ("Sunny.", &json!(0.5)));
 
     assert_eq!(model.generate(&asking("long")).1["ok"]["stop_reason"], "length");
     let failed = model.generate(&asking("overload"));
-    assert_eq!(
-        (said(&failed).as_str(), &failed.1["error"]["code"]),
-        ("well", &json!("busy"))
-    );
-    assert_eq!(
-        model.generate(&asking("key")).1["error"]["code"],
-        "unauthenticated"
-    );
-    assert_eq!(
-        model.generate(&asking("anything else")).1["error"]["code"],
-        "invalid"
-    );
+    assert_eq!((said(&failed).as_str(), &failed.1["error"]["code"]), ("well", &json!("busy")));
+    assert_eq!(model.generate(&asking("key")).1["error"]["code"], "unauthenticated");
+    assert_eq!(model.generate(&asking("anything else")).1["error"]["code"], "invalid");
 }
 
 #[test]
 fn a_killed_script_goes_on_without_saying_or_waiting_twice() {
-    let line =
-        json!({"events": [{"text": "one "}, {"sleep_ms": 60_000}, {"text": "two "}, {"text": "three"}]});
+    let line = json!({"events": [{"text": "one "}, {"sleep_ms": 60_000}, {"text": "two "}, {"text": "three"}]});
     let mut model = Model::start("script", &[line]);
     let (mut to, mut from) = model.connect();
-    writeln!(
-        to,
-        "{}",
-        json!({"id": 1, "op": "model.generate", "args": asking("count"), "deadline_ms": 600_000})
-    )
-    .unwrap();
+    writeln!(to, "{}", json!({"id": 1, "op": "model.generate", "args": asking("count"), "deadline_ms": 600_000}))
+        .unwrap();
     let mut lines = String::new();
     from.read_line(&mut lines).unwrap();
     from.read_line(&mut lines).unwrap();
@@ -316,17 +253,10 @@ fn a_killed_script_goes_on_without_saying_or_waiting_twice() {
 
 #[test]
 fn a_cancelled_call_ends_at_once() {
-    let model = Model::start(
-        "script",
-        &[json!({"events": [{"text": "one "}, {"sleep_ms": 60_000}]})],
-    );
+    let model = Model::start("script", &[json!({"events": [{"text": "one "}, {"sleep_ms": 60_000}]})]);
     let (mut to, mut from) = model.connect();
-    writeln!(
-        to,
-        "{}",
-        json!({"id": 1, "op": "model.generate", "args": asking("count"), "deadline_ms": 600_000})
-    )
-    .unwrap();
+    writeln!(to, "{}", json!({"id": 1, "op": "model.generate", "args": asking("count"), "deadline_ms": 600_000}))
+        .unwrap();
     let mut line = String::new();
     from.read_line(&mut line).unwrap();
     writeln!(to, "{}", json!({"id": 1, "cancel": true})).unwrap();
@@ -336,10 +266,7 @@ fn a_cancelled_call_ends_at_once() {
 fn refused(models: &str, script: &str) -> Output {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("script.jsonl"), script).unwrap();
-    command(home.path(), models)
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap()
+    command(home.path(), models).stderr(Stdio::piped()).output().unwrap()
 }
 
 #[test]
@@ -354,9 +281,6 @@ fn a_wrong_configuration_is_refused_at_the_start_and_named() {
         let output = refused(models, script);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{models}: {stderr}");
-        assert!(
-            output.stdout.is_empty() && stderr.contains(part),
-            "{models}: {stderr}"
-        );
+        assert!(output.stdout.is_empty() && stderr.contains(part), "{models}: {stderr}");
     }
 }

@@ -38,9 +38,8 @@ fn main() -> ExitCode {
         };
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let served = runtime
-        .map_err(|error| Error::internal(error.to_string()))
-        .and_then(|runtime| runtime.block_on(serve()));
+    let served =
+        runtime.map_err(|error| Error::internal(error.to_string())).and_then(|runtime| runtime.block_on(serve()));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),

@@ -58,30 +58,16 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) async fn open(rules: ProxyRules) -> Result<(Proxy, ProxyReady), Error> {
-        let unready =
-            |error: &dyn std::fmt::Display| Error::unavailable(format!("the proxy cannot listen: {error}"));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .await
-            .map_err(|error| unready(&error))?;
-        let address = listener
-            .local_addr()
-            .map_err(|error| unready(&error))?
-            .to_string();
+        let unready = |error: &dyn std::fmt::Display| Error::unavailable(format!("the proxy cannot listen: {error}"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(|error| unready(&error))?;
+        let address = listener.local_addr().map_err(|error| unready(&error))?.to_string();
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| unready(&error))?;
         let word = hex::encode(&random);
-        let ready = ProxyReady {
-            url: format!("http://{USER}:{word}@{address}"),
-            address,
-        };
+        let ready = ProxyReady { url: format!("http://{USER}:{word}@{address}"), address };
         let password = format!("Basic {}", BASE64_STANDARD.encode(format!("{USER}:{word}")));
         let upstream = Upstream::new(&rules)?;
-        let proxy = Proxy {
-            listener,
-            rules,
-            upstream,
-            password,
-        };
+        let proxy = Proxy { listener, rules, upstream, password };
         Ok((proxy, ready))
     }
 
@@ -113,16 +99,9 @@ impl Proxy {
         }
     }
 
-    async fn answer(
-        &self,
-        request: Request<Incoming>,
-        place: &Arc<Place>,
-    ) -> Result<Response<Body>, Infallible> {
+    async fn answer(&self, request: Request<Incoming>, place: &Arc<Place>) -> Result<Response<Body>, Infallible> {
         let answered = match self.is_known(request.headers()) {
-            false => Err(Refused(
-                StatusCode::PROXY_AUTHENTICATION_REQUIRED,
-                "no password".to_owned(),
-            )),
+            false => Err(Refused(StatusCode::PROXY_AUTHENTICATION_REQUIRED, "no password".to_owned())),
             true if request.method() == Method::CONNECT => self.tunnel(request, Arc::clone(place)).await,
             true => self.forward(request).await,
         };
@@ -135,13 +114,8 @@ impl Proxy {
     }
 
     async fn tunnel(&self, request: Request<Incoming>, place: Arc<Place>) -> Result<Response<Body>, Refused> {
-        let host = request
-            .uri()
-            .authority()
-            .map(|authority| Host::parse(authority.as_str()));
-        let host = host
-            .and_then(Result::ok)
-            .ok_or_else(|| Refused::wrong("CONNECT needs HOST:PORT"))?;
+        let host = request.uri().authority().map(|authority| Host::parse(authority.as_str()));
+        let host = host.and_then(Result::ok).ok_or_else(|| Refused::wrong("CONNECT needs HOST:PORT"))?;
         if !self.rules.admits(&host) {
             return Err(Refused::forbidden(&host.to_string()));
         }
@@ -155,21 +129,16 @@ impl Proxy {
 
     async fn forward(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refused> {
         if request.method() == Method::TRACE {
-            return Err(Refused::wrong(
-                "TRACE would tell the key back, so it is not forwarded",
-            ));
+            return Err(Refused::wrong("TRACE would tell the key back, so it is not forwarded"));
         }
         let uri = request.uri();
         let (Some("http"), Some(name)) = (uri.scheme_str(), uri.host()) else {
-            return Err(Refused::wrong(
-                "a request to a proxy names its whole address, http://HOST/PATH",
-            ));
+            return Err(Refused::wrong("a request to a proxy names its whole address, http://HOST/PATH"));
         };
         let name = name.trim_matches(['[', ']']);
         let route = self.rules.route(name, uri.port_u16());
-        let route = route.ok_or_else(|| {
-            Refused::forbidden(&uri.authority().map_or_else(String::new, ToString::to_string))
-        })?;
+        let route =
+            route.ok_or_else(|| Refused::forbidden(&uri.authority().map_or_else(String::new, ToString::to_string)))?;
         let path = uri.path_and_query().cloned();
         *request.uri_mut() = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         let headers = request.headers_mut();
@@ -192,14 +161,9 @@ fn header(text: &str) -> Result<HeaderValue, Refused> {
 }
 
 fn remove_per_connection(headers: &mut HeaderMap) {
-    let named = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    let named: Vec<HeaderName> = named
-        .flat_map(|names| names.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
+    let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named: Vec<HeaderName> =
+        named.flat_map(|names| names.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
     for name in named {
         headers.remove(name);
     }

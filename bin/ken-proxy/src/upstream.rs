@@ -31,9 +31,7 @@ pub(crate) struct Upstream {
 
 impl Upstream {
     pub(crate) fn new(rules: &ProxyRules) -> Result<Upstream, Error> {
-        let config = ClientConfig::builder()
-            .with_root_certificates(roots()?)
-            .with_no_client_auth();
+        let config = ClientConfig::builder().with_root_certificates(roots()?).with_no_client_auth();
         Ok(Upstream {
             private: Allowed::parse("/private", &rules.private.join(","))?,
             tls: TlsConnector::from(Arc::new(config)),
@@ -67,15 +65,10 @@ impl Upstream {
         let found = found
             .map_err(|_| unreachable(format!("{} was not looked up in time", host.name)))?
             .map_err(|error| unreachable(format!("{}: {error}", host.name)))?;
-        let (reached, others): (Vec<_>, Vec<_>) =
-            found.partition(|address| self.private.admits(&host.name, *address));
+        let (reached, others): (Vec<_>, Vec<_>) = found.partition(|address| self.private.admits(&host.name, *address));
         match (reached.is_empty(), others.first()) {
             (true, Some(other)) => {
-                let why = format!(
-                    "{} is at {}, which is not a public address",
-                    host.name,
-                    other.ip()
-                );
+                let why = format!("{} is at {}, which is not a public address", host.name, other.ip());
                 Err(Refused(StatusCode::FORBIDDEN, why))
             }
             _ => Ok(reached),
@@ -103,11 +96,7 @@ impl Upstream {
     }
 }
 
-async fn exchange<S>(
-    host: &Host,
-    stream: S,
-    request: Request<Incoming>,
-) -> Result<Response<Incoming>, Refused>
+async fn exchange<S>(host: &Host, stream: S, request: Request<Incoming>) -> Result<Response<Incoming>, Refused>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -124,9 +113,7 @@ fn unreachable(why: String) -> Refused {
 /// Those of `SSL_CERT_FILE`, or those that Mozilla ships.
 fn roots() -> Result<RootCertStore, Error> {
     let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
-        return Ok(RootCertStore {
-            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-        });
+        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
     };
     let wrong = |why: String| Error::invalid("SSL_CERT_FILE", format!("{}: {why}", file.display()));
     let mut roots = RootCertStore::empty();

@@ -66,10 +66,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     let mut issues = std::mem::take(&mut search.contradictions);
     let best = ranked.first().cloned();
     let (chain, conclusions) = search.chain(best.as_ref())?;
-    let confidence: Vec<f64> = conclusions
-        .iter()
-        .map(|_| best.as_ref().map_or(0.0, |best| best.confidence))
-        .collect();
+    let confidence: Vec<f64> = conclusions.iter().map(|_| best.as_ref().map_or(0.0, |best| best.confidence)).collect();
     issues.extend(warnings(best.as_ref(), is_cut));
     let found = Found {
         explanation: search.explain(best.as_ref(), &ranked),
@@ -88,21 +85,11 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
 }
 
 fn praise(best: &Explanation, ranked: &[Explanation]) -> String {
-    let rivals = ranked
-        .iter()
-        .skip(1)
-        .filter(|other| other.coverage == best.coverage && other.cost == best.cost)
-        .count();
-    let rest = if rivals > 0 {
-        format!("; {} as good", counted(rivals, "other explanation"))
-    } else {
-        String::new()
-    };
+    let rivals =
+        ranked.iter().skip(1).filter(|other| other.coverage == best.coverage && other.cost == best.cost).count();
+    let rest = if rivals > 0 { format!("; {} as good", counted(rivals, "other explanation")) } else { String::new() };
     let (of, names) = (best.explains.len(), best.hypotheses.join(" and "));
-    format!(
-        "\"{names}\" explains {of} of {}{rest}",
-        counted(of + best.unexplained.len(), "observation")
-    )
+    format!("\"{names}\" explains {of} of {}{rest}", counted(of + best.unexplained.len(), "observation"))
 }
 
 fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
@@ -115,20 +102,10 @@ fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
     };
     let unexplained = best.map_or(&[][..], |best| &best.unexplained).iter();
     let mut issues: Vec<Issue> = unexplained
-        .map(|text| {
-            warning(
-                "unexplained",
-                "/observations",
-                format!("\"{text}\" is not explained"),
-            )
-        })
+        .map(|text| warning("unexplained", "/observations", format!("\"{text}\" is not explained")))
         .collect();
     if is_cut {
-        issues.push(warning(
-            "search_cut",
-            "/hypotheses",
-            "too many sets of hypotheses to try them all".to_owned(),
-        ));
+        issues.push(warning("search_cut", "/hypotheses", "too many sets of hypotheses to try them all".to_owned()));
     }
     issues
 }
@@ -145,20 +122,10 @@ fn look_for_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error
             let _ = theory.add_rule([document.rules.conclusion(rule)].into_iter(), premise);
         }
     }
-    let closure = theory
-        .derive(&observed)
-        .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
-    let backwards = closure
-        .steps
-        .iter()
-        .filter(|step| step.inference == Inference::ModusPonens);
-    let candidates = backwards
-        .map(|step| step.conclusion)
-        .filter(|literal| !facts.contains(literal));
-    let hypothesis = |literal| Hypothesis {
-        statement: theory.wording(literal).into_owned(),
-        cost: 1.0,
-    };
+    let closure = theory.derive(&observed).map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
+    let backwards = closure.steps.iter().filter(|step| step.inference == Inference::ModusPonens);
+    let candidates = backwards.map(|step| step.conclusion).filter(|literal| !facts.contains(literal));
+    let hypothesis = |literal| Hypothesis { statement: theory.wording(literal).into_owned(), cost: 1.0 };
     Ok(candidates.take(MOST_FOUND).map(hypothesis).collect())
 }
 
@@ -185,18 +152,12 @@ impl<'a> Search<'a> {
         let given = facts.clone();
         facts.retain(|fact| !observed.contains(fact));
         document.rules.add_to(&mut theory)?;
-        let texts: Vec<&'a str> = hypotheses
-            .iter()
-            .map(|hypothesis| hypothesis.statement.as_str())
-            .collect();
+        let texts: Vec<&'a str> = hypotheses.iter().map(|hypothesis| hypothesis.statement.as_str()).collect();
         let mut literals = Vec::with_capacity(texts.len());
         for (number, text) in texts.into_iter().enumerate() {
             let literal = theory.statement(text);
-            literals.push(
-                literal.map_err(|invalid| {
-                    Error::invalid(format!("/hypotheses/{number}"), invalid.to_string())
-                })?,
-            );
+            literals
+                .push(literal.map_err(|invalid| Error::invalid(format!("/hypotheses/{number}"), invalid.to_string()))?);
         }
         let mut search = Search {
             theory,
@@ -211,27 +172,19 @@ impl<'a> Search<'a> {
         let known = search.close(&[])?;
         let contradictions = known.contradictions();
         search.contradicted = contradictions.len();
-        search.contradictions = contradictions
-            .iter()
-            .map(|both| deductive::unproved(&search.theory, &known, &given, both))
-            .collect();
+        search.contradictions =
+            contradictions.iter().map(|both| deductive::unproved(&search.theory, &known, &given, both)).collect();
         search.observed.dedup();
         let observed = search.observed.len();
-        search
-            .observed
-            .retain(|&literal| known.step_of(literal).is_none());
+        search.observed.retain(|&literal| known.step_of(literal).is_none());
         search.known = observed - search.observed.len();
         Ok(search)
     }
 
     fn close(&mut self, members: &[usize]) -> Result<Closure, Error> {
-        let assumed = members
-            .iter()
-            .filter_map(|&member| self.literals.get(member).copied());
+        let assumed = members.iter().filter_map(|&member| self.literals.get(member).copied());
         let given: Vec<Literal> = self.facts.iter().copied().chain(assumed).collect();
-        self.theory
-            .derive(&given)
-            .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))
+        self.theory.derive(&given).map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))
     }
 
     /// One line that says what explains the observations, and how many need no hypothesis.
@@ -240,13 +193,9 @@ impl<'a> Search<'a> {
         let found = match best {
             Some(best) => Some(praise(best, ranked)),
             None if self.observed.is_empty() => None,
-            None => Some(format!(
-                "no hypothesis explains any of {}",
-                observations(self.observed.len())
-            )),
+            None => Some(format!("no hypothesis explains any of {}", observations(self.observed.len()))),
         };
-        let known = (self.known > 0)
-            .then(|| format!("the facts and rules yield {} already", observations(self.known)));
+        let known = (self.known > 0).then(|| format!("the facts and rules yield {} already", observations(self.known)));
         let parts: Vec<String> = [found, known].into_iter().flatten().collect();
         parts.join("; ")
     }
@@ -269,14 +218,10 @@ impl<'a> Search<'a> {
                     continue;
                 };
                 let is_complete = covered.len() == self.observed.len();
-                let inside = |(other, _): &&(Vec<usize>, BTreeSet<usize>)| {
-                    other.iter().all(|member| set.contains(member))
-                };
+                let inside =
+                    |(other, _): &&(Vec<usize>, BTreeSet<usize>)| other.iter().all(|member| set.contains(member));
                 // A subset may explain more, because a statement that it derives does not count as explained once it is assumed.
-                let is_needless = tried
-                    .iter()
-                    .filter(inside)
-                    .any(|(_, other)| other.is_superset(&covered));
+                let is_needless = tried.iter().filter(inside).any(|(_, other)| other.is_superset(&covered));
                 let is_minimal = !covered.is_empty() && !is_needless;
                 if is_minimal {
                     tried.push((set.clone(), covered));
@@ -298,30 +243,20 @@ impl<'a> Search<'a> {
             return Ok(None);
         }
         let observed = self.observed.iter().enumerate();
-        Ok(Some(
-            observed
-                .filter(|(_, literal)| closure.step_of(**literal).is_some())
-                .map(|(place, _)| place)
-                .collect(),
-        ))
+        Ok(Some(observed.filter(|(_, literal)| closure.step_of(**literal).is_some()).map(|(place, _)| place).collect()))
     }
 
     /// The sets with one more member that contain no complete explanation. Members are in ascending order, so that each set is
     /// made once.
     fn larger(&self, open: &[Vec<usize>], tried: &[(Vec<usize>, BTreeSet<usize>)]) -> Vec<Vec<usize>> {
-        let complete: Vec<&Vec<usize>> = tried
-            .iter()
-            .filter(|(_, covered)| covered.len() == self.observed.len())
-            .map(|(set, _)| set)
-            .collect();
+        let complete: Vec<&Vec<usize>> =
+            tried.iter().filter(|(_, covered)| covered.len() == self.observed.len()).map(|(set, _)| set).collect();
         let mut larger = Vec::new();
         for set in open {
             let next = set.last().map_or(0, |last| last + 1);
             for member in next..self.literals.len() {
                 let with: Vec<usize> = set.iter().copied().chain([member]).collect();
-                let is_needless = complete
-                    .iter()
-                    .any(|other| other.iter().all(|member| with.contains(member)));
+                let is_needless = complete.iter().any(|other| other.iter().all(|member| with.contains(member)));
                 if !is_needless && larger.len() <= MOST_TRIES {
                     larger.push(with);
                 }
@@ -382,17 +317,9 @@ impl<'a> Search<'a> {
             return Ok((Vec::new(), Vec::new()));
         };
         let closure = self.close(&best.members)?;
-        let mut chain: Vec<Step> = best
-            .hypotheses
-            .iter()
-            .map(|text| assumption(text, best))
-            .collect();
+        let mut chain: Vec<Step> = best.hypotheses.iter().map(|text| assumption(text, best)).collect();
         let mut numbers: BTreeSet<usize> = BTreeSet::new();
-        for &literal in self
-            .observed
-            .iter()
-            .filter(|&&literal| closure.step_of(literal).is_some())
-        {
+        for &literal in self.observed.iter().filter(|&&literal| closure.step_of(literal).is_some()) {
             numbers.extend(closure.proof(literal, usize::MAX).unwrap_or_default());
         }
         let steps = numbers.iter().filter_map(|&number| closure.steps.get(number));
@@ -404,32 +331,16 @@ impl<'a> Search<'a> {
         // A hypothesis keeps the wording of the document, also where it is a premise.
         let worded = |literal: Literal| {
             let member = self.literals.iter().position(|&known| known == literal);
-            let hypothesis = member
-                .filter(|member| best.members.contains(member))
-                .and_then(|member| self.hypotheses.get(member));
-            hypothesis.map_or_else(
-                || self.theory.wording(literal).into_owned(),
-                |known| known.statement.clone(),
-            )
+            let hypothesis =
+                member.filter(|member| best.members.contains(member)).and_then(|member| self.hypotheses.get(member));
+            hypothesis.map_or_else(|| self.theory.wording(literal).into_owned(), |known| known.statement.clone())
         };
-        let premises: Vec<String> = closure
-            .premises(step)
-            .iter()
-            .map(|&premise| worded(premise))
-            .collect();
+        let premises: Vec<String> = closure.premises(step).iter().map(|&premise| worded(premise)).collect();
         let conclusion = self.theory.wording(step.conclusion).into_owned();
         Step {
-            kind: if step.inference == Inference::Axiom {
-                "axiom"
-            } else {
-                "entailment"
-            },
+            kind: if step.inference == Inference::Axiom { "axiom" } else { "entailment" },
             rule: Some(step.rule),
-            explanation: format!(
-                "{conclusion} would follow from {} (rule {})",
-                premises.join(" and "),
-                step.rule
-            ),
+            explanation: format!("{conclusion} would follow from {} (rule {})", premises.join(" and "), step.rule),
             premises,
             conclusion,
             confidence: best.confidence,
@@ -444,9 +355,6 @@ fn assumption(text: &str, best: &Explanation) -> Step {
         premises: Vec::new(),
         conclusion: text.to_owned(),
         confidence: best.confidence,
-        explanation: format!(
-            "{text}: assumed, since it would explain {}",
-            best.explains.join(" and ")
-        ),
+        explanation: format!("{text}: assumed, since it would explain {}", best.explains.join(" and ")),
     }
 }

@@ -66,21 +66,11 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     // If the document is an earlier answer, its facts already contain these statements.
     let given: HashSet<&str> = document.facts.iter().map(AsRef::as_ref).collect();
     let statements = comparison.statements();
-    facts.extend(
-        statements
-            .filter(|statement| !given.contains(statement.as_str()))
-            .map(String::into),
-    );
+    facts.extend(statements.filter(|statement| !given.contains(statement.as_str())).map(String::into));
     let chain = comparison.chain(&transferred);
-    let conclusions: Vec<String> = transferred
-        .iter()
-        .map(|transfer| transfer.conclusion.clone())
-        .collect();
+    let conclusions: Vec<String> = transferred.iter().map(|transfer| transfer.conclusion.clone()).collect();
     let found = Found {
-        confidence: transferred
-            .iter()
-            .map(|transfer| transfer.confidence)
-            .collect::<Vec<f64>>(),
+        confidence: transferred.iter().map(|transfer| transfer.confidence).collect::<Vec<f64>>(),
         explanation: comparison.explanation(transferred.len()),
         conclusions: &conclusions,
         chain: &chain,
@@ -93,43 +83,22 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
 impl Comparison {
     fn of(source: Case, target: Case) -> Comparison {
         let (mapping, matched) = map(&source, &target);
-        let both = source
-            .attributes
-            .iter()
-            .filter_map(|(path, attribute)| Some((attribute, target.attributes.get(path)?)));
+        let both =
+            source.attributes.iter().filter_map(|(path, attribute)| Some((attribute, target.attributes.get(path)?)));
         let (agree, differ): (Vec<_>, Vec<_>) = both.partition(|(attribute, other)| attribute.agrees(other));
         let mut shared: Vec<String> = agree.iter().map(|(attribute, _)| attribute.said()).collect();
-        let differences: Vec<String> = differ
-            .iter()
-            .map(|(attribute, other)| attribute.difference(&source.name, other, &target.name))
-            .collect();
-        let relations = || {
-            matched
-                .iter()
-                .filter_map(|(number, _)| source.relations.get(*number))
-        };
+        let differences: Vec<String> =
+            differ.iter().map(|(attribute, other)| attribute.difference(&source.name, other, &target.name)).collect();
+        let relations = || matched.iter().filter_map(|(number, _)| source.relations.get(*number));
         shared.extend(relations().map(Relation::shown));
         let agreeing = agree.len() + relations().map(Relation::size).sum::<usize>();
         let differing = differences.len() + unmatched(&source, &target, &mapping, &matched);
-        Comparison {
-            source,
-            target,
-            shared,
-            differences,
-            mapping,
-            matched,
-            agreeing,
-            differing,
-        }
+        Comparison { source, target, shared, differences, mapping, matched, agreeing, differing }
     }
 
     fn similarity(&self) -> f64 {
         let all = self.agreeing + self.differing;
-        if all == 0 {
-            0.0
-        } else {
-            self.agreeing as f64 / all as f64
-        }
+        if all == 0 { 0.0 } else { self.agreeing as f64 / all as f64 }
     }
 
     /// The properties of the source about which the target says nothing; none if the cases are not similar.
@@ -138,11 +107,7 @@ impl Comparison {
             return Vec::new();
         }
         let ties = self.ties();
-        let attributes = self
-            .source
-            .attributes
-            .iter()
-            .filter(|(path, _)| !self.target.attributes.contains_key(*path));
+        let attributes = self.source.attributes.iter().filter(|(path, _)| !self.target.attributes.contains_key(*path));
         let mut transfers: Vec<Transfer> = attributes
             .map(|(path, attribute)| self.attribute(attribute, ties.get(path.as_str()).copied().unwrap_or(0)))
             .collect();
@@ -158,9 +123,7 @@ impl Comparison {
         for (number, _) in &self.matched {
             let relation = self.source.relations.get(*number);
             let terms: BTreeSet<&str> = relation.into_iter().flat_map(Relation::terms).collect();
-            terms
-                .into_iter()
-                .for_each(|term| *ties.entry(term).or_default() += 1);
+            terms.into_iter().for_each(|term| *ties.entry(term).or_default() += 1);
         }
         ties
     }
@@ -194,14 +157,8 @@ impl Comparison {
     /// The cases as facts, in the words that the chain uses.
     fn statements(&self) -> impl Iterator<Item = String> {
         let of = |case: &Case| {
-            let attributes = case
-                .attributes
-                .values()
-                .map(|attribute| format!("{}: {}", case.name, attribute.said()));
-            let relations = case
-                .relations
-                .iter()
-                .map(|relation| format!("{}: {}", case.name, relation.shown()));
+            let attributes = case.attributes.values().map(|attribute| format!("{}: {}", case.name, attribute.said()));
+            let relations = case.relations.iter().map(|relation| format!("{}: {}", case.name, relation.shown()));
             attributes.chain(relations).collect::<Vec<_>>()
         };
         of(&self.source).into_iter().chain(of(&self.target))
@@ -215,10 +172,7 @@ impl Comparison {
         if transferred.is_empty() {
             return Vec::new();
         }
-        let shared = self
-            .shared
-            .iter()
-            .map(|statement| format!("{}: {statement}", self.source.name));
+        let shared = self.shared.iter().map(|statement| format!("{}: {statement}", self.source.name));
         let mapping = Step {
             kind: "mapping",
             rule: None,
@@ -233,24 +187,13 @@ impl Comparison {
             premises: vec![self.likeness(), transfer.premise.clone()],
             conclusion: transfer.conclusion.clone(),
             confidence: transfer.confidence,
-            explanation: format!(
-                "{}, since {}, and {}",
-                transfer.conclusion,
-                self.likeness(),
-                transfer.premise
-            ),
+            explanation: format!("{}, since {}, and {}", transfer.conclusion, self.likeness(), transfer.premise),
         };
-        std::iter::once(mapping)
-            .chain(transferred.iter().map(step))
-            .collect()
+        std::iter::once(mapping).chain(transferred.iter().map(step)).collect()
     }
 
     fn measure(&self) -> String {
-        format!(
-            "{} of {} that both speak of agree",
-            self.agreeing,
-            counted(self.agreeing + self.differing, "point")
-        )
+        format!("{} of {} that both speak of agree", self.agreeing, counted(self.agreeing + self.differing, "point"))
     }
 
     fn explanation(&self, transferred: usize) -> String {
@@ -260,12 +203,7 @@ impl Comparison {
             0 => "nothing is left to transfer".to_owned(),
             some => counted(some, "property").replace("propertys", "properties") + " transferred",
         };
-        format!(
-            "{} and {}: {}; {result}",
-            source.name,
-            target.name,
-            self.measure()
-        )
+        format!("{} and {}: {}; {result}", source.name, target.name, self.measure())
     }
 
     fn more<'a>(self, transferred: Vec<Transfer>, document: &'a Document<'_>) -> More<'a> {
@@ -273,10 +211,7 @@ impl Comparison {
         More {
             similarity: rounded(self.similarity()),
             mapping: pairs
-                .map(|(source, target)| Pair {
-                    source: source.shown.clone(),
-                    target: target.shown.clone(),
-                })
+                .map(|(source, target)| Pair { source: source.shown.clone(), target: target.shown.clone() })
                 .collect(),
             shared: self.shared,
             differences: self.differences,
@@ -291,16 +226,13 @@ impl Comparison {
 fn without(relations: &[Relation], numbers: impl Iterator<Item = usize>) -> impl Iterator<Item = &Relation> {
     let numbers: BTreeSet<usize> = numbers.collect();
     let numbered = relations.iter().enumerate();
-    numbered
-        .filter(move |(number, _)| !numbers.contains(number))
-        .map(|(_, relation)| relation)
+    numbered.filter(move |(number, _)| !numbers.contains(number)).map(|(_, relation)| relation)
 }
 
 /// The number of relations of the source that the target denies, or has by name but not between the corresponding things.
 fn unmatched(source: &Case, target: &Case, mapping: &Mapping, matched: &[(usize, usize)]) -> usize {
-    let free: BTreeSet<(&str, bool)> = without(&target.relations, matched.iter().map(|pair| pair.1))
-        .map(Relation::label)
-        .collect();
+    let free: BTreeSet<(&str, bool)> =
+        without(&target.relations, matched.iter().map(|pair| pair.1)).map(Relation::label).collect();
     let is_denied = |carried: Relation| target.relations.iter().any(|known| known.contradicts(&carried));
     without(&source.relations, matched.iter().map(|pair| pair.0))
         .filter(|relation| free.contains(&relation.label()) || mapping.carry(relation).is_some_and(is_denied))

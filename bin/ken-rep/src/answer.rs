@@ -144,10 +144,7 @@ impl<'a, C, N: Confidences, S, M> Found<'a, C, N, S, M> {
             reasoning_type: kind.name(),
             conclusions: self.conclusions,
             validation: Validation::of(self.issues, &self.confidence),
-            confidence_scores: ByConclusion {
-                conclusions: self.conclusions,
-                confidence: self.confidence,
-            },
+            confidence_scores: ByConclusion { conclusions: self.conclusions, confidence: self.confidence },
             reasoning_chain: self.chain,
             explanation: self.explanation,
             facts,
@@ -163,11 +160,7 @@ impl Validation {
         let is_valid = !issues.iter().any(|issue| issue.severity == "error");
         let weakest = confidence.values().fold(1.0, f64::min);
         let confidence_score = if is_valid { rounded(weakest) } else { 0.0 };
-        Validation {
-            is_valid,
-            issues,
-            confidence_score,
-        }
+        Validation { is_valid, issues, confidence_score }
     }
 }
 

@@ -78,10 +78,7 @@ struct More {
 pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
     let events = events(document)?;
     if events.is_empty() {
-        return Err(Error::invalid(
-            "/events",
-            "causal reasoning needs events (or facts)",
-        ));
+        return Err(Error::invalid("/events", "causal reasoning needs events (or facts)"));
     }
     if events.len() > MOST_EVENTS {
         return Err(Error::too_large(format!("more than {MOST_EVENTS} events")).at("/events"));
@@ -96,11 +93,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     let conclusions: Vec<String> = chain.iter().map(|step| step.conclusion.clone()).collect();
     let found = Found {
         confidence: chain.iter().map(|step| step.confidence).collect::<Vec<f64>>(),
-        explanation: format!(
-            "{} among {}",
-            counted(links.len(), "causal link"),
-            counted(events.len(), "event")
-        ),
+        explanation: format!("{} among {}", counted(links.len(), "causal link"), counted(events.len(), "event")),
         conclusions: &conclusions,
         chain: &chain,
         issues,
@@ -115,34 +108,21 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
 /// The events of the document or, if it has none, its facts as events of unknown time.
 fn events(document: &Document<'_>) -> Result<Vec<Event>, Error> {
     if document.events.is_empty() {
-        let event = |fact: &Cow<'_, str>| Event {
-            description: fact.to_string(),
-            time: None,
-            attributes: Map::new(),
-        };
+        let event = |fact: &Cow<'_, str>| Event { description: fact.to_string(), time: None, attributes: Map::new() };
         return Ok(document.facts.iter().map(event).collect());
     }
     let numbered = document.events.iter().enumerate();
-    numbered
-        .map(|(number, value)| event(value, &format!("/events/{number}")))
-        .collect()
+    numbered.map(|(number, value)| event(value, &format!("/events/{number}"))).collect()
 }
 
 fn event(value: &Value, at: &str) -> Result<Event, Error> {
     let fields = match value {
         Value::String(description) => {
-            return Ok(Event {
-                description: description.clone(),
-                time: None,
-                attributes: Map::new(),
-            });
+            return Ok(Event { description: description.clone(), time: None, attributes: Map::new() });
         }
         Value::Object(fields) => fields,
         other => {
-            return Err(Error::invalid(
-                at,
-                format!("an event is an object or text, not {}", kind_of(other)),
-            ));
+            return Err(Error::invalid(at, format!("an event is an object or text, not {}", kind_of(other))));
         }
     };
     let mut names = ["description", "event", "name"].iter();
@@ -155,12 +135,7 @@ fn event(value: &Value, at: &str) -> Result<Event, Error> {
 }
 
 fn time(fields: &Map<String, Value>, at: &str) -> Result<Option<Moment>, Error> {
-    let wrong = || {
-        Error::invalid(
-            format!("{at}/time"),
-            "must be a number, a clock time (10:05) or an RFC 3339 time",
-        )
-    };
+    let wrong = || Error::invalid(format!("{at}/time"), "must be a number, a clock time (10:05) or an RFC 3339 time");
     match fields.get("time").or_else(|| fields.get("timestamp")) {
         None | Some(Value::Null) => Ok(None),
         Some(time) => Moment::of(time).ok_or_else(wrong).map(Some),
@@ -171,24 +146,18 @@ fn attributes(fields: &Map<String, Value>, at: &str) -> Result<Map<String, Value
     match fields.get("attributes") {
         None => Ok(Map::new()),
         Some(Value::Object(attributes)) => Ok(attributes.clone()),
-        Some(other) => Err(Error::invalid(
-            format!("{at}/attributes"),
-            format!("must be an object, not {}", kind_of(other)),
-        )),
+        Some(other) => {
+            Err(Error::invalid(format!("{at}/attributes"), format!("must be an object, not {}", kind_of(other))))
+        }
     }
 }
 
 /// The facts and events as they were used, each once.
 fn distinct<'a>(document: &'a Document<'_>, events: &'a [Event]) -> Vec<Cow<'a, str>> {
     let facts = document.facts.iter().map(|fact| Cow::Borrowed(fact.as_ref()));
-    let told = events
-        .iter()
-        .map(|event| Cow::Borrowed(event.description.as_str()));
+    let told = events.iter().map(|event| Cow::Borrowed(event.description.as_str()));
     let mut seen = BTreeSet::new();
-    facts
-        .chain(told)
-        .filter(|text| seen.insert(text.to_string()))
-        .collect()
+    facts.chain(told).filter(|text| seen.insert(text.to_string())).collect()
 }
 
 /// Events grouped by description: equal ones are occurrences of the same event.
@@ -214,10 +183,7 @@ impl<'e> History<'e> {
             let kind = *by_literal.entry(literal).or_insert(next);
             match kinds.get_mut(kind) {
                 Some(known) => known.occurrences.push(event),
-                None => kinds.push(Happening {
-                    description: &event.description,
-                    occurrences: vec![event],
-                }),
+                None => kinds.push(Happening { description: &event.description, occurrences: vec![event] }),
             }
         }
         Ok(History { kinds })
@@ -228,9 +194,7 @@ impl<'e> History<'e> {
     }
 
     fn occurrences(&self, kind: usize) -> &[&'e Event] {
-        self.kinds
-            .get(kind)
-            .map_or(&[], |happening| &happening.occurrences)
+        self.kinds.get(kind).map_or(&[], |happening| &happening.occurrences)
     }
 
     /// Links from the rules `cause -> effect` of which both sides happened, the effect after the cause if the times are known.
@@ -242,13 +206,9 @@ impl<'e> History<'e> {
             given.push(literal.map_err(|invalid| Error::invalid("/events", invalid.to_string()))?);
         }
         document.rules.add_to(&mut theory)?;
-        let instances = theory
-            .instances(&given)
-            .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
+        let instances = theory.instances(&given).map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
         if instances.steps.len() > MOST_EVENTS {
-            return Err(
-                Error::too_large(format!("the rules link more than {MOST_EVENTS} events")).at("/rules"),
-            );
+            return Err(Error::too_large(format!("the rules link more than {MOST_EVENTS} events")).at("/rules"));
         }
         let kind = |literal: &Literal| given.iter().position(|known| known == literal);
         let mut links: Vec<Link> = Vec::new();
@@ -257,9 +217,7 @@ impl<'e> History<'e> {
             let (Some(causes), Some(effect)) = (causes, kind(&step.conclusion)) else {
                 continue;
             };
-            let is_known = links
-                .iter()
-                .any(|link| link.causes == causes && link.effect == effect);
+            let is_known = links.iter().any(|link| link.causes == causes && link.effect == effect);
             let is_own_cause = causes.contains(&effect) || causes.is_empty();
             if !is_known && !is_own_cause {
                 links.extend(self.link(causes, effect, Some(step.rule)));
@@ -281,15 +239,7 @@ impl<'e> History<'e> {
         gaps.sort_by(|a, b| a.0.total_cmp(&b.0));
         let seen = (1.0 - RULE_ALONE) * wilson(followed, occurred) * alike;
         let confidence = rounded(if rule.is_some() { RULE_ALONE + seen } else { seen });
-        Some(Link {
-            causes,
-            effect,
-            rule,
-            gap: gaps.get(gaps.len() / 2).copied(),
-            followed,
-            occurred,
-            confidence,
-        })
+        Some(Link { causes, effect, rule, gap: gaps.get(gaps.len() / 2).copied(), followed, occurred, confidence })
     }
 
     /// The occurrences of the effect that came after all of the causes.
@@ -314,19 +264,13 @@ impl<'e> History<'e> {
     }
 
     fn all_timed(&self, causes: &[usize]) -> bool {
-        causes
-            .iter()
-            .all(|&cause| self.occurrences(cause).iter().all(|event| event.time.is_some()))
+        causes.iter().all(|&cause| self.occurrences(cause).iter().all(|event| event.time.is_some()))
     }
 
     /// The last occurrence of the cause strictly before the event, and the time between them.
     fn last_before(&self, cause: usize, event: &Event) -> Option<(f64, &'e Event)> {
-        let gaps = self
-            .occurrences(cause)
-            .iter()
-            .filter_map(|&other| Some((event.time?.after(other.time?)?, other)));
-        gaps.filter(|(gap, _)| *gap > 0.0)
-            .min_by(|a, b| a.0.total_cmp(&b.0))
+        let gaps = self.occurrences(cause).iter().filter_map(|&other| Some((event.time?.after(other.time?)?, other)));
+        gaps.filter(|(gap, _)| *gap > 0.0).min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     /// Links between events where one always followed the other, often enough, and neither a rule nor a common cause explains it. An
@@ -338,8 +282,7 @@ impl<'e> History<'e> {
             causes.entry(link.effect).or_default().extend(&link.causes);
         }
         let pairs = self.repeated();
-        let is_linked =
-            |(cause, effect): &(usize, usize)| causes.get(effect).is_some_and(|of| of.contains(cause));
+        let is_linked = |(cause, effect): &(usize, usize)| causes.get(effect).is_some_and(|of| of.contains(cause));
         let new: Vec<(usize, usize)> = pairs.into_iter().filter(|pair| !is_linked(pair)).collect();
         for &(cause, effect) in &new {
             causes.entry(effect).or_default().insert(cause);
@@ -357,16 +300,9 @@ impl<'e> History<'e> {
     /// Pairs of events of which the second always followed the first.
     fn repeated(&self) -> Vec<(usize, usize)> {
         let is_frequent = |kind: &usize| self.occurrences(*kind).len() >= FEWEST_REPEATS;
-        let kinds: Vec<usize> = (0..self.kinds.len())
-            .filter(is_frequent)
-            .take(MOST_COMPARED)
-            .collect();
-        let pairs = kinds
-            .iter()
-            .flat_map(|&cause| kinds.iter().map(move |&effect| (cause, effect)));
-        pairs
-            .filter(|&(cause, effect)| cause != effect && self.always_follows(cause, effect))
-            .collect()
+        let kinds: Vec<usize> = (0..self.kinds.len()).filter(is_frequent).take(MOST_COMPARED).collect();
+        let pairs = kinds.iter().flat_map(|&cause| kinds.iter().map(move |&effect| (cause, effect)));
+        pairs.filter(|&(cause, effect)| cause != effect && self.always_follows(cause, effect)).collect()
     }
 
     /// Whether each occurrence of the cause is followed by the effect before the next occurrence of the cause.
@@ -374,20 +310,14 @@ impl<'e> History<'e> {
         let order = |kind: usize| {
             let mut times: Vec<f64> = Vec::new();
             let first = self.occurrences(kind).first().and_then(|event| event.time);
-            times.extend(
-                self.occurrences(kind)
-                    .iter()
-                    .filter_map(|event| event.time?.after(zero(first?))),
-            );
+            times.extend(self.occurrences(kind).iter().filter_map(|event| event.time?.after(zero(first?))));
             times.sort_by(f64::total_cmp);
             times
         };
         let (causes, effects) = (order(cause), order(effect));
         let ends = causes.iter().skip(1).copied().chain([f64::INFINITY]);
-        let followed = causes
-            .iter()
-            .zip(ends)
-            .filter(|&(&start, end)| effects.iter().any(|&time| time > start && time < end));
+        let followed =
+            causes.iter().zip(ends).filter(|&(&start, end)| effects.iter().any(|&time| time > start && time < end));
         causes.len() >= FEWEST_REPEATS && followed.count() == causes.len()
     }
 
@@ -401,10 +331,7 @@ impl<'e> History<'e> {
         let shared = effects.into_iter().filter(|(_, effects)| effects.len() > 1);
         let told = shared.map(|(cause, effects)| Confounder {
             cause: self.text(cause).to_owned(),
-            effects: effects
-                .into_iter()
-                .map(|effect| self.text(effect).to_owned())
-                .collect(),
+            effects: effects.into_iter().map(|effect| self.text(effect).to_owned()).collect(),
         });
         told.collect()
     }
@@ -415,20 +342,13 @@ impl<'e> History<'e> {
         let kinds = first.into_iter().chain(steps.iter().map(|link| link.effect));
         Chain {
             events: kinds.map(|kind| self.text(kind).to_owned()).collect(),
-            gaps: steps
-                .iter()
-                .map(|link| link.gap.map(|(gap, _)| rounded(gap)))
-                .collect(),
+            gaps: steps.iter().map(|link| link.gap.map(|(gap, _)| rounded(gap))).collect(),
             confidence: rounded(steps.iter().map(|link| link.confidence).product()),
         }
     }
 
     fn names(&self, kinds: &[usize]) -> String {
-        kinds
-            .iter()
-            .map(|&kind| format!("\"{}\"", self.text(kind)))
-            .collect::<Vec<_>>()
-            .join(" and ")
+        kinds.iter().map(|&kind| format!("\"{}\"", self.text(kind))).collect::<Vec<_>>().join(" and ")
     }
 }
 
@@ -443,10 +363,7 @@ fn zero(moment: Moment) -> Moment {
 
 /// The share of the common attributes that are equal, or 1 if the events have no common attribute.
 fn agreement(cause: &Event, effect: &Event) -> f64 {
-    let shared = cause
-        .attributes
-        .iter()
-        .filter_map(|(key, value)| Some((value, effect.attributes.get(key)?)));
+    let shared = cause.attributes.iter().filter_map(|(key, value)| Some((value, effect.attributes.get(key)?)));
     let (equal, different): (Vec<_>, Vec<_>) = shared.partition(|(value, other)| value == other);
     match equal.len() + different.len() {
         0 => 1.0,
@@ -464,9 +381,7 @@ fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Ve
             issues.push(Issue {
                 kind: "cycle",
                 severity: "warning",
-                at: link
-                    .rule
-                    .map_or_else(|| "/events".to_owned(), |rule| format!("/rules/{rule}")),
+                at: link.rule.map_or_else(|| "/events".to_owned(), |rule| format!("/rules/{rule}")),
                 message: format!("{causes} as a cause of \"{effect}\" would close a circle"),
                 proofs: Vec::new(),
             });
@@ -485,10 +400,7 @@ fn leads(links: &[Link], from: usize, to: usize) -> bool {
         if kind == to {
             return true;
         }
-        let next = links
-            .iter()
-            .filter(|link| link.causes.contains(&kind))
-            .map(|link| link.effect);
+        let next = links.iter().filter(|link| link.causes.contains(&kind)).map(|link| link.effect);
         open.extend(next.filter(|&effect| seen.insert(effect)).collect::<Vec<_>>());
     }
     false
@@ -496,11 +408,7 @@ fn leads(links: &[Link], from: usize, to: usize) -> bool {
 
 /// At most [`MOST_CHAINS`] paths of two or more links that begin at events without a cause.
 fn chains(links: &[Link]) -> Vec<Vec<usize>> {
-    let is_start = |link: &Link| {
-        link.causes
-            .iter()
-            .all(|&cause| !links.iter().any(|other| other.effect == cause))
-    };
+    let is_start = |link: &Link| link.causes.iter().all(|&cause| !links.iter().any(|other| other.effect == cause));
     let mut open: Vec<Vec<usize>> = (0..links.len())
         .rev()
         .filter(|&number| links.get(number).is_some_and(is_start))
@@ -508,25 +416,16 @@ fn chains(links: &[Link]) -> Vec<Vec<usize>> {
         .collect();
     let mut chains = Vec::new();
     while let Some(path) = open.pop() {
-        let effect = path
-            .last()
-            .and_then(|&last| links.get(last))
-            .map(|link| link.effect);
+        let effect = path.last().and_then(|&last| links.get(last)).map(|link| link.effect);
         let next: Vec<usize> = (0..links.len())
             .filter(|&number| {
-                links
-                    .get(number)
-                    .is_some_and(|link| effect.is_some_and(|effect| link.causes.contains(&effect)))
+                links.get(number).is_some_and(|link| effect.is_some_and(|effect| link.causes.contains(&effect)))
             })
             .collect();
         if next.is_empty() && path.len() > 1 {
             chains.push(path.clone());
         }
-        open.extend(
-            next.into_iter()
-                .rev()
-                .map(|number| path.iter().copied().chain([number]).collect()),
-        );
+        open.extend(next.into_iter().rev().map(|number| path.iter().copied().chain([number]).collect()));
         if chains.len() == MOST_CHAINS {
             break;
         }
@@ -541,11 +440,7 @@ fn steps(links: &[Link], chains: &[Vec<usize>], history: &History<'_>) -> Vec<St
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
             continue;
         };
-        let conclusion = format!(
-            "{} led to \"{}\"",
-            history.names(&first.causes),
-            history.text(last.effect)
-        );
+        let conclusion = format!("{} led to \"{}\"", history.names(&first.causes), history.text(last.effect));
         let told = history.told(links, path);
         steps.push(Step {
             kind: "chain",
@@ -560,11 +455,7 @@ fn steps(links: &[Link], chains: &[Vec<usize>], history: &History<'_>) -> Vec<St
 }
 
 fn caused(link: &Link, history: &History<'_>) -> String {
-    format!(
-        "{} caused \"{}\"",
-        history.names(&link.causes),
-        history.text(link.effect)
-    )
+    format!("{} caused \"{}\"", history.names(&link.causes), history.text(link.effect))
 }
 
 fn link_step(link: &Link, history: &History<'_>) -> Step {
@@ -574,12 +465,7 @@ fn link_step(link: &Link, history: &History<'_>) -> Step {
         None => "by repetition alone".to_owned(),
     };
     let when = match link.gap {
-        Some((gap, unit)) => format!(
-            "{}{unit} later, {} of {} times",
-            rounded(gap),
-            link.followed,
-            link.occurred
-        ),
+        Some((gap, unit)) => format!("{}{unit} later, {} of {} times", rounded(gap), link.followed, link.occurred),
         None => "times unknown".to_owned(),
     };
     let events = link.causes.iter().chain([&link.effect]);

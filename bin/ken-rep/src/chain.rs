@@ -22,17 +22,8 @@ pub(crate) struct Chain<'c, 'a> {
 }
 
 impl<'c, 'a> Chain<'c, 'a> {
-    pub(crate) fn of(
-        theory: &'c Theory<'a>,
-        closure: &'c Closure,
-        confidence: &'c Confidence,
-    ) -> Chain<'c, 'a> {
-        Chain {
-            theory,
-            closure,
-            confidence,
-            is_plain: theory.all_words().all(is_plain),
-        }
+    pub(crate) fn of(theory: &'c Theory<'a>, closure: &'c Closure, confidence: &'c Confidence) -> Chain<'c, 'a> {
+        Chain { theory, closure, confidence, is_plain: theory.all_words().all(is_plain) }
     }
 
     fn confidence(&self, step: &Step) -> f64 {

@@ -4,8 +4,8 @@ use ken_text::{Word, is_stop_word};
 
 /// Verb forms that occur only in a clause of their own: after "and" they do not continue what was negated.
 const FINITE: [&str; 16] = [
-    "is", "are", "was", "were", "has", "have", "had", "does", "do", "did", "can", "could", "will", "would",
-    "should", "must",
+    "is", "are", "was", "were", "has", "have", "had", "does", "do", "did", "can", "could", "will", "would", "should",
+    "must",
 ];
 
 /// Maximum number of words between a "not" and the "and" that ends its scope: "is not a very tall man and ...".
@@ -30,9 +30,8 @@ fn begins_predicate(words: &[Word<'_>], place: usize) -> bool {
     if !word(place).is_some_and(|and| and.eq_ignore_ascii_case("and")) {
         return false;
     }
-    let is_finite = |place: usize| {
-        word(place).is_some_and(|verb| FINITE.iter().any(|finite| finite.eq_ignore_ascii_case(verb)))
-    };
+    let is_finite =
+        |place: usize| word(place).is_some_and(|verb| FINITE.iter().any(|finite| finite.eq_ignore_ascii_case(verb)));
     // The second case is for a subject before the verb: "and Bob is fat".
     let is_verb = || word(place + 1).is_some_and(ends_like_a_verb);
     is_finite(place + 1) || is_finite(place + 2) || (is_verb() && is_one_word_denied(words, place))
@@ -48,11 +47,8 @@ fn ends_like_a_verb(word: &str) -> bool {
 fn is_one_word_denied(words: &[Word<'_>], place: usize) -> bool {
     let before = words.get(..place).unwrap_or_default().iter().rev();
     let mut before = before.map(|word| ken_text::fold(word.text)).take(MOST_BETWEEN);
-    let is_not =
-        |word: &str| word == "not" || ken_text::expand(word).is_some_and(|both| both.second == "not");
-    let is_singular = before
-        .next()
-        .is_some_and(|last| !is_not(&last) && !ends_like_a_verb(&last));
+    let is_not = |word: &str| word == "not" || ken_text::expand(word).is_some_and(|both| both.second == "not");
+    let is_singular = before.next().is_some_and(|last| !is_not(&last) && !ends_like_a_verb(&last));
     let stop = before.find(|word| is_not(word) || !is_stop_word(word));
     is_singular && stop.is_some_and(|word| is_not(&word))
 }
@@ -77,10 +73,7 @@ mod tests {
             ("Ann is not fond of Eve and Bob is tall", &["fond", "of", "Eve"]),
             ("Ann is not tall and does not eat fish", &["tall", "eat", "fish"]),
             ("Ann is not tall and fat", &["tall", "and", "fat"]),
-            (
-                "Ann does not like cats and dogs",
-                &["like", "cats", "and", "dogs"],
-            ),
+            ("Ann does not like cats and dogs", &["like", "cats", "and", "dogs"]),
             ("Ann has no cat and dogs", &["cat", "and", "dogs"]),
         ] {
             assert_eq!(denied(text), expected, "{text}");

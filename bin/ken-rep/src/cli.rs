@@ -38,11 +38,7 @@ impl Filter for Rep {
         if self.asks_for_input() {
             return Need::Optional;
         }
-        match (
-            self.reasoning_type.unwrap_or_default(),
-            has_facts,
-            self.rules.is_some(),
-        ) {
+        match (self.reasoning_type.unwrap_or_default(), has_facts, self.rules.is_some()) {
             (Kind::Deductive | Kind::Causal, true, true) | (Kind::Inductive, true, _) => Need::Nothing,
             (_, false, false) => Need::Input,
             _ => Need::Optional,
@@ -50,11 +46,7 @@ impl Filter for Rep {
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let mut document = if input.trim().is_empty() {
-            Document::default()
-        } else {
-            scan::read(input)?
-        };
+        let mut document = if input.trim().is_empty() { Document::default() } else { scan::read(input)? };
         if self.asks_for_input() && self.json.is_some() {
             return Err(Error::invalid("--facts", "more than one input is named")
                 .hint("give one of --json, --file PATH, or - for standard input"));
@@ -72,10 +64,7 @@ impl Filter for Rep {
 
 impl Rep {
     fn given_facts(&self) -> impl Iterator<Item = &str> {
-        self.facts
-            .iter()
-            .map(String::as_str)
-            .filter(|fact| *fact != STDIN)
+        self.facts.iter().map(String::as_str).filter(|fact| *fact != STDIN)
     }
 
     /// Whether the `-` for standard input was parsed as a value of `--facts`, as in `--facts a -`.

@@ -16,9 +16,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     let mut theory = Theory::with_capacity(document.rules.len());
     let given = document.facts_in(&mut theory)?;
     document.rules.add_to(&mut theory)?;
-    let closure = theory
-        .derive(&given)
-        .map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
+    let closure = theory.derive(&given).map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))?;
     let confidence = Confidence::of(&closure, document.decay)?;
     let chain = Chain::of(&theory, &closure, &confidence);
     let issues = contradictions(&theory, &closure, &given);
@@ -35,16 +33,10 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
 
 fn explanation(document: &Document<'_>, closure: &Closure, contradictions: usize) -> String {
     let deepest = closure.steps.iter().map(|step| step.depth).max().unwrap_or(0);
-    let (facts, rules) = (
-        counted(document.facts.len(), "fact"),
-        counted(document.rules.len(), "rule"),
-    );
+    let (facts, rules) = (counted(document.facts.len(), "fact"), counted(document.rules.len(), "rule"));
     let follows = match closure.steps.len() {
         0 => format!("nothing new follows from {facts} and {rules}"),
-        1 => format!(
-            "1 statement follows from {facts} and {rules}, in {}",
-            counted(deepest as usize, "step")
-        ),
+        1 => format!("1 statement follows from {facts} and {rules}, in {}", counted(deepest as usize, "step")),
         more => format!(
             "{more} statements follow from {facts} and {rules}, in at most {}",
             counted(deepest as usize, "step")
@@ -60,10 +52,7 @@ fn explanation(document: &Document<'_>, closure: &Closure, contradictions: usize
 fn contradictions(theory: &Theory<'_>, closure: &Closure, given: &[Literal]) -> Vec<Issue> {
     let mut left = MOST_PROOF_STEPS;
     let found = closure.contradictions();
-    found
-        .iter()
-        .map(|contradiction| issue(theory, closure, given, contradiction, &mut left))
-        .collect()
+    found.iter().map(|contradiction| issue(theory, closure, given, contradiction, &mut left)).collect()
 }
 
 fn issue(
@@ -87,22 +76,14 @@ pub(crate) fn unproved(
     given: &[Literal],
     contradiction: &Contradiction,
 ) -> Issue {
-    let Contradiction {
-        first,
-        second,
-        is_root,
-    } = *contradiction;
+    let Contradiction { first, second, is_root } = *contradiction;
     let reason = |literal: Literal| match closure.step_of(literal).and_then(|step| closure.steps.get(step)) {
         Some(step) => format!("follows by rule {}", step.rule),
         None => "is a fact".to_owned(),
     };
     let (one, other) = (theory.wording(first), theory.wording(second));
     let (why_one, why_other) = (reason(first), reason(second));
-    let rest = if is_root {
-        ""
-    } else {
-        "; this follows from an earlier contradiction"
-    };
+    let rest = if is_root { "" } else { "; this follows from an earlier contradiction" };
     Issue {
         kind: "contradiction",
         severity: "error",
@@ -115,10 +96,7 @@ pub(crate) fn unproved(
 fn place(closure: &Closure, given: &[Literal], literal: Literal) -> Option<String> {
     match closure.step_of(literal) {
         Some(step) => Some(format!("/rules/{}", closure.steps.get(step)?.rule)),
-        None => Some(format!(
-            "/facts/{}",
-            given.iter().position(|&fact| fact == literal)?
-        )),
+        None => Some(format!("/facts/{}", given.iter().position(|&fact| fact == literal)?)),
     }
 }
 
@@ -127,11 +105,7 @@ fn proof(theory: &Theory<'_>, closure: &Closure, literal: Literal, left: &mut us
     match closure.proof(literal, *left) {
         Some(steps) => {
             *left -= steps.len();
-            Proof {
-                statement,
-                steps,
-                shortened: false,
-            }
+            Proof { statement, steps, shortened: false }
         }
         None => shortened(closure, literal, statement, left),
     }
@@ -140,9 +114,5 @@ fn proof(theory: &Theory<'_>, closure: &Closure, literal: Literal, left: &mut us
 fn shortened(closure: &Closure, literal: Literal, statement: String, left: &mut usize) -> Proof {
     // A proof that is too long uses up the whole budget of the search, so allow only a few of them.
     *left /= 2;
-    Proof {
-        statement,
-        steps: closure.step_of(literal).into_iter().collect(),
-        shortened: true,
-    }
+    Proof { statement, steps: closure.step_of(literal).into_iter().collect(), shortened: true }
 }

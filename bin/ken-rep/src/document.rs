@@ -51,10 +51,7 @@ impl Kind {
     }
 
     pub(crate) fn of(name: &str) -> Option<Kind> {
-        Kind::value_variants()
-            .iter()
-            .copied()
-            .find(|kind| kind.name() == name)
+        Kind::value_variants().iter().copied().find(|kind| kind.name() == name)
     }
 }
 
@@ -80,10 +77,7 @@ impl<'a> Document<'a> {
         let fields = match value {
             Value::Object(fields) => fields,
             other => {
-                return Err(Error::invalid(
-                    "",
-                    format!("the document must be an object, not {}", kind_of(&other)),
-                ));
+                return Err(Error::invalid("", format!("the document must be an object, not {}", kind_of(&other))));
             }
         };
         let mut document = Document::default();
@@ -130,10 +124,7 @@ fn kind(value: &Value) -> Result<Kind, Error> {
     let name = text(value, "/reasoning_type")?;
     Kind::of(&name).ok_or_else(|| {
         let known: Vec<&str> = Kind::value_variants().iter().map(|kind| kind.name()).collect();
-        Error::invalid(
-            "/reasoning_type",
-            format!("unknown type `{name}`; known: {}", known.join(", ")),
-        )
+        Error::invalid("/reasoning_type", format!("unknown type `{name}`; known: {}", known.join(", ")))
     })
 }
 
@@ -142,9 +133,7 @@ fn texts(fields: &Map<String, Value>, field: &str) -> Result<Vec<String>, Error>
         return Ok(Vec::new());
     };
     let items = list(value, &format!("/{field}"))?.iter().enumerate();
-    items
-        .map(|(number, item)| text(item, &format!("/{field}/{number}")))
-        .collect()
+    items.map(|(number, item)| text(item, &format!("/{field}/{number}"))).collect()
 }
 
 /// A hypothesis is a text, or an object with a `statement` and an optional `cost`, by default 1.
@@ -153,22 +142,14 @@ fn hypotheses(fields: &Map<String, Value>) -> Result<Vec<Hypothesis>, Error> {
         return Ok(Vec::new());
     };
     let items = list(value, "/hypotheses")?.iter().enumerate();
-    items
-        .map(|(number, item)| hypothesis(item, &format!("/hypotheses/{number}")))
-        .collect()
+    items.map(|(number, item)| hypothesis(item, &format!("/hypotheses/{number}"))).collect()
 }
 
 fn hypothesis(item: &Value, at: &str) -> Result<Hypothesis, Error> {
     let Value::Object(fields) = item else {
-        return Ok(Hypothesis {
-            statement: text(item, at)?,
-            cost: 1.0,
-        });
+        return Ok(Hypothesis { statement: text(item, at)?, cost: 1.0 });
     };
-    let statement = text(
-        fields.get("statement").unwrap_or(&Value::Null),
-        &format!("{at}/statement"),
-    )?;
+    let statement = text(fields.get("statement").unwrap_or(&Value::Null), &format!("{at}/statement"))?;
     let cost = match fields.get("cost") {
         None => Some(1.0),
         Some(cost) => cost.as_f64().filter(|&cost| cost > 0.0),
@@ -179,10 +160,7 @@ fn hypothesis(item: &Value, at: &str) -> Result<Hypothesis, Error> {
 
 fn decay(options: &Value) -> Result<f64, Error> {
     let Value::Object(fields) = options else {
-        return Err(Error::invalid(
-            "/options",
-            format!("must be an object, not {}", kind_of(options)),
-        ));
+        return Err(Error::invalid("/options", format!("must be an object, not {}", kind_of(options))));
     };
     let Some(decay) = fields.get("decay") else {
         return Ok(1.0);

@@ -44,10 +44,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     let mut observations = document.facts.clone();
     observations.extend(document.observations.iter().map(Into::into));
     if observations.is_empty() {
-        return Err(Error::invalid(
-            "/observations",
-            "induction needs observations (or facts)",
-        ));
+        return Err(Error::invalid("/observations", "induction needs observations (or facts)"));
     }
     let texts: Vec<&str> = observations.iter().map(AsRef::as_ref).collect();
     let mut generalisations = generalise(&texts);
@@ -62,10 +59,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
         conclusions: &conclusions,
         chain: &chain,
         issues: issues.into_iter().flatten().collect(),
-        more: More {
-            generalisations,
-            trends,
-        },
+        more: More { generalisations, trends },
     };
     Ok(reply.send(&found.answer(Kind::Inductive, &observations, document)))
 }
@@ -121,26 +115,14 @@ fn explanation(observations: usize, generalisations: &[Generalisation<'_>], tren
         (0, 0) => format!("{from} have nothing in common that would generalise"),
         (some, 0) => format!("{} from {from}", counted(some, "generalisation")),
         (some, trends) => {
-            format!(
-                "{} and {} from {from}",
-                counted(some, "generalisation"),
-                counted(trends, "trend")
-            )
+            format!("{} and {} from {from}", counted(some, "generalisation"), counted(trends, "trend"))
         }
     }
 }
 
 impl<'t> Generalisation<'t> {
-    fn of(
-        term: String,
-        with: Option<String>,
-        supporters: Vec<usize>,
-        cases: &[usize],
-        texts: &[&'t str],
-    ) -> Self {
-        let exceptions = cases
-            .iter()
-            .filter(|case| supporters.binary_search(case).is_err());
+    fn of(term: String, with: Option<String>, supporters: Vec<usize>, cases: &[usize], texts: &[&'t str]) -> Self {
+        let exceptions = cases.iter().filter(|case| supporters.binary_search(case).is_err());
         Generalisation {
             exceptions: exceptions.filter_map(|&case| texts.get(case).copied()).collect(),
             support: supporters.len(),
@@ -153,13 +135,7 @@ impl<'t> Generalisation<'t> {
     }
 
     fn step(&self, texts: &[&str]) -> Step {
-        let Generalisation {
-            term,
-            support,
-            total,
-            confidence,
-            ..
-        } = self;
+        let Generalisation { term, support, total, confidence, .. } = self;
         let conclusion = match &self.with {
             None => format!("\"{term}\" in {support} of {total} observations"),
             Some(with) => format!("\"{term}\" with \"{with}\" in {support} of {total} observations"),
@@ -211,11 +187,7 @@ impl Terms {
         for (place, text) in texts.iter().enumerate() {
             let words: Vec<Word<'_>> = words(text).collect();
             let negated = clause::negated(text, &words);
-            for (word, is_denied) in words
-                .iter()
-                .zip(negated)
-                .filter(|(word, _)| is_content(word.text))
-            {
+            for (word, is_denied) in words.iter().zip(negated).filter(|(word, _)| is_content(word.text)) {
                 let shown = ken_text::fold(word.text).into_owned();
                 let term = said.entry((singular(&shown), is_denied)).or_insert_with(|| Term {
                     word: shown,
@@ -245,19 +217,13 @@ fn is_content(word: &str) -> bool {
     let folded = ken_text::fold(word);
     let has_letters = folded.chars().filter(|char| char.is_alphabetic()).count() >= 2;
     let is_number = folded.starts_with(|char: char| char.is_ascii_digit());
-    has_letters
-        && !is_number
-        && !is_negator(&folded)
-        && !is_stop_word(&folded)
-        && ken_text::expand(&folded).is_none()
+    has_letters && !is_number && !is_negator(&folded) && !is_stop_word(&folded) && ken_text::expand(&folded).is_none()
 }
 
 /// A simple singular form, so that "swans" and "swan", "flies" and "fly" count as the same word.
 fn singular(word: &str) -> String {
     match word {
-        _ if word.len() < 4 || word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => {
-            word.to_owned()
-        }
+        _ if word.len() < 4 || word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => word.to_owned(),
         _ if word.ends_with("ies") => word.trim_end_matches("ies").to_owned() + "y",
         _ => word.strip_suffix('s').unwrap_or(word).to_owned(),
     }
@@ -266,15 +232,7 @@ fn singular(word: &str) -> String {
 fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
     let all: Vec<usize> = (0..texts.len()).collect();
     let shared = Terms::of(texts).shared(texts.len());
-    let one = |term: &Term| {
-        Generalisation::of(
-            term.shown(),
-            None,
-            term.places.iter().copied().collect(),
-            &all,
-            texts,
-        )
-    };
+    let one = |term: &Term| Generalisation::of(term.shown(), None, term.places.iter().copied().collect(), &all, texts);
     let mut found: Vec<Generalisation<'t>> = shared.iter().map(one).collect();
     let paired: Vec<&Term> = shared.iter().take(MOST_PAIRED_TERMS).collect();
     for term in &paired {
@@ -302,22 +260,13 @@ mod tests {
     use super::*;
 
     fn conclusions(texts: &[&str]) -> Vec<String> {
-        generalise(texts)
-            .iter()
-            .map(|found| found.step(texts).conclusion)
-            .collect()
+        generalise(texts).iter().map(|found| found.step(texts).conclusion).collect()
     }
 
     #[test]
     fn shared_words_generalise_and_stop_words_do_not() {
-        assert_eq!(
-            conclusions(&["swans fly", "swans swim", "swans walk"]),
-            ["\"swans\" in 3 of 3 observations"]
-        );
-        assert_eq!(
-            conclusions(&["the cat is on the mat", "the dog is in the house"]),
-            [""; 0]
-        );
+        assert_eq!(conclusions(&["swans fly", "swans swim", "swans walk"]), ["\"swans\" in 3 of 3 observations"]);
+        assert_eq!(conclusions(&["the cat is on the mat", "the dog is in the house"]), [""; 0]);
     }
 
     #[test]
@@ -327,9 +276,6 @@ mod tests {
         assert_eq!((white.support, white.total), (2, 3));
         assert_eq!(white.exceptions, ["swan C is not white"]);
         let pair = found.iter().find(|found| found.with.is_some()).unwrap();
-        assert_eq!(
-            (pair.term.as_str(), pair.with.as_deref()),
-            ("swan", Some("white"))
-        );
+        assert_eq!((pair.term.as_str(), pair.with.as_deref()), ("swan", Some("white")));
     }
 }

@@ -67,11 +67,7 @@ fn clock(text: &str) -> Option<f64> {
         [hours, minutes, seconds] => (hours, minutes, seconds),
         _ => return None,
     };
-    let within = |text: &str, most: f64| {
-        text.parse::<f64>()
-            .ok()
-            .filter(|number| (0.0..=most).contains(number))
-    };
+    let within = |text: &str, most: f64| text.parse::<f64>().ok().filter(|number| (0.0..=most).contains(number));
     Some(within(hours, 24.0)? * 3600.0 + within(minutes, 59.0)? * 60.0 + within(seconds, 60.999)?)
 }
 
@@ -83,11 +79,7 @@ fn zone(time: &str) -> Option<(&str, f64)> {
     match time.rfind(['+', '-']) {
         None => Some((time, 0.0)),
         Some(at) => {
-            let sign = if time.get(at..)?.starts_with('-') {
-                -1.0
-            } else {
-                1.0
-            };
+            let sign = if time.get(at..)?.starts_with('-') { -1.0 } else { 1.0 };
             Some((time.get(..at)?, sign * clock(time.get(at + 1..)?)?))
         }
     }
@@ -125,16 +117,7 @@ mod tests {
         assert_eq!(read("1970-01-02"), Some(Moment::Date(86_400.0)));
         assert_eq!(read("2026-11-20T10:00:00Z"), read("2026-11-20T11:00:00+01:00"));
         assert_eq!(read("2000-03-01"), Some(Moment::Date(951_868_800.0)));
-        for bad in [
-            "soon",
-            "25:00",
-            "2026-13-01",
-            "2026-02-29",
-            "2026-04-31",
-            "2026-1",
-            "",
-            "NaN",
-        ] {
+        for bad in ["soon", "25:00", "2026-13-01", "2026-02-29", "2026-04-31", "2026-1", "", "NaN"] {
             assert_eq!(read(bad), None, "{bad}");
         }
         assert_eq!(Moment::Number(1.0).after(Moment::Clock(0.0)), None);

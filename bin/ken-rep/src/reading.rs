@@ -55,11 +55,7 @@ const YEARS: std::ops::RangeInclusive<f64> = 1900.0..=2099.0;
 
 impl Reading {
     pub(crate) fn of(place: usize, text: &str) -> Reading {
-        let mut reading = Reading {
-            place,
-            words: Vec::new(),
-            numbers: Vec::new(),
-        };
+        let mut reading = Reading { place, words: Vec::new(), numbers: Vec::new() };
         let mut end_of_last = 0;
         for word in words(text) {
             let between = text.get(end_of_last..word.span.start).unwrap_or_default();
@@ -82,11 +78,7 @@ impl Reading {
                 };
                 let text = format!("#{unit}");
                 self.numbers.push(Number {
-                    value: if between.ends_with(['-', '\u{2212}']) {
-                        -value
-                    } else {
-                        value
-                    },
+                    value: if between.ends_with(['-', '\u{2212}']) { -value } else { value },
                     name: String::new(),
                     condition: self.condition(),
                     unit,
@@ -113,10 +105,7 @@ impl Reading {
     /// Names the numbers from the last to the first, since a noun between two numbers more often belongs to the later one: "in
     /// 2001 sales were 5".
     fn name_numbers(&mut self) {
-        let subject = self
-            .numbers
-            .first()
-            .and_then(|first| noun(self.words.get(..first.at)?));
+        let subject = self.numbers.first().and_then(|first| noun(self.words.get(..first.at)?));
         let mut taken: BTreeSet<&str> = BTreeSet::new();
         let mut names: Vec<String> = Vec::with_capacity(self.numbers.len());
         for slot in (0..self.numbers.len()).rev() {
@@ -140,10 +129,8 @@ impl Reading {
         let before = words(start.map_or(0, |last| last.at + 1), number.at);
         let after = words(number.at + 1, end.map_or(self.words.len(), |next| next.at));
         let unit = Some(number.unit.as_str()).filter(|unit| !unit.is_empty());
-        let following = after
-            .first()
-            .filter(|word| word.is_joined && is_noun(&word.text))
-            .map(|word| word.text.as_str());
+        let following =
+            after.first().filter(|word| word.is_joined && is_noun(&word.text)).map(|word| word.text.as_str());
         // "sensor 1 reads 5": a single word between two numbers belongs to the second one.
         let is_between = end.is_some() && after.len() == 1;
         let is_joined = self.words.get(number.at).is_some_and(|word| word.is_joined);
@@ -181,9 +168,7 @@ impl Reading {
 
 /// A number and the attached unit: "10C" is 10 and "c".
 fn number(word: &str) -> Option<(f64, String)> {
-    let end = word
-        .find(|char: char| !char.is_ascii_digit() && char != '.' && char != ',')
-        .unwrap_or(word.len());
+    let end = word.find(|char: char| !char.is_ascii_digit() && char != '.' && char != ',').unwrap_or(word.len());
     let digits = word.get(..end)?.replace(',', "");
     let value: f64 = digits.parse().ok().filter(|value: &f64| value.is_finite())?;
     Some((value, ken_text::fold(word.get(end..)?).into_owned()))

@@ -31,10 +31,7 @@ impl<'a> Rules<'a> {
         for (number, rule) in list(value, "/rules")?.iter().enumerate() {
             let at = format!("/rules/{number}");
             let Some([premises, conclusion]) = rule.as_array().map(Vec::as_slice) else {
-                return Err(Error::invalid(
-                    at,
-                    "a rule is a pair: [[premise, ...], conclusion]",
-                ));
+                return Err(Error::invalid(at, "a rule is a pair: [[premise, ...], conclusion]"));
             };
             for (place, premise) in list(premises, &format!("{at}/0"))?.iter().enumerate() {
                 rules.push(Part::Own(text(premise, &format!("{at}/0/{place}"))?));
@@ -47,10 +44,7 @@ impl<'a> Rules<'a> {
 
     /// An empty list of rules for this document.
     pub(crate) fn of_document(document: &'a str) -> Rules<'a> {
-        Rules {
-            texts: Wordings::of(document),
-            ends: Vec::new(),
-        }
+        Rules { texts: Wordings::of(document), ends: Vec::new() }
     }
 
     /// Adds a premise to the current rule or, as the last text, its conclusion.
@@ -81,9 +75,7 @@ impl<'a> Rules<'a> {
     }
 
     pub(crate) fn conclusion(&self, rule: usize) -> &str {
-        self.end(rule)
-            .checked_sub(1)
-            .map_or("", |text| self.texts.get(text))
+        self.end(rule).checked_sub(1).map_or("", |text| self.texts.get(text))
     }
 
     /// Adds all rules to a theory, which numbers them in the same way.
@@ -113,20 +105,14 @@ impl<'a> Rules<'a> {
 pub(crate) fn list<'v>(value: &'v Value, at: &str) -> Result<&'v [Value], Error> {
     match value {
         Value::Array(items) => Ok(items),
-        other => Err(Error::invalid(
-            at,
-            format!("must be a list, not {}", kind_of(other)),
-        )),
+        other => Err(Error::invalid(at, format!("must be a list, not {}", kind_of(other)))),
     }
 }
 
 pub(crate) fn text(value: &Value, at: &str) -> Result<String, Error> {
     match value {
         Value::String(text) => Ok(text.clone()),
-        other => Err(Error::invalid(
-            at,
-            format!("must be text, not {}", kind_of(other)),
-        )),
+        other => Err(Error::invalid(at, format!("must be text, not {}", kind_of(other)))),
     }
 }
 

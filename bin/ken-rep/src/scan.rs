@@ -26,10 +26,7 @@ struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     fn document(text: &'a str) -> Option<Document<'a>> {
-        let mut scan = Scan {
-            document: text,
-            at: 0,
-        };
+        let mut scan = Scan { document: text, at: 0 };
         let mut document = Document::default();
         let mut seen = Vec::new();
         scan.each([b'{', b'}'], |scan| {
@@ -79,11 +76,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Reads the items between two brackets.
-    fn each(
-        &mut self,
-        [begin, end]: [u8; 2],
-        mut item: impl FnMut(&mut Scan<'a>) -> Option<()>,
-    ) -> Option<()> {
+    fn each(&mut self, [begin, end]: [u8; 2], mut item: impl FnMut(&mut Scan<'a>) -> Option<()>) -> Option<()> {
         self.byte(begin)?;
         if self.byte(end).is_some() {
             return Some(());
@@ -170,10 +163,7 @@ mod tests {
         for (text, expected) in [
             ("{}", "[][]"),
             (" { \"facts\" : [ ] , \"rules\":[\n] } ", "[][]"),
-            (
-                r#"{"rules":[[["a","b"],"c"],[[],"d"]],"facts":["e"]}"#,
-                r#"["e"][[["a","b"],"c"],[[],"d"]]"#,
-            ),
+            (r#"{"rules":[[["a","b"],"c"],[[],"d"]],"facts":["e"]}"#, r#"["e"][[["a","b"],"c"],[[],"d"]]"#),
             (
                 r#"{"rules":[[["a","b"] ,"c"],[ ["é"],"d"],[["a"],"" ],[["\u0061"],"b"],[["a"],"\u0062"]]}"#,
                 r#"[][[["a","b"],"c"],[["é"],"d"],[["a"],""],[["a"],"b"],[["a"],"b"]]"#,

@@ -63,20 +63,14 @@ impl Case {
     /// Reads an object of attributes (with `name` and `relations`), or a list of statements, each of which is a true attribute.
     pub(crate) fn of(value: &Value, field: &str) -> Result<Case, Error> {
         let at = format!("/{field}");
-        let mut case = Case {
-            name: field.replace("_case", ""),
-            attributes: BTreeMap::new(),
-            relations: Vec::new(),
-        };
+        let mut case = Case { name: field.replace("_case", ""), attributes: BTreeMap::new(), relations: Vec::new() };
         match value {
             Value::Object(fields) => case.take_fields(fields, &at)?,
             Value::Array(items) => case.take_statements(items, &at)?,
             Value::Null => return Err(Error::invalid(at, format!("analogy needs a {field}"))),
             other => {
-                let message = format!(
-                    "must be an object of attributes or a list of statements, not {}",
-                    kind_of(other)
-                );
+                let message =
+                    format!("must be an object of attributes or a list of statements, not {}", kind_of(other));
                 return Err(Error::invalid(at, message));
             }
         }
@@ -145,12 +139,8 @@ impl Case {
             "false" => self.holds(path, key, false),
             _ => {
                 let path = path.join(&Name::of(key));
-                let attribute = Attribute {
-                    name: path.shown,
-                    value: value.shown,
-                    is_denial: false,
-                    normal: value.normal,
-                };
+                let attribute =
+                    Attribute { name: path.shown, value: value.shown, is_denial: false, normal: value.normal };
                 self.attributes.insert(path.normal, attribute);
             }
         }
@@ -165,8 +155,7 @@ impl Case {
             is_denial: statement.negated,
             normal: (holds != statement.negated).to_string(),
         };
-        self.attributes
-            .insert(joined(&path.normal, &statement.atom), attribute);
+        self.attributes.insert(joined(&path.normal, &statement.atom), attribute);
     }
 }
 
@@ -188,9 +177,7 @@ impl Attribute {
     /// Text that says how the two named cases differ in this attribute.
     pub(crate) fn difference(&self, name: &str, other: &Attribute, other_name: &str) -> String {
         if self.is_denial == other.is_denial {
-            let Attribute {
-                name: path, value, ..
-            } = self;
+            let Attribute { name: path, value, .. } = self;
             format!("{path}: {value} in {name}, {} in {other_name}", other.value)
         } else {
             format!("{} in {name}, {} in {other_name}", self.said(), other.said())
@@ -205,29 +192,20 @@ impl Name {
             true => format!("not {}", statement.atom),
             false => statement.atom.into_owned(),
         };
-        Name {
-            shown: words.trim().to_owned(),
-            normal,
-        }
+        Name { shown: words.trim().to_owned(), normal }
     }
 
     /// The normal form of a value: "Fur ." equals "fur", and 1 equals 1.0.
     fn of_value(value: &Value) -> Name {
         match value {
             Value::String(text) => Name::of(text),
-            Value::Number(number) => Name {
-                shown: number.to_string(),
-                normal: shortest(number),
-            },
+            Value::Number(number) => Name { shown: number.to_string(), normal: shortest(number) },
             other => Name::of(&other.to_string()),
         }
     }
 
     fn join(&self, name: &Name) -> Name {
-        Name {
-            shown: joined(&self.shown, &name.shown),
-            normal: joined(&self.normal, &name.normal),
-        }
+        Name { shown: joined(&self.shown, &name.shown), normal: joined(&self.normal, &name.normal) }
     }
 }
 
@@ -256,19 +234,15 @@ fn joined(path: &str, name: &str) -> String {
 fn shortest(number: &Number) -> String {
     const WHOLE: f64 = 9_007_199_254_740_992.0;
     match number.as_f64() {
-        Some(value) if number.is_f64() && value.fract() == 0.0 && value.abs() < WHOLE => {
-            (value as i64).to_string()
-        }
+        Some(value) if number.is_f64() && value.fract() == 0.0 && value.abs() < WHOLE => (value as i64).to_string(),
         _ => number.to_string(),
     }
 }
 
 impl Relation {
     fn of(value: &Value, at: &str) -> Result<Relation, Error> {
-        let Some((name, parts)) = value
-            .as_array()
-            .and_then(|items| items.split_first())
-            .filter(|(_, parts)| !parts.is_empty())
+        let Some((name, parts)) =
+            value.as_array().and_then(|items| items.split_first()).filter(|(_, parts)| !parts.is_empty())
         else {
             return Err(Error::invalid(at, "a relation is a list: [name, part, ...]"));
         };
@@ -283,10 +257,7 @@ impl Relation {
         };
         Ok(Relation {
             is_denied: statement.negated,
-            name: Name {
-                shown: name.trim().to_owned(),
-                normal: statement.atom.into_owned(),
-            },
+            name: Name { shown: name.trim().to_owned(), normal: statement.atom.into_owned() },
             parts: parts.iter().enumerate().map(part).collect::<Result<_, _>>()?,
         })
     }
@@ -394,11 +365,7 @@ impl Mapping {
             Part::Relation(relation) => self.carry(relation).map(Part::Relation),
         };
         let parts = relation.parts.iter().map(part).collect::<Option<_>>()?;
-        Some(Relation {
-            name: relation.name.clone(),
-            is_denied: relation.is_denied,
-            parts,
-        })
+        Some(Relation { name: relation.name.clone(), is_denied: relation.is_denied, parts })
     }
 }
 

@@ -62,9 +62,7 @@ fn grouped<'r>(
     for reading in readings {
         groups.entry(form(reading)).or_default().push(reading);
     }
-    let (series, few): (Vec<_>, Vec<_>) = groups
-        .into_values()
-        .partition(|group| group.len() >= FEWEST_POINTS);
+    let (series, few): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.len() >= FEWEST_POINTS);
     let mut others: Vec<&Reading> = few.into_iter().flatten().collect();
     others.sort_by_key(|reading| reading.place);
     (series, others)
@@ -81,37 +79,20 @@ fn of_series(points: &[&Reading], by_order: bool) -> Vec<Trend> {
         let numbers = points.iter().filter_map(|reading| reading.numbers.get(slot));
         numbers.map(|number| number.value).collect()
     };
-    let varying: Vec<usize> = (0..first.numbers.len())
-        .filter(|&slot| varies(points, slot))
-        .collect();
+    let varying: Vec<usize> = (0..first.numbers.len()).filter(|&slot| varies(points, slot)).collect();
     let condition = condition(first, &varying);
     let against: Vec<f64> = match condition {
         Some(slot) => column(slot),
         None if by_order => (0..points.len()).map(|place| place as f64).collect(),
         None => return Vec::new(),
     };
-    let with = condition
-        .and_then(|slot| first.numbers.get(slot))
-        .map_or("order", |number| number.name.as_str());
+    let with = condition.and_then(|slot| first.numbers.get(slot)).map_or("order", |number| number.name.as_str());
     let others = varying.iter().filter(|&&slot| Some(slot) != condition);
-    others
-        .filter_map(|&slot| {
-            fit(
-                &against,
-                &column(slot),
-                &name(first, slot, &varying),
-                with,
-                &places,
-            )
-        })
-        .collect()
+    others.filter_map(|&slot| fit(&against, &column(slot), &name(first, slot, &varying), with, &places)).collect()
 }
 
 fn varies(points: &[&Reading], slot: usize) -> bool {
-    let mut values = points
-        .iter()
-        .filter_map(|reading| reading.numbers.get(slot))
-        .map(|number| number.value);
+    let mut values = points.iter().filter_map(|reading| reading.numbers.get(slot)).map(|number| number.value);
     let first = values.next();
     values.any(|value| Some(value) != first)
 }
@@ -134,18 +115,9 @@ fn condition(reading: &Reading, varying: &[usize]) -> Option<usize> {
 
 /// The name of a number. It includes the number before it if that never changes.
 fn name(reading: &Reading, slot: usize, varying: &[usize]) -> String {
-    let constant = slot
-        .checked_sub(1)
-        .filter(|before| varying.binary_search(before).is_err());
-    let own = || {
-        reading
-            .numbers
-            .get(slot)
-            .map_or_else(String::new, |number| number.name.clone())
-    };
-    constant
-        .and_then(|constant| reading.name_after(constant, slot))
-        .unwrap_or_else(own)
+    let constant = slot.checked_sub(1).filter(|before| varying.binary_search(before).is_err());
+    let own = || reading.numbers.get(slot).map_or_else(String::new, |number| number.name.clone());
+    constant.and_then(|constant| reading.name_after(constant, slot)).unwrap_or_else(own)
 }
 
 fn fit(x: &[f64], y: &[f64], of: &str, with: &str, places: &[usize]) -> Option<Trend> {
@@ -154,23 +126,13 @@ fn fit(x: &[f64], y: &[f64], of: &str, with: &str, places: &[usize]) -> Option<T
     let line = Line::through(&points)?;
     let linear = r_squared(&points, |x| line.at(x))?;
     let logs: Vec<(f64, f64)> = points.iter().map(|&(x, y)| (x, y.ln())).collect();
-    let curve = if points.iter().all(|point| point.1 > 0.0) {
-        Line::through(&logs)
-    } else {
-        None
-    };
-    let exponential = curve
-        .as_ref()
-        .and_then(|curve| r_squared(&points, |x| curve.at(x).exp()))
-        .unwrap_or(0.0);
+    let curve = if points.iter().all(|point| point.1 > 0.0) { Line::through(&logs) } else { None };
+    let exponential = curve.as_ref().and_then(|curve| r_squared(&points, |x| curve.at(x).exp())).unwrap_or(0.0);
     let step = typical_step(&points)?;
     let (fit, slope, rate, r_squared) = match curve {
-        Some(curve) if exponential > linear + MARGIN => (
-            "exponential",
-            curve.slope,
-            (curve.slope * step).exp(),
-            exponential,
-        ),
+        Some(curve) if exponential > linear + MARGIN => {
+            ("exponential", curve.slope, (curve.slope * step).exp(), exponential)
+        }
         _ => ("linear", line.slope, line.slope, linear),
     };
     let (agreeing, steps) = agreement(&points, slope);
@@ -198,20 +160,12 @@ impl Line {
     /// A line by least squares; `None` if all points have the same x.
     fn through(points: &[(f64, f64)]) -> Option<Line> {
         let n = points.len() as f64;
-        let (mean_x, mean_y) = (
-            mean(points.iter().map(|point| point.0), n),
-            mean(points.iter().map(|point| point.1), n),
-        );
+        let (mean_x, mean_y) =
+            (mean(points.iter().map(|point| point.0), n), mean(points.iter().map(|point| point.1), n));
         let spread: f64 = points.iter().map(|point| (point.0 - mean_x).powi(2)).sum();
-        let common: f64 = points
-            .iter()
-            .map(|point| (point.0 - mean_x) * (point.1 - mean_y))
-            .sum();
+        let common: f64 = points.iter().map(|point| (point.0 - mean_x) * (point.1 - mean_y)).sum();
         let slope = common / spread;
-        (spread > 0.0 && slope.is_finite()).then_some(Line {
-            slope,
-            start: mean_y - slope * mean_x,
-        })
+        (spread > 0.0 && slope.is_finite()).then_some(Line { slope, start: mean_y - slope * mean_x })
     }
 
     fn at(&self, x: f64) -> f64 {
@@ -254,18 +208,7 @@ impl Trend {
     }
 
     pub(crate) fn step(&self, texts: &[&str]) -> Step {
-        let Trend {
-            of,
-            with,
-            direction,
-            fit,
-            rate,
-            step,
-            r_squared,
-            points,
-            confidence,
-            ..
-        } = self;
+        let Trend { of, with, direction, fit, rate, step, r_squared, points, confidence, .. } = self;
         let how = match *fit {
             "linear" => format!("{rate:+} per 1"),
             _ if (rate - 2.0).abs() < 0.05 => format!("doubles every {step}"),
@@ -291,27 +234,17 @@ mod tests {
 
     #[test]
     fn doubling_is_exponential() {
-        let trends = find(&[
-            "the rate is 1.5 at 10 C",
-            "the rate is 3 at 20 C",
-            "the rate is 6 at 30 C",
-        ]);
+        let trends = find(&["the rate is 1.5 at 10 C", "the rate is 3 at 20 C", "the rate is 6 at 30 C"]);
         assert_eq!(trends.len(), 1);
         let trend = &trends[0];
-        assert_eq!(
-            (trend.of.as_str(), trend.direction, trend.fit),
-            ("rate", "rising", "exponential")
-        );
+        assert_eq!((trend.of.as_str(), trend.direction, trend.fit), ("rate", "rising", "exponential"));
         assert_eq!((trend.rate, trend.step, trend.r_squared), (2.0, 10.0, 1.0));
     }
 
     #[test]
     fn a_line_falls_with_the_order() {
         let trends = find(&["level 30", "level 20", "level 10", "level -5"]);
-        assert_eq!(
-            (trends[0].direction, trends[0].fit, trends[0].with.as_str()),
-            ("falling", "linear", "order")
-        );
+        assert_eq!((trends[0].direction, trends[0].fit, trends[0].with.as_str()), ("falling", "linear", "order"));
     }
 
     #[test]

@@ -25,11 +25,7 @@ const OWN: u32 = 1 << 31;
 
 impl<'a> Wordings<'a> {
     pub(crate) fn of(document: &'a str) -> Wordings<'a> {
-        Wordings {
-            document,
-            own: String::new(),
-            places: Vec::new(),
-        }
+        Wordings { document, own: String::new(), places: Vec::new() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -65,10 +61,7 @@ impl<'a> Wordings<'a> {
 
     pub(crate) fn push(&mut self, part: Part) {
         let place = match part {
-            Part::Place { start, end } => Place {
-                start: start as u32,
-                length: (end - start) as u32,
-            },
+            Part::Place { start, end } => Place { start: start as u32, length: (end - start) as u32 },
             Part::Own(text) => self.keep(&text),
         };
         self.places.push(place);
@@ -77,10 +70,7 @@ impl<'a> Wordings<'a> {
     fn keep(&mut self, text: &str) -> Place {
         let start = self.own.len() as u32;
         self.own.push_str(text);
-        Place {
-            start,
-            length: text.len() as u32 | OWN,
-        }
+        Place { start, length: text.len() as u32 | OWN }
     }
 }
 

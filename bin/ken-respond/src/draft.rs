@@ -28,12 +28,7 @@ impl Drafter {
     /// Uses the command if one is given, else ken-model.
     pub(crate) fn of(command: &[String], time: Duration) -> Drafter {
         let who = match command {
-            [] => Who::Model(Box::new(Tool::new(&Protocol::new(
-                "MODEL",
-                Kind::Model,
-                "ken-model",
-                "",
-            )))),
+            [] => Who::Model(Box::new(Tool::new(&Protocol::new("MODEL", Kind::Model, "ken-model", "")))),
             words => Who::Program(words.to_vec()),
         };
         Drafter { who, time }
@@ -50,27 +45,15 @@ impl Drafter {
         said_something("ken-model", drafted.map_err(took_too_long)??)
     }
 
-    async fn run(
-        &self,
-        words: &[String],
-        question: &Question,
-        attempts: &[Attempt],
-    ) -> Result<String, Error> {
-        let brief = serde_json::to_vec(&Brief::of(question, attempts))
-            .map_err(|error| Error::internal(error.to_string()))?;
-        let limits = Limits {
-            time: self.time,
-            bytes: MAX_INPUT,
-        };
-        let output = run_once(words, &brief, limits)
-            .await
-            .map_err(|error| error.at("--draft"))?;
+    async fn run(&self, words: &[String], question: &Question, attempts: &[Attempt]) -> Result<String, Error> {
+        let brief =
+            serde_json::to_vec(&Brief::of(question, attempts)).map_err(|error| Error::internal(error.to_string()))?;
+        let limits = Limits { time: self.time, bytes: MAX_INPUT };
+        let output = run_once(words, &brief, limits).await.map_err(|error| error.at("--draft"))?;
         let name = words.first().map_or("the command", String::as_str);
         let output = String::from_utf8(output)
             .map_err(|_| Error::invalid("--draft", format!("the draft of {name} is not UTF-8")))?;
-        written(name, &output)
-            .and_then(|draft| said_something(name, draft))
-            .map_err(|error| error.at("--draft"))
+        written(name, &output).and_then(|draft| said_something(name, draft)).map_err(|error| error.at("--draft"))
     }
 }
 
@@ -108,9 +91,7 @@ fn written(who: &str, output: &str) -> Result<String, Error> {
     let Ok(Value::Object(mut document)) = serde_json::from_str(output) else {
         return Ok(output.trim_end_matches(['\n', '\r']).to_owned());
     };
-    let field = ["response", "text"]
-        .iter()
-        .find_map(|name| document.remove(*name));
+    let field = ["response", "text"].iter().find_map(|name| document.remove(*name));
     let wrong = match field {
         Some(Value::String(draft)) => return Ok(draft),
         Some(_) => "whose response is not text",
@@ -144,11 +125,7 @@ mod tests {
         ] {
             assert_eq!(written("it", output).unwrap(), draft);
         }
-        for output in [
-            "{}",
-            "{\"error\":{\"message\":\"overloaded\"}}",
-            "{\"response\":5,\"text\":\"a\"}",
-        ] {
+        for output in ["{}", "{\"error\":{\"message\":\"overloaded\"}}", "{\"response\":5,\"text\":\"a\"}"] {
             assert!(written("it", output).is_err(), "{output}");
         }
     }

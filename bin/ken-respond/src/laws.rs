@@ -21,15 +21,12 @@ impl Laws {
     /// `context` must be JSON; else the error is that of the flag.
     pub(crate) fn new(strictness: &str, context: Option<&str>) -> Result<Laws, Error> {
         let mut laws = Protocol::new("LAWS", Kind::Laws, "ken-laws", "");
-        laws.args
-            .extend(["--strictness".to_owned(), strictness.to_owned()]);
+        laws.args.extend(["--strictness".to_owned(), strictness.to_owned()]);
         if let Some(context) = context {
             json::parse(context.as_bytes(), MAX_DEPTH).map_err(|error| error.at("--context"))?;
             laws.args.extend(["--context".to_owned(), context.to_owned()]);
         }
-        Ok(Laws {
-            tool: Tool::new(&laws),
-        })
+        Ok(Laws { tool: Tool::new(&laws) })
     }
 
     pub(crate) async fn judge(&self, response: &str, context: &Value) -> Result<Judgement, Error> {
@@ -38,18 +35,12 @@ impl Laws {
             text: &'a str,
             context: &'a Value,
         }
-        let line = serde_json::to_string(&Line {
-            text: response,
-            context,
-        })
-        .map_err(|error| Error::internal(error.to_string()))?;
+        let line = serde_json::to_string(&Line { text: response, context })
+            .map_err(|error| Error::internal(error.to_string()))?;
         let answer = timeout(PATIENCE, self.tool.ask(&line, PATIENCE)).await;
         let answer = answer.map_err(|_| Error::deadline("ken-laws did not answer in time"))??;
         match answer.error() {
-            Some(error) => Err(Error::new(
-                error.code,
-                format!("ken-laws cannot judge the draft: {}", error.message),
-            )),
+            Some(error) => Err(Error::new(error.code, format!("ken-laws cannot judge the draft: {}", error.message))),
             None => Judgement::read(answer.text()),
         }
     }

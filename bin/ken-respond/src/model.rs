@@ -24,8 +24,8 @@ pub(crate) async fn ask(
     struct Said {
         text: String,
     }
-    let line = serde_json::to_string(&request(question, attempts))
-        .map_err(|error| Error::internal(error.to_string()))?;
+    let line =
+        serde_json::to_string(&request(question, attempts)).map_err(|error| Error::internal(error.to_string()))?;
     let answer = model.ask(&line, time).await?;
     if let Some(error) = answer.error() {
         return Err(error.at(""));
@@ -71,10 +71,7 @@ fn feedback(attempt: &Attempt) -> String {
 }
 
 fn user(text: String) -> Message {
-    Message::User {
-        content: vec![Block::text(text)],
-        timestamp: 0,
-    }
+    Message::User { content: vec![Block::text(text)], timestamp: 0 }
 }
 
 /// Providers do not look at the author or the time of a message.

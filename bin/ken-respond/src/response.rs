@@ -50,11 +50,7 @@ impl Response {
                 break;
             }
         }
-        Ok(Response {
-            best: best(&attempts),
-            attempts,
-            ended,
-        })
+        Ok(Response { best: best(&attempts), attempts, ended })
     }
 
     fn best(&self) -> Option<&Attempt> {
@@ -70,9 +66,7 @@ fn best(attempts: &[Attempt]) -> usize {
         a.pass_fail_status.cmp(&b.pass_fail_status).then(by_score)
     };
     let numbered = attempts.iter().enumerate();
-    numbered
-        .max_by(|(_, a), (_, b)| compare(a, b))
-        .map_or(0, |(place, _)| place)
+    numbered.max_by(|(_, a), (_, b)| compare(a, b)).map_or(0, |(place, _)| place)
 }
 
 impl Serialize for Response {

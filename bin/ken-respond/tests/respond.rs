@@ -33,10 +33,7 @@ impl Draft {
 
     fn run(&self, args: &[&str], input: &str) -> Output {
         let mut command = respond(args);
-        command
-            .arg("--draft")
-            .arg(self.path("draft"))
-            .arg(self.folder.path());
+        command.arg("--draft").arg(self.path("draft")).arg(self.folder.path());
         give(command, input)
     }
 
@@ -50,19 +47,12 @@ impl Draft {
 
 fn respond(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ken-respond"));
-    command
-        .args(args)
-        .env_remove("KEN_RUN_DIR")
-        .env_remove("KEN_HOME")
-        .env_remove("KEN_MODEL");
+    command.args(args).env_remove("KEN_RUN_DIR").env_remove("KEN_HOME").env_remove("KEN_MODEL");
     command
 }
 
 fn give(mut command: Command, input: &str) -> Output {
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes()); // not read where the flags say it all
     child.wait_with_output().unwrap()
@@ -77,10 +67,7 @@ fn answer(output: &Output, status: i32) -> Value {
 
 #[track_caller]
 fn error(output: &Output) -> Value {
-    assert_eq!(
-        (output.status.code(), output.stdout.as_slice()),
-        (Some(2), &b""[..])
-    );
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
     let line: Value = serde_json::from_slice(&output.stderr).unwrap();
     line["error"].clone()
 }
@@ -98,18 +85,12 @@ fn a_draft_is_revised_until_it_passes() {
     let input = json!({"prompt": "Does it hold?", "context": {"limit": "5 s"}}).to_string();
     let answer = answer(&draft.run(&["--format", "compact"], &input), 0);
     assert_eq!(answer["response"], SOUND);
-    assert_eq!(
-        (&answer["pass_fail_status"], &answer["ended"]),
-        (&"PASS".into(), &"passed".into())
-    );
+    assert_eq!((&answer["pass_fail_status"], &answer["ended"]), (&"PASS".into(), &"passed".into()));
     let attempts = answer["attempts"].as_array().unwrap();
     assert_eq!((attempts.len(), &attempts[0]["response"]), (2, &BAD.into()));
     assert_eq!(attempts[0]["pass_fail_status"], "FAIL");
     assert_eq!(answer["scores"], attempts[1]["scores"]);
-    assert!(
-        answer["scores"]["overall_compliance"].as_f64()
-            > attempts[0]["scores"]["overall_compliance"].as_f64()
-    );
+    assert!(answer["scores"]["overall_compliance"].as_f64() > attempts[0]["scores"]["overall_compliance"].as_f64());
     // The program knows what was asked, and then what was wrong.
     let (first, second) = (draft.brief(1), draft.brief(2));
     assert_eq!(
@@ -117,10 +98,7 @@ fn a_draft_is_revised_until_it_passes() {
         json!({"prompt": "Does it hold?", "context": {"limit": "5 s"}, "attempt": 1, "previous": null,
                "violations": [], "recommendations": []})
     );
-    assert_eq!(
-        (&second["attempt"], &second["previous"]),
-        (&2.into(), &BAD.into())
-    );
+    assert_eq!((&second["attempt"], &second["previous"]), (&2.into(), &BAD.into()));
     assert_eq!(second["violations"], attempts[0]["violations"]);
     assert!(!second["violations"].as_array().unwrap().is_empty());
 }
@@ -130,11 +108,7 @@ fn the_fields_are_in_the_order_of_the_contract() {
     let output = improving(SOUND, "").run(&["--format", "compact", "-t", "Does it hold?"], "");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("{\"response\":\"The test took"), "{text}");
-    let fields = [
-        "\"scores\":",
-        "\"attempts\":",
-        "\"pass_fail_status\":\"PASS\",\"ended\":\"passed\"}\n",
-    ];
+    let fields = ["\"scores\":", "\"attempts\":", "\"pass_fail_status\":\"PASS\",\"ended\":\"passed\"}\n"];
     let places: Vec<usize> = fields.iter().map(|part| text.find(part).unwrap()).collect();
     assert!(places.is_sorted() && text.lines().count() == 1, "{text}");
 }
@@ -143,10 +117,7 @@ fn the_fields_are_in_the_order_of_the_contract() {
 fn a_response_that_never_passes_is_written_with_status_1() {
     let same = Draft::script(&format!("echo '{BAD}'")).run(&["-t", "Is it safe?"], "");
     let same = answer(&same, 1);
-    assert_eq!(
-        (&same["response"], &same["ended"]),
-        (&BAD.into(), &"unchanged".into())
-    );
+    assert_eq!((&same["response"], &same["ended"]), (&BAD.into(), &"unchanged".into()));
     assert_eq!(same["attempts"].as_array().unwrap().len(), 1);
     let counting = "n=0; while [ -e $1/$n ]; do n=$((n + 1)); done; : >$1/$n; echo \"Trust me, $(echo x$n | tr 0-9 a-j) always works.\"";
     for (rounds, most) in [("1", 1), ("4", 4)] {
@@ -162,19 +133,13 @@ fn the_best_attempt_is_the_response_even_if_it_is_not_the_last() {
     let middling = "Trust me, the pump is in order.";
     let output = improving(middling, BAD).run(&["-t", "Is it safe?", "-r", "2"], "");
     let answer = answer(&output, 0);
-    assert_eq!(
-        (&answer["response"], &answer["pass_fail_status"]),
-        (&middling.into(), &"CONDITIONAL".into())
-    );
+    assert_eq!((&answer["response"], &answer["pass_fail_status"]), (&middling.into(), &"CONDITIONAL".into()));
 }
 
 #[test]
 fn context_and_strictness_reach_the_judge() {
     let draft = || Draft::script("echo 'The timeout is 45 s, as measured on 2026-03-02.'");
-    let known = answer(
-        &draft().run(&["-t", "How long?", "-c", r#"{"timeout_s":30}"#, "-r", "1"], ""),
-        0,
-    );
+    let known = answer(&draft().run(&["-t", "How long?", "-c", r#"{"timeout_s":30}"#, "-r", "1"], ""), 0);
     let violations = known["attempts"][0]["violations"].to_string();
     assert!(violations.contains("context"), "{violations}");
     let own = json!({"prompt": "How long?", "context": {"timeout_s": 30}}).to_string();
@@ -184,48 +149,24 @@ fn context_and_strictness_reach_the_judge() {
         violations
     );
     let middling = || Draft::script("echo 'Trust me, the pump is in order.'");
-    assert_eq!(
-        middling()
-            .run(&["-t", "Well?", "-s", "moderate"], "")
-            .status
-            .code(),
-        Some(0)
-    );
-    assert_eq!(
-        middling().run(&["-t", "Well?", "-s", "strict"], "").status.code(),
-        Some(1)
-    );
+    assert_eq!(middling().run(&["-t", "Well?", "-s", "moderate"], "").status.code(), Some(0));
+    assert_eq!(middling().run(&["-t", "Well?", "-s", "strict"], "").status.code(), Some(1));
 }
 
 #[test]
 fn a_draft_that_fails_is_an_error_that_names_it() {
     for (body, code, says) in [
-        (
-            "echo 'no paper' >&2; exit 3",
-            "unavailable",
-            "ended with status 3: no paper",
-        ),
+        ("echo 'no paper' >&2; exit 3", "unavailable", "ended with status 3: no paper"),
         ("exit 0", "unavailable", "drafted nothing"),
         ("echo '  '", "unavailable", "drafted nothing"),
         ("printf 'a\\377b'", "invalid", "not UTF-8"),
         ("kill -9 $$", "unavailable", "ended by signal 9"),
         ("yes", "too_large", "wrote more than 8388608 bytes"),
-        (
-            r#"echo '{"error":{"message":"overloaded"}}'"#,
-            "invalid",
-            "a JSON object without response or text",
-        ),
+        (r#"echo '{"error":{"message":"overloaded"}}'"#, "invalid", "a JSON object without response or text"),
     ] {
         let error = error(&Draft::script(body).run(&["-t", "a"], ""));
-        assert_eq!(
-            (&error["code"], &error["at"]),
-            (&code.into(), &"--draft".into()),
-            "{body}: {error}"
-        );
-        assert!(
-            error["message"].as_str().unwrap().contains(says),
-            "{body}: {error}"
-        );
+        assert_eq!((&error["code"], &error["at"]), (&code.into(), &"--draft".into()), "{body}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(says), "{body}: {error}");
     }
     for (body, code, says) in [
         ("yes | head -c 8388600", "too_large", "cannot judge the draft: "),
@@ -233,19 +174,11 @@ fn a_draft_that_fails_is_an_error_that_names_it() {
     ] {
         let error = error(&Draft::script(body).run(&["-t", "a"], ""));
         assert_eq!(error["code"], code, "{body}: {error}");
-        assert!(
-            error["message"].as_str().unwrap().contains(says),
-            "{body}: {error}"
-        );
+        assert!(error["message"].as_str().unwrap().contains(says), "{body}: {error}");
     }
     let mut missing = respond(&["-t", "a"]);
     missing.args(["--draft", "/does/not/exist"]);
-    assert!(
-        error(&give(missing, ""))["message"]
-            .as_str()
-            .unwrap()
-            .contains("no program /does/not/exist")
-    );
+    assert!(error(&give(missing, ""))["message"].as_str().unwrap().contains("no program /does/not/exist"));
 }
 
 /// Nothing is left of a draft that takes too long, nor of what it started.
@@ -265,10 +198,7 @@ fn a_slow_draft_is_killed_with_its_children() {
 /// A killed process is soon gone or a zombie.
 fn ends(process: &Path) {
     let is_over = || match std::fs::read_to_string(process.join("stat")) {
-        Ok(stat) => stat
-            .rsplit(')')
-            .next()
-            .is_some_and(|rest| rest.trim_start().starts_with('Z')),
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
         Err(_) => true,
     };
     let end = Instant::now() + Duration::from_secs(10);
@@ -280,13 +210,7 @@ fn ends(process: &Path) {
 
 #[test]
 fn the_command_is_run_without_a_shell() {
-    let words = [
-        "echo",
-        "-n",
-        "$HOME; `id` | 4.1 s on 2026-03-02 &&",
-        "--rounds",
-        "99",
-    ];
+    let words = ["echo", "-n", "$HOME; `id` | 4.1 s on 2026-03-02 &&", "--rounds", "99"];
     let mut command = respond(&["-t", "a", "--draft"]);
     command.args(words);
     let response = serde_json::from_slice::<Value>(&give(command, "").stdout).unwrap()["response"].clone();
@@ -298,10 +222,7 @@ fn each_line_is_answered_by_a_line() {
     let draft = Draft::script("cat >/dev/null; echo 'The test took 4.1 s on 2026-03-02.'");
     let output = draft.run(&["--lines"], "a\n{\"prompt\":7}\n{\"prompt\":\"b\"}\n");
     let stdout = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<Value> = stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), output.status.code()), (3, Some(0)));
     assert_eq!(lines[1]["error"]["at"], "/prompt");
     assert_eq!(lines[0], lines[2]);
@@ -311,14 +232,8 @@ fn each_line_is_answered_by_a_line() {
 fn a_summary_is_for_people() {
     let output = improving(BAD, SOUND).run(&["-t", "a", "--format", "summary", "-v"], "");
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.starts_with(&format!("{SOUND}\n\nattempt 1: FAIL, ")),
-        "{text}"
-    );
-    assert!(
-        text.contains("\nattempt 2: PASS, ") && text.ends_with(" %, chosen\n"),
-        "{text}"
-    );
+    assert!(text.starts_with(&format!("{SOUND}\n\nattempt 1: FAIL, ")), "{text}");
+    assert!(text.contains("\nattempt 2: PASS, ") && text.ends_with(" %, chosen\n"), "{text}");
 }
 
 /// Without a command ken-model drafts, with all of its models; a script stands for one that learns.
@@ -326,18 +241,13 @@ fn a_summary_is_for_people() {
 fn ken_model_drafts_and_revises() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("script.jsonl");
-    let lines = [
-        json!({"when": "What is wrong with it", "events": [{"text": SOUND}]}),
-        json!({"events": [{"text": BAD}]}),
-    ];
+    let lines =
+        [json!({"when": "What is wrong with it", "events": [{"text": SOUND}]}), json!({"events": [{"text": BAD}]})];
     std::fs::write(&script, lines.map(|line| format!("{line}\n")).concat()).unwrap();
     let mut command = respond(&["-t", "Does it hold?"]);
     command.env("KEN_MODEL", "script").env("KEN_SCRIPT", &script);
     let revised = answer(&give(command, ""), 0);
-    assert_eq!(
-        (&revised["response"], &revised["attempts"][0]["response"]),
-        (&SOUND.into(), &BAD.into())
-    );
+    assert_eq!((&revised["response"], &revised["attempts"][0]["response"]), (&SOUND.into(), &BAD.into()));
     // Where none is configured, the rules answer.
     let plain = answer(&give(respond(&["-t", "Who are you?"]), ""), 0);
     assert!(!plain["response"].as_str().unwrap().is_empty());

@@ -64,10 +64,9 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
         "proc-cwd" => read(&Path::new("/proc/self/cwd/../../../../../..").join(relative(&secret))),
         "proc-victim-cwd" => std::fs::read_dir(format!("/proc/{}/cwd", outside.victim)).map(drop),
         "proc-victim-environ" => read(Path::new(&format!("/proc/{}/environ", outside.victim))),
-        "proc-victim-mem" => std::fs::OpenOptions::new()
-            .write(true)
-            .open(format!("/proc/{}/mem", outside.victim))
-            .map(drop),
+        "proc-victim-mem" => {
+            std::fs::OpenOptions::new().write(true).open(format!("/proc/{}/mem", outside.victim)).map(drop)
+        }
         "dev-mem" => read(Path::new("/dev/mem")),
         "shadow" => read(Path::new("/etc/shadow")),
         "rename-out" => {
@@ -78,34 +77,15 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
         "exchange" => {
             std::fs::write("mine", "x")?;
             call(
-                unsafe {
-                    renameat2(
-                        AT_FDCWD,
-                        c("mine").as_ptr(),
-                        AT_FDCWD,
-                        c(&secret).as_ptr(),
-                        RENAME_EXCHANGE,
-                    )
-                }
-                .into(),
+                unsafe { renameat2(AT_FDCWD, c("mine").as_ptr(), AT_FDCWD, c(&secret).as_ptr(), RENAME_EXCHANGE) }
+                    .into(),
             )
         }
         "tmpfile-link" => {
             let file = descriptor(unsafe { open(c(".").as_ptr(), O_TMPFILE | O_WRONLY, 0o600) })?;
             let from = format!("/proc/self/fd/{file}");
             let to = c(outside.folder.join("linked"));
-            call(
-                unsafe {
-                    linkat(
-                        AT_FDCWD,
-                        c(&from).as_ptr(),
-                        AT_FDCWD,
-                        to.as_ptr(),
-                        AT_SYMLINK_FOLLOW,
-                    )
-                }
-                .into(),
-            )
+            call(unsafe { linkat(AT_FDCWD, c(&from).as_ptr(), AT_FDCWD, to.as_ptr(), AT_SYMLINK_FOLLOW) }.into())
         }
         // The test leaves a folder outside open as descriptor 9.
         "inherited" => descriptor(unsafe { openat(9, c("secret").as_ptr(), O_RDONLY) }).map(drop),
@@ -120,11 +100,7 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
             std::fs::copy("/bin/cat", format!("/proc/self/fd/{file}"))?;
             succeeds(Command::new(format!("/proc/self/fd/{file}")).arg(&secret))
         }
-        "shell" => succeeds(
-            Command::new("/bin/sh")
-                .arg("-c")
-                .arg(format!("cat '{}'", secret.display())),
-        ),
+        "shell" => succeeds(Command::new("/bin/sh").arg("-c").arg(format!("cat '{}'", secret.display()))),
         "git-hook" => std::fs::write(outside.folder.join(".git/hooks/pre-commit"), "x"),
         "shell-rc" => std::fs::write(outside.folder.join(".bashrc"), "x"),
         "cron" => std::fs::write("/etc/cron.d/ken-probe", "x"),
@@ -136,9 +112,7 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
             std::os::unix::fs::symlink(&secret, "mode-link")?;
             call(unsafe { chmod(c("mode-link").as_ptr(), 0o777) }.into())
         }
-        "chmod-dots" => {
-            call(unsafe { chmod(c(here.join("..").join("outside/secret")).as_ptr(), 0o777) }.into())
-        }
+        "chmod-dots" => call(unsafe { chmod(c(here.join("..").join("outside/secret")).as_ptr(), 0o777) }.into()),
         "chmod-program" => {
             let file = std::fs::File::open("/bin/cat")?;
             call(unsafe { fchmod(file.as_raw_fd(), 0o777) }.into())
@@ -161,24 +135,13 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
             call(unsafe { futimens(file.as_raw_fd(), null()) }.into())
         }
         "owner" => call(unsafe { chown(c(&secret).as_ptr(), getuid(), getgid()) }.into()),
-        "attribute" => call(
-            unsafe {
-                setxattr(
-                    c(&secret).as_ptr(),
-                    c("user.x").as_ptr(),
-                    c("x").as_ptr().cast(),
-                    1,
-                    0,
-                )
-            }
-            .into(),
-        ),
+        "attribute" => {
+            call(unsafe { setxattr(c(&secret).as_ptr(), c("user.x").as_ptr(), c("x").as_ptr().cast(), 1, 0) }.into())
+        }
         // Sockets.
         "tcp" => socket_of(AF_INET, SOCK_STREAM, 0).map(drop),
         "tcp-connect" => std::net::TcpStream::connect(("127.0.0.1", outside.port)).map(drop),
-        "tcp-mapped" => {
-            std::net::TcpStream::connect(format!("[::ffff:127.0.0.1]:{}", outside.port)).map(drop)
-        }
+        "tcp-mapped" => std::net::TcpStream::connect(format!("[::ffff:127.0.0.1]:{}", outside.port)).map(drop),
         "metadata-service" => std::net::TcpStream::connect("169.254.169.254:80").map(drop),
         "udp" => std::net::UdpSocket::bind("127.0.0.1:0").map(drop),
         // With sockets: ways round the look at an address.
@@ -226,18 +189,7 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
         "tcp-route" => {
             let socket = internet(SOCK_STREAM, 0)?;
             let route = [0x83u8, 7, 4, 127, 0, 0, 1, 0];
-            call(
-                unsafe {
-                    setsockopt(
-                        socket.as_raw_fd(),
-                        IPPROTO_IP,
-                        IP_OPTIONS,
-                        route.as_ptr().cast(),
-                        8,
-                    )
-                }
-                .into(),
-            )
+            call(unsafe { setsockopt(socket.as_raw_fd(), IPPROTO_IP, IP_OPTIONS, route.as_ptr().cast(), 8) }.into())
         }
         "mptcp" => internet(SOCK_STREAM, 262).map(drop),
         "sctp" => internet(SOCK_STREAM, IPPROTO_SCTP).map(drop),
@@ -254,9 +206,7 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
         }
         "docker" => std::os::unix::net::UnixStream::connect("/var/run/docker.sock").map(drop),
         "agent" => std::env::var("SSH_AUTH_SOCK").map(drop).map_err(io::Error::other),
-        "session-bus" => std::env::var("DBUS_SESSION_BUS_ADDRESS")
-            .map(drop)
-            .map_err(io::Error::other),
+        "session-bus" => std::env::var("DBUS_SESSION_BUS_ADDRESS").map(drop).map_err(io::Error::other),
         // Processes.
         "kill" => call(unsafe { kill(outside.victim, SIGKILL) }.into()),
         "kill-supervisor" => kill_supervisor(),
@@ -266,10 +216,7 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
         }
         "pidfd-getfd" => call(unsafe { syscall(SYS_pidfd_getfd, 9, 0, 0) }),
         "limit" => {
-            let none = rlimit {
-                rlim_cur: 0,
-                rlim_max: 0,
-            };
+            let none = rlimit { rlim_cur: 0, rlim_max: 0 };
             call(unsafe { prlimit(outside.victim, RLIMIT_CPU, &none, std::ptr::null_mut()) }.into())
         }
         "priority" => call(unsafe { setpriority(PRIO_PROCESS, outside.victim as u32, 19) }.into()),
@@ -285,18 +232,7 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
         "perf" => call(unsafe { syscall(SYS_perf_event_open, 0, 0, -1, -1, 0) }),
         "userfault" => call(unsafe { syscall(SYS_userfaultfd, 0) }),
         "uring" => call(unsafe { syscall(SYS_io_uring_setup, 1, 0) }),
-        "mount" => call(
-            unsafe {
-                mount(
-                    c("none").as_ptr(),
-                    c(&here).as_ptr(),
-                    c("tmpfs").as_ptr(),
-                    0,
-                    null(),
-                )
-            }
-            .into(),
-        ),
+        "mount" => call(unsafe { mount(c("none").as_ptr(), c(&here).as_ptr(), c("tmpfs").as_ptr(), 0, null()) }.into()),
         "unshare" => call(unsafe { unshare(CLONE_NEWUSER) }.into()),
         "unshare-files" => call(unsafe { unshare(CLONE_NEWNS) }.into()),
         "clone" => clone_namespace(),
@@ -309,24 +245,15 @@ fn attempt(name: &str, outside: &Outside) -> io::Result<()> {
         "personality" => call(unsafe { personality(0x0040_0000) }.into()),
         "handle" => call(unsafe { syscall(SYS_open_by_handle_at, 9, 0, 0) }),
         "terminal" => call(unsafe { ioctl(0, TIOCSTI, c("x").as_ptr()) }.into()),
-        "listener" => call(unsafe {
-            syscall(
-                SYS_seccomp,
-                SECCOMP_SET_MODE_FILTER,
-                SECCOMP_FILTER_FLAG_NEW_LISTENER,
-                0,
-            )
-        }),
+        "listener" => {
+            call(unsafe { syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, 0) })
+        }
         "shared-memory" => call(unsafe { syscall(SYS_shmget, IPC_PRIVATE, 4096, 0o600) }),
         "gain-root" => {
             let status = std::fs::read_to_string("/proc/self/status")?;
-            let has = |line: &str| {
-                status
-                    .lines()
-                    .any(|found| found.split_whitespace().collect::<Vec<_>>().join(" ") == line)
-            };
-            let nothing =
-                has("NoNewPrivs: 1") && has("CapEff: 0000000000000000") && has("CapBnd: 0000000000000000");
+            let has =
+                |line: &str| status.lines().any(|found| found.split_whitespace().collect::<Vec<_>>().join(" ") == line);
+            let nothing = has("NoNewPrivs: 1") && has("CapEff: 0000000000000000") && has("CapBnd: 0000000000000000");
             refuse_unless(!nothing || (unsafe { getuid() } != 0 && unsafe { setuid(0) } == 0))
         }
         _ => panic!("there is no attempt {name}"),
@@ -369,10 +296,7 @@ fn socket_of(family: i32, kind: i32, protocol: i32) -> io::Result<i32> {
 }
 
 fn part<T>(at: *const T) -> iovec {
-    iovec {
-        iov_base: at.cast_mut().cast(),
-        iov_len: 1,
-    }
+    iovec { iov_base: at.cast_mut().cast(), iov_len: 1 }
 }
 
 /// While one thread changes what the name leads to, the other one opens it.
@@ -403,20 +327,10 @@ fn symlink_race(secret: &Path) -> io::Result<()> {
 /// The parent of init, or whoever is next outside.
 fn kill_supervisor() -> io::Result<()> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", unsafe { getppid() }))?;
-    let parent = stat
-        .split_whitespace()
-        .nth(3)
-        .and_then(|pid| pid.parse::<i32>().ok());
+    let parent = stat.split_whitespace().nth(3).and_then(|pid| pid.parse::<i32>().ok());
     call(
-        unsafe {
-            kill(
-                parent
-                    .filter(|pid| *pid > 0)
-                    .ok_or_else(|| io::Error::other("no parent is seen"))?,
-                SIGKILL,
-            )
-        }
-        .into(),
+        unsafe { kill(parent.filter(|pid| *pid > 0).ok_or_else(|| io::Error::other("no parent is seen"))?, SIGKILL) }
+            .into(),
     )
 }
 
@@ -453,10 +367,7 @@ fn message_to(address: &sockaddr_in, piece: &iovec) -> msghdr {
 }
 
 fn one_byte() -> iovec {
-    iovec {
-        iov_base: c"x".as_ptr().cast_mut().cast(),
-        iov_len: 1,
-    }
+    iovec { iov_base: c"x".as_ptr().cast_mut().cast(), iov_len: 1 }
 }
 
 fn send_message(port: u16, kind: i32, flags: i32) -> io::Result<()> {
@@ -467,10 +378,7 @@ fn send_message(port: u16, kind: i32, flags: i32) -> io::Result<()> {
 
 fn send_messages(port: u16) -> io::Result<()> {
     let (socket, address, piece) = (internet(SOCK_DGRAM, 0)?, loopback(port), one_byte());
-    let mut messages = [mmsghdr {
-        msg_hdr: message_to(&address, &piece),
-        msg_len: 0,
-    }];
+    let mut messages = [mmsghdr { msg_hdr: message_to(&address, &piece), msg_len: 0 }];
     call(unsafe { sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), 1, 0) }.into())
 }
 
@@ -478,10 +386,7 @@ fn send_messages(port: u16) -> io::Result<()> {
 fn connect_race(port: u16) -> io::Result<()> {
     use std::sync::atomic::{AtomicU32, Ordering};
     // A public address that answers nobody here, and loopback.
-    let (public, private) = (
-        u32::from_ne_bytes([192, 0, 9, 1]),
-        u32::from_ne_bytes([127, 0, 0, 1]),
-    );
+    let (public, private) = (u32::from_ne_bytes([192, 0, 9, 1]), u32::from_ne_bytes([127, 0, 0, 1]));
     let mut address = loopback(port);
     let place = (&raw mut address.sin_addr.s_addr).cast::<AtomicU32>();
     let place = unsafe { &*place };

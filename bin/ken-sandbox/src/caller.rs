@@ -49,14 +49,8 @@ impl Caller {
             libc::AT_FDCWD => "cwd".to_owned(),
             number => format!("fd/{number}"),
         };
-        let relative: PathBuf = path
-            .components()
-            .filter(|part| *part != Component::RootDir)
-            .collect();
-        self.open(
-            &format!("{from}/{}", relative.to_str().ok_or(Errno::EILSEQ)?),
-            follow,
-        )
+        let relative: PathBuf = path.components().filter(|part| *part != Component::RootDir).collect();
+        self.open(&format!("{from}/{}", relative.to_str().ok_or(Errno::EILSEQ)?), follow)
     }
 
     /// A duplicate of a socket of the caller. It stays the same socket, even if the caller closes or replaces the descriptor.
@@ -112,10 +106,7 @@ impl Caller {
             count += self.memory(address + first as u64, tail).unwrap_or_default();
         }
         bytes.truncate(count);
-        let end = bytes
-            .iter()
-            .position(|byte| *byte == 0)
-            .ok_or(Errno::ENAMETOOLONG)?;
+        let end = bytes.iter().position(|byte| *byte == 0).ok_or(Errno::ENAMETOOLONG)?;
         bytes.truncate(end);
         Ok(PathBuf::from(OsString::from_vec(bytes)))
     }
@@ -136,10 +127,7 @@ impl Caller {
         }
         let [access, access_part, modification, modification_part] = self.words(address)?;
         let part = |part: i64| part.checked_mul(unit).ok_or(Errno::EINVAL);
-        Ok([
-            TimeSpec::new(access, part(access_part)?),
-            TimeSpec::new(modification, part(modification_part)?),
-        ])
+        Ok([TimeSpec::new(access, part(access_part)?), TimeSpec::new(modification, part(modification_part)?)])
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -68,12 +68,7 @@ pub(crate) struct Job {
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(crate) processes: u64,
     /// The command and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -109,8 +104,7 @@ fn address(text: &str) -> Result<String, String> {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
-    let timeout =
-        Duration::try_from_secs_f64(seconds).map_err(|_| "a number of seconds above 0".to_owned())?;
+    let timeout = Duration::try_from_secs_f64(seconds).map_err(|_| "a number of seconds above 0".to_owned())?;
     match timeout.is_zero() {
         true => Err("a number of seconds above 0".to_owned()),
         false => Ok(timeout),
@@ -151,10 +145,7 @@ impl Refusal {
 
     /// The system refused a step of the set-up.
     pub(crate) fn step(what: &str, why: impl std::fmt::Display) -> Refusal {
-        let error = Error {
-            code: Code::Unavailable,
-            ..Error::internal(format!("{what}: {why}"))
-        };
+        let error = Error { code: Code::Unavailable, ..Error::internal(format!("{what}: {why}")) };
         Refusal::new(CANNOT_CONFINE, error)
     }
 
@@ -163,10 +154,7 @@ impl Refusal {
     }
 
     pub(crate) fn hint(self, hint: &str) -> Refusal {
-        Refusal {
-            error: self.error.hint(hint),
-            ..self
-        }
+        Refusal { error: self.error.hint(hint), ..self }
     }
 
     /// One line on standard error: JSON, or plain text on a terminal.

@@ -54,34 +54,20 @@ impl Command {
         let step = |name| move |errno: Errno| (name, errno.desc().to_owned());
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("the death signal"))?;
         process::reset_signals().map_err(step("signals"))?;
-        chdir(&self.cwd).map_err(|errno| {
-            (
-                "the working directory",
-                format!("{}: {errno}", self.cwd.display()),
-            )
-        })?;
+        chdir(&self.cwd).map_err(|errno| ("the working directory", format!("{}: {errno}", self.cwd.display())))?;
         for (resource, most) in &self.limits {
             limit(*resource, *most).map_err(step("resource limits"))?;
         }
         close_others(&self.descriptors).map_err(step("descriptors"))?;
         drop_capabilities().map_err(step("capabilities"))?;
         prctl::set_no_new_privs().map_err(step("privileges"))?;
-        let status = self
-            .ruleset
-            .restrict_self()
-            .map_err(|error| ("files (Landlock)", error.to_string()))?;
+        let status = self.ruleset.restrict_self().map_err(|error| ("files (Landlock)", error.to_string()))?;
         if status.ruleset != landlock::RulesetStatus::FullyEnforced {
-            return Err((
-                "files (Landlock)",
-                "the kernel enforces only a part of the rules".to_owned(),
-            ));
+            return Err(("files (Landlock)", "the kernel enforces only a part of the rules".to_owned()));
         }
         listen(self.sockets, &self.filter, channel).map_err(step("system calls (seccomp)"))?;
         let Err(errno) = execve(&self.program, &self.args, &self.environment);
-        Ok((
-            CANNOT_EXECUTE,
-            format!("{}: {}", self.program.to_string_lossy(), errno.desc()),
-        ))
+        Ok((CANNOT_EXECUTE, format!("{}: {}", self.program.to_string_lossy(), errno.desc())))
     }
 }
 
@@ -117,14 +103,7 @@ fn limit(resource: Resource, most: u64) -> Result<(), Errno> {
 #[allow(unsafe_code)]
 fn close_others(kept: &[i32]) -> Result<(), Errno> {
     // SAFETY: only sets a flag on descriptors of this process.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_close_range,
-            3,
-            libc::c_uint::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
-        )
-    };
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     Errno::result(done)?;
     for descriptor in kept {
         // SAFETY: only takes a flag from a descriptor; one that is not open is an error.
@@ -142,13 +121,7 @@ fn drop_capabilities() -> Result<(), Errno> {
         pid: i32,
     }
     // _LINUX_CAPABILITY_VERSION_3 of <linux/capability.h>: two sets of three words.
-    let (header, none) = (
-        Header {
-            version: 0x2008_0522,
-            pid: 0,
-        },
-        [0u32; 6],
-    );
+    let (header, none) = (Header { version: 0x2008_0522, pid: 0 }, [0u32; 6]);
     // SAFETY: plain system calls on this process; both pointers live during the call.
     unsafe {
         for capability in 0..64 {
@@ -157,13 +130,7 @@ fn drop_capabilities() -> Result<(), Errno> {
                 break;
             }
         }
-        Errno::result(libc::prctl(
-            libc::PR_CAP_AMBIENT,
-            libc::PR_CAP_AMBIENT_CLEAR_ALL,
-            0,
-            0,
-            0,
-        ))?;
+        Errno::result(libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))?;
         Errno::result(libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr())).map(drop)
     }
 }
@@ -182,12 +149,7 @@ pub(crate) fn receive(channel: BorrowedFd<'_>) -> Result<(Vec<u8>, Option<OwnedF
     let mut bytes = [0; 4096];
     let mut space = nix::cmsg_space!([i32; 1]);
     let mut slices = [std::io::IoSliceMut::new(&mut bytes)];
-    let message = recvmsg::<()>(
-        channel.as_raw_fd(),
-        &mut slices,
-        Some(&mut space),
-        MsgFlags::MSG_CMSG_CLOEXEC,
-    )?;
+    let message = recvmsg::<()>(channel.as_raw_fd(), &mut slices, Some(&mut space), MsgFlags::MSG_CMSG_CLOEXEC)?;
     let count = message.bytes;
     let mut listener = None;
     for control in message.cmsgs()? {

@@ -96,11 +96,8 @@ fn empty(all: BitFlags<AccessFs>, sockets: Sockets) -> Result<RulesetCreated, Re
         .and_then(|ruleset| ruleset.scope(Scope::from_all(REQUIRED)))
         .and_then(Ruleset::create);
     created.map_err(|error| {
-        Refusal::step(
-            "this kernel cannot confine a command to files (Landlock, version 6)",
-            error,
-        )
-        .hint("use Linux 6.12 or newer with `landlock` among the security modules (/sys/kernel/security/lsm)")
+        Refusal::step("this kernel cannot confine a command to files (Landlock, version 6)", error)
+            .hint("use Linux 6.12 or newer with `landlock` among the security modules (/sys/kernel/security/lsm)")
     })
 }
 
@@ -133,7 +130,5 @@ fn allow(
         true => access,
         false => access & AccessFs::from_file(REQUIRED),
     };
-    ruleset
-        .add_rule(PathBeneath::new(file, access))
-        .map_err(|error| refused(path, &error))
+    ruleset.add_rule(PathBeneath::new(file, access)).map_err(|error| refused(path, &error))
 }

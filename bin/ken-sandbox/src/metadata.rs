@@ -27,12 +27,7 @@ pub(crate) const CALLS: &[i64] = &[
     libc::SYS_futimesat,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) const CALLS: &[i64] = &[
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
-    libc::SYS_utimensat,
-];
+pub(crate) const CALLS: &[i64] = &[libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchmodat2, libc::SYS_utimensat];
 
 enum Change {
     Mode(Mode),
@@ -66,20 +61,13 @@ impl Call {
             #[cfg(target_arch = "x86_64")]
             libc::SYS_chmod => (caller.path(here, argument(0), 0)?, mode(1)),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_utime => (
-                caller.path(here, argument(0), 0)?,
-                Change::Times(caller.seconds(argument(1))?),
-            ),
+            libc::SYS_utime => (caller.path(here, argument(0), 0)?, Change::Times(caller.seconds(argument(1))?)),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_utimes => (
-                caller.path(here, argument(0), 0)?,
-                Change::Times(caller.times(argument(1), 1_000)?),
-            ),
+            libc::SYS_utimes => (caller.path(here, argument(0), 0)?, Change::Times(caller.times(argument(1), 1_000)?)),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_futimesat => (
-                caller.path(argument(0), argument(1), 0)?,
-                Change::Times(caller.times(argument(2), 1_000)?),
-            ),
+            libc::SYS_futimesat => {
+                (caller.path(argument(0), argument(1), 0)?, Change::Times(caller.times(argument(2), 1_000)?))
+            }
             _ => return Err(Errno::ENOSYS),
         };
         Ok(Call { file, change })
@@ -96,19 +84,10 @@ impl Call {
         }
         let descriptor = Path::new(&descriptor);
         match self.change {
-            Change::Mode(mode) => fchmodat(
-                nix::fcntl::AT_FDCWD,
-                descriptor,
-                mode,
-                FchmodatFlags::FollowSymlink,
-            ),
-            Change::Times([access, modification]) => utimensat(
-                nix::fcntl::AT_FDCWD,
-                descriptor,
-                &access,
-                &modification,
-                UtimensatFlags::FollowSymlink,
-            ),
+            Change::Mode(mode) => fchmodat(nix::fcntl::AT_FDCWD, descriptor, mode, FchmodatFlags::FollowSymlink),
+            Change::Times([access, modification]) => {
+                utimensat(nix::fcntl::AT_FDCWD, descriptor, &access, &modification, UtimensatFlags::FollowSymlink)
+            }
         }
     }
 }

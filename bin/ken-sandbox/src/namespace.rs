@@ -46,10 +46,7 @@ pub(crate) fn fork_inside(group: Option<&Group>) -> Result<Forked, Errno> {
         Err(_) => {}
     }
     match fork_with(0, group).or_else(|_| plain())? {
-        Some(init) => Ok(Forked::Supervisor {
-            init,
-            is_alone: false,
-        }),
+        Some(init) => Ok(Forked::Supervisor { init, is_alone: false }),
         None => Ok(Forked::Init),
     }
 }
@@ -76,18 +73,10 @@ fn fork_with(flags: libc::c_int, group: Option<RawFd>) -> Result<Option<Pid>, Er
         arguments.cgroup = u64::from(group.cast_unsigned());
     }
     // SAFETY: without CLONE_VM and with a null stack this is fork(2) into new namespaces; this process has one thread.
-    let pid = unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            &raw const arguments,
-            size_of::<libc::clone_args>(),
-        )
-    };
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of::<libc::clone_args>()) };
     match Errno::result(pid)? {
         0 => Ok(None),
-        pid => Ok(Some(Pid::from_raw(
-            i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)?,
-        ))),
+        pid => Ok(Some(Pid::from_raw(i32::try_from(pid).map_err(|_| Errno::EOVERFLOW)?))),
     }
 }
 

@@ -44,11 +44,7 @@ impl Reach {
             true => name_servers(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
             false => Vec::new(),
         };
-        Ok(Reach {
-            public,
-            named: Allowed::parse("--reach", named)?,
-            resolvers,
-        })
+        Ok(Reach { public, named: Allowed::parse("--reach", named)?, resolvers })
     }
 
     fn admits(&self, address: SocketAddr) -> bool {
@@ -63,10 +59,7 @@ impl Reach {
 fn name_servers(text: &str) -> Vec<IpAddr> {
     let servers = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
-        let address = words
-            .next()
-            .filter(|word| *word == "nameserver")
-            .and(words.next())?;
+        let address = words.next().filter(|word| *word == "nameserver").and(words.next())?;
         address.split('%').next()?.parse().ok()
     });
     let servers: Vec<IpAddr> = servers.collect();
@@ -111,10 +104,7 @@ impl Call {
                 }
                 let bytes = gathered(&caller, pieces.cast_unsigned(), count.cast_unsigned())?;
                 let flags = argument(2) as libc::c_int;
-                (
-                    Action::Send { bytes, flags },
-                    (address.cast_unsigned(), length.cast_unsigned()),
-                )
+                (Action::Send { bytes, flags }, (address.cast_unsigned(), length.cast_unsigned()))
             }
             _ => return Err(Errno::ENOSYS),
         };
@@ -122,18 +112,11 @@ impl Call {
             (0, _) | (_, 0) => Vec::new(),
             (place, length) => checked(&caller, place, length as u32, reach)?,
         };
-        if matches!(action, Action::Send { .. })
-            && !address.is_empty()
-            && kind(&socket)? != SockType::Datagram
-        {
+        if matches!(action, Action::Send { .. }) && !address.is_empty() && kind(&socket)? != SockType::Datagram {
             // A stream has its peer already; with MSG_FASTOPEN a message could connect to another one.
             return Err(Errno::EISCONN);
         }
-        Ok(Call {
-            socket,
-            action,
-            address,
-        })
+        Ok(Call { socket, action, address })
     }
 
     /// Makes the call in a thread of its own, because it may wait, and passes the result to `reply`.
@@ -148,11 +131,7 @@ impl Call {
             reply(result);
         };
         // If no thread can be started, the command gets no answer and waits until its timeout.
-        if std::thread::Builder::new()
-            .stack_size(64 * 1024)
-            .spawn(work)
-            .is_err()
-        {
+        if std::thread::Builder::new().stack_size(64 * 1024).spawn(work).is_err() {
             WAITING.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -249,24 +228,13 @@ mod tests {
             }
             reach.admits(address.parse().unwrap())
         };
-        for public in [
-            "1.1.1.1:443",
-            "[2606:4700::1111]:53",
-            "[::ffff:1.1.1.1]:80",
-            "10.0.0.3:53",
-            "[fe80::1]:53",
-        ] {
+        for public in ["1.1.1.1:443", "[2606:4700::1111]:53", "[::ffff:1.1.1.1]:80", "10.0.0.3:53", "[fe80::1]:53"] {
             assert!(reach(true, "", public), "{public}");
             assert!(!reach(false, "127.0.0.1:8080", public), "{public}");
         }
-        for private in [
-            "127.0.0.1:3940",
-            "[::1]:80",
-            "[::ffff:127.0.0.1]:80",
-            "169.254.169.254:80",
-            "10.0.0.3:80",
-            "0.0.0.0:80",
-        ] {
+        for private in
+            ["127.0.0.1:3940", "[::1]:80", "[::ffff:127.0.0.1]:80", "169.254.169.254:80", "10.0.0.3:80", "0.0.0.0:80"]
+        {
             assert!(!reach(true, "127.0.0.1:8080", private), "{private}");
         }
         assert!(reach(false, "127.0.0.1:8080", "127.0.0.1:8080"));

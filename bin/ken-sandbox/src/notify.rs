@@ -31,9 +31,7 @@ pub(crate) fn listen(filter: &BpfProgram) -> Result<OwnedFd, Errno> {
             libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | UNCUT,
             &raw const program,
         ))?;
-        Ok(OwnedFd::from_raw_fd(
-            i32::try_from(descriptor).map_err(|_| Errno::EOVERFLOW)?,
-        ))
+        Ok(OwnedFd::from_raw_fd(i32::try_from(descriptor).map_err(|_| Errno::EOVERFLOW)?))
     }
 }
 

@@ -5,9 +5,7 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 /// Signals that the supervisor and init wait for.
 pub(crate) fn handled() -> SigSet {
-    [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
-        .into_iter()
-        .collect()
+    [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP].into_iter().collect()
 }
 
 /// Ends this process without running what the supervisor registered for its own end.

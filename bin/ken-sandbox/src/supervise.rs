@@ -45,32 +45,25 @@ pub(crate) fn run(job: &Job) -> Result<u8, Refusal> {
     write.extend(resolve(&[temporary.path().to_owned()])?);
     let command = command(job, &read, &write, temporary.path())?;
     let signals = process::handled();
-    signals
-        .thread_block()
-        .map_err(|errno| Refusal::step("signals", errno))?;
+    signals.thread_block().map_err(|errno| Refusal::step("signals", errno))?;
     if job.with_parent {
         prctl::set_pdeathsig(Signal::SIGTERM).map_err(|errno| Refusal::step("the death signal", errno))?;
     }
     let memory = job.memory.map(|memory| memory.saturating_mul(MIB));
     let group = Group::make(memory, job.processes);
-    let reach =
-        Reach::new(job.network, &job.reach.join(",")).map_err(|error| Refusal::new(CANNOT_CONFINE, error))?;
+    let reach = Reach::new(job.network, &job.reach.join(",")).map_err(|error| Refusal::new(CANNOT_CONFINE, error))?;
     let limits = Limits { roots: write, reach };
     let status = Sandbox::start(command, signals, limits, group.as_ref())?.wait(job.timeout);
     drop(group);
     let leftovers = temporary.path().to_owned();
-    temporary
-        .close()
-        .map_err(|error| Refusal::step(&format!("removing {}", leftovers.display()), error))?;
+    temporary.close().map_err(|error| Refusal::step(&format!("removing {}", leftovers.display()), error))?;
     status
 }
 
 /// The paths without symbolic links. Each of them must exist.
 fn resolve(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
-    let resolved = paths.iter().map(|path| {
-        path.canonicalize()
-            .map_err(|error| Refusal::step(&path.display().to_string(), error))
-    });
+    let resolved =
+        paths.iter().map(|path| path.canonicalize().map_err(|error| Refusal::step(&path.display().to_string(), error)));
     resolved.collect()
 }
 
@@ -78,13 +71,7 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
     let name = job.command.first().cloned().unwrap_or_default();
     let program = find_program(Path::new(&name)).ok_or_else(|| {
         let message = format!("there is no command {}", name.display());
-        Refusal::new(
-            NOT_FOUND,
-            Error {
-                code: Code::NotFound,
-                ..Error::internal(message)
-            },
-        )
+        Refusal::new(NOT_FOUND, Error { code: Code::NotFound, ..Error::internal(message) })
     })?;
     // The program itself can be read wherever it is. Files that it needs have to be named.
     let readable: Vec<PathBuf> = read.iter().cloned().chain(program.canonicalize().ok()).collect();
@@ -103,11 +90,7 @@ fn command(job: &Job, read: &[PathBuf], write: &[PathBuf], temporary: &Path) -> 
     }
     Ok(Command {
         program: text(program.as_os_str())?,
-        args: job
-            .command
-            .iter()
-            .map(|word| text(word))
-            .collect::<Result<_, _>>()?,
+        args: job.command.iter().map(|word| text(word)).collect::<Result<_, _>>()?,
         environment: environment(job, temporary)?,
         cwd,
         limits,
@@ -125,10 +108,7 @@ fn text(text: &OsStr) -> Result<CString, Refusal> {
 /// The environment of the command, which has only the variables of the caller that are named.
 fn environment(job: &Job, temporary: &Path) -> Result<Vec<CString>, Refusal> {
     let passed = |name: &OsStr| std::env::var_os(name).map(|value| join(name, &value));
-    let mut variables: Vec<OsString> = PASSED_ON
-        .iter()
-        .filter_map(|name| passed(OsStr::new(name)))
-        .collect();
+    let mut variables: Vec<OsString> = PASSED_ON.iter().filter_map(|name| passed(OsStr::new(name))).collect();
     for name in ["TMPDIR", "HOME"] {
         variables.push(join(OsStr::new(name), temporary.as_os_str()));
     }
@@ -170,20 +150,10 @@ struct Sandbox {
 }
 
 impl Sandbox {
-    fn start(
-        mut command: Command,
-        signals: SigSet,
-        limits: Limits,
-        group: Option<&Group>,
-    ) -> Result<Sandbox, Refusal> {
+    fn start(mut command: Command, signals: SigSet, limits: Limits, group: Option<&Group>) -> Result<Sandbox, Refusal> {
         let refused = |what: &'static str| move |errno: Errno| Refusal::step(what, errno.desc());
-        let (own, theirs) = socketpair(
-            AddressFamily::Unix,
-            SockType::SeqPacket,
-            None,
-            SockFlag::SOCK_CLOEXEC,
-        )
-        .map_err(refused("a socket pair"))?;
+        let (own, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(refused("a socket pair"))?;
         // What the sandbox leaves behind becomes a child of this process.
         prctl::set_child_subreaper(true).map_err(refused("the subreaper"))?;
         let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC).map_err(refused("signals"))?;
@@ -194,9 +164,7 @@ impl Sandbox {
                 // Without a namespace all processes of the user count, and there could be too many already. Only init can tell:
                 // in a namespace of its own it is process 1.
                 if nix::unistd::getpid().as_raw() != 1 {
-                    command
-                        .limits
-                        .retain(|(resource, _)| *resource != Resource::RLIMIT_NPROC);
+                    command.limits.retain(|(resource, _)| *resource != Resource::RLIMIT_NPROC);
                 }
                 init::run(command, theirs)
             }
@@ -204,15 +172,7 @@ impl Sandbox {
         drop(theirs);
         // If init is gone, its death is what `wait` finds.
         let _ = write(&own, b"g");
-        Ok(Sandbox {
-            init,
-            is_alone,
-            signals,
-            channel: Some(own),
-            listener: None,
-            limits,
-            refusal: None,
-        })
+        Ok(Sandbox { init, is_alone, signals, channel: Some(own), listener: None, limits, refusal: None })
     }
 
     /// Waits until the command has ended, by itself or not, and none of its processes lives.
@@ -252,16 +212,11 @@ impl Sandbox {
             let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
         });
-        let descriptors = [self.listener.as_deref(), self.channel.as_ref()]
-            .into_iter()
-            .flatten();
+        let descriptors = [self.listener.as_deref(), self.channel.as_ref()].into_iter().flatten();
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         polled.extend(descriptors.map(|descriptor| PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)));
         let _ = poll(&mut polled, patience); // EINTR and a timeout are seen by the caller
-        let ready: Vec<PollFlags> = polled
-            .iter()
-            .map(|entry| entry.revents().unwrap_or(PollFlags::empty()))
-            .collect();
+        let ready: Vec<PollFlags> = polled.iter().map(|entry| entry.revents().unwrap_or(PollFlags::empty())).collect();
         drop(polled);
         let mut ready = ready.into_iter().skip(1);
         if let Some(listener) = &self.listener {
@@ -301,11 +256,7 @@ impl Sandbox {
             let Ok(Some(signal)) = self.signals.read_signal() else {
                 break;
             };
-            signals.extend(
-                i32::try_from(signal.ssi_signo)
-                    .ok()
-                    .and_then(|number| Signal::try_from(number).ok()),
-            );
+            signals.extend(i32::try_from(signal.ssi_signo).ok().and_then(|number| Signal::try_from(number).ok()));
         }
         signals
     }
@@ -338,10 +289,7 @@ impl Sandbox {
         let end = Instant::now() + SWEEP;
         while Instant::now() < end {
             let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-            let pids: Vec<i32> = children
-                .split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect();
+            let pids: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
             if pids.is_empty() {
                 return;
             }

@@ -89,13 +89,8 @@ const REFUSED: &[c_long] = &[
 ];
 
 /// All namespaces that clone(2) can make. `CLONE_NEWTIME` is not among its flags.
-const NAMESPACES: u64 = (CLONE_NEWNS
-    | CLONE_NEWCGROUP
-    | CLONE_NEWUTS
-    | CLONE_NEWIPC
-    | CLONE_NEWUSER
-    | CLONE_NEWPID
-    | CLONE_NEWNET) as u64;
+const NAMESPACES: u64 =
+    (CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET) as u64;
 
 /// The action for calls of [`REFUSED`].
 const REFUSE: u32 = SECCOMP_RET_ERRNO | EPERM as u32;
@@ -140,9 +135,7 @@ fn by_number(sockets: Sockets) -> BTreeMap<c_long, u32> {
         (REFUSED, REFUSE),
         (refused, REFUSE),
     ];
-    let each = lists
-        .into_iter()
-        .flat_map(|(calls, action)| calls.iter().map(move |call| (*call, action)));
+    let each = lists.into_iter().flat_map(|(calls, action)| calls.iter().map(move |call| (*call, action)));
     each.collect()
 }
 
@@ -184,21 +177,12 @@ fn unaddressed_send() -> [sock_filter; 7] {
 }
 
 fn statement(code: u32, k: u32) -> sock_filter {
-    sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf: 0,
-        k,
-    }
+    sock_filter { code: code as u16, jt: 0, jf: 0, k }
 }
 
 /// Skips `jt` instructions if the comparison of the loaded value with `value` holds, else `jf`.
 fn jump(comparison: u32, value: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter {
-        jt,
-        jf,
-        ..statement(BPF_JMP | comparison | BPF_K, value)
-    }
+    sock_filter { jt, jf, ..statement(BPF_JMP | comparison | BPF_K, value) }
 }
 
 fn end(action: u32) -> sock_filter {
@@ -219,22 +203,13 @@ fn with_arguments(sockets: Sockets) -> Result<Rules, seccompiler::BackendError> 
         // No namespace. clone3 hides its flags behind a pointer, so it stays unknown, and callers fall back to clone.
         (SYS_clone, vec![rule([condition(0, MaskedEq(NAMESPACES), 0)?])?]),
         // No characters typed into somebody's terminal.
-        (
-            SYS_ioctl,
-            vec![rule([condition(1, Ne, TIOCSTI)?, condition(1, Ne, TIOCLINUX)?])?],
-        ),
+        (SYS_ioctl, vec![rule([condition(1, Ne, TIOCSTI)?, condition(1, Ne, TIOCLINUX)?])?]),
         // A pair of connected sockets, but not of datagrams: those can be sent to any address, also to one in the file system.
         (
             SYS_socketpair,
             vec![
-                rule([
-                    is(0, AF_UNIX.into())?,
-                    condition(1, MaskedEq(0xf), SOCK_STREAM as u64)?,
-                ])?,
-                rule([
-                    is(0, AF_UNIX.into())?,
-                    condition(1, MaskedEq(0xf), SOCK_SEQPACKET as u64)?,
-                ])?,
+                rule([is(0, AF_UNIX.into())?, condition(1, MaskedEq(0xf), SOCK_STREAM as u64)?])?,
+                rule([is(0, AF_UNIX.into())?, condition(1, MaskedEq(0xf), SOCK_SEQPACKET as u64)?])?,
             ],
         ),
         // Only for the calling process: with these a command could starve other processes of the same user.
@@ -245,10 +220,7 @@ fn with_arguments(sockets: Sockets) -> Result<Rules, seccompiler::BackendError> 
         (SYS_sched_setparam, vec![rule([is(0, 0)?])?]),
         (SYS_sched_setattr, vec![rule([is(0, 0)?])?]),
         // Only to set the usual execution domain, and to ask for the current one.
-        (
-            SYS_personality,
-            vec![rule([is(0, 0)?])?, rule([is(0, 0xffff_ffff)?])?],
-        ),
+        (SYS_personality, vec![rule([is(0, 0)?])?, rule([is(0, 0xffff_ffff)?])?]),
     ];
     if sockets != Sockets::None {
         // TCP and UDP only: other protocols take addresses in ways that are not checked.
@@ -284,11 +256,7 @@ fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule
     SeccompRule::new(conditions.into())
 }
 
-fn condition(
-    argument: u8,
-    operator: SeccompCmpOp,
-    value: u64,
-) -> Result<SeccompCondition, seccompiler::BackendError> {
+fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
 }
 
@@ -345,14 +313,9 @@ mod tests {
         };
         for sockets in [Sockets::None, Sockets::Named, Sockets::Public] {
             let program = filter(sockets).unwrap();
-            let with_arguments: Vec<c_long> = with_arguments(sockets)
-                .unwrap()
-                .iter()
-                .map(|(call, _)| *call)
-                .collect();
-            let asked = |call| {
-                metadata::CALLS.contains(&call) || sockets != Sockets::None && network::CALLS.contains(&call)
-            };
+            let with_arguments: Vec<c_long> = with_arguments(sockets).unwrap().iter().map(|(call, _)| *call).collect();
+            let asked =
+                |call| metadata::CALLS.contains(&call) || sockets != Sockets::None && network::CALLS.contains(&call);
             for call in 0..600 {
                 let by_sockets = match sockets {
                     Sockets::None => [SYS_socket, SYS_connect, SYS_bind].contains(&call),
@@ -375,11 +338,7 @@ mod tests {
                 } else {
                     REFUSED_ARGUMENTS
                 };
-                assert_eq!(
-                    run(&program, arch, call, arguments),
-                    action,
-                    "call {call} with {sockets:?}"
-                );
+                assert_eq!(run(&program, arch, call, arguments), action, "call {call} with {sockets:?}");
                 // The numbers of x32, and another architecture.
                 assert_eq!(run(&program, arch, call | 0x4000_0000, arguments), UNKNOWN);
                 assert_eq!(run(&program, arch ^ 1, call, arguments), SECCOMP_RET_KILL_PROCESS);
@@ -394,10 +353,7 @@ mod tests {
             assert_eq!(sent(address), SECCOMP_RET_USER_NOTIF);
         }
         let allowed = |call, arguments| run(&program, arch, call, arguments) == SECCOMP_RET_ALLOW;
-        assert!(allowed(
-            SYS_socket,
-            [AF_INET as u64, SOCK_STREAM as u64, 0, 0, 0, 0]
-        ));
+        assert!(allowed(SYS_socket, [AF_INET as u64, SOCK_STREAM as u64, 0, 0, 0, 0]));
         assert!(allowed(SYS_clone, [SIGCHLD as u64, 0, 0, 0, 0, 0]));
         assert!(!allowed(SYS_clone, [CLONE_NEWUSER as u64, 0, 0, 0, 0, 0]));
         assert!(allowed(SYS_ioctl, [0, TCGETS, 0, 0, 0, 0]));

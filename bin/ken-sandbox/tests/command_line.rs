@@ -21,10 +21,7 @@ fn shell(world: &World, options: &[&str], script: &str) -> Output {
 fn the_command_speaks_for_itself() {
     let world = World::new(None);
     let output = shell(&world, &[], "echo out; echo err >&2; exit 7");
-    assert_eq!(
-        (text(&output.stdout).as_str(), text(&output.stderr).as_str()),
-        ("out\n", "err\n")
-    );
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("out\n", "err\n"));
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(shell(&world, &[], "kill -9 $$").status.code(), Some(137));
 }
@@ -37,11 +34,7 @@ fn it_works_with_its_own_files() {
             && stat -c '%a %Y' d && cp -p d e && stat -c '%a %Y' e && cd \"$TMPDIR\" && echo y > f && cat f && rm f \
             && test \"$HOME\" = \"$TMPDIR\" && echo 7 > /dev/null && head -c 3 /dev/urandom | wc -c";
         let output = shell(&world, &[], script);
-        assert_eq!(
-            text(&output.stdout),
-            "640 981173106\n640 981173106\ny\n3\n",
-            "{output:?}"
-        );
+        assert_eq!(text(&output.stdout), "640 981173106\n640 981173106\ny\n3\n", "{output:?}");
         assert!(output.status.success(), "{output:?}");
     }
 }
@@ -61,20 +54,11 @@ fn a_readable_folder_cannot_be_changed() {
 #[test]
 fn the_environment_is_what_was_named() {
     let world = World::new(None);
-    let mut command = world.sandbox(
-        &["--env", "GIVEN=1", "--env", "PASSED", "--env", "ABSENT"],
-        &["env"],
-    );
+    let mut command = world.sandbox(&["--env", "GIVEN=1", "--env", "PASSED", "--env", "ABSENT"], &["env"]);
     let output = command.env("PASSED", "2").env("SECRET", "3").output().unwrap();
     let listed = text(&output.stdout);
-    assert!(
-        listed.contains("GIVEN=1\n") && listed.contains("PASSED=2\n"),
-        "{listed}"
-    );
-    assert!(
-        !listed.contains("SECRET") && !listed.contains("SSH_AUTH_SOCK") && !listed.contains("ABSENT"),
-        "{listed}"
-    );
+    assert!(listed.contains("GIVEN=1\n") && listed.contains("PASSED=2\n"), "{listed}");
+    assert!(!listed.contains("SECRET") && !listed.contains("SSH_AUTH_SOCK") && !listed.contains("ABSENT"), "{listed}");
 }
 
 #[test]
@@ -82,11 +66,7 @@ fn a_timeout_ends_all_of_it() {
     for user in users() {
         let world = World::new(user);
         let begun = Instant::now();
-        let output = shell(
-            &world,
-            &["--timeout", "0.5"],
-            "trap '' TERM; echo $$; sleep 300 & sleep 301",
-        );
+        let output = shell(&world, &["--timeout", "0.5"], "trap '' TERM; echo $$; sleep 300 & sleep 301");
         assert_eq!(output.status.code(), Some(124), "{output:?}");
         assert!(begun.elapsed() < Duration::from_secs(20));
         assert_gone(&world);
@@ -97,11 +77,7 @@ fn a_timeout_ends_all_of_it() {
 fn a_daemon_that_it_leaves_behind_ends_with_it() {
     for user in users() {
         let world = World::new(user);
-        let output = shell(
-            &world,
-            &[],
-            "setsid sh -c 'sleep 302 & sleep 303' >/dev/null 2>&1 & sleep 0.2; echo done",
-        );
+        let output = shell(&world, &[], "setsid sh -c 'sleep 302 & sleep 303' >/dev/null 2>&1 & sleep 0.2; echo done");
         assert_eq!(text(&output.stdout), "done\n", "{output:?}");
         assert_gone(&world);
     }
@@ -121,40 +97,21 @@ fn assert_gone(world: &World) {
 #[test]
 fn limits_hold() {
     let world = World::new(None);
-    let output = shell(
-        &world,
-        &["--file-size", "1"],
-        "head -c 2000000 /dev/zero > big; stat -c %s big",
-    );
+    let output = shell(&world, &["--file-size", "1"], "head -c 2000000 /dev/zero > big; stat -c %s big");
     assert_eq!(text(&output.stdout), "1048576\n", "{output:?}");
     let output = shell(&world, &["--open-files", "16"], "ulimit -n; ulimit -c");
     assert_eq!(text(&output.stdout), "16\n0\n", "{output:?}");
-    let output = shell(
-        &world,
-        &["--memory", "64"],
-        "head -c 200000000 /dev/zero | tail | wc -c",
-    );
+    let output = shell(&world, &["--memory", "64"], "head -c 200000000 /dev/zero | tail | wc -c");
     assert!(text(&output.stderr).contains("memory"), "{output:?}");
 }
 
 /// The kernel does not limit the processes of root.
 #[test]
 fn a_fork_bomb_is_limited_and_ends_with_the_timeout() {
-    for user in users()
-        .into_iter()
-        .filter(|user| user.is_some() || !nix::unistd::geteuid().is_root())
-    {
+    for user in users().into_iter().filter(|user| user.is_some() || !nix::unistd::geteuid().is_root()) {
         let world = World::new(user);
-        let output = shell(
-            &world,
-            &["--timeout", "0.3", "--processes", "64"],
-            "f() { f | f & }; f; sleep 300",
-        );
-        assert!(
-            matches!(output.status.code(), Some(124 | 137 | 143 | 2)),
-            "{:?}",
-            output.status
-        );
+        let output = shell(&world, &["--timeout", "0.3", "--processes", "64"], "f() { f | f & }; f; sleep 300");
+        assert!(matches!(output.status.code(), Some(124 | 137 | 143 | 2)), "{:?}", output.status);
         assert_gone(&world);
     }
 }
@@ -171,16 +128,10 @@ fn mistakes_are_named() {
     assert!(error.contains("there is no command no-such-command"), "{error}");
     let (status, error) = run(&["--read", "/no/such/folder"], &["true"]);
     assert_eq!(status, Some(125));
-    assert!(
-        error.contains("/no/such/folder: No such file or directory"),
-        "{error}"
-    );
+    assert!(error.contains("/no/such/folder: No such file or directory"), "{error}");
     let (status, error) = run(&["--timeout", "-1"], &["true"]);
     assert_eq!(status, Some(125));
-    assert!(
-        error.contains("--timeout") && error.contains("a number of seconds above 0"),
-        "{error}"
-    );
+    assert!(error.contains("--timeout") && error.contains("a number of seconds above 0"), "{error}");
     let (status, error) = run(&["--cwd", "/no/such/folder"], &["true"]);
     assert_eq!(status, Some(125));
     assert!(error.contains("the working directory"), "{error}");
@@ -192,10 +143,7 @@ fn mistakes_are_named() {
 /// On a kernel without what the sandbox needs nothing is run. Simulated by a filter that hides the system call.
 #[test]
 fn without_the_kernels_help_nothing_is_run() {
-    for (call, named) in [
-        (nix::libc::SYS_landlock_create_ruleset, "Landlock"),
-        (nix::libc::SYS_seccomp, "seccomp"),
-    ] {
+    for (call, named) in [(nix::libc::SYS_landlock_create_ruleset, "Landlock"), (nix::libc::SYS_seccomp, "seccomp")] {
         let world = World::new(None);
         let mut command = world.sandbox(&[], &["touch", "it-ran"]);
         let filter = hiding(call);
@@ -226,16 +174,9 @@ fn hiding(call: i64) -> seccompiler::BpfProgram {
 fn a_killed_supervisor_leaves_nothing() {
     for user in users() {
         let world = World::new(user);
-        let mut child = world
-            .sandbox(&[], &["sh", "-c", "setsid sleep 304 & echo ready; sleep 305"])
-            .spawn()
-            .unwrap();
+        let mut child = world.sandbox(&[], &["sh", "-c", "setsid sleep 304 & echo ready; sleep 305"]).spawn().unwrap();
         let mut line = String::new();
-        std::io::BufRead::read_line(
-            &mut std::io::BufReader::new(child.stdout.take().unwrap()),
-            &mut line,
-        )
-        .unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
         assert_eq!(line, "ready\n");
         child.kill().unwrap();
         child.wait().unwrap();
@@ -252,14 +193,8 @@ fn only_the_descriptors_that_are_named_stay_open() {
     let world = World::new(None);
     let outside = world.outside();
     let secret = outside.join("secret");
-    let script = format!(
-        "exec 7<'{0}' 8<'{0}'; exec \"$0\" --fd 7 -- sh -c 'cat <&7; cat <&8'",
-        secret.display()
-    );
-    let output = Command::new("sh")
-        .args(["-c", &script, env!("CARGO_BIN_EXE_ken-sandbox")])
-        .output()
-        .unwrap();
+    let script = format!("exec 7<'{0}' 8<'{0}'; exec \"$0\" --fd 7 -- sh -c 'cat <&7; cat <&8'", secret.display());
+    let output = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_ken-sandbox")]).output().unwrap();
     assert_eq!(text(&output.stdout), "the secret", "{output:?}");
     assert!(!output.status.success());
 }
@@ -268,19 +203,12 @@ fn only_the_descriptors_that_are_named_stay_open() {
 fn it_ends_with_its_parent() {
     for user in users() {
         let world = World::new(user);
-        let sandbox = world.sandbox(
-            &["--with-parent"],
-            &["sh", "-c", "setsid sleep 306 & echo ready; sleep 307"],
-        );
+        let sandbox = world.sandbox(&["--with-parent"], &["sh", "-c", "setsid sleep 306 & echo ready; sleep 307"]);
         let words = std::iter::once(sandbox.get_program()).chain(sandbox.get_args());
-        let line: Vec<_> = words
-            .map(|word| format!("'{}'", word.to_str().unwrap()))
-            .collect();
+        let line: Vec<_> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
         // A shell between this test and the sandbox, which is killed without having a say.
         let mut shell = Command::new("sh");
-        shell
-            .args(["-c", &format!("{}; exit", line.join(" "))])
-            .stdout(std::process::Stdio::piped());
+        shell.args(["-c", &format!("{}; exit", line.join(" "))]).stdout(std::process::Stdio::piped());
         if let Some(cwd) = sandbox.get_current_dir() {
             shell.current_dir(cwd);
         }
@@ -303,10 +231,7 @@ fn it_ends_with_its_parent() {
 #[test]
 fn the_control_group_of_a_killed_supervisor_is_removed_by_the_next() {
     let world = World::new(None);
-    let mut child = world
-        .sandbox(&[], &["sh", "-c", "grep ^0:: /proc/self/cgroup; sleep 308"])
-        .spawn()
-        .unwrap();
+    let mut child = world.sandbox(&[], &["sh", "-c", "grep ^0:: /proc/self/cgroup; sleep 308"]).spawn().unwrap();
     let mut line = String::new();
     let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
@@ -320,10 +245,7 @@ fn the_control_group_of_a_killed_supervisor_is_removed_by_the_next() {
     let left = || {
         // The processes in it take a moment to disappear.
         assert!(shell(&world, &[], "true").status.success());
-        let found = Command::new("find")
-            .args(["/sys/fs/cgroup", "-name", &name])
-            .output()
-            .unwrap();
+        let found = Command::new("find").args(["/sys/fs/cgroup", "-name", &name]).output().unwrap();
         !found.stdout.is_empty()
     };
     let end = Instant::now() + Duration::from_secs(10);
@@ -345,9 +267,6 @@ fn a_control_group_goes_with_its_command() {
         println!("no control group may be made here: {groups}");
         return;
     }
-    let found = Command::new("find")
-        .args(["/sys/fs/cgroup", "-name", name])
-        .output()
-        .unwrap();
+    let found = Command::new("find").args(["/sys/fs/cgroup", "-name", name]).output().unwrap();
     assert_eq!(text(&found.stdout), "", "the group is left behind");
 }

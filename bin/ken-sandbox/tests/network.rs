@@ -51,11 +51,7 @@ fn no_private_address_is_reached_with_the_network() {
         // With named addresses alone not even the own port can be chosen.
         for attempt in ["udp", "tcp-listen", "tcp-listen-anywhere"] {
             let output = world.probe_with(&["--reach", &named], attempt);
-            assert_eq!(
-                output.status.code(),
-                Some(1),
-                "as {user:?}: {attempt}: {output:?}"
-            );
+            assert_eq!(output.status.code(), Some(1), "as {user:?}: {attempt}: {output:?}");
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(said.contains("Operation not permitted"), "{attempt}: {said}");
         }
@@ -86,10 +82,7 @@ fn a_named_address_is_all_that_is_reached() {
          exec 3<>/dev/tcp/127.0.0.1/{port} && printf ping >&3 && cat <&3",
         world.port()
     );
-    let output = world
-        .sandbox(&["--reach", &named, "--timeout", "20"], &["bash", "-c", &script])
-        .output()
-        .unwrap();
+    let output = world.sandbox(&["--reach", &named, "--timeout", "20"], &["bash", "-c", &script]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.ends_with("pong") && !said.contains("reached"), "{output:?}");
     assert_eq!(said.matches("connect: Permission denied").count(), 3, "{said}");
@@ -106,10 +99,7 @@ fn a_send_to_a_connected_peer_does_not_ask_the_supervisor() {
         "import socket; peer = socket.create_connection(('127.0.0.1', {})); peer.send(b'up'); peer.recv(2); peer.send(b'ping'); peer.recv(3)",
         server.local_addr().unwrap().port()
     );
-    let mut sandbox = world.sandbox(
-        &["--reach", &named, "--timeout", "60"],
-        &["python3", "-c", &script],
-    );
+    let mut sandbox = world.sandbox(&["--reach", &named, "--timeout", "60"], &["python3", "-c", &script]);
     // The interpreter of the system, which the sandbox can read.
     let mut sandbox = sandbox.env("PATH", "/usr/bin:/bin").spawn().unwrap();
     let supervisor = Pid::from_raw(i32::try_from(sandbox.id()).unwrap());

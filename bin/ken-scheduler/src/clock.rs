@@ -23,24 +23,15 @@ impl WallClock {
     /// Must be called within the runtime.
     pub(crate) fn new() -> Result<WallClock, Error> {
         let shift = match std::env::var(SHIFT) {
-            Ok(text) if !text.is_empty() => text.parse().map_err(|_| {
-                Error::invalid(
-                    SHIFT,
-                    format!("{SHIFT} is {text:?}, not a number of milliseconds"),
-                )
-            })?,
+            Ok(text) if !text.is_empty() => text
+                .parse()
+                .map_err(|_| Error::invalid(SHIFT, format!("{SHIFT} is {text:?}, not a number of milliseconds")))?,
             _ => 0,
         };
         let no_timer = |error: io::Error| Error::internal(format!("no timer: {error}"));
-        let timer = timerfd_create(
-            TimerfdClockId::Realtime,
-            TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
-        )
-        .map_err(|errno| no_timer(errno.into()))?;
-        #[expect(
-            deprecated,
-            reason = "the new constructor is unsafe, and an owned descriptor needs none of its care"
-        )]
+        let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
+            .map_err(|errno| no_timer(errno.into()))?;
+        #[expect(deprecated, reason = "the new constructor is unsafe, and an owned descriptor needs none of its care")]
         let timer = AsyncFd::new(timer).map_err(no_timer)?;
         Ok(WallClock { shift, timer })
     }
@@ -54,28 +45,19 @@ impl WallClock {
         const FAR: i64 = 253_402_300_799_000; // the year 9999
         let at = at.map_or(FAR, |at| at - self.shift).clamp(1, FAR);
         let spec = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: Timespec {
-                tv_sec: at / 1_000,
-                tv_nsec: at % 1_000 * 1_000_000,
-            },
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec { tv_sec: at / 1_000, tv_nsec: at % 1_000 * 1_000_000 },
         };
         let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
         timerfd_settime(&self.timer, flags, &spec)?;
         loop {
             let mut ready = self.timer.readable().await?;
             let mut expirations = [0; 8];
-            let read =
-                |timer: &AsyncFd<OwnedFd>| rustix::io::read(timer, &mut expirations).map_err(io::Error::from);
+            let read = |timer: &AsyncFd<OwnedFd>| rustix::io::read(timer, &mut expirations).map_err(io::Error::from);
             match ready.try_io(read) {
                 Ok(Ok(_)) => return Ok(()),
                 // The clock was set.
-                Ok(Err(error))
-                    if error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error()) =>
-                {
+                Ok(Err(error)) if error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error()) => {
                     return Ok(());
                 }
                 Ok(Err(error)) => return Err(error),

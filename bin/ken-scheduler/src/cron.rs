@@ -10,42 +10,16 @@ use crate::nearest::nearest;
 
 const AT: &str = "/schedule";
 const NICKNAMES: [&str; 6] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@hourly"];
-const MONTHS: [&str; 12] = [
-    "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
-];
+const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 /// The fields in order; the first is left out in an expression of five.
 const FIELDS: [Field; 6] = [
-    Field {
-        name: "second",
-        values: "0 to 59",
-        names: &[],
-    },
-    Field {
-        name: "minute",
-        values: "0 to 59",
-        names: &[],
-    },
-    Field {
-        name: "hour",
-        values: "0 to 23",
-        names: &[],
-    },
-    Field {
-        name: "day of month",
-        values: "1 to 31",
-        names: &[],
-    },
-    Field {
-        name: "month",
-        values: "1 to 12 or JAN to DEC",
-        names: &MONTHS,
-    },
-    Field {
-        name: "day of week",
-        values: "0 to 7 (0 and 7 are Sunday) or SUN to SAT",
-        names: &WEEKDAYS,
-    },
+    Field { name: "second", values: "0 to 59", names: &[] },
+    Field { name: "minute", values: "0 to 59", names: &[] },
+    Field { name: "hour", values: "0 to 23", names: &[] },
+    Field { name: "day of month", values: "1 to 31", names: &[] },
+    Field { name: "month", values: "1 to 12 or JAN to DEC", names: &MONTHS },
+    Field { name: "day of week", values: "0 to 7 (0 and 7 are Sunday) or SUN to SAT", names: &WEEKDAYS },
 ];
 
 struct Field {
@@ -70,15 +44,12 @@ impl Cron {
         }
         let fields = split(text);
         if !(5..=6).contains(&fields.len()) {
-            let column = fields
-                .get(6)
-                .map_or(text.chars().count() + 1, |(column, _)| *column);
-            let message = format!(
-                "an expression has five fields, or six with seconds first; this one has {}",
-                fields.len()
+            let column = fields.get(6).map_or(text.chars().count() + 1, |(column, _)| *column);
+            let message =
+                format!("an expression has five fields, or six with seconds first; this one has {}", fields.len());
+            return Err(
+                wrong(column, &message).hint("minute hour day-of-month month day-of-week, such as 0 9 * * MON-FRI")
             );
-            return Err(wrong(column, &message)
-                .hint("minute hour day-of-month month day-of-week, such as 0 9 * * MON-FRI"));
         }
         let kinds = FIELDS.iter().skip(FIELDS.len() - fields.len());
         for ((column, field), kind) in fields.iter().zip(kinds) {
@@ -86,9 +57,7 @@ impl Cron {
         }
         let hour = fields.iter().rev().nth(3).map_or("*", |(_, field)| field);
         Ok(Cron {
-            pattern: parser()
-                .parse(text)
-                .map_err(|error| wrong(1, &error.to_string()))?,
+            pattern: parser().parse(text).map_err(|error| wrong(1, &error.to_string()))?,
             every_hour: hour.split('/').next() == Some("*") && !hour.contains(','),
         })
     }
@@ -101,13 +70,8 @@ impl Cron {
                 None => error,
             });
         }
-        let pattern = parser()
-            .parse(text)
-            .map_err(|error| wrong(1, &error.to_string()))?;
-        Ok(Cron {
-            pattern,
-            every_hour: text.eq_ignore_ascii_case("@hourly"),
-        })
+        let pattern = parser().parse(text).map_err(|error| wrong(1, &error.to_string()))?;
+        Ok(Cron { pattern, every_hour: text.eq_ignore_ascii_case("@hourly") })
     }
 
     /// The first matching time on the calendar at or after another one; `None` when there is none.
@@ -150,10 +114,8 @@ fn check(column: usize, field: &str, kind: &Field, fields: usize) -> Result<(), 
         if !is_allowed(item, kind) {
             return Err(wrong(column, &message()));
         }
-        let alone = FIELDS
-            .iter()
-            .skip(FIELDS.len() - fields)
-            .map(|other| if std::ptr::eq(other, kind) { item } else { "*" });
+        let alone =
+            FIELDS.iter().skip(FIELDS.len() - fields).map(|other| if std::ptr::eq(other, kind) { item } else { "*" });
         let alone: Vec<&str> = alone.collect();
         if parser().parse(&alone.join(" ")).is_err() {
             return Err(wrong(column, &message()));
@@ -169,17 +131,11 @@ fn is_allowed(item: &str, kind: &Field) -> bool {
         let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
         is_number || kind.names.contains(&word.to_ascii_uppercase().as_str())
     };
-    let (range, step) = item
-        .split_once('/')
-        .map_or((item, None), |(range, step)| (range, Some(step)));
-    let is_step =
-        |step: &str| !step.is_empty() && step.len() <= 4 && step.bytes().all(|byte| byte.is_ascii_digit());
+    let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
+    let is_step = |step: &str| !step.is_empty() && step.len() <= 4 && step.bytes().all(|byte| byte.is_ascii_digit());
     step.is_none_or(is_step)
         && !range.is_empty()
-        && (range == "*"
-            || range
-                .split('-')
-                .all(|word| !word.is_empty() && word.len() <= 4 && is_word(word)))
+        && (range == "*" || range.split('-').all(|word| !word.is_empty() && word.len() <= 4 && is_word(word)))
 }
 
 fn wrong(column: usize, message: &str) -> Error {
@@ -214,20 +170,11 @@ mod tests {
             ("@fortnightly", 1),
             ("0 0 99999999999 * *", 5),
         ] {
-            let error = Cron::parse(text)
-                .err()
-                .unwrap_or_else(|| panic!("{text} was taken"));
+            let error = Cron::parse(text).err().unwrap_or_else(|| panic!("{text} was taken"));
             assert_eq!(error.at.as_deref(), Some("/schedule"));
-            assert!(
-                error.message.contains(&format!("column {column}:")),
-                "{text}: {}",
-                error.message
-            );
+            assert!(error.message.contains(&format!("column {column}:")), "{text}: {}", error.message);
         }
-        assert_eq!(
-            Cron::parse("@dayly").unwrap_err().hint.as_deref(),
-            Some("did you mean @daily?")
-        );
+        assert_eq!(Cron::parse("@dayly").unwrap_err().hint.as_deref(), Some("did you mean @daily?"));
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use ken_types::Error;
 use ken_types::ops::schedules::{
-    AGENTS, DeliverTo, Fields, Missed, Overlap, SCHEDULE_PAYLOAD_BYTES, SCHEDULE_PROMPT_BYTES,
-    SLUG_CHARACTERS, Schedule, ScheduleKind, Settings,
+    AGENTS, DeliverTo, Fields, Missed, Overlap, SCHEDULE_PAYLOAD_BYTES, SCHEDULE_PROMPT_BYTES, SLUG_CHARACTERS,
+    Schedule, ScheduleKind, Settings,
 };
 use serde_json::Value;
 
@@ -69,12 +69,7 @@ impl Definition {
             let error = Error::invalid("/kind", "kind: it cannot be changed");
             return Err(error.hint("POST with \"replace\": true makes the schedule anew"));
         }
-        let Definition {
-            settings: old,
-            prompt,
-            payload,
-            enabled,
-        } = self;
+        let Definition { settings: old, prompt, payload, enabled } = self;
         let changed = Definition {
             settings: Settings {
                 kind: old.kind,
@@ -89,9 +84,7 @@ impl Definition {
                 timeout_ms: fields.timeout_ms.unwrap_or(old.timeout_ms),
                 jitter_ms: fields.jitter_ms.unwrap_or(old.jitter_ms),
                 deliver_to: fields.deliver_to.unwrap_or(old.deliver_to),
-                disable_after_failures: fields
-                    .disable_after_failures
-                    .unwrap_or(old.disable_after_failures),
+                disable_after_failures: fields.disable_after_failures.unwrap_or(old.disable_after_failures),
             },
             prompt: fields.prompt.unwrap_or(prompt),
             payload: fields.payload.unwrap_or(payload),
@@ -105,10 +98,9 @@ impl Definition {
         let settings = &self.settings;
         let number = |name: &str, value: i64, least: i64, most: i64| match (least..=most).contains(&value) {
             true => Ok(()),
-            false => Err(Error::invalid(
-                format!("/{name}"),
-                format!("{name} is {value}, it must be {least} to {most}"),
-            )),
+            false => {
+                Err(Error::invalid(format!("/{name}"), format!("{name} is {value}, it must be {least} to {most}")))
+            }
         };
         number("maxAttempts", settings.max_attempts.into(), 1, 10)?;
         number("graceMs", settings.grace_ms, 0, 86_400_000)?;
@@ -118,20 +110,13 @@ impl Definition {
             number("disableAfterFailures", failures.into(), 1, 1_000)?;
         }
         if !AGENTS.contains(&settings.target_agent.as_str()) {
-            let message = format!(
-                "targetAgent is {:?}, it must be {}",
-                settings.target_agent,
-                AGENTS.join(" or ")
-            );
+            let message = format!("targetAgent is {:?}, it must be {}", settings.target_agent, AGENTS.join(" or "));
             return Err(Error::invalid("/targetAgent", message));
         }
         if let Some(DeliverTo::Chat(to)) = &settings.deliver_to
             && to.connector != "messenger"
         {
-            let message = format!(
-                "deliverTo: the connector is {:?}, it must be messenger",
-                to.connector
-            );
+            let message = format!("deliverTo: the connector is {:?}, it must be messenger", to.connector);
             return Err(Error::invalid("/deliverTo/connector", message));
         }
         self.check_texts()
@@ -154,8 +139,7 @@ impl Definition {
         }
         let bytes = payload.to_string().len();
         if bytes > SCHEDULE_PAYLOAD_BYTES {
-            let message =
-                format!("payload has {bytes} bytes as JSON, at most {SCHEDULE_PAYLOAD_BYTES} are allowed");
+            let message = format!("payload has {bytes} bytes as JSON, at most {SCHEDULE_PAYLOAD_BYTES} are allowed");
             return Err(Error::invalid("/payload", message));
         }
         Ok(())
@@ -172,9 +156,8 @@ pub(crate) fn check_slug(slug: &str) -> Result<(), Error> {
     if (1..=SLUG_CHARACTERS).contains(&slug.len()) && slug.bytes().all(fits) && !slug.starts_with('-') {
         return Ok(());
     }
-    let message = format!(
-        "slug is {slug:?}, it must have 1 to {SLUG_CHARACTERS} of a-z, 0-9 and -, and not begin with -"
-    );
+    let message =
+        format!("slug is {slug:?}, it must have 1 to {SLUG_CHARACTERS} of a-z, 0-9 and -, and not begin with -");
     let error = Error::invalid("/slug", message);
     let lower = slug.to_ascii_lowercase().replace([' ', '_'], "-");
     Err(match lower != slug && check_slug(&lower).is_ok() {

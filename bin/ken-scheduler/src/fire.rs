@@ -62,11 +62,7 @@ async fn fire(scheduler: &Scheduler) {
         times.note(&advanced.running);
         let clock = scheduler.clock();
         if due_until.take().is_some() {
-            soon = advanced
-                .due
-                .into_iter()
-                .map(|due| Soon::new(due, clock))
-                .collect();
+            soon = advanced.due.into_iter().map(|due| Soon::new(due, clock)).collect();
         }
         // The store is asked each time: schedules are created and changed meanwhile, also through other schedulers.
         let first = soon.front().map(|soon: &Soon| soon.at);
@@ -107,19 +103,8 @@ impl Soon {
     fn new(due: Due, clock: Clock) -> Soon {
         let at = due.progress.next.map_or(clock.now, |next| next.fire);
         let planned_for = at.max(clock.now);
-        let fire = fire_at(
-            &due,
-            Clock {
-                now: planned_for,
-                ..clock
-            },
-        );
-        Soon {
-            due,
-            at,
-            planned_for,
-            fire,
-        }
+        let fire = fire_at(&due, Clock { now: planned_for, ..clock });
+        Soon { due, at, planned_for, fire }
     }
 
     /// The record to write now: the prepared one, unless it is late by now or the next slot has come as well.
@@ -137,14 +122,8 @@ impl Soon {
 fn fire_at(due: &Due, clock: Clock) -> Fire {
     fire_of(due, clock).unwrap_or_else(|error| {
         tracing::error!(schedule = due.id, "this schedule can fire no more: {error}");
-        let progress = Progress {
-            next: None,
-            ..due.progress
-        };
-        Fire {
-            progress,
-            ..nothing(due)
-        }
+        let progress = Progress { next: None, ..due.progress };
+        Fire { progress, ..nothing(due) }
     })
 }
 
@@ -160,10 +139,7 @@ impl Times {
             .iter()
             .map(|run| {
                 let key = (run.run_id.clone(), run.attempt);
-                let until = known
-                    .get(&key)
-                    .copied()
-                    .unwrap_or_else(|| millis_from_now(run.left_ms));
+                let until = known.get(&key).copied().unwrap_or_else(|| millis_from_now(run.left_ms));
                 (key, until)
             })
             .collect();
@@ -197,12 +173,7 @@ pub(crate) async fn follow(scheduler: Arc<Scheduler>, mut stop: Stop) {
     loop {
         // Until a position is known, everything that has happened counts as a change.
         let wait_ms = if offset == Offset::Now { 0 } else { FOLLOW_MS };
-        let read = ReadStream {
-            stream: SYSTEM.to_owned(),
-            offset,
-            wait_ms,
-            ..ReadStream::default()
-        };
+        let read = ReadStream { stream: SYSTEM.to_owned(), offset, wait_ms, ..ReadStream::default() };
         let time = Duration::from_millis(wait_ms) + PAUSE;
         let page = tokio::select! {
             () = stop.stopped() => return,

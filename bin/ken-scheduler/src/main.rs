@@ -51,11 +51,7 @@ async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Scheduler>, Arc<Sc
         changes: watch::Sender::default(),
         fired: AtomicU64::new(0),
     });
-    start
-        .tasks
-        .spawn(fire::follow(scheduler.clone(), start.stop.clone()));
-    start
-        .tasks
-        .spawn(fire::run(scheduler.clone(), start.stop.clone()));
+    start.tasks.spawn(fire::follow(scheduler.clone(), start.stop.clone()));
+    start.tasks.spawn(fire::run(scheduler.clone(), start.stop.clone()));
     Ok((scheduler::table(PROGRAM.part(), PROGRAM.version), scheduler))
 }

@@ -26,11 +26,8 @@ pub(crate) struct Clock {
 /// Plans the slots after `mark`. After the clock was set back, there are none until it reaches the mark again.
 pub(crate) fn plan(timing: &Timing, settings: &Settings, mark: i64, clock: Clock) -> Plan {
     let now = clock.now;
-    let mut passed: Vec<(i64, i64)> = timing
-        .newest(mark, now, KEPT_RUNS)
-        .into_iter()
-        .map(|slot| (slot, timing.fire(slot)))
-        .collect();
+    let mut passed: Vec<(i64, i64)> =
+        timing.newest(mark, now, KEPT_RUNS).into_iter().map(|slot| (slot, timing.fire(slot))).collect();
     // Only the last one can still wait for its jitter.
     passed.retain(|(_, fire)| *fire <= now);
     let surplus = passed.len().saturating_sub(KEPT_RUNS);
@@ -50,17 +47,10 @@ pub(crate) fn plan(timing: &Timing, settings: &Settings, mark: i64, clock: Clock
         (true, false) if fire < clock.started => Fate::Missed(Reason::Down),
         (true, false) => Fate::Missed(Reason::Late),
     };
-    let slots: Vec<(i64, Fate)> = passed
-        .iter()
-        .enumerate()
-        .map(|(number, (slot, fire))| (*slot, fate(number, *fire)))
-        .collect();
+    let slots: Vec<(i64, Fate)> =
+        passed.iter().enumerate().map(|(number, (slot, fire))| (*slot, fate(number, *fire))).collect();
     let mark = slots.last().map_or(mark, |(slot, _)| *slot);
-    Plan {
-        slots,
-        mark,
-        next: timing.next(mark),
-    }
+    Plan { slots, mark, next: timing.next(mark) }
 }
 
 #[cfg(test)]
@@ -76,10 +66,7 @@ mod tests {
     const DAY: i64 = 24 * HOUR;
 
     fn hourly(missed: Missed) -> Settings {
-        Settings {
-            missed,
-            ..settings(ScheduleKind::Every, "1h", "UTC")
-        }
+        Settings { missed, ..settings(ScheduleKind::Every, "1h", "UTC") }
     }
 
     fn planned(settings: &Settings, mark: i64, now: i64, started: i64) -> Vec<(i64, Fate)> {
@@ -98,10 +85,7 @@ mod tests {
             (Missed::All, now, [Fate::CatchUp; 3]),
             (Missed::Last, 2 * HOUR, [down, late, Fate::Run]),
         ] {
-            let fates: Vec<Fate> = planned(&hourly(missed), 0, now, started)
-                .iter()
-                .map(|slot| slot.1)
-                .collect();
+            let fates: Vec<Fate> = planned(&hourly(missed), 0, now, started).iter().map(|slot| slot.1).collect();
             assert_eq!(fates, expected, "{missed:?}");
         }
     }
@@ -114,27 +98,18 @@ mod tests {
 
     #[test]
     fn of_many_missed_slots_the_newest_are_recorded_and_at_most_100_run() {
-        let secondly = Settings {
-            missed: Missed::All,
-            ..settings(ScheduleKind::Cron, "* * * * * *", "UTC")
-        };
+        let secondly = Settings { missed: Missed::All, ..settings(ScheduleKind::Cron, "* * * * * *", "UTC") };
         let now = 3_650 * DAY;
         let slots = planned(&secondly, 0, now, 0);
         assert_eq!(slots.len(), KEPT_RUNS);
         assert_eq!(slots.last(), Some(&(now, Fate::Run)));
-        assert_eq!(
-            slots.iter().filter(|slot| slot.1 == Fate::CatchUp).count(),
-            CAUGHT_UP
-        );
+        assert_eq!(slots.iter().filter(|slot| slot.1 == Fate::CatchUp).count(), CAUGHT_UP);
     }
 
     #[test]
     fn a_clock_that_goes_back_fires_nothing_twice() {
         let settings = hourly(Missed::Last);
-        let clock = Clock {
-            now: 9 * HOUR,
-            started: 0,
-        };
+        let clock = Clock { now: 9 * HOUR, started: 0 };
         let planned = plan(&timing(&settings), &settings, 10 * HOUR, clock);
         assert!(planned.slots.is_empty());
         assert_eq!((planned.mark, planned.next.unwrap().slot), (10 * HOUR, 11 * HOUR));
@@ -154,9 +129,7 @@ mod tests {
     /// Ten years of schedules in five zones, with outages and steps of the clock: what is recorded is exactly the slots.
     #[test]
     fn over_ten_years_every_slot_has_one_record() {
-        let from = ken_types::Timestamp::from_rfc3339("2026-01-01T00:00:00Z")
-            .unwrap()
-            .millis();
+        let from = ken_types::Timestamp::from_rfc3339("2026-01-01T00:00:00Z").unwrap().millis();
         let until = from + 3_652 * DAY;
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         for (schedule, zone, missed, jitter) in [
@@ -166,11 +139,7 @@ mod tests {
             ("0 0,12 * * MON-FRI", "Africa/Cairo", Missed::Last, 3_600_000),
             ("45 1,2,3 1,15 * *", "America/Santiago", Missed::All, 0),
         ] {
-            let settings = Settings {
-                missed,
-                jitter_ms: jitter,
-                ..settings(ScheduleKind::Cron, schedule, zone)
-            };
+            let settings = Settings { missed, jitter_ms: jitter, ..settings(ScheduleKind::Cron, schedule, zone) };
             let timing = timing(&settings);
             let mut outages: Vec<i64> = (0..200).map(|_| from + random.below(until - from)).collect();
             outages.sort_unstable();
@@ -179,10 +148,7 @@ mod tests {
             while clock < until {
                 // The scheduler wakes when the next slot fires, a little late, or after an outage of up to eight days; its
                 // clock may be put back while it sleeps.
-                let outage = outages
-                    .first()
-                    .copied()
-                    .filter(|at| next.is_some_and(|next| *at < next.fire));
+                let outage = outages.first().copied().filter(|at| next.is_some_and(|next| *at < next.fire));
                 match outage {
                     Some(at) => {
                         outages.remove(0);
@@ -204,12 +170,7 @@ mod tests {
             let slots = std::iter::successors(timing.slot_after(from), |slot| timing.slot_after(*slot));
             let slots: Vec<i64> = slots.take_while(|slot| *slot <= mark).collect();
             assert!(slots.len() > 200, "{schedule}");
-            assert!(
-                records.keys().eq(slots.iter()),
-                "{schedule}: {} records of {} slots",
-                records.len(),
-                slots.len()
-            );
+            assert!(records.keys().eq(slots.iter()), "{schedule}: {} records of {} slots", records.len(), slots.len());
         }
     }
 }

@@ -73,19 +73,10 @@ impl Report for Preview {
             at,
             utc: ken_types::Timestamp::from_millis(at).to_string(),
             local: Timestamp::from_millisecond(at)
-                .map(|instant| {
-                    instant
-                        .to_zoned(zone.clone())
-                        .strftime("%a %Y-%m-%d %H:%M:%S %Z")
-                        .to_string()
-                })
+                .map(|instant| instant.to_zoned(zone.clone()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string())
                 .unwrap_or_default(),
         });
-        Ok(reply.send(&Slots {
-            schedule: self.schedule.clone(),
-            slots: shown.collect(),
-            timezone,
-        }))
+        Ok(reply.send(&Slots { schedule: self.schedule.clone(), slots: shown.collect(), timezone }))
     }
 }
 

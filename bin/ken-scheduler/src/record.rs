@@ -24,18 +24,10 @@ pub(crate) fn nothing(due: &Due) -> Fire {
 pub(crate) fn fire_of(due: &Due, clock: Clock) -> Result<Fire, Error> {
     let (timing, _) = Timing::parse(&due.id, &due.settings, due.progress.anchor)?;
     let planned = plan(&timing, &due.settings, due.progress.mark, clock);
-    let slots = planned.slots.into_iter().map(|(at, fate)| Slot {
-        at,
-        run_id: run_id(due, at),
-        fate,
-    });
+    let slots = planned.slots.into_iter().map(|(at, fate)| Slot { at, run_id: run_id(due, at), fate });
     Ok(Fire {
         slots: slots.collect(),
-        progress: Progress {
-            anchor: due.progress.anchor,
-            mark: planned.mark,
-            next: planned.next,
-        },
+        progress: Progress { anchor: due.progress.anchor, mark: planned.mark, next: planned.next },
         ..nothing(due)
     })
 }

@@ -51,19 +51,12 @@ impl Daemon for Scheduler {
 
 pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Scheduler> {
     let table = Table::new(name, version)
-        .op::<SchedulesCreate, _, _>(|scheduler: Arc<Scheduler>, _, args| async move {
-            scheduler.create(args).await
-        })
+        .op::<SchedulesCreate, _, _>(|scheduler: Arc<Scheduler>, _, args| async move { scheduler.create(args).await })
         .op::<SchedulesUpdate, _, _>(|scheduler: Arc<Scheduler>, _, args| async move {
-            scheduler
-                .update(&args.slug, args.owner.as_ref(), args.fields)
-                .await
+            scheduler.update(&args.slug, args.owner.as_ref(), args.fields).await
         })
         .op::<SchedulesResume, _, _>(|scheduler: Arc<Scheduler>, _, args| async move {
-            let fields = Fields {
-                enabled: Some(true),
-                ..Fields::default()
-            };
+            let fields = Fields { enabled: Some(true), ..Fields::default() };
             scheduler.update(&args.slug, args.owner.as_ref(), fields).await
         })
         .op::<SchedulesRun, _, _>(|scheduler: Arc<Scheduler>, call: Context<_>, args| async move {
@@ -82,17 +75,12 @@ fn forward<O: Op>(table: Table<Scheduler>) -> Table<Scheduler>
 where
     O::Args: Sync,
 {
-    table.op::<O, _, _>(|scheduler: Arc<Scheduler>, _, args: O::Args| async move {
-        scheduler.change::<O>(&args).await
-    })
+    table.op::<O, _, _>(|scheduler: Arc<Scheduler>, _, args: O::Args| async move { scheduler.change::<O>(&args).await })
 }
 
 impl Scheduler {
     pub(crate) fn clock(&self) -> Clock {
-        Clock {
-            now: self.clock.now(),
-            started: self.started,
-        }
+        Clock { now: self.clock.now(), started: self.started }
     }
 
     pub(crate) async fn change<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
@@ -117,18 +105,11 @@ impl Scheduler {
                 id: id.clone(),
                 slug: args.slug.clone(),
                 owner: args.owner.clone(),
-                settings: Settings {
-                    timezone: zone,
-                    ..definition.settings.clone()
-                },
+                settings: Settings { timezone: zone, ..definition.settings.clone() },
                 prompt: definition.prompt.clone(),
                 payload: definition.payload.clone(),
                 enabled: definition.enabled,
-                progress: Progress {
-                    anchor: now,
-                    mark,
-                    next: timing.next(mark).filter(|_| definition.enabled),
-                },
+                progress: Progress { anchor: now, mark, next: timing.next(mark).filter(|_| definition.enabled) },
                 chat_is_configured: false,
                 expect: old.as_ref().map(|old| old.generation),
             };
@@ -142,19 +123,11 @@ impl Scheduler {
     }
 
     /// The schedule that is to be replaced, if there is one.
-    async fn state(
-        &self,
-        slug: &str,
-        owner: Option<&Scope>,
-        replace: bool,
-    ) -> Result<Option<ScheduleState>, Error> {
+    async fn state(&self, slug: &str, owner: Option<&Scope>, replace: bool) -> Result<Option<ScheduleState>, Error> {
         if !replace {
             return Ok(None);
         }
-        let of = OfSchedule {
-            slug: slug.to_owned(),
-            owner: owner.cloned(),
-        };
+        let of = OfSchedule { slug: slug.to_owned(), owner: owner.cloned() };
         match self.store.call::<SchedulesState>(&of, CALL).await {
             Ok(state) => Ok(Some(state)),
             Err(error) if error.code == Code::NotFound => Ok(None),
@@ -163,10 +136,7 @@ impl Scheduler {
     }
 
     async fn update(&self, slug: &str, owner: Option<&Scope>, fields: Fields) -> Result<Schedule, Error> {
-        let of = OfSchedule {
-            slug: slug.to_owned(),
-            owner: owner.cloned(),
-        };
+        let of = OfSchedule { slug: slug.to_owned(), owner: owner.cloned() };
         for _ in 0..TRIES {
             let old = self.store.call::<SchedulesState>(&of, CALL).await?;
             if self.catch_up(&old).await? {
@@ -189,12 +159,7 @@ impl Scheduler {
         Err(contended(slug))
     }
 
-    fn changed(
-        &self,
-        old: ScheduleState,
-        new: Definition,
-        owner: Option<Scope>,
-    ) -> Result<PutSchedule, Error> {
+    fn changed(&self, old: ScheduleState, new: Definition, owner: Option<Scope>) -> Result<PutSchedule, Error> {
         let now = self.clock.now();
         let when = |settings: &Settings| (settings.schedule.clone(), settings.timezone.clone());
         let is_retimed = when(&old.schedule.settings) != when(&new.settings);
@@ -205,27 +170,16 @@ impl Scheduler {
         }
         // Slots pass while a schedule is paused, and a new timing has other slots.
         let passes = is_retimed || !old.schedule.enabled;
-        let mark = if passes {
-            mark(old.progress.mark, now)
-        } else {
-            old.progress.mark
-        };
+        let mark = if passes { mark(old.progress.mark, now) } else { old.progress.mark };
         Ok(PutSchedule {
             id: old.schedule.id,
             slug: old.schedule.slug,
             owner,
-            settings: Settings {
-                timezone: zone,
-                ..new.settings
-            },
+            settings: Settings { timezone: zone, ..new.settings },
             prompt: new.prompt,
             payload: new.payload,
             enabled: new.enabled,
-            progress: Progress {
-                anchor,
-                mark,
-                next: timing.next(mark).filter(|_| new.enabled),
-            },
+            progress: Progress { anchor, mark, next: timing.next(mark).filter(|_| new.enabled) },
             chat_is_configured: false,
             expect: Some(old.generation),
         })
@@ -245,10 +199,7 @@ impl Scheduler {
         if !connector.configured_users.contains(&to.chat_id) {
             return Err(refused);
         }
-        let put = PutSchedule {
-            chat_is_configured: true,
-            ..put
-        };
+        let put = PutSchedule { chat_is_configured: true, ..put };
         self.change::<SchedulesPut>(&put).await
     }
 
@@ -264,29 +215,18 @@ impl Scheduler {
             settings: state.schedule.settings.clone(),
             progress: state.progress,
         };
-        let advance = Advance {
-            now: clock.now,
-            fires: vec![fire_of(&due, clock)?],
-            timed_out: Vec::new(),
-            due_until: None,
-        };
+        let advance =
+            Advance { now: clock.now, fires: vec![fire_of(&due, clock)?], timed_out: Vec::new(), due_until: None };
         self.change::<SchedulesAdvance>(&advance).await?;
         Ok(true)
     }
 
     async fn run(&self, args: RunSchedule, deadline: Instant) -> Result<ScheduleRun, Error> {
         let mut changes = self.changes.subscribe();
-        let start = StartRun {
-            slug: args.slug.clone(),
-            owner: args.owner,
-            run_id: args.run_id.clone(),
-        };
+        let start = StartRun { slug: args.slug.clone(), owner: args.owner, run_id: args.run_id.clone() };
         let mut run = self.change::<SchedulesStart>(&start).await?;
         let until = Instant::now() + Duration::from_millis(args.wait_ms.min(WAIT_MS));
-        let one = OneScheduleRun {
-            slug: args.slug,
-            run_id: args.run_id,
-        };
+        let one = OneScheduleRun { slug: args.slug, run_id: args.run_id };
         while !run.status.is_terminal() && timeout_at(until.min(deadline), changes.changed()).await.is_ok() {
             run = self.store.call::<SchedulesRunGet>(&one, CALL).await?;
         }
@@ -296,11 +236,7 @@ impl Scheduler {
 
 /// The time from which a changed schedule continues: never before its last record, unless a wrong clock made that record.
 fn mark(mark: i64, now: i64) -> i64 {
-    if mark > now + WRONG_CLOCK_MS {
-        now
-    } else {
-        mark.max(now)
-    }
+    if mark > now + WRONG_CLOCK_MS { now } else { mark.max(now) }
 }
 
 fn contended(slug: &str) -> Error {

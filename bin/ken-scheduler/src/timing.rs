@@ -39,17 +39,10 @@ impl Timing {
         let text = settings.schedule.as_str();
         let slots = match settings.kind {
             ScheduleKind::Cron => Slots::Cron(Box::new(Cron::parse(text)?), zone),
-            ScheduleKind::Every => Slots::Every {
-                anchor,
-                period: period(text)?,
-            },
+            ScheduleKind::Every => Slots::Every { anchor, period: period(text)? },
             ScheduleKind::At => Slots::At(instant(text, &zone)?),
         };
-        let timing = Timing {
-            slots,
-            id: id.to_owned(),
-            jitter: settings.jitter_ms,
-        };
+        let timing = Timing { slots, id: id.to_owned(), jitter: settings.jitter_ms };
         Ok((timing, name))
     }
 
@@ -61,10 +54,9 @@ impl Timing {
                 let then = ken_types::Timestamp::from_millis(*at);
                 Err(Error::invalid(AT, format!("schedule: {then} is in the past")))
             }
-            Slots::Cron(..) if next.is_none_or(|next| next - now > HORIZON_MS) => Err(Error::invalid(
-                AT,
-                "schedule: it never fires: no date in the next eight years matches",
-            )),
+            Slots::Cron(..) if next.is_none_or(|next| next - now > HORIZON_MS) => {
+                Err(Error::invalid(AT, "schedule: it never fires: no date in the next eight years matches"))
+            }
             _ => Ok(()),
         }
     }
@@ -91,10 +83,7 @@ impl Timing {
     /// The first slot after an instant, and when it fires.
     pub(crate) fn next(&self, after: i64) -> Option<NextSlot> {
         let slot = self.slot_after(after)?;
-        Some(NextSlot {
-            slot,
-            fire: self.fire(slot),
-        })
+        Some(NextSlot { slot, fire: self.fire(slot) })
     }
 
     /// When a slot fires: at its instant plus its jitter, but always before the next slot.
@@ -184,10 +173,7 @@ fn period(text: &str) -> Result<i64, Error> {
     if !is_number {
         return Err(wrong(format!("{text:?} is not an interval")));
     }
-    let period = digits
-        .parse::<i64>()
-        .ok()
-        .and_then(|number| number.checked_mul(unit));
+    let period = digits.parse::<i64>().ok().and_then(|number| number.checked_mul(unit));
     match period {
         Some(period) if (1_000..=LONGEST_MS).contains(&period) => Ok(period),
         _ => Err(wrong(format!("{text} is not between 1s and 366d"))),
@@ -203,11 +189,8 @@ fn instant(text: &str, zone: &TimeZone) -> Result<i64, Error> {
     let local = text.parse::<DateTime>().ok().filter(|_| is_local);
     let instant = local.and_then(|local| first_instant(zone, local));
     instant.map(Timestamp::as_millisecond).ok_or_else(|| {
-        Error::invalid(
-            AT,
-            format!("schedule: {text:?} is neither an instant nor a local time"),
-        )
-        .hint("2027-02-03T09:00:00+01:00, or 2027-02-03T09:00 in the time zone of the schedule")
+        Error::invalid(AT, format!("schedule: {text:?} is neither an instant nor a local time"))
+            .hint("2027-02-03T09:00:00+01:00, or 2027-02-03T09:00 in the time zone of the schedule")
     })
 }
 
@@ -256,43 +239,16 @@ pub(crate) mod tests {
     #[test]
     fn a_fixed_hour_fires_once_when_the_clock_is_changed() {
         for (schedule, from, expected) in [
-            (
-                "30 2 * * *",
-                "2027-03-27T12:00:00Z",
-                ["2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"],
-            ),
-            (
-                "*/15 2 * * *",
-                "2027-03-28T00:00:00Z",
-                ["2027-03-28T01:00:00Z", "2027-03-29T00:00:00Z"],
-            ),
-            (
-                "0 2,3 * * *",
-                "2027-03-28T00:00:00Z",
-                ["2027-03-28T01:00:00Z", "2027-03-29T00:00:00Z"],
-            ),
-            (
-                "30 2 * * *",
-                "2027-10-30T12:00:00Z",
-                ["2027-10-31T00:30:00Z", "2027-11-01T01:30:00Z"],
-            ),
-            (
-                "0 3 * * *",
-                "2027-10-31T00:00:00Z",
-                ["2027-10-31T02:00:00Z", "2027-11-01T02:00:00Z"],
-            ),
+            ("30 2 * * *", "2027-03-27T12:00:00Z", ["2027-03-28T01:00:00Z", "2027-03-29T00:30:00Z"]),
+            ("*/15 2 * * *", "2027-03-28T00:00:00Z", ["2027-03-28T01:00:00Z", "2027-03-29T00:00:00Z"]),
+            ("0 2,3 * * *", "2027-03-28T00:00:00Z", ["2027-03-28T01:00:00Z", "2027-03-29T00:00:00Z"]),
+            ("30 2 * * *", "2027-10-30T12:00:00Z", ["2027-10-31T00:30:00Z", "2027-11-01T01:30:00Z"]),
+            ("0 3 * * *", "2027-10-31T00:00:00Z", ["2027-10-31T02:00:00Z", "2027-11-01T02:00:00Z"]),
         ] {
             assert_eq!(slots(schedule, "Europe/Zurich", from, 2), expected, "{schedule}");
         }
-        let quarters = [
-            "2027-10-31T00:00:00Z",
-            "2027-10-31T00:30:00Z",
-            "2027-11-01T01:00:00Z",
-        ];
-        assert_eq!(
-            slots("*/30 2 * * *", "Europe/Zurich", "2027-10-30T22:00:00Z", 3),
-            quarters
-        );
+        let quarters = ["2027-10-31T00:00:00Z", "2027-10-31T00:30:00Z", "2027-11-01T01:00:00Z"];
+        assert_eq!(slots("*/30 2 * * *", "Europe/Zurich", "2027-10-30T22:00:00Z", 3), quarters);
     }
 
     #[test]
@@ -300,45 +256,23 @@ pub(crate) mod tests {
         let hourly = |from: &str, count| slots("30 * * * *", "Europe/Zurich", from, count);
         assert_eq!(
             hourly("2027-10-30T23:00:00Z", 4),
-            [
-                "2027-10-30T23:30:00Z",
-                "2027-10-31T00:30:00Z",
-                "2027-10-31T01:30:00Z",
-                "2027-10-31T02:30:00Z"
-            ]
+            ["2027-10-30T23:30:00Z", "2027-10-31T00:30:00Z", "2027-10-31T01:30:00Z", "2027-10-31T02:30:00Z"]
         );
-        assert_eq!(
-            hourly("2027-03-28T00:00:00Z", 2),
-            ["2027-03-28T00:30:00Z", "2027-03-28T01:30:00Z"]
-        );
+        assert_eq!(hourly("2027-03-28T00:00:00Z", 2), ["2027-03-28T00:30:00Z", "2027-03-28T01:30:00Z"]);
         // Every second hour: 2 o'clock comes twice in October and not at all in March.
         let even = |from: &str, count| slots("0 */2 * * *", "Europe/Zurich", from, count);
         assert_eq!(
             even("2027-10-30T22:00:00Z", 4),
-            [
-                "2027-10-30T22:00:00Z",
-                "2027-10-31T00:00:00Z",
-                "2027-10-31T01:00:00Z",
-                "2027-10-31T03:00:00Z"
-            ]
+            ["2027-10-30T22:00:00Z", "2027-10-31T00:00:00Z", "2027-10-31T01:00:00Z", "2027-10-31T03:00:00Z"]
         );
-        assert_eq!(
-            even("2027-03-27T23:00:00Z", 2),
-            ["2027-03-27T23:00:00Z", "2027-03-28T02:00:00Z"]
-        );
+        assert_eq!(even("2027-03-27T23:00:00Z", 2), ["2027-03-27T23:00:00Z", "2027-03-28T02:00:00Z"]);
     }
 
     #[test]
     fn half_an_hour_and_midnight_are_changed_too() {
         // Lord Howe changes by half an hour; in Cairo midnight does not exist on 30 April 2027.
-        assert_eq!(
-            slots("15 2 * * *", "Australia/Lord_Howe", "2027-10-02T12:00:00Z", 1),
-            ["2027-10-02T15:30:00Z"]
-        );
-        assert_eq!(
-            slots("30 0 * * *", "Africa/Cairo", "2027-04-29T12:00:00Z", 1),
-            ["2027-04-29T22:00:00Z"]
-        );
+        assert_eq!(slots("15 2 * * *", "Australia/Lord_Howe", "2027-10-02T12:00:00Z", 1), ["2027-10-02T15:30:00Z"]);
+        assert_eq!(slots("30 0 * * *", "Africa/Cairo", "2027-04-29T12:00:00Z", 1), ["2027-04-29T22:00:00Z"]);
     }
 
     #[test]
@@ -347,24 +281,10 @@ pub(crate) mod tests {
         let timing = Timing::parse("x", &every, 1_000).unwrap().0;
         assert_eq!(timing.slot_after(0), Some(5_401_000));
         assert_eq!(timing.slot_after(5_401_000), Some(10_801_000));
-        for text in [
-            "0s",
-            "367d",
-            "1.5h",
-            "h",
-            "",
-            "90",
-            "90 m",
-            "-1s",
-            "99999999999999999999d",
-            "5µ",
-        ] {
+        for text in ["0s", "367d", "1.5h", "h", "", "90", "90 m", "-1s", "99999999999999999999d", "5µ"] {
             assert!(period(text).is_err(), "{text}");
         }
-        assert_eq!(
-            (period("1s").unwrap(), period("366d").unwrap()),
-            (1_000, LONGEST_MS)
-        );
+        assert_eq!((period("1s").unwrap(), period("366d").unwrap()), (1_000, LONGEST_MS));
     }
 
     #[test]
@@ -380,14 +300,7 @@ pub(crate) mod tests {
             let zone = zone("Europe/Zurich").unwrap().0;
             assert_eq!(instant(text, &zone), Ok(ms(same)), "{text}");
         }
-        for text in [
-            "",
-            "tomorrow",
-            "2027-02-03",
-            "2027-02-30T09:00",
-            "2027-02-03T25:00",
-            "09:00",
-        ] {
+        for text in ["", "tomorrow", "2027-02-03", "2027-02-30T09:00", "2027-02-03T25:00", "09:00"] {
             assert!(instant(text, &TimeZone::UTC).is_err(), "{text}");
         }
     }
@@ -396,20 +309,10 @@ pub(crate) mod tests {
     fn what_never_fires_is_refused() {
         let now = ms("2027-02-03T09:00:00Z");
         let check = |kind, text| timing(&settings(kind, text, "UTC")).check(now);
-        assert!(
-            check(ScheduleKind::Cron, "0 0 30 2 *")
-                .unwrap_err()
-                .message
-                .contains("never fires")
-        );
+        assert!(check(ScheduleKind::Cron, "0 0 30 2 *").unwrap_err().message.contains("never fires"));
         assert!(check(ScheduleKind::Cron, "0 0 31 4,6,9,11 *").is_err());
         assert!(check(ScheduleKind::Cron, "0 0 29 2 *").is_ok());
-        assert!(
-            check(ScheduleKind::At, "2027-02-03T08:59:59Z")
-                .unwrap_err()
-                .message
-                .contains("in the past")
-        );
+        assert!(check(ScheduleKind::At, "2027-02-03T08:59:59Z").unwrap_err().message.contains("in the past"));
         assert!(check(ScheduleKind::At, "2027-02-03T09:00:01Z").is_ok());
     }
 
@@ -425,10 +328,7 @@ pub(crate) mod tests {
     #[test]
     fn jitter_is_fixed_for_a_slot_and_keeps_the_order() {
         let jittered = |kind, text: &str, jitter| {
-            let settings = Settings {
-                jitter_ms: jitter,
-                ..settings(kind, text, "UTC")
-            };
+            let settings = Settings { jitter_ms: jitter, ..settings(kind, text, "UTC") };
             timing(&settings)
         };
         let every = jittered(ScheduleKind::Every, "1s", 3_600_000);
@@ -440,9 +340,7 @@ pub(crate) mod tests {
             last = fire;
         }
         let daily = jittered(ScheduleKind::Cron, "@daily", 600_000);
-        let fires: Vec<i64> = (1..50)
-            .map(|day| daily.fire(day * DAY_MS) - day * DAY_MS)
-            .collect();
+        let fires: Vec<i64> = (1..50).map(|day| daily.fire(day * DAY_MS) - day * DAY_MS).collect();
         assert!(fires.iter().all(|late| (0..=600_000).contains(late)));
         assert!(fires.iter().max().unwrap() - fires.iter().min().unwrap() > 300_000);
     }

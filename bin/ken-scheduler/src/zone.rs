@@ -16,19 +16,12 @@ pub(crate) fn zone(name: &str) -> Result<(TimeZone, String), Error> {
     let error = Error::invalid("/tz", format!("tz: there is no time zone {name:?}"));
     let names: Vec<String> = tz::db().available().map(|known| known.to_string()).collect();
     // People often write the city alone, so it is accepted for the whole name.
-    let city = |known: &&String| {
-        known
-            .rsplit('/')
-            .next()
-            .is_some_and(|city| city.eq_ignore_ascii_case(name))
-    };
+    let city = |known: &&String| known.rsplit('/').next().is_some_and(|city| city.eq_ignore_ascii_case(name));
     let near = names.iter().find(city).map(String::as_str);
-    Err(
-        match near.or_else(|| nearest(name, names.iter().map(String::as_str))) {
-            Some(near) => error.hint(format!("did you mean {near}?")),
-            None => error.hint("a name of the IANA database, such as Europe/Zurich or UTC"),
-        },
-    )
+    Err(match near.or_else(|| nearest(name, names.iter().map(String::as_str))) {
+        Some(near) => error.hint(format!("did you mean {near}?")),
+        None => error.hint("a name of the IANA database, such as Europe/Zurich or UTC"),
+    })
 }
 
 /// The instant of a local time: the first of two in a repeated hour, or the first valid one after a gap.

@@ -25,18 +25,10 @@ type Bench = fn(&Path, &tokio::runtime::Runtime, Duration);
 fn main() {
     let only = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
-    let dir =
-        tempfile::tempdir_in(std::env::var_os("KEN_BENCH_DIR").unwrap_or_else(|| "/tmp".into())).unwrap();
+    let dir = tempfile::tempdir_in(std::env::var_os("KEN_BENCH_DIR").unwrap_or_else(|| "/tmp".into())).unwrap();
     let sync = synced_write(dir.path());
-    println!(
-        "floor: one synced 4 KiB write {:.0} us ({:.0}/s)",
-        micros(sync),
-        1.0 / sync.as_secs_f64()
-    );
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    println!("floor: one synced 4 KiB write {:.0} us ({:.0}/s)", micros(sync), 1.0 / sync.as_secs_f64());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let benches: [(&str, Bench); 6] = [
         ("small-writes", small_writes),
         ("turns", turns),
@@ -81,18 +73,11 @@ fn open(dir: &Path) -> Arc<Store> {
 
 /// CPU time of this process so far, all threads.
 fn cpu() -> Duration {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID)
-        .unwrap()
-        .into()
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
 }
 
 fn scope(actor: &str) -> Scope {
-    Scope {
-        connector: "tui".into(),
-        actor_id: actor.into(),
-        conversation_id: "c".into(),
-        thread_id: None,
-    }
+    Scope { connector: "tui".into(), actor_id: actor.into(), conversation_id: "c".into(), thread_id: None }
 }
 
 fn small_writes(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
@@ -132,10 +117,7 @@ fn small_writes(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
             }
         }));
         let rate = done as f64 / start.elapsed().as_secs_f64();
-        println!(
-            "sessions.create, {clients} clients: {rate:.0}/s, p50 {:.0} us",
-            micros(p50)
-        );
+        println!("sessions.create, {clients} clients: {rate:.0}/s, p50 {:.0} us", micros(p50));
     }
 }
 
@@ -182,10 +164,7 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 }
 
 fn usage() -> Usage {
-    Usage {
-        cost: Cost::default(),
-        ..Usage::default()
-    }
+    Usage { cost: Cost::default(), ..Usage::default() }
 }
 
 fn event(submission: &SubmissionId, index: u64, kind: &str, fields: &str) -> Box<RawValue> {
@@ -196,8 +175,7 @@ fn event(submission: &SubmissionId, index: u64, kind: &str, fields: &str) -> Box
     .unwrap()
 }
 
-const ANSWER: &str =
-    "The depot opens at nine on weekdays and at ten on Saturdays, says the entry kb-1234567890abcdef.";
+const ANSWER: &str = "The depot opens at nine on weekdays and at ten on Saturdays, says the entry kb-1234567890abcdef.";
 
 fn events(id: &SubmissionId) -> Vec<Box<RawValue>> {
     let message = format!(
@@ -217,17 +195,10 @@ fn events(id: &SubmissionId) -> Vec<Box<RawValue>> {
             r#","purpose":"agent","durationMs":3,"model":"rules-1","provider":"rules","api":"rules","output":[],"stopReason":"stop","isError":false"#,
         ),
         ("agent_end", r#","messages":[]"#),
-        (
-            "operation",
-            r#","operationKind":"prompt","durationMs":4,"isError":false"#,
-        ),
+        ("operation", r#","operationKind":"prompt","durationMs":4,"isError":false"#),
         ("submission_settled", r#","outcome":"completed""#),
     ];
-    kinds
-        .iter()
-        .zip(0..)
-        .map(|((kind, fields), index)| event(id, index, kind, fields))
-        .collect()
+    kinds.iter().zip(0..).map(|((kind, fields), index)| event(id, index, kind, fields)).collect()
 }
 
 fn prompt(session: &SessionId, mint: &mut Mint, submission: &SubmissionId) -> Accept {
@@ -242,10 +213,7 @@ fn prompt(session: &SessionId, mint: &mut Mint, submission: &SubmissionId) -> Ac
             raw: None,
         },
         target: Target::Selector(session.0.clone()),
-        action: Action::Prompt {
-            submission_id: submission.clone(),
-            policy: Policy::Queue,
-        },
+        action: Action::Prompt { submission_id: submission.clone(), policy: Policy::Queue },
     }
 }
 
@@ -253,26 +221,14 @@ fn prompt(session: &SessionId, mint: &mut Mint, submission: &SubmissionId) -> Ac
 async fn turn(store: &Store, connection: u64, session: &SessionId) {
     let mut mint = Mint::fresh().unwrap();
     let id = mint.submission();
-    store
-        .write::<ChatAccept>(prompt(session, &mut mint, &id))
-        .await
-        .unwrap();
-    let ask = ClaimSubmissions {
-        work: Work::Turns,
-        holder: "bench".into(),
-        max: 1,
-        wait_ms: 10_000,
-    };
+    store.write::<ChatAccept>(prompt(session, &mut mint, &id)).await.unwrap();
+    let ask = ClaimSubmissions { work: Work::Turns, holder: "bench".into(), max: 1, wait_ms: 10_000 };
     let claim = store.claim(connection, ask).await.unwrap().claims.remove(0);
     let id = claim.lease.submission_id.clone();
     let mut all = events(&id);
     let last = all.split_off(6);
     let lease = claim.lease;
-    let append = AppendEvents {
-        lease: lease.clone(),
-        first_index: 0,
-        events: all,
-    };
+    let append = AppendEvents { lease: lease.clone(), first_index: 0, events: all };
     store.write::<SubmissionsAppend>(append).await.unwrap();
     let settle = settle_of(lease, last);
     store.write::<SubmissionsSettle>(settle).await.unwrap();
@@ -287,10 +243,7 @@ fn settle_of(lease: Lease, events: Vec<Box<RawValue>>) -> SettleSubmission {
         result: Some(TurnResult {
             text: ANSWER.into(),
             usage: usage(),
-            model: ModelName {
-                provider: "rules".into(),
-                id: "rules-1".into(),
-            },
+            model: ModelName { provider: "rules".into(), id: "rules-1".into() },
             context_budget: None,
             validation: None,
         }),
@@ -303,11 +256,7 @@ fn settle_of(lease: Lease, events: Vec<Box<RawValue>>) -> SettleSubmission {
 
 async fn session(store: &Store, name: &str) -> SessionId {
     let id = SessionId(format!("tui-{name}"));
-    let args = CreateSession {
-        scope: scope("a"),
-        id: id.clone(),
-        origin: Origin::Tui,
-    };
+    let args = CreateSession { scope: scope("a"), id: id.clone(), origin: Origin::Tui };
     store.write::<SessionsCreate>(args).await.unwrap();
     id
 }
@@ -335,9 +284,7 @@ fn turns(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
 
 /// CPU time of this thread.
 fn thread_cpu() -> Duration {
-    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
-        .unwrap()
-        .into()
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }
 
 /// The writes of a turn one by one, on the writer itself, sixteen turns a commit; CPU time.
@@ -348,10 +295,7 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
     const TURNS: usize = 8_000;
     const SHARED: usize = 16;
     let mut database = Sqlite::open(&dir.join("ken.db")).unwrap().writer().unwrap();
-    let mut change = Change {
-        now: Timestamp::now(),
-        effects: Vec::new(),
-    };
+    let mut change = Change { now: Timestamp::now(), effects: Vec::new() };
     let mut spent = [Duration::ZERO; 6];
     let mut timed = |part: usize, work: &mut dyn FnMut()| {
         let before = thread_cpu();
@@ -360,9 +304,7 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
     };
     for round in 0..TURNS / SHARED {
         let mut mint = Mint::fresh().unwrap();
-        let sessions: Vec<SessionId> = (0..SHARED)
-            .map(|number| SessionId(format!("tui-{round}-{number}")))
-            .collect();
+        let sessions: Vec<SessionId> = (0..SHARED).map(|number| SessionId(format!("tui-{round}-{number}"))).collect();
         database.begin().unwrap();
         let mut each = |database: &mut dyn Writer, work: &mut dyn FnMut(&dyn Tables, &mut Change)| {
             database.mark().unwrap();
@@ -370,17 +312,11 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
             database.keep().unwrap();
             change.effects.clear();
         };
-        let create = |id: &SessionId| CreateSession {
-            scope: scope("a"),
-            id: id.clone(),
-            origin: Origin::Tui,
-        };
+        let create = |id: &SessionId| CreateSession { scope: scope("a"), id: id.clone(), origin: Origin::Tui };
         let sessions_to_make: Vec<_> = sessions.iter().map(create).collect();
         timed(0, &mut || {
             for args in &sessions_to_make {
-                each(&mut *database, &mut |tables, change| {
-                    _ = SessionsCreate::run(tables, args, change).unwrap()
-                });
+                each(&mut *database, &mut |tables, change| _ = SessionsCreate::run(tables, args, change).unwrap());
             }
         });
         let prompts: Vec<_> = sessions
@@ -392,9 +328,7 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
             .collect();
         timed(1, &mut || {
             for args in &prompts {
-                each(&mut *database, &mut |tables, change| {
-                    _ = ChatAccept::run(tables, args, change).unwrap()
-                });
+                each(&mut *database, &mut |tables, change| _ = ChatAccept::run(tables, args, change).unwrap());
             }
         });
         let mut claims = Vec::new();
@@ -409,24 +343,16 @@ fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
         for claim in claims {
             let mut events = events(&claim.lease.submission_id);
             settles.push(settle_of(claim.lease.clone(), events.split_off(6)));
-            appends.push(AppendEvents {
-                lease: claim.lease,
-                first_index: 0,
-                events,
-            });
+            appends.push(AppendEvents { lease: claim.lease, first_index: 0, events });
         }
         timed(3, &mut || {
             for args in &appends {
-                each(&mut *database, &mut |tables, change| {
-                    _ = SubmissionsAppend::run(tables, args, change).unwrap()
-                });
+                each(&mut *database, &mut |tables, change| _ = SubmissionsAppend::run(tables, args, change).unwrap());
             }
         });
         timed(4, &mut || {
             for args in &settles {
-                each(&mut *database, &mut |tables, change| {
-                    _ = SubmissionsSettle::run(tables, args, change).unwrap()
-                });
+                each(&mut *database, &mut |tables, change| _ = SubmissionsSettle::run(tables, args, change).unwrap());
             }
         });
         timed(5, &mut || database.commit().unwrap());
@@ -445,18 +371,11 @@ fn transcript(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
     for _ in 0..200 {
         runtime.block_on(turn(&store, 1, &id));
     }
-    let read = |limit: u32| ReadTranscript {
-        scope: scope("a"),
-        id: id.clone(),
-        limit,
-        before: None,
-    };
+    let read = |limit: u32| ReadTranscript { scope: scope("a"), id: id.clone(), limit, before: None };
     let (start, before) = (Instant::now(), cpu());
     let mut done = 0u32;
     while start.elapsed() < ROUND {
-        runtime
-            .block_on(store.read::<SessionsTranscript>(read(10)))
-            .unwrap();
+        runtime.block_on(store.read::<SessionsTranscript>(read(10))).unwrap();
         done += 1;
     }
     println!(
@@ -473,21 +392,12 @@ fn direct_reads(dir: &Path, id: &SessionId) {
     use ken_store::tables::Backend;
     let copy = dir.join("copy.db");
     let connection = rusqlite::Connection::open(dir.join("ken.db")).unwrap();
-    connection
-        .execute("VACUUM INTO ?1", [copy.to_str().unwrap()])
-        .unwrap();
+    connection.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
     let mut reader = Sqlite::open(&copy).unwrap().reader().unwrap();
-    let args = ReadTranscript {
-        scope: scope("a"),
-        id: id.clone(),
-        limit: 10,
-        before: None,
-    };
+    let args = ReadTranscript { scope: scope("a"), id: id.clone(), limit: 10, before: None };
     let before = cpu();
     for _ in 0..20_000 {
-        reader
-            .read(&mut |tables| SessionsTranscript::run(tables, &args).map(drop))
-            .unwrap();
+        reader.read(&mut |tables| SessionsTranscript::run(tables, &args).map(drop)).unwrap();
     }
     let spent = micros(cpu() - before) / 20_000.0;
     println!("transcript page of 10 exchanges, the read alone: {spent:.1} us CPU");
@@ -504,11 +414,8 @@ fn stream_end(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..5_000 {
         for ((stream, entries), times) in sizes.iter().zip(&mut times) {
-            let args = ReadStream {
-                stream: stream.clone(),
-                offset: Offset::After(entries - 10),
-                ..ReadStream::default()
-            };
+            let args =
+                ReadStream { stream: stream.clone(), offset: Offset::After(entries - 10), ..ReadStream::default() };
             let start = Instant::now();
             let page = runtime.block_on(store.read_stream(args)).unwrap();
             times.push(start.elapsed());
@@ -530,16 +437,8 @@ fn fill(store: &Store, runtime: &tokio::runtime::Runtime, name: &str, entries: u
         let id = session(store, name).await;
         let mut mint = Mint::fresh().unwrap();
         let submission = mint.submission();
-        store
-            .write::<ChatAccept>(prompt(&id, &mut mint, &submission))
-            .await
-            .unwrap();
-        let ask = ClaimSubmissions {
-            work: Work::Turns,
-            holder: "bench".into(),
-            max: 1,
-            wait_ms: 10_000,
-        };
+        store.write::<ChatAccept>(prompt(&id, &mut mint, &submission)).await.unwrap();
+        let ask = ClaimSubmissions { work: Work::Turns, holder: "bench".into(), max: 1, wait_ms: 10_000 };
         let claim = store.claim(9, ask).await.unwrap().claims.remove(0);
         let mut first_index = 0;
         while first_index < entries {
@@ -548,14 +447,7 @@ fn fill(store: &Store, runtime: &tokio::runtime::Runtime, name: &str, entries: u
                 .map(|index| event(&submission, index, "text_delta", r#","text":"word ""#))
                 .collect();
             let lease = claim.lease.clone();
-            store
-                .write::<SubmissionsAppend>(AppendEvents {
-                    lease,
-                    first_index,
-                    events,
-                })
-                .await
-                .unwrap();
+            store.write::<SubmissionsAppend>(AppendEvents { lease, first_index, events }).await.unwrap();
             first_index += count;
         }
     });
@@ -570,16 +462,8 @@ fn delivery(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
         let id = session(&store, "w").await;
         let mut mint = Mint::fresh().unwrap();
         let submission = mint.submission();
-        store
-            .write::<ChatAccept>(prompt(&id, &mut mint, &submission))
-            .await
-            .unwrap();
-        let ask = ClaimSubmissions {
-            work: Work::Turns,
-            holder: "bench".into(),
-            max: 1,
-            wait_ms: 10_000,
-        };
+        store.write::<ChatAccept>(prompt(&id, &mut mint, &submission)).await.unwrap();
+        let ask = ClaimSubmissions { work: Work::Turns, holder: "bench".into(), max: 1, wait_ms: 10_000 };
         let lease = store.claim(9, ask).await.unwrap().claims.remove(0).lease;
         for index in 0..3_000u64 {
             let args = ReadStream {

@@ -53,12 +53,7 @@ fn wrong(path: &Path, error: &dyn std::error::Error) -> Error {
 
 /// Writes the copy under a mode that only its owner can read.
 fn write(from: &Path, part: &Path) -> Result<(), Error> {
-    let new = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(part);
+    let new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part);
     new.map_err(|error| wrong(part, &error))?;
     Sqlite::copy(from, part)
 }

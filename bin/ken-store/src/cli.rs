@@ -20,11 +20,8 @@ pub(crate) struct Own {
 pub(crate) fn file_to_check() -> Option<PathBuf> {
     let mut args = std::env::args_os().skip(1);
     let first = args.next()?;
-    let file = if first == "--check" {
-        args.next()?
-    } else {
-        OsString::from(first.to_str()?.strip_prefix("--check=")?)
-    };
+    let file =
+        if first == "--check" { args.next()? } else { OsString::from(first.to_str()?.strip_prefix("--check=")?) };
     args.next().is_none().then(|| PathBuf::from(file))
 }
 

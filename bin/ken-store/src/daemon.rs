@@ -70,10 +70,7 @@ pub(crate) fn run() -> ExitCode {
 
 fn open(start: &Start<Own>) -> Result<Part, Error> {
     if start.options.check.is_some() {
-        return Err(Error::invalid(
-            "--check",
-            "--check FILE must be the first and only option",
-        ));
+        return Err(Error::invalid("--check", "--check FILE must be the first and only option"));
     }
     let directory = start.places.state.join("store");
     make_directory(&directory)?;
@@ -81,23 +78,13 @@ fn open(start: &Start<Own>) -> Result<Part, Error> {
     let sqlite = Sqlite::open(&database)?;
     let found = sqlite.found().clone();
     let store = Store::start(sqlite, Arc::new(SystemClock::default()))?;
-    Ok(Part {
-        store,
-        database,
-        found,
-    })
+    Ok(Part { store, database, found })
 }
 
 fn make_directory(directory: &Path) -> Result<(), Error> {
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory);
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.map_err(|error| {
-        Error::new(
-            ken_types::Code::Invalid,
-            format!("{}: cannot be created: {error}", directory.display()),
-        )
+        Error::new(ken_types::Code::Invalid, format!("{}: cannot be created: {error}", directory.display()))
     })
 }
 

@@ -51,12 +51,7 @@ impl Store {
         let watch = Arc::new(Watch::default());
         let readers = Readers::start(&mut backend, READERS)?;
         let writer = Writer::start(Box::new(backend), clock.clone(), watch.clone())?;
-        Ok(Store {
-            readers,
-            writer,
-            watch,
-            clock,
-        })
+        Ok(Store { readers, writer, watch, clock })
     }
 
     /// Sends whoever waits away. What has been begun continues.
@@ -83,9 +78,7 @@ impl Store {
     /// Does an operation that changes something; answers when the change is durable.
     pub async fn write<O: Write>(&self, args: O::Args) -> Result<O::Reply, Error> {
         O::check(&args)?;
-        self.writer
-            .write(move |tables, change| O::run(tables, &args, change))
-            .await
+        self.writer.write(move |tables, change| O::run(tables, &args, change)).await
     }
 
     /// Waits until a submission is settled (or waits for a decision, if that is asked for), or cannot move.
@@ -98,9 +91,7 @@ impl Store {
         let waiting = self.watch.subscribe(topic)?;
         loop {
             let asked = args.clone();
-            let read = self
-                .readers
-                .read(move |tables| ops::submissions::status(tables, &asked));
+            let read = self.readers.read(move |tables| ops::submissions::status(tables, &asked));
             let now = read.await?;
             if enough(&now) {
                 return Ok(now);
@@ -138,9 +129,7 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Approvals)?;
         loop {
             let asked = args.clone();
-            let read = self
-                .readers
-                .read(move |tables| ops::approvals::pending(tables, &asked));
+            let read = self.readers.read(move |tables| ops::approvals::pending(tables, &asked));
             let now = read.await?;
             let is_news = match &args.unless {
                 Some(known) => *known != now.tag,
@@ -165,9 +154,7 @@ impl Store {
         if args.max > CLAIM {
             return Err(Error::invalid("/max", format!("max is 0 to {CLAIM}")));
         }
-        let mut answer = self
-            .writer
-            .claim(connection, args.work, args.max, args.wait_ms > 0)?;
+        let mut answer = self.writer.claim(connection, args.work, args.max, args.wait_ms > 0)?;
         // A claim that does not wait is answered at once: the time is for the store to get to it.
         let wait_ms = if args.wait_ms == 0 { WAIT_MS } else { args.wait_ms };
         let delivered = tokio::select! {
@@ -181,17 +168,12 @@ impl Store {
         }
         // Whatever was sent until here belongs to this call; what comes later finds nobody and is released.
         answer.close();
-        Ok(answer
-            .try_recv()
-            .map(|delivery| delivery.take())
-            .unwrap_or_default())
+        Ok(answer.try_recv().map(|delivery| delivery.take()).unwrap_or_default())
     }
 
     /// Renews leases for the holder behind `connection`.
     pub async fn renew(&self, connection: ConnectionId, args: RenewLeases) -> Result<LostLeases, Error> {
-        self.writer
-            .write(move |tables, change| ops::leases::renew(tables, &args.leases, connection, change))
-            .await
+        self.writer.write(move |tables, change| ops::leases::renew(tables, &args.leases, connection, change)).await
     }
 
     /// A page; waits for its first entry if there is none, then gathers more for a moment.
@@ -204,12 +186,7 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Stream(args.stream.clone()))?;
         let mut page = self.used_page(args.clone()).await?;
         let limit = args.limit as usize;
-        let from = ReadStream {
-            offset: Offset::After(page.next),
-            tail: None,
-            id: Some(page.id),
-            ..args
-        };
+        let from = ReadStream { offset: Offset::After(page.next), tail: None, id: Some(page.id), ..args };
         while page.is_empty() && !page.closed {
             let news = tokio::select! {
                 news = timeout_at(until, waiting.news()) => news,
@@ -219,9 +196,7 @@ impl Store {
                 return Ok(page);
             };
             page = match news {
-                News::Entries(new) if new.first == page.next && from.gather_ms == 0 => {
-                    page::of_new(&new, limit, page)
-                }
+                News::Entries(new) if new.first == page.next && from.gather_ms == 0 => page::of_new(&new, limit, page),
                 _ => {
                     sleep(Duration::from_millis(from.gather_ms)).await;
                     self.page(from.clone()).await?
@@ -238,16 +213,12 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Outbox)?;
         loop {
             let (asked, now) = (args.clone(), self.clock.now());
-            let read = self
-                .readers
-                .read(move |tables| ops::outbox::due(tables, &asked, now));
+            let read = self.readers.read(move |tables| ops::outbox::due(tables, &asked, now));
             let (due, next) = read.await?;
             if !due.messages.is_empty() || Instant::now() >= until {
                 return Ok(due);
             }
-            let wait_ms = next.map_or(WAIT_MS, |next| {
-                next.millis().saturating_sub(now.millis()).unsigned_abs()
-            });
+            let wait_ms = next.map_or(WAIT_MS, |next| next.millis().saturating_sub(now.millis()).unsigned_abs());
             let next = Instant::now() + Duration::from_millis(wait_ms.clamp(1, WAIT_MS));
             tokio::select! {
                 _ = timeout_at(until.min(next), waiting.news()) => {}
@@ -262,9 +233,7 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Documents)?;
         loop {
             let asked = args.clone();
-            let read = self
-                .readers
-                .read(move |tables| ops::documents::work(tables, &asked));
+            let read = self.readers.read(move |tables| ops::documents::work(tables, &asked));
             let work = read.await?;
             let is_nothing = work.job.is_none() && work.unembedded.is_empty();
             if !is_nothing || Instant::now() >= until {
@@ -279,9 +248,7 @@ impl Store {
 
     async fn page(&self, args: ReadStream) -> Result<StreamPage, Error> {
         let now = self.clock.now();
-        let read = self
-            .readers
-            .read(move |tables| ops::streams::read(tables, &args, now));
+        let read = self.readers.read(move |tables| ops::streams::read(tables, &args, now));
         read.await
     }
 
@@ -292,9 +259,7 @@ impl Store {
         let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
         if touch && matches!(lifetime, Some(Lifetime::Ttl(_))) {
             let key = page.id.cast_signed();
-            self.writer
-                .write(move |tables, change| ops::public::touch(tables, key, change))
-                .await?;
+            self.writer.write(move |tables, change| ops::public::touch(tables, key, change)).await?;
         }
         Ok(page)
     }
@@ -306,16 +271,8 @@ impl Store {
 
     /// Counters and queue lengths, without a look at the database.
     pub fn stats(&self) -> Map<String, Value> {
-        let Counters {
-            writes,
-            refused,
-            given_up,
-            batches,
-            failed_batches,
-            claims,
-            leases_lost,
-            held,
-        } = self.writer.counters();
+        let Counters { writes, refused, given_up, batches, failed_batches, claims, leases_lost, held } =
+            self.writer.counters();
         let mut stats = Map::new();
         for (name, counter) in [
             ("writes", writes),

@@ -40,10 +40,7 @@ impl Aliases {
         for text in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let (alias, path) = entry(text)?;
             if aliases.path(&alias).is_some() {
-                return Err(Error::invalid(
-                    DIRS,
-                    format!("{DIRS} has the alias {alias:?} twice"),
-                ));
+                return Err(Error::invalid(DIRS, format!("{DIRS} has the alias {alias:?} twice")));
             }
             aliases.entries.push((alias, path));
         }
@@ -116,13 +113,8 @@ fn activated() -> Option<String> {
 fn entry(entry: &str) -> Result<(String, PathBuf), Error> {
     let parts = entry.split_once([':', '=']);
     match parts.map(|(alias, path)| (alias.trim(), path.trim())) {
-        Some((alias, path)) if !alias.is_empty() && !path.is_empty() => {
-            Ok((alias.to_owned(), PathBuf::from(path)))
-        }
-        _ => Err(Error::invalid(
-            DIRS,
-            format!("{DIRS}: {entry:?} is not alias:directory"),
-        )),
+        Some((alias, path)) if !alias.is_empty() && !path.is_empty() => Ok((alias.to_owned(), PathBuf::from(path))),
+        _ => Err(Error::invalid(DIRS, format!("{DIRS}: {entry:?} is not alias:directory"))),
     }
 }
 
@@ -154,12 +146,9 @@ mod tests {
 
     #[test]
     fn an_entry_is_split_at_its_first_separator() {
-        for (entry, path) in [
-            ("m:/models/m", "/models/m"),
-            ("m=/models/m", "/models/m"),
-            ("m : /a:b=c", "/a:b=c"),
-            ("m=/a:b", "/a:b"),
-        ] {
+        for (entry, path) in
+            [("m:/models/m", "/models/m"), ("m=/models/m", "/models/m"), ("m : /a:b=c", "/a:b=c"), ("m=/a:b", "/a:b")]
+        {
             let found = Aliases::parse(entry, "").unwrap().find(Some("m"));
             assert_eq!(found, Ok(PathBuf::from(path)), "{entry}");
         }

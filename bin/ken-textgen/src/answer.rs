@@ -62,11 +62,7 @@ impl Tag {
     }
 
     pub(crate) fn piece<'a>(&'a self, delta: &'a str) -> Piece<'a> {
-        Piece {
-            line: self.line,
-            id: self.id.as_ref(),
-            delta,
-        }
+        Piece { line: self.line, id: self.id.as_ref(), delta }
     }
 
     /// An error in the format of all tools, with the tag.
@@ -127,12 +123,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_trimmed_to_what_the_whole_is_trimmed_to() {
-        for pieces in [
-            &[" ", " a", " ", "b", "\n", " "][..],
-            &["\n"],
-            &["a", "\n", "\n", "b c "],
-            &[],
-        ] {
+        for pieces in [&[" ", " a", " ", "b", "\n", " "][..], &["\n"], &["a", "\n", "\n", "b c "], &[]] {
             let mut trim = Trim::default();
             let shown: String = pieces.iter().map(|piece| trim.pass(piece)).collect();
             assert_eq!(shown, pieces.concat().trim());

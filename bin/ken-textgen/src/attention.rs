@@ -50,10 +50,7 @@ impl CustomOp1 for Attention<'_, '_> {
             part.cache.remember(self.layer, own);
         }
         let out = self.attend(&self.queries(rows, &parts, width), width);
-        Ok((
-            CpuStorage::F32(out),
-            Shape::from((rows.len() / (3 * width), width)),
-        ))
+        Ok((CpuStorage::F32(out), Shape::from((rows.len() / (3 * width), width))))
     }
 }
 
@@ -64,9 +61,7 @@ impl Attention<'_, '_> {
             (1..=part.tokens).map(move |nth| (part.cache.layer(self.layer), seen + nth))
         });
         let rows = rows.chunks_exact(3 * width);
-        rows.zip(places)
-            .map(|(row, (layer, visible))| Query { row, layer, visible })
-            .collect()
+        rows.zip(places).map(|(row, (layer, visible))| Query { row, layer, visible }).collect()
     }
 
     /// Computes every head of every query independently, on several threads if there is enough work.
@@ -75,11 +70,7 @@ impl Attention<'_, '_> {
         let size = width / self.heads;
         let work: usize = queries.iter().map(|query| query.visible * width).sum();
         // Handing work to another thread costs about as much as 32 K multiplications.
-        let share = if work < 32 * 1024 {
-            out.len()
-        } else {
-            self.share(width, queries.len())
-        };
+        let share = if work < 32 * 1024 { out.len() } else { self.share(width, queries.len()) };
         let (isa, scale) = (self.engine.isa, self.scale);
         self.engine.team.each(out.chunks_mut(share), |index, out| {
             let mut scores = Vec::new();
@@ -131,17 +122,10 @@ impl CustomOp1 for LayerNorm {
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let x = contiguous(storage, layout)?;
         let mut out = vec![0.0; x.len()];
-        let norm = Norm {
-            scale: self.scale.floats(),
-            shift: self.shift.floats(),
-            epsilon: self.epsilon,
-        };
+        let norm = Norm { scale: self.scale.floats(), shift: self.shift.floats(), epsilon: self.epsilon };
         for (x, out) in x.chunks_exact(self.width).zip(out.chunks_exact_mut(self.width)) {
             simd::normalise(self.engine.isa, x, &norm, out);
         }
-        Ok((
-            CpuStorage::F32(out),
-            Shape::from((x.len() / self.width, self.width)),
-        ))
+        Ok((CpuStorage::F32(out), Shape::from((x.len() / self.width, self.width))))
     }
 }

@@ -19,12 +19,7 @@ pub(crate) struct Layer {
 
 impl Cache {
     pub fn new(layers: usize, width: usize) -> Cache {
-        Cache {
-            layers: vec![Layer::default(); layers],
-            tensors: vec![None; layers],
-            width,
-            length: 0,
-        }
+        Cache { layers: vec![Layer::default(); layers], tensors: vec![None; layers], width, length: 0 }
     }
 
     /// The number of cached positions.
@@ -48,15 +43,12 @@ impl Cache {
 
     /// Adds keys and values on a device, and returns all those of the layer.
     pub fn extend(&mut self, layer: usize, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor)> {
-        let Some(place) = self.tensors.get_mut(layer) else {
-            candle_core::bail!("there is no layer {layer}")
-        };
+        let Some(place) = self.tensors.get_mut(layer) else { candle_core::bail!("there is no layer {layer}") };
         let all = match place.take() {
             None => (keys, values),
-            Some((old_keys, old_values)) => (
-                Tensor::cat(&[&old_keys, &keys], 1)?,
-                Tensor::cat(&[&old_values, &values], 1)?,
-            ),
+            Some((old_keys, old_values)) => {
+                (Tensor::cat(&[&old_keys, &keys], 1)?, Tensor::cat(&[&old_values, &values], 1)?)
+            }
         };
         Ok(place.insert(all).clone())
     }

@@ -70,10 +70,9 @@ impl Config {
     pub fn read(path: &Path) -> Result<Config, Error> {
         let config: Config = read_json(path)?;
         match config.fault() {
-            Some((field, fault)) => Err(Error::invalid(
-                format!("/{field}"),
-                format!("{}: {field} {fault}", path.display()),
-            )),
+            Some((field, fault)) => {
+                Err(Error::invalid(format!("/{field}"), format!("{}: {field} {fault}", path.display())))
+            }
             None => Ok(config),
         }
     }
@@ -93,10 +92,7 @@ impl Config {
             return Some((name, format!("is {size}; it must be from 1 to {LARGEST}")));
         }
         if !self.n_embd.is_multiple_of(self.n_head) {
-            return Some((
-                "n_head",
-                format!("is {}, which does not divide n_embd {}", self.n_head, self.n_embd),
-            ));
+            return Some(("n_head", format!("is {}, which does not divide n_embd {}", self.n_head, self.n_embd)));
         }
         if !(self.layer_norm_epsilon > 0.0 && self.layer_norm_epsilon < 1.0) {
             return Some(("layer_norm_epsilon", format!("is {}", self.layer_norm_epsilon)));
@@ -113,10 +109,7 @@ impl Config {
         // Other activation functions, including the exact GELU, would give wrong text instead of an error.
         if !["gelu_new", "gelu_pytorch_tanh", "gelu_fast"].contains(&self.activation_function.as_str()) {
             let name = &self.activation_function;
-            return Some((
-                "activation_function",
-                format!("is {name:?}; only \"gelu_new\" is supported"),
-            ));
+            return Some(("activation_function", format!("is {name:?}; only \"gelu_new\" is supported")));
         }
         None
     }
@@ -131,16 +124,8 @@ impl Config {
 
     /// The factor of the attention scores of a layer.
     pub fn attention_scale(&self, layer: usize) -> f32 {
-        let root = if self.scale_attn_weights {
-            (self.head_size() as f32).sqrt()
-        } else {
-            1.0
-        };
-        let depth = if self.scale_attn_by_inverse_layer_idx {
-            layer as f32 + 1.0
-        } else {
-            1.0
-        };
+        let root = if self.scale_attn_weights { (self.head_size() as f32).sqrt() } else { 1.0 };
+        let depth = if self.scale_attn_by_inverse_layer_idx { layer as f32 + 1.0 } else { 1.0 };
         1.0 / (root * depth)
     }
 
@@ -161,11 +146,7 @@ impl Generation {
     /// The tokens that end a text: those of `generation_config.json`, else those of `config.json`.
     pub fn end_tokens(&self, config: &Config) -> Vec<u32> {
         let own = self.eos_token_id.list();
-        if own.is_empty() {
-            config.eos_token_id.list()
-        } else {
-            own
-        }
+        if own.is_empty() { config.eos_token_id.list() } else { own }
     }
 }
 
@@ -186,17 +167,8 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
     let bytes = read_file(path)?;
     let value = ken_types::json::parse(&bytes, ken_tool::MAX_DEPTH).and_then(ken_types::json::from_value);
     value.map_err(|error| {
-        let place = error
-            .at
-            .as_deref()
-            .filter(|at| !at.is_empty())
-            .map(|at| format!("{at}: "));
-        let message = format!(
-            "{}: {}{}",
-            path.display(),
-            place.unwrap_or_default(),
-            error.message
-        );
+        let place = error.at.as_deref().filter(|at| !at.is_empty()).map(|at| format!("{at}: "));
+        let message = format!("{}: {}{}", path.display(), place.unwrap_or_default(), error.message);
         Error { message, ..error }
     })
 }
@@ -227,10 +199,7 @@ mod tests {
             "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16, "vocab_size": 30, "eos_token_id": [1, 2],
         });
         let change: serde_json::Value = serde_json::from_str(change).unwrap();
-        value
-            .as_object_mut()
-            .unwrap()
-            .extend(change.as_object().unwrap().clone());
+        value.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
         std::fs::write(&path, value.to_string()).unwrap();
         Config::read(&path)
     }

@@ -108,37 +108,25 @@ impl Embedder {
         }
         let pooling: Pooling = optional(&folder.join("1_Pooling/config.json"))?;
         if pooling.pooling_mode_max_tokens {
-            let message = format!(
-                "{}: only pooling by the mean or by the first token is supported",
-                folder.display()
-            );
+            let message = format!("{}: only pooling by the mean or by the first token is supported", folder.display());
             return Err(Error::invalid("/pooling_mode_max_tokens", message));
         }
         let usual: Usual = optional(&folder.join("sentence_bert_config.json"))?;
-        let most = usual
-            .max_seq_length
-            .unwrap_or(usize::MAX)
-            .min(config.max_position_embeddings);
+        let most = usual.max_seq_length.unwrap_or(usize::MAX).min(config.max_position_embeddings);
         let tokenizer = tokenizer(folder, &config, most.max(LEAST))?;
         let weights = Weights::open(&folder.join("model.safetensors"))?;
         let prefix = match weights.has("bert.embeddings.word_embeddings.weight") {
             true => "bert.",
             false => "",
         };
-        let load = Load {
-            config: &config,
-            weights: &weights,
-            prefix,
-        };
+        let load = Load { config: &config, weights: &weights, prefix };
         Ok(Embedder {
             tokenizer,
             heads: config.num_attention_heads,
             words: load.table("embeddings.word_embeddings", config.vocab_size)?,
             positions: load.positions()?,
             norm: load.norm("embeddings.LayerNorm")?,
-            blocks: (0..config.num_hidden_layers)
-                .map(|layer| load.block(layer))
-                .collect::<Result<_, _>>()?,
+            blocks: (0..config.num_hidden_layers).map(|layer| load.block(layer)).collect::<Result<_, _>>()?,
             pooling,
         })
     }
@@ -150,16 +138,10 @@ impl Embedder {
         let tokens = encoding.get_ids();
         let vector = self.compute(tokens).map_err(computing)?;
         if vector.iter().any(|value| !value.is_finite()) {
-            return Err(Error::invalid(
-                "",
-                "the model's output contains values that are not finite numbers",
-            )
-            .hint("the weights are damaged; fetch them again"));
+            return Err(Error::invalid("", "the model's output contains values that are not finite numbers")
+                .hint("the weights are damaged; fetch them again"));
         }
-        Ok(Embedded {
-            vector,
-            tokens: tokens.len(),
-        })
+        Ok(Embedded { vector, tokens: tokens.len() })
     }
 
     fn compute(&self, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
@@ -196,31 +178,20 @@ impl Config {
             return Some((name, format!("is {size}; it must be from 1 to {LARGEST}")));
         }
         if self.max_position_embeddings < LEAST {
-            let fault = format!(
-                "is {}; a text has at least {LEAST} tokens",
-                self.max_position_embeddings
-            );
+            let fault = format!("is {}; a text has at least {LEAST} tokens", self.max_position_embeddings);
             return Some(("max_position_embeddings", fault));
         }
         let only = |field, found: &str, known: &str| {
             (found != known).then(|| (field, format!("is {found:?}; only {known:?} is known")))
         };
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            let fault = format!(
-                "is {}, which does not divide hidden_size {}",
-                self.num_attention_heads, self.hidden_size
-            );
+            let fault =
+                format!("is {}, which does not divide hidden_size {}", self.num_attention_heads, self.hidden_size);
             return Some(("num_attention_heads", fault));
         }
         only("model_type", &self.model_type, "bert")
             .or_else(|| only("hidden_act", &self.hidden_act, "gelu"))
-            .or_else(|| {
-                only(
-                    "position_embedding_type",
-                    &self.position_embedding_type,
-                    "absolute",
-                )
-            })
+            .or_else(|| only("position_embedding_type", &self.position_embedding_type, "absolute"))
     }
 }
 
@@ -239,16 +210,10 @@ fn tokenizer(folder: &Path, config: &Config, most: usize) -> Result<Tokenizer, E
     let mut tokenizer = Tokenizer::from_bytes(read_file(&path)?).map_err(|error| wrong(error.to_string()))?;
     let own = tokenizer.get_vocab_size(true);
     if own > config.vocab_size {
-        let fault = format!(
-            "it has {own} tokens; the model's vocab_size is {}",
-            config.vocab_size
-        );
+        let fault = format!("it has {own} tokens; the model's vocab_size is {}", config.vocab_size);
         return Err(wrong(fault).at("/vocab_size"));
     }
-    let truncation = TruncationParams {
-        max_length: most,
-        ..TruncationParams::default()
-    };
+    let truncation = TruncationParams { max_length: most, ..TruncationParams::default() };
     tokenizer.with_padding(None);
     let cut = tokenizer.with_truncation(Some(truncation));
     cut.map_err(|error| wrong(error.to_string()))?;
@@ -268,9 +233,7 @@ struct Load<'a> {
 
 impl Load<'_> {
     fn tensor(&self, name: &str, shape: &[usize]) -> Result<Tensor, Error> {
-        let slice = self
-            .weights
-            .tensor(&format!("{}{name}", self.prefix), Dtype::F32, shape)?;
+        let slice = self.weights.tensor(&format!("{}{name}", self.prefix), Dtype::F32, shape)?;
         Tensor::from_vec(slice.to_vec(), shape, &Device::Cpu).map_err(computing)
     }
 
@@ -279,10 +242,7 @@ impl Load<'_> {
     }
 
     fn positions(&self) -> Result<Tensor, Error> {
-        let positions = self.table(
-            "embeddings.position_embeddings",
-            self.config.max_position_embeddings,
-        )?;
+        let positions = self.table("embeddings.position_embeddings", self.config.max_position_embeddings)?;
         let types = self.table("embeddings.token_type_embeddings", self.config.type_vocab_size)?;
         let first = types.get(0).map_err(computing)?;
         positions.broadcast_add(&first).map_err(computing)
@@ -290,20 +250,13 @@ impl Load<'_> {
 
     fn norm(&self, name: &str) -> Result<Norm, Error> {
         let part = |part: &str| self.tensor(&format!("{name}.{part}"), &[self.config.hidden_size]);
-        Ok(Norm {
-            scale: part("weight")?,
-            shift: part("bias")?,
-            epsilon: self.config.layer_norm_eps,
-        })
+        Ok(Norm { scale: part("weight")?, shift: part("bias")?, epsilon: self.config.layer_norm_eps })
     }
 
     fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, Error> {
         let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
         let weight = weight.t().and_then(|weight| weight.contiguous());
-        Ok(Linear {
-            weight: weight.map_err(computing)?,
-            bias: self.tensor(&format!("{name}.bias"), &[outputs])?,
-        })
+        Ok(Linear { weight: weight.map_err(computing)?, bias: self.tensor(&format!("{name}.bias"), &[outputs])? })
     }
 
     fn block(&self, layer: usize) -> Result<Block, Error> {
@@ -332,9 +285,7 @@ impl Norm {
     fn apply(&self, x: &Tensor) -> candle_core::Result<Tensor> {
         let x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
         let deviation = (x.sqr()?.mean_keepdim(D::Minus1)? + self.epsilon)?.sqrt()?;
-        x.broadcast_div(&deviation)?
-            .broadcast_mul(&self.scale)?
-            .broadcast_add(&self.shift)
+        x.broadcast_div(&deviation)?.broadcast_mul(&self.scale)?.broadcast_add(&self.shift)
     }
 }
 

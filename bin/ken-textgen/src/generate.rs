@@ -103,10 +103,7 @@ impl Run {
             self.cache.clear();
             self.fed = self.tokens.len().saturating_sub((positions * 3 / 4).max(1));
         }
-        Next {
-            cache: &mut self.cache,
-            tokens: &self.tokens[self.fed..],
-        }
+        Next { cache: &mut self.cache, tokens: &self.tokens[self.fed..] }
     }
 
     fn accept(&mut self, token: u32, generator: &Generator) {
@@ -151,18 +148,14 @@ fn limit(prompt: usize, positions: usize, parameters: &Parameters) -> Result<usi
         return Err(Error::invalid("/prompt", "the prompt is empty"));
     }
     if parameters.max_new_tokens == Some(0) {
-        return Err(Error::invalid(
-            "/max_new_tokens",
-            "max_new_tokens is 0; it must be at least 1",
-        ));
+        return Err(Error::invalid("/max_new_tokens", "max_new_tokens is 0; it must be at least 1"));
     }
     if parameters.sliding_window {
         return Ok(parameters.max_new_tokens.unwrap_or(DEFAULT_LENGTH));
     }
     // The last token is not fed to the model, so it needs no position.
     let Some(room) = (positions + 1).checked_sub(prompt).filter(|room| *room > 0) else {
-        let fault =
-            format!("the prompt is too long: {prompt} tokens, and the model has {positions} positions");
+        let fault = format!("the prompt is too long: {prompt} tokens, and the model has {positions} positions");
         return Err(Error::too_large(fault).at("/prompt").hint(slide));
     };
     match parameters.max_new_tokens {
@@ -181,12 +174,7 @@ mod tests {
     use super::*;
 
     fn parameters(max_new_tokens: Option<usize>, sliding_window: bool) -> Parameters {
-        Parameters {
-            sampling: Sampling::default(),
-            max_new_tokens,
-            stops: Vec::new(),
-            sliding_window,
-        }
+        Parameters { sampling: Sampling::default(), max_new_tokens, stops: Vec::new(), sliding_window }
     }
 
     #[test]
@@ -202,10 +190,7 @@ mod tests {
             (1000, parameters(Some(26), false)),
             (1, parameters(Some(0), true)),
         ] {
-            assert!(
-                limit(prompt, 1024, &parameters).is_err(),
-                "{prompt} {parameters:?}"
-            );
+            assert!(limit(prompt, 1024, &parameters).is_err(), "{prompt} {parameters:?}");
         }
     }
 }

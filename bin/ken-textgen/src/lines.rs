@@ -21,10 +21,7 @@ const WAITING: usize = 64;
 /// Answers each line of standard input, or of the file that the flags name, in the order of the lines.
 pub(crate) fn answer(cli: &Cli, opened: Opened, output: &mut Output) -> Result<(), Error> {
     if cli.format == Some(Format::Text) {
-        return Err(Error::invalid(
-            "--format",
-            "a text may have several lines; --lines writes JSON",
-        ));
+        return Err(Error::invalid("--format", "a text may have several lines; --lines writes JSON"));
     }
     let flags = parameters::from_flags(cli, &opened.generation)?;
     let input = input(cli)?;
@@ -98,25 +95,17 @@ impl Batch {
 
     fn slot(&mut self, text: Result<String, Error>) -> Slot {
         self.lines += 1;
-        let mut tag = Tag {
-            line: Some(self.lines),
-            id: None,
-        };
-        let run = text
-            .and_then(|text| Request::parse(&text))
-            .and_then(|mut request| {
-                tag.id = request.id.take();
-                let stream = request.stream.unwrap_or(self.stream);
-                if request.prompt.trim().is_empty() {
-                    return Err(Error::invalid("/prompt", "the prompt is empty"));
-                }
-                let tokens = self.encoder.encode(&request.prompt)?;
-                let parameters = parameters::from_request(request, &self.flags)?;
-                Ok((
-                    Box::new(Run::new(&self.generator.model, tokens, &parameters)?),
-                    stream,
-                ))
-            });
+        let mut tag = Tag { line: Some(self.lines), id: None };
+        let run = text.and_then(|text| Request::parse(&text)).and_then(|mut request| {
+            tag.id = request.id.take();
+            let stream = request.stream.unwrap_or(self.stream);
+            if request.prompt.trim().is_empty() {
+                return Err(Error::invalid("/prompt", "the prompt is empty"));
+            }
+            let tokens = self.encoder.encode(&request.prompt)?;
+            let parameters = parameters::from_request(request, &self.flags)?;
+            Ok((Box::new(Run::new(&self.generator.model, tokens, &parameters)?), stream))
+        });
         match run {
             Ok((run, stream)) => Slot::Grows { run, tag, stream },
             Err(error) => Slot::Done(tag.error(&error)),
@@ -180,8 +169,7 @@ type Input = Box<dyn BufRead + Send>;
 pub(crate) fn input(cli: &Cli) -> Result<Input, Error> {
     match &cli.prompt_file {
         Some(path) if path.as_os_str() != "-" => {
-            let file =
-                std::fs::File::open(path).map_err(|error| ken_textgen::config::unreadable(path, &error))?;
+            let file = std::fs::File::open(path).map_err(|error| ken_textgen::config::unreadable(path, &error))?;
             Ok(Box::new(std::io::BufReader::new(file)))
         }
         _ => Ok(Box::new(std::io::BufReader::new(std::io::stdin()))),

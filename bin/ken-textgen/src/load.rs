@@ -55,17 +55,8 @@ impl Plan {
         })?;
         let vocabulary = encoder.vocabulary(model.config.vocab_size)?;
         let model = model.on(device()?)?;
-        let generator = Generator {
-            model,
-            vocabulary,
-            ends,
-        };
-        Ok(Opened {
-            generation,
-            encoder,
-            generator,
-            measure: self.threads.is_none(),
-        })
+        let generator = Generator { model, vocabulary, ends };
+        Ok(Opened { generation, encoder, generator, measure: self.threads.is_none() })
     }
 
     fn weights(

@@ -25,15 +25,13 @@ use cli::{Cli, Parsed};
 fn main() -> ExitCode {
     memory::take_large_steps();
     let mut output = Output::open();
-    let result = Parsed::from_arguments()
-        .map_err(Failure::from)
-        .and_then(|parsed| match parsed {
-            Parsed::Run(cli) => run(&cli, &mut output),
-            Parsed::Print(text) => {
-                output.text(&text);
-                Ok(())
-            }
-        });
+    let result = Parsed::from_arguments().map_err(Failure::from).and_then(|parsed| match parsed {
+        Parsed::Run(cli) => run(&cli, &mut output),
+        Parsed::Print(text) => {
+            output.text(&text);
+            Ok(())
+        }
+    });
     match result.and_then(|()| output.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report("ken-textgen"),

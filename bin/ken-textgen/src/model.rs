@@ -48,17 +48,10 @@ enum Words {
 impl Model {
     /// A model over the published f32 weights, or over the int8 file that `sidecar` has made from them.
     pub fn new(config: Config, weights: Weights, engine: &Arc<Engine>) -> Result<Model, Error> {
-        let load = Load {
-            config: &config,
-            engine,
-            weights: &weights,
-            prefix: prefix(&weights),
-        };
+        let load = Load { config: &config, engine, weights: &weights, prefix: prefix(&weights) };
         let words = load.words()?;
         let positions = load.floats("wpe.weight", &[config.n_positions, config.n_embd])?;
-        let blocks = (0..config.n_layer)
-            .map(|layer| load.block(layer))
-            .collect::<Result<_, _>>()?;
+        let blocks = (0..config.n_layer).map(|layer| load.block(layer)).collect::<Result<_, _>>()?;
         let last_norm = load.norm("ln_f")?;
         let head = load.head()?;
         Ok(Model {
@@ -77,9 +70,7 @@ impl Model {
     /// Moves the model to this device. int8 weights work on the processor only.
     pub fn on(mut self, device: Device) -> Result<Model, Error> {
         if !device.is_cpu() {
-            let plain = self
-                .plain(&device)
-                .map_err(|error| Error::unavailable(format!("candle: {error}")))?;
+            let plain = self.plain(&device).map_err(|error| Error::unavailable(format!("candle: {error}")))?;
             self.plain = Some(plain);
         }
         Ok(self)
@@ -88,23 +79,11 @@ impl Model {
     /// The model with candle's own operations.
     pub fn plain(&self, device: &Device) -> candle_core::Result<Plain> {
         let (Words::Floats(words), Matrix::Rows(head)) = (&self.words, &self.head.matrix) else {
-            candle_core::bail!(
-                "int8 weights are for the processor; set PYTORCH_FORCE_CPU=1 or leave out --int8"
-            )
+            candle_core::bail!("int8 weights are for the processor; set PYTORCH_FORCE_CPU=1 or leave out --int8")
         };
-        let blocks = self
-            .blocks
-            .iter()
-            .map(|block| block.plain(device))
-            .collect::<Result<_, _>>()?;
+        let blocks = self.blocks.iter().map(|block| block.plain(device)).collect::<Result<_, _>>()?;
         let tables = (words, &self.positions, head);
-        Plain::new(
-            self.config.clone(),
-            device.clone(),
-            tables,
-            blocks,
-            self.last_norm.plain(device)?,
-        )
+        Plain::new(self.config.clone(), device.clone(), tables, blocks, self.last_norm.plain(device)?)
     }
 
     /// Measures how many threads read the weights fastest. Each number of threads reads different parts of the output head, so
@@ -116,16 +95,12 @@ impl Model {
             return;
         }
         let most = self.engine.team.size();
-        let sizes: Vec<usize> = std::iter::successors(Some(most), |size| Some(size / 2))
-            .take_while(|size| *size > 0)
-            .collect();
+        let sizes: Vec<usize> =
+            std::iter::successors(Some(most), |size| Some(size / 2)).take_while(|size| *size > 0).collect();
         let mut best = (most, f64::INFINITY);
         for (index, size) in sizes.into_iter().enumerate().take(PARTS / 2) {
             self.engine.team.resize(size);
-            let seconds = self
-                .head
-                .read_part(2 * index, PARTS)
-                .min(self.head.read_part(2 * index + 1, PARTS));
+            let seconds = self.head.read_part(2 * index, PARTS).min(self.head.read_part(2 * index + 1, PARTS));
             // Fewer threads are chosen only if they are clearly faster.
             if seconds < best.1 * 0.9 {
                 best = (size, seconds);
@@ -154,9 +129,7 @@ impl Model {
     /// Feeds the tokens of several texts and returns, for each text, the `vocabulary` logits after its last token. The caller
     /// ensures that no text is empty or exceeds `n_positions`, and that all tokens are in the vocabulary.
     pub fn forward(&self, batch: &mut [Next<'_>]) -> Result<Vec<Vec<f32>>, Error> {
-        let logits = self
-            .compute(batch)
-            .map_err(|error| Error::internal(format!("candle: {error}")))?;
+        let logits = self.compute(batch).map_err(|error| Error::internal(format!("candle: {error}")))?;
         for next in batch {
             next.cache.advance(next.tokens.len());
         }
@@ -189,13 +162,8 @@ impl Model {
         }
         let mut x = self.embed(batch)?;
         let ends = ends(batch);
-        let mut parts: Vec<Part<'_>> = batch
-            .iter_mut()
-            .map(|next| Part {
-                cache: &mut *next.cache,
-                tokens: next.tokens.len(),
-            })
-            .collect();
+        let mut parts: Vec<Part<'_>> =
+            batch.iter_mut().map(|next| Part { cache: &mut *next.cache, tokens: next.tokens.len() }).collect();
         for (layer, block) in self.blocks.iter().enumerate() {
             x = self.block(layer, block, &x, &mut parts)?;
         }
@@ -210,20 +178,11 @@ impl Model {
     fn logits(&self, all: Vec<f32>) -> Vec<Vec<f32>> {
         match all.len() == self.config.vocab_size {
             true => vec![all],
-            false => all
-                .chunks_exact(self.config.vocab_size)
-                .map(<[f32]>::to_vec)
-                .collect(),
+            false => all.chunks_exact(self.config.vocab_size).map(<[f32]>::to_vec).collect(),
         }
     }
 
-    fn block(
-        &self,
-        layer: usize,
-        block: &Block,
-        x: &Tensor,
-        parts: &mut [Part<'_>],
-    ) -> candle_core::Result<Tensor> {
+    fn block(&self, layer: usize, block: &Block, x: &Tensor, parts: &mut [Part<'_>]) -> candle_core::Result<Tensor> {
         let attention = Attention {
             engine: &self.engine,
             layer,
@@ -231,16 +190,10 @@ impl Model {
             scale: self.config.attention_scale(layer),
             parts: RefCell::new(parts),
         };
-        let seen = x
-            .apply_op1_no_bwd(&block.norm_1)?
-            .apply_op1_no_bwd(&block.attention_in)?;
-        let seen = seen
-            .apply_op1_no_bwd(&attention)?
-            .apply_op1_no_bwd(&block.attention_out)?;
+        let seen = x.apply_op1_no_bwd(&block.norm_1)?.apply_op1_no_bwd(&block.attention_in)?;
+        let seen = seen.apply_op1_no_bwd(&attention)?.apply_op1_no_bwd(&block.attention_out)?;
         let x = (x + seen)?;
-        let thought = x
-            .apply_op1_no_bwd(&block.norm_2)?
-            .apply_op1_no_bwd(&block.inner)?;
+        let thought = x.apply_op1_no_bwd(&block.norm_2)?.apply_op1_no_bwd(&block.inner)?;
         x + thought.apply_op1_no_bwd(&block.outer)?
     }
 
@@ -309,18 +262,13 @@ fn ends(batch: &[Next<'_>]) -> Vec<u32> {
 
 /// The prefix of all tensor names in this file; some publishers use it and some do not.
 pub fn prefix(weights: &Weights) -> &'static str {
-    if weights.has("transformer.wte.weight") {
-        "transformer."
-    } else {
-        ""
-    }
+    if weights.has("transformer.wte.weight") { "transformer." } else { "" }
 }
 
 /// The name of the output head's weights, if they are not the word embeddings.
 pub fn own_head(config: &Config, weights: &Weights) -> Option<&'static str> {
-    (weights.has("lm_head.weight")
-        && !(config.is_tied() && weights.has(&format!("{}wte.weight", prefix(weights)))))
-    .then_some("lm_head.weight")
+    (weights.has("lm_head.weight") && !(config.is_tied() && weights.has(&format!("{}wte.weight", prefix(weights)))))
+        .then_some("lm_head.weight")
 }
 
 /// The linear layers of a block: name, number of inputs, number of outputs.
@@ -344,8 +292,7 @@ struct Load<'a> {
 
 impl Load<'_> {
     fn floats(&self, name: &str, shape: &[usize]) -> Result<Slice, Error> {
-        self.weights
-            .tensor(&format!("{}{name}", self.prefix), Dtype::F32, shape)
+        self.weights.tensor(&format!("{}{name}", self.prefix), Dtype::F32, shape)
     }
 
     /// The int8 weights of this name and their scales, if the file contains them.
@@ -356,13 +303,8 @@ impl Load<'_> {
         }
         let groups = inputs.div_ceil(GROUP);
         let name = format!("{}{name}", self.prefix);
-        let weights = self
-            .weights
-            .tensor(&name, Dtype::U8, &[outputs, groups * GROUP])?;
-        Ok(Some((
-            weights,
-            self.weights.tensor(&scales, Dtype::F32, &[outputs, groups])?,
-        )))
+        let weights = self.weights.tensor(&name, Dtype::U8, &[outputs, groups * GROUP])?;
+        Ok(Some((weights, self.weights.tensor(&scales, Dtype::F32, &[outputs, groups])?)))
     }
 
     fn words(&self) -> Result<Words, Error> {
@@ -376,24 +318,14 @@ impl Load<'_> {
     fn head(&self) -> Result<Product, Error> {
         let (words, width) = (self.config.vocab_size, self.config.n_embd);
         let own = own_head(self.config, self.weights);
-        let load = Load {
-            prefix: if own.is_some() { "" } else { self.prefix },
-            ..*self
-        };
+        let load = Load { prefix: if own.is_some() { "" } else { self.prefix }, ..*self };
         let name = own.unwrap_or("wte.weight");
         let matrix = match load.bytes(name, width, words)? {
             Some((weights, scales)) => Matrix::Bytes { weights, scales },
             None => Matrix::Rows(load.floats(name, &[words, width])?),
         };
         let engine = Arc::clone(self.engine);
-        Ok(Product {
-            engine,
-            matrix,
-            bias: None,
-            gelu: false,
-            inputs: width,
-            outputs: words,
-        })
+        Ok(Product { engine, matrix, bias: None, gelu: false, inputs: width, outputs: words })
     }
 
     fn norm(&self, name: &str) -> Result<LayerNorm, Error> {
@@ -431,13 +363,6 @@ impl Load<'_> {
             None => Matrix::Columns(self.floats(&weight, &[inputs, outputs])?),
         };
         let bias = Some(self.floats(&format!("h.{layer}.{name}.bias"), &[outputs])?);
-        Ok(Product {
-            engine: Arc::clone(self.engine),
-            matrix,
-            bias,
-            gelu,
-            inputs,
-            outputs,
-        })
+        Ok(Product { engine: Arc::clone(self.engine), matrix, bias, gelu, inputs, outputs })
     }
 }

@@ -53,10 +53,7 @@ impl Stops {
 impl Request {
     /// Parses a line. A line that begins like a JSON object or string is parsed as JSON; any other line is the prompt itself.
     pub(crate) fn parse(line: &str) -> Result<Request, Error> {
-        let prompt = |prompt: String| Request {
-            prompt,
-            ..Request::default()
-        };
+        let prompt = |prompt: String| Request { prompt, ..Request::default() };
         match line.trim_start().bytes().next() {
             Some(b'{') => {
                 let value = ken_types::json::parse(line.as_bytes(), ken_tool::MAX_DEPTH)?;
@@ -74,16 +71,12 @@ impl Request {
 /// The parameters that the options set, checked. Errors name options.
 pub(crate) fn from_flags(cli: &Cli, generation: &Generation) -> Result<Parameters, Error> {
     let flags = &cli.sampling;
-    let sampled =
-        flags.temperature.is_some() || flags.top_k.is_some() || flags.top_p.is_some() || flags.seed.is_some();
+    let sampled = flags.temperature.is_some() || flags.top_k.is_some() || flags.top_p.is_some() || flags.seed.is_some();
     let default = Sampling::default();
     let sampling = Sampling {
         // The model's default may be greedy, but a sampling option asks for sampling.
         greedy: flags.greedy || (generation.do_sample == Some(false) && !sampled),
-        temperature: flags
-            .temperature
-            .or(generation.temperature)
-            .unwrap_or(default.temperature),
+        temperature: flags.temperature.or(generation.temperature).unwrap_or(default.temperature),
         top_k: flags.top_k.or(generation.top_k).unwrap_or(default.top_k),
         top_p: flags.top_p.or(generation.top_p).unwrap_or(default.top_p),
         repetition_penalty: flags
@@ -98,10 +91,7 @@ pub(crate) fn from_flags(cli: &Cli, generation: &Generation) -> Result<Parameter
     };
     sampling.check(|field| format!("--{}", field.replace('_', "-")))?;
     if cli.max_new_tokens == Some(0) {
-        return Err(Error::invalid(
-            "--max-new-tokens",
-            "--max-new-tokens is 0; it must be at least 1",
-        ));
+        return Err(Error::invalid("--max-new-tokens", "--max-new-tokens is 0; it must be at least 1"));
     }
     Ok(Parameters {
         sampling,
@@ -128,11 +118,7 @@ pub(crate) fn from_request(request: Request, flags: &Parameters) -> Result<Param
     Ok(Parameters {
         sampling,
         max_new_tokens: request.max_new_tokens.or(flags.max_new_tokens),
-        stops: if stops.is_empty() {
-            flags.stops.clone()
-        } else {
-            stops
-        },
+        stops: if stops.is_empty() { flags.stops.clone() } else { stops },
         sliding_window: request.sliding_window.unwrap_or(flags.sliding_window),
     })
 }

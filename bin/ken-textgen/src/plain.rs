@@ -43,11 +43,7 @@ pub struct Linear {
 impl Norm {
     pub fn new(scale: &Slice, shift: &Slice, epsilon: f32, device: &Device) -> Result<Norm> {
         let tensor = |slice: &Slice| Tensor::new(slice.to_vec(), device);
-        Ok(Norm {
-            scale: tensor(scale)?,
-            shift: tensor(shift)?,
-            epsilon: f64::from(epsilon),
-        })
+        Ok(Norm { scale: tensor(scale)?, shift: tensor(shift)?, epsilon: f64::from(epsilon) })
     }
 
     fn apply(&self, x: &Tensor) -> Result<Tensor> {
@@ -61,10 +57,7 @@ impl Norm {
 impl Linear {
     pub fn new(weight: &Slice, bias: &Slice, shape: (usize, usize), device: &Device) -> Result<Linear> {
         let weight = Tensor::from_vec(weight.to_vec(), shape, device)?;
-        Ok(Linear {
-            weight,
-            bias: Tensor::new(bias.to_vec(), device)?,
-        })
+        Ok(Linear { weight, bias: Tensor::new(bias.to_vec(), device)? })
     }
 
     fn apply(&self, x: &Tensor) -> Result<Tensor> {
@@ -82,28 +75,14 @@ impl Plain {
         last_norm: Norm,
     ) -> Result<Plain> {
         let table = |slice: &Slice, rows| Tensor::from_vec(slice.to_vec(), (rows, config.n_embd), &device);
-        let (words, head) = (
-            table(words, config.vocab_size)?,
-            table(head, config.vocab_size)?.t()?,
-        );
+        let (words, head) = (table(words, config.vocab_size)?, table(head, config.vocab_size)?.t()?);
         let positions = table(positions, config.n_positions)?;
-        Ok(Plain {
-            words,
-            positions,
-            head,
-            blocks,
-            last_norm,
-            config,
-            device,
-        })
+        Ok(Plain { words, positions, head, blocks, last_norm, config, device })
     }
 
     /// Returns the logits after the last token of each text. The texts are computed one after the other.
     pub fn compute(&self, batch: &mut [Next<'_>]) -> Result<Vec<Vec<f32>>> {
-        batch
-            .iter_mut()
-            .map(|next| self.text(next.cache, next.tokens))
-            .collect()
+        batch.iter_mut().map(|next| self.text(next.cache, next.tokens)).collect()
     }
 
     fn text(&self, cache: &mut Cache, tokens: &[u32]) -> Result<Vec<f32>> {
@@ -123,9 +102,7 @@ impl Plain {
         let (tokens, width, heads) = (rows.dim(0)?, self.config.n_embd, self.config.n_head);
         let part = |nth: usize| {
             let part = rows.narrow(1, nth * width, width)?.contiguous()?;
-            part.reshape((tokens, heads, width / heads))?
-                .transpose(0, 1)?
-                .contiguous()
+            part.reshape((tokens, heads, width / heads))?.transpose(0, 1)?.contiguous()
         };
         let (keys, values) = cache.extend(layer, part(1)?, part(2)?)?;
         let scale = f64::from(self.config.attention_scale(layer));
@@ -133,25 +110,13 @@ impl Plain {
         let scores = scores.broadcast_add(&self.mask(tokens, keys.dim(1)?)?)?;
         let shares = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
         let shares = shares.broadcast_div(&shares.sum_keepdim(D::Minus1)?)?;
-        shares
-            .matmul(&values)?
-            .transpose(0, 1)?
-            .contiguous()?
-            .reshape((tokens, width))
+        shares.matmul(&values)?.transpose(0, 1)?.contiguous()?.reshape((tokens, width))
     }
 
     /// The causal mask, `[tokens, seen]`: minus infinity where a token would attend to a later one.
     fn mask(&self, tokens: usize, seen: usize) -> Result<Tensor> {
         let before = seen - tokens;
-        let row = |token| {
-            (0..seen).map(move |other| {
-                if other > before + token {
-                    f32::NEG_INFINITY
-                } else {
-                    0.0
-                }
-            })
-        };
+        let row = |token| (0..seen).map(move |other| if other > before + token { f32::NEG_INFINITY } else { 0.0 });
         Tensor::from_vec((0..tokens).flat_map(row).collect(), (tokens, seen), &self.device)
     }
 }

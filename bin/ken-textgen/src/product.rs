@@ -24,11 +24,7 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(threads: usize, isa: Isa) -> Arc<Engine> {
-        Arc::new(Engine {
-            team: Team::new(threads),
-            isa,
-            scratch: Mutex::default(),
-        })
+        Arc::new(Engine { team: Team::new(threads), isa, scratch: Mutex::default() })
     }
 
     fn scratch(&self) -> MutexGuard<'_, Scratch> {
@@ -113,20 +109,10 @@ impl Product {
         let matrix = match &self.matrix {
             Matrix::Columns(_) => return f64::INFINITY, // its rows belong to inputs, not outputs
             Matrix::Rows(weights) => Matrix::Rows(cut(weights)),
-            Matrix::Bytes { weights, scales } => Matrix::Bytes {
-                weights: cut(weights),
-                scales: cut(scales),
-            },
+            Matrix::Bytes { weights, scales } => Matrix::Bytes { weights: cut(weights), scales: cut(scales) },
         };
         let engine = Arc::clone(&self.engine);
-        let product = Product {
-            engine,
-            matrix,
-            bias: None,
-            gelu: false,
-            inputs: self.inputs,
-            outputs,
-        };
+        let product = Product { engine, matrix, bias: None, gelu: false, inputs: self.inputs, outputs };
         let start = Instant::now();
         std::hint::black_box(product.apply(&vec![1.0; self.inputs]));
         start.elapsed().as_secs_f64()
@@ -155,10 +141,7 @@ impl Product {
         let count = self.inputs.div_ceil(rows);
         let mut scratch = self.engine.scratch();
         let scratch = scratch.aligned(count * width);
-        let parts = scratch
-            .chunks_exact_mut(width)
-            .zip(weights.chunks(rows * width))
-            .zip(x.chunks(rows));
+        let parts = scratch.chunks_exact_mut(width).zip(weights.chunks(rows * width)).zip(x.chunks(rows));
         self.engine.team.each(parts, |_, ((sums, weights), x)| {
             sums.fill(0.0);
             simd::stream(self.engine.isa.for_stream(), weights, x, sums);
@@ -175,25 +158,12 @@ impl Product {
         const COLUMNS: usize = 48;
         let mut scratch = self.engine.scratch();
         let sums = scratch.aligned(tokens * self.outputs);
-        self.engine
-            .team
-            .each(sums.chunks_mut(tokens * COLUMNS), |index, sums| {
-                let start = index * COLUMNS;
-                let columns = start..start + sums.len() / tokens;
-                let (width, inputs, chunk) = (self.outputs, self.inputs, self.chunk());
-                simd::multiply(
-                    self.engine.isa,
-                    &Tile {
-                        weights,
-                        width,
-                        columns,
-                        x,
-                        inputs,
-                        chunk,
-                    },
-                    sums,
-                );
-            });
+        self.engine.team.each(sums.chunks_mut(tokens * COLUMNS), |index, sums| {
+            let start = index * COLUMNS;
+            let columns = start..start + sums.len() / tokens;
+            let (width, inputs, chunk) = (self.outputs, self.inputs, self.chunk());
+            simd::multiply(self.engine.isa, &Tile { weights, width, columns, x, inputs, chunk }, sums);
+        });
         self.gather(sums, COLUMNS, tokens)
     }
 
@@ -206,20 +176,14 @@ impl Product {
     ) -> Vec<f32> {
         let block = self.row_block();
         let mut out = vec![0.0; tokens * self.outputs];
-        self.engine
-            .team
-            .each(out.chunks_mut(tokens * block), |index, part| {
-                let count = part.len() / tokens;
-                let rows = index * block..index * block + count;
-                let mut each: Vec<&mut [f32]> = part.chunks_exact_mut(count).collect();
-                dots(rows.clone(), x, &mut each);
-                each.iter_mut().for_each(|part| self.finish(rows.clone(), part));
-            });
-        if tokens == 1 {
-            out
-        } else {
-            self.gather(&out, block, tokens)
-        }
+        self.engine.team.each(out.chunks_mut(tokens * block), |index, part| {
+            let count = part.len() / tokens;
+            let rows = index * block..index * block + count;
+            let mut each: Vec<&mut [f32]> = part.chunks_exact_mut(count).collect();
+            dots(rows.clone(), x, &mut each);
+            each.iter_mut().for_each(|part| self.finish(rows.clone(), part));
+        });
+        if tokens == 1 { out } else { self.gather(&out, block, tokens) }
     }
 
     fn bytes(&self, weights: &[u8], scales: &[Float], x: &[f32], tokens: usize) -> Vec<f32> {
@@ -228,11 +192,7 @@ impl Product {
         self.by_rows(x, tokens, |rows, _, into| {
             let groups_of = rows.start * groups..rows.end * groups;
             let weights = &weights[groups_of.start * GROUP..groups_of.end * GROUP];
-            let rows = ByteRows {
-                weights,
-                scales: &scales[groups_of],
-                groups,
-            };
+            let rows = ByteRows { weights, scales: &scales[groups_of], groups };
             simd::byte_dots(self.engine.isa, &rows, &quantised, into);
         })
     }
@@ -246,9 +206,7 @@ impl Product {
     /// Applies bias and GELU to whole tokens.
     fn finished(&self, mut tokens: Vec<f32>) -> Vec<f32> {
         let each = tokens.chunks_exact_mut(self.outputs);
-        self.engine
-            .team
-            .each(each, |_, token| self.finish(0..self.outputs, token));
+        self.engine.team.each(each, |_, token| self.finish(0..self.outputs, token));
         tokens
     }
 

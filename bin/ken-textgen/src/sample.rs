@@ -38,31 +38,17 @@ impl Default for Sampling {
 impl Sampling {
     /// Returns an error for values with which no token could be chosen; `name` maps a field to the caller's name for it.
     pub fn check(&self, name: impl Fn(&str) -> String) -> Result<(), Error> {
-        let fault =
-            |field: &str, fault: String| Err(Error::invalid(name(field), format!("{} {fault}", name(field))));
+        let fault = |field: &str, fault: String| Err(Error::invalid(name(field), format!("{} {fault}", name(field))));
         if !(self.temperature.is_finite() && self.temperature > 0.0) {
-            let error = fault(
-                "temperature",
-                format!("is {}; it must be above 0", self.temperature),
-            );
-            return error.map_err(|error| {
-                error.hint(format!(
-                    "to always take the most likely token, use {}",
-                    name("greedy")
-                ))
-            });
+            let error = fault("temperature", format!("is {}; it must be above 0", self.temperature));
+            return error
+                .map_err(|error| error.hint(format!("to always take the most likely token, use {}", name("greedy"))));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return fault(
-                "top_p",
-                format!("is {}; it must be above 0 and at most 1", self.top_p),
-            );
+            return fault("top_p", format!("is {}; it must be above 0 and at most 1", self.top_p));
         }
         if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
-            return fault(
-                "repetition_penalty",
-                format!("is {}; it must be above 0", self.repetition_penalty),
-            );
+            return fault("repetition_penalty", format!("is {}; it must be above 0", self.repetition_penalty));
         }
         Ok(())
     }
@@ -85,12 +71,7 @@ struct Candidate {
 
 impl Sampler {
     pub fn new(sampling: Sampling, isa: Isa) -> Sampler {
-        Sampler {
-            sampling,
-            isa,
-            random: Random(sampling.seed),
-            maxima: Vec::new(),
-        }
+        Sampler { sampling, isa, random: Random(sampling.seed), maxima: Vec::new() }
     }
 
     /// Chooses the next token after `history`, which is the prompt and the generated tokens.
@@ -98,19 +79,12 @@ impl Sampler {
         penalise(logits, history, self.sampling.repetition_penalty);
         forbid_repeats(logits, history, self.sampling.no_repeat_ngram);
         simd::maxima(self.isa, logits, &mut self.maxima);
-        if self.sampling.greedy {
-            likeliest(logits, &self.maxima)
-        } else {
-            self.draw(logits)
-        }
+        if self.sampling.greedy { likeliest(logits, &self.maxima) } else { self.draw(logits) }
     }
 
     fn draw(&mut self, logits: &[f32]) -> u32 {
         let candidates = self.candidates(logits);
-        let total: f64 = candidates
-            .iter()
-            .map(|candidate| f64::from(candidate.weight))
-            .sum();
+        let total: f64 = candidates.iter().map(|candidate| f64::from(candidate.weight)).sum();
         let mut left = self.random.unit() * total;
         for candidate in &candidates {
             left -= f64::from(candidate.weight);
@@ -128,14 +102,8 @@ impl Sampler {
         let least = self.least(k);
         let tokens = (0u32..).zip(logits);
         let tokens = tokens.filter(|(_, logit)| **logit >= least && logit.is_finite());
-        let mut list: Vec<_> = tokens
-            .map(|(token, logit)| Candidate {
-                token,
-                weight: *logit,
-            })
-            .collect();
-        let likelier =
-            |a: &Candidate, b: &Candidate| b.weight.total_cmp(&a.weight).then(a.token.cmp(&b.token));
+        let mut list: Vec<_> = tokens.map(|(token, logit)| Candidate { token, weight: *logit }).collect();
+        let likelier = |a: &Candidate, b: &Candidate| b.weight.total_cmp(&a.weight).then(a.token.cmp(&b.token));
         if k > 0 && k < list.len() {
             list.select_nth_unstable_by(k - 1, likelier);
             list.truncate(k);
@@ -162,18 +130,11 @@ impl Sampler {
 
     /// Sets the weights to exp((logit - largest) / temperature).
     fn weigh(&self, list: &mut [Candidate]) {
-        let largest = list
-            .iter()
-            .map(|candidate| candidate.weight)
-            .fold(f32::NEG_INFINITY, f32::max);
-        let scaled = list
-            .iter()
-            .map(|candidate| (candidate.weight - largest) / self.sampling.temperature);
+        let largest = list.iter().map(|candidate| candidate.weight).fold(f32::NEG_INFINITY, f32::max);
+        let scaled = list.iter().map(|candidate| (candidate.weight - largest) / self.sampling.temperature);
         let mut weights: Vec<f32> = scaled.collect();
         simd::exp_from(self.isa, &mut weights, 0.0);
-        list.iter_mut()
-            .zip(weights)
-            .for_each(|(candidate, weight)| candidate.weight = weight);
+        list.iter_mut().zip(weights).for_each(|(candidate, weight)| candidate.weight = weight);
     }
 }
 
@@ -207,11 +168,7 @@ fn penalise(logits: &mut [f32], history: &[u32], penalty: f32) {
     seen.dedup();
     for token in seen {
         if let Some(logit) = logits.get_mut(token as usize) {
-            *logit = if *logit > 0.0 {
-                *logit / penalty
-            } else {
-                *logit * penalty
-            };
+            *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
         }
     }
 }
@@ -225,12 +182,7 @@ fn forbid_repeats(logits: &mut [f32], history: &[u32], length: usize) {
     let start = &history[history.len() + 1 - length..];
     let mut barred: Vec<u32> = history
         .windows(length)
-        .filter_map(|window| {
-            window
-                .split_last()
-                .filter(|(_, before)| *before == start)
-                .map(|(last, _)| *last)
-        })
+        .filter_map(|window| window.split_last().filter(|(_, before)| *before == start).map(|(last, _)| *last))
         .collect();
     barred.sort_unstable();
     barred.dedup();
@@ -275,18 +227,13 @@ mod tests {
         simd::maxima(sampler.isa, logits, &mut sampler.maxima);
         let list = sampler.candidates(logits);
         let total: f32 = list.iter().map(|candidate| candidate.weight).sum();
-        list.iter()
-            .map(|candidate| (candidate.token, candidate.weight / total))
-            .collect()
+        list.iter().map(|candidate| (candidate.token, candidate.weight / total)).collect()
     }
 
     fn close(left: &[(u32, f32)], right: &[(u32, f32)]) {
         assert_eq!(left.len(), right.len(), "{left:?} {right:?}");
         for (left, right) in left.iter().zip(right) {
-            assert!(
-                left.0 == right.0 && (left.1 - right.1).abs() < 1e-6,
-                "{left:?} {right:?}"
-            );
+            assert!(left.0 == right.0 && (left.1 - right.1).abs() < 1e-6, "{left:?} {right:?}");
         }
     }
 
@@ -308,38 +255,22 @@ mod tests {
     #[test]
     fn temperature_one_keeps_the_probabilities_and_a_half_squares_them() {
         close(&shares(ALL, &logits()), &[(0, 0.1), (1, 0.4), (2, 0.3), (3, 0.2)]);
-        let cold = Sampling {
-            temperature: 0.5,
-            ..ALL
-        };
+        let cold = Sampling { temperature: 0.5, ..ALL };
         // 0.01, 0.16, 0.09 and 0.04 of 0.30.
-        let squares = [
-            (0, 1.0 / 30.0),
-            (1, 16.0 / 30.0),
-            (2, 9.0 / 30.0),
-            (3, 4.0 / 30.0),
-        ];
+        let squares = [(0, 1.0 / 30.0), (1, 16.0 / 30.0), (2, 9.0 / 30.0), (3, 4.0 / 30.0)];
         close(&shares(cold, &logits()), &squares);
     }
 
     #[test]
     fn top_k_keeps_the_k_likeliest() {
-        close(
-            &shares(Sampling { top_k: 2, ..ALL }, &logits()),
-            &[(1, 4.0 / 7.0), (2, 3.0 / 7.0)],
-        );
-        close(
-            &shares(Sampling { top_k: 9, ..ALL }, &logits()),
-            &[(1, 0.4), (2, 0.3), (3, 0.2), (0, 0.1)],
-        );
+        close(&shares(Sampling { top_k: 2, ..ALL }, &logits()), &[(1, 4.0 / 7.0), (2, 3.0 / 7.0)]);
+        close(&shares(Sampling { top_k: 9, ..ALL }, &logits()), &[(1, 0.4), (2, 0.3), (3, 0.2), (0, 0.1)]);
     }
 
     #[test]
     fn among_many_the_k_likeliest_are_found_without_sorting_all() {
         let mut random = Random(7);
-        let logits: Vec<f32> = (0..5_000)
-            .map(|_| (random.unit() * 300.0).floor() as f32)
-            .collect();
+        let logits: Vec<f32> = (0..5_000).map(|_| (random.unit() * 300.0).floor() as f32).collect();
         let mut sorted: Vec<u32> = (0..5_000).collect();
         sorted.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
         for k in [1, 2, 50, 78, 79, 80, 400] {
@@ -359,28 +290,8 @@ mod tests {
         close(&nucleus(0.75), &[(1, 4.0 / 9.0), (2, 3.0 / 9.0), (3, 2.0 / 9.0)]);
         close(&nucleus(0.01), &[(1, 1.0)]);
         // After top-k, the shares refer to the tokens that top-k has kept: 4/7 is below 0.6.
-        close(
-            &shares(
-                Sampling {
-                    top_k: 2,
-                    top_p: 0.6,
-                    ..ALL
-                },
-                &logits(),
-            ),
-            &[(1, 4.0 / 7.0), (2, 3.0 / 7.0)],
-        );
-        close(
-            &shares(
-                Sampling {
-                    top_k: 2,
-                    top_p: 0.5,
-                    ..ALL
-                },
-                &logits(),
-            ),
-            &[(1, 1.0)],
-        );
+        close(&shares(Sampling { top_k: 2, top_p: 0.6, ..ALL }, &logits()), &[(1, 4.0 / 7.0), (2, 3.0 / 7.0)]);
+        close(&shares(Sampling { top_k: 2, top_p: 0.5, ..ALL }, &logits()), &[(1, 1.0)]);
     }
 
     #[test]
@@ -389,11 +300,7 @@ mod tests {
         penalise(&mut logits, &[0, 1, 0, 3], 2.0);
         assert_eq!(logits, [1.0, -4.0, 3.0, 0.0]);
         // The largest logit changes from 2.0 at token 0 to 1.5 at token 2.
-        let mut greedy = sampler(Sampling {
-            greedy: true,
-            repetition_penalty: 2.0,
-            ..ALL
-        });
+        let mut greedy = sampler(Sampling { greedy: true, repetition_penalty: 2.0, ..ALL });
         assert_eq!(greedy.pick(&mut [2.0, -2.0, 1.5, 0.0], &[0]), 2);
     }
 
@@ -402,11 +309,7 @@ mod tests {
         let barred = |history: &[u32], length| {
             let mut logits = vec![0.0; 5];
             forbid_repeats(&mut logits, history, length);
-            (0u32..)
-                .zip(logits)
-                .filter(|(_, logit)| !logit.is_finite())
-                .map(|(id, _)| id)
-                .collect::<Vec<_>>()
+            (0u32..).zip(logits).filter(|(_, logit)| !logit.is_finite()).map(|(id, _)| id).collect::<Vec<_>>()
         };
         assert_eq!(barred(&[1, 2, 3, 1, 2], 3), [3]);
         assert_eq!(barred(&[1, 2, 3, 1, 4, 1], 2), [2, 4]);
@@ -435,36 +338,12 @@ mod tests {
     fn invalid_values_are_named() {
         let name = |field: &str| format!("--{}", field.replace('_', "-"));
         for (bad, at) in [
-            (
-                Sampling {
-                    temperature: 0.0,
-                    ..ALL
-                },
-                "--temperature",
-            ),
-            (
-                Sampling {
-                    temperature: -1.0,
-                    ..ALL
-                },
-                "--temperature",
-            ),
-            (
-                Sampling {
-                    temperature: f32::NAN,
-                    ..ALL
-                },
-                "--temperature",
-            ),
+            (Sampling { temperature: 0.0, ..ALL }, "--temperature"),
+            (Sampling { temperature: -1.0, ..ALL }, "--temperature"),
+            (Sampling { temperature: f32::NAN, ..ALL }, "--temperature"),
             (Sampling { top_p: 0.0, ..ALL }, "--top-p"),
             (Sampling { top_p: 1.1, ..ALL }, "--top-p"),
-            (
-                Sampling {
-                    repetition_penalty: 0.0,
-                    ..ALL
-                },
-                "--repetition-penalty",
-            ),
+            (Sampling { repetition_penalty: 0.0, ..ALL }, "--repetition-penalty"),
         ] {
             assert_eq!(bad.check(name).unwrap_err().at.as_deref(), Some(at));
         }

@@ -49,9 +49,7 @@ pub fn open_or_make(
             Err(error) => return Err(error), // an error of the weights: another place would not help
         }
     }
-    Err(last.hint(
-        "int8 weights are kept beside the model or, where that is read-only, in the user's cache directory",
-    ))
+    Err(last.hint("int8 weights are kept beside the model or, where that is read-only, in the user's cache directory"))
 }
 
 /// The places for the file: beside the model, and in the cache directory under a name that depends on the model's path.
@@ -61,11 +59,7 @@ fn places(floats: &Weights) -> Vec<PathBuf> {
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let model = fs::canonicalize(floats.path()).unwrap_or_else(|_| floats.path().to_owned());
     let name = digest(model.as_os_str().as_encoded_bytes());
-    let cached = cache.map(|cache| {
-        cache
-            .join("ken/textgen")
-            .join(format!("{}.int8.safetensors", &name[..32]))
-    });
+    let cached = cache.map(|cache| cache.join("ken/textgen").join(format!("{}.int8.safetensors", &name[..32])));
     [Some(beside), cached].into_iter().flatten().collect()
 }
 
@@ -118,15 +112,10 @@ impl Entry {
         let mut values = [0f32; GROUP];
         let (floats, step): (&[Float], usize) = match &self.source {
             Source::Columns(weights) => (&weights.floats()[from * self.outputs + output..], self.outputs),
-            Source::Rows(weights) | Source::Copy(weights) => {
-                (&weights.floats()[output * self.inputs + from..], 1)
-            }
+            Source::Rows(weights) | Source::Copy(weights) => (&weights.floats()[output * self.inputs + from..], 1),
         };
         let floats = floats.iter().step_by(step).take(count);
-        values
-            .iter_mut()
-            .zip(floats)
-            .for_each(|(value, float)| *value = f32::from_le_bytes(*float));
+        values.iter_mut().zip(floats).for_each(|(value, float)| *value = f32::from_le_bytes(*float));
         values
     }
 }
@@ -140,39 +129,20 @@ fn plan(config: &Config, floats: &Weights) -> Result<Vec<Entry>, Error> {
     rows.extend(own_head(config, floats).map(str::to_owned));
     for name in rows {
         let source = Source::Rows(floats.tensor(&name, Dtype::F32, &[words, width])?);
-        plan.push(Entry {
-            name,
-            source,
-            inputs: width,
-            outputs: words,
-        });
+        plan.push(Entry { name, source, inputs: width, outputs: words });
     }
     for layer in 0..config.n_layer {
         for (name, inputs, outputs) in linear_layers(config) {
             let name = format!("{prefix}h.{layer}.{name}.weight");
             let source = Source::Columns(floats.tensor(&name, Dtype::F32, &[inputs, outputs])?);
-            plan.push(Entry {
-                name,
-                source,
-                inputs,
-                outputs,
-            });
+            plan.push(Entry { name, source, inputs, outputs });
         }
     }
     for (name, shape) in small_tensors(config) {
         let name = format!("{prefix}{name}");
         let source = Source::Copy(floats.tensor(&name, Dtype::F32, &shape)?);
-        let (outputs, inputs) = if let [rows, columns] = shape[..] {
-            (rows, columns)
-        } else {
-            (1, shape[0])
-        };
-        plan.push(Entry {
-            name,
-            source,
-            inputs,
-            outputs,
-        });
+        let (outputs, inputs) = if let [rows, columns] = shape[..] { (rows, columns) } else { (1, shape[0]) };
+        plan.push(Entry { name, source, inputs, outputs });
     }
     Ok(plan)
 }
@@ -209,10 +179,7 @@ fn header(plan: &[Entry], identity: Identity, hash: &str) -> Vec<u8> {
     let mut offset = 0;
     let mut add = |name: &str, dtype: &str, shape: &[usize], size: usize| {
         let end = offset + size;
-        fields.insert(
-            name.to_owned(),
-            json!({"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}),
-        );
+        fields.insert(name.to_owned(), json!({"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}));
         offset = end;
     };
     for entry in plan.iter().filter(|entry| !entry.is_copy()) {
@@ -221,19 +188,10 @@ fn header(plan: &[Entry], identity: Identity, hash: &str) -> Vec<u8> {
     }
     for entry in plan.iter().filter(|entry| !entry.is_copy()) {
         let shape = [entry.outputs, entry.groups()];
-        add(
-            &format!("{}.scales", entry.name),
-            "F32",
-            &shape,
-            shape[0] * shape[1] * 4,
-        );
+        add(&format!("{}.scales", entry.name), "F32", &shape, shape[0] * shape[1] * 4);
     }
     for entry in plan.iter().filter(|entry| entry.is_copy()) {
-        let shape = if entry.outputs == 1 {
-            vec![entry.inputs]
-        } else {
-            vec![entry.outputs, entry.inputs]
-        };
+        let shape = if entry.outputs == 1 { vec![entry.inputs] } else { vec![entry.outputs, entry.inputs] };
         add(&entry.name, "F32", &shape, entry.outputs * entry.inputs * 4);
     }
     let mut header = serde_json::Value::Object(fields).to_string().into_bytes();
@@ -243,12 +201,7 @@ fn header(plan: &[Entry], identity: Identity, hash: &str) -> Vec<u8> {
 
 /// Writes to a temporary file and renames it, so that the final name never refers to an incomplete file.
 fn write(path: &Path, plan: &[Entry], header: &[u8], engine: &Engine) -> Result<(), Error> {
-    let cannot = |error: io::Error| {
-        Error::new(
-            Code::Unavailable,
-            format!("cannot write {}: {error}", path.display()),
-        )
-    };
+    let cannot = |error: io::Error| Error::new(Code::Unavailable, format!("cannot write {}: {error}", path.display()));
     let folder = path.parent().unwrap_or(Path::new("."));
     if !folder.ends_with("textgen") || fs::create_dir_all(folder).is_err() {
         fs::metadata(folder).map_err(cannot)?;
@@ -257,10 +210,7 @@ fn write(path: &Path, plan: &[Entry], header: &[u8], engine: &Engine) -> Result<
     let file = File::create(&temporary.0).map_err(cannot)?;
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     let length = (header.len() as u64).to_le_bytes();
-    writer
-        .write_all(&length)
-        .and_then(|()| writer.write_all(header))
-        .map_err(cannot)?;
+    writer.write_all(&length).and_then(|()| writer.write_all(header)).map_err(cannot)?;
     let mut all_scales = Vec::new();
     for entry in plan.iter().filter(|entry| !entry.is_copy()) {
         let (bytes, scales) = round(entry, engine)?;
@@ -277,9 +227,7 @@ fn write(path: &Path, plan: &[Entry], header: &[u8], engine: &Engine) -> Result<
         }
     }
     let file = writer.into_inner().map_err(|error| cannot(error.into_error()))?;
-    file.sync_all()
-        .and_then(|()| fs::rename(&temporary.0, path))
-        .map_err(cannot)
+    file.sync_all().and_then(|()| fs::rename(&temporary.0, path)).map_err(cannot)
 }
 
 /// A file that is removed when this is dropped, unless it was renamed.
@@ -297,9 +245,7 @@ fn round(entry: &Entry, engine: &Engine) -> Result<(Vec<u8>, Vec<f32>), Error> {
     let groups = entry.groups();
     let mut bytes = vec![0u8; entry.outputs * groups * GROUP];
     let mut scales = vec![0f32; entry.outputs * groups];
-    let parts = bytes
-        .chunks_mut(ROWS * groups * GROUP)
-        .zip(scales.chunks_mut(ROWS * groups));
+    let parts = bytes.chunks_mut(ROWS * groups * GROUP).zip(scales.chunks_mut(ROWS * groups));
     engine.team.each(parts, |index, (bytes, scales)| {
         // One group after the other over all rows of the part, so that neighbouring columns are read while they are in the cache.
         for group in 0..groups {
@@ -308,9 +254,7 @@ fn round(entry: &Entry, engine: &Engine) -> Result<(Vec<u8>, Vec<f32>), Error> {
             for (row, (bytes, scales)) in rows.enumerate() {
                 let (values, scale) = quantise_group(&entry.group(index * ROWS + row, group));
                 let into = &mut bytes[group * GROUP..][..GROUP];
-                into.iter_mut()
-                    .zip(values)
-                    .for_each(|(byte, value)| *byte = (value as u8).wrapping_add(128));
+                into.iter_mut().zip(values).for_each(|(byte, value)| *byte = (value as u8).wrapping_add(128));
                 scales[group] = scale;
             }
         }

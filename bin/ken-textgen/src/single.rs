@@ -24,9 +24,7 @@ pub(crate) fn prompt(cli: &Cli) -> Result<String, Failure> {
         (None, _) => read(Ok(std::io::stdin().lock()), Path::new("standard input"))?,
     };
     // A line feed at the end of a file is not part of the prompt.
-    let line = prompt
-        .strip_suffix('\n')
-        .map(|line| line.strip_suffix('\r').unwrap_or(line));
+    let line = prompt.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     checked(line.unwrap_or(&prompt).to_owned())
 }
 
@@ -41,23 +39,13 @@ fn read<R: Read>(source: std::io::Result<R>, path: &Path) -> Result<String, Erro
     let unreadable = |error| ken_textgen::config::unreadable(path, &error).at("--prompt-file");
     let mut bytes = Vec::new();
     let source = source.map_err(unreadable)?;
-    source
-        .take(ken_tool::MAX_INPUT as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
+    source.take(ken_tool::MAX_INPUT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() > ken_tool::MAX_INPUT {
-        return Err(Error::too_large(format!(
-            "{} is larger than {} bytes",
-            path.display(),
-            ken_tool::MAX_INPUT
-        )));
+        return Err(Error::too_large(format!("{} is larger than {} bytes", path.display(), ken_tool::MAX_INPUT)));
     }
     String::from_utf8(bytes).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
-        Error::invalid(
-            "--prompt-file",
-            format!("{} is not UTF-8 at byte {place}", path.display()),
-        )
+        Error::invalid("--prompt-file", format!("{} is not UTF-8 at byte {place}", path.display()))
     })
 }
 
@@ -67,18 +55,9 @@ pub(crate) fn answer(cli: &Cli, opened: Opened, prompt: &str, output: &mut Outpu
     let tokens = opened.encoder.encode(prompt)?;
     let mut run = Run::new(opened.model(), tokens, &parameters)?;
     let measure = opened.measures();
-    let generator = if cli.int8 {
-        opened.drop_encoder()
-    } else {
-        opened.forget_encoder()
-    };
+    let generator = if cli.int8 { opened.drop_encoder() } else { opened.forget_encoder() };
     let format = cli.format.unwrap_or(Format::Text);
-    let mut writer = Writer {
-        format,
-        stream: cli.stream,
-        trim: Trim::default(),
-        tag: Tag::default(),
-    };
+    let mut writer = Writer { format, stream: cli.stream, trim: Trim::default(), tag: Tag::default() };
     generate(&generator, &mut run, measure, |run| {
         writer.piece(run, output);
         output.is_fine()

@@ -66,18 +66,11 @@ impl Team {
         let spawn = |number| {
             let shared = Arc::clone(&shared);
             // If the thread cannot be started, the others do its share.
-            std::thread::Builder::new()
-                .name("textgen".into())
-                .spawn(move || shared.work(number))
-                .ok()
+            std::thread::Builder::new().name("textgen".into()).spawn(move || shared.work(number)).ok()
         };
         let threads: Vec<_> = (1..threads).filter_map(spawn).collect();
         let active = AtomicUsize::new(threads.len() + 1);
-        Team {
-            shared,
-            threads,
-            active,
-        }
+        Team { shared, threads, active }
     }
 
     /// How many threads take part, including the caller.
@@ -141,8 +134,7 @@ impl Shared {
         self.unfinished.store(tasks, Ordering::Relaxed);
         let last = Claim(self.next.load(Ordering::Relaxed)).job();
         let number = (last + 1) & u64::from(u32::MAX);
-        self.next
-            .store(number << 32 | (tasks as u64) << 16, Ordering::SeqCst);
+        self.next.store(number << 32 | (tasks as u64) << 16, Ordering::SeqCst);
         number
     }
 
@@ -154,10 +146,7 @@ impl Shared {
                 return false;
             };
             let job = self.job.load(Ordering::Relaxed);
-            match self
-                .next
-                .compare_exchange_weak(next, next + 1, Ordering::AcqRel, Ordering::Acquire)
-            {
+            match self.next.compare_exchange_weak(next, next + 1, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     // SAFETY: the word was unchanged, so this job still had an unclaimed task when `job` was read, and the pointer is
                     // this job's. The job stays valid, because `run` does not return until `unfinished` is 0.
@@ -175,11 +164,7 @@ impl Shared {
         let mut spins = 0u32;
         while self.unfinished.load(Ordering::Acquire) > 0 {
             spins += 1;
-            if spins < 10_000 {
-                std::hint::spin_loop()
-            } else {
-                std::thread::yield_now()
-            }
+            if spins < 10_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
     }
 

@@ -14,10 +14,7 @@ pub struct Text {
 
 impl Text {
     pub fn new(stops: &[String]) -> Text {
-        Text {
-            stops: stops.iter().filter(|stop| !stop.is_empty()).cloned().collect(),
-            ..Text::default()
-        }
+        Text { stops: stops.iter().filter(|stop| !stop.is_empty()).cloned().collect(), ..Text::default() }
     }
 
     /// Adds the bytes of a token. Invalid UTF-8 becomes U+FFFD; bytes that may still become a character are kept.
@@ -64,11 +61,7 @@ impl Text {
     /// The text that was not returned before and cannot be the beginning of a stop sequence; at the `end` of the text, all of
     /// the rest.
     pub fn take_new(&mut self, end: bool) -> &str {
-        let until = if end || self.stopped_by.is_some() {
-            self.text.len()
-        } else {
-            self.safe()
-        };
+        let until = if end || self.stopped_by.is_some() { self.text.len() } else { self.safe() };
         let from = self.shown;
         self.shown = until.max(from);
         self.text.get(from..until).unwrap_or_default()
@@ -84,10 +77,7 @@ impl Text {
             from -= 1;
         }
         self.text.push_str(text);
-        let found = self
-            .stops
-            .iter()
-            .filter_map(|stop| Some((self.text[from..].find(stop.as_str())? + from, stop)));
+        let found = self.stops.iter().filter_map(|stop| Some((self.text[from..].find(stop.as_str())? + from, stop)));
         if let Some((at, stop)) = found.min_by_key(|(at, _)| *at) {
             self.stopped_by = Some(stop.clone());
             self.text.truncate(at);
@@ -97,11 +87,8 @@ impl Text {
     /// The length of the text without its longest suffix that is the beginning of a stop sequence.
     fn safe(&self) -> usize {
         let held = self.stops.iter().filter_map(|stop| {
-            let ends = (1..stop.len())
-                .rev()
-                .filter(|length| stop.is_char_boundary(*length));
-            ends.into_iter()
-                .find(|length| self.text.ends_with(&stop[..*length]))
+            let ends = (1..stop.len()).rev().filter(|length| stop.is_char_boundary(*length));
+            ends.into_iter().find(|length| self.text.ends_with(&stop[..*length]))
         });
         self.text.len() - held.max().unwrap_or(0)
     }
@@ -130,11 +117,7 @@ mod tests {
     fn characters_are_whole_however_the_bytes_arrive() {
         let all = "a é 漢字 👩‍👩‍👧 e\u{301}";
         assert_eq!(stream(all.as_bytes(), &[]).concat(), all);
-        assert!(
-            stream("👩‍👧".as_bytes(), &[])
-                .iter()
-                .all(|piece| piece.chars().count() == 1)
-        );
+        assert!(stream("👩‍👧".as_bytes(), &[]).iter().all(|piece| piece.chars().count() == 1));
         for cut in 0..all.len() {
             let mut text = Text::new(&[]);
             text.push(&all.as_bytes()[..cut]);

@@ -28,12 +28,7 @@ pub(crate) fn answer(cli: &Cli, embedder: &Embedder, output: &mut Output) -> Res
     }
     if !cli.lines {
         let found = embedder.embed(&single::prompt(cli)?)?;
-        let answer = Answer {
-            line: None,
-            id: None,
-            vector: &found.vector,
-            tokens: found.tokens,
-        };
+        let answer = Answer { line: None, id: None, vector: &found.vector, tokens: found.tokens };
         output.text(&match cli.format {
             Some(Format::Json) => indented(&answer),
             _ => line(&answer),
@@ -55,23 +50,13 @@ pub(crate) fn answer(cli: &Cli, embedder: &Embedder, output: &mut Output) -> Res
 }
 
 fn answer_to(embedder: &Embedder, number: usize, text: Result<String, Error>) -> String {
-    let mut tag = Tag {
-        line: Some(number),
-        id: None,
-    };
-    let found = text
-        .and_then(|text| Request::parse(&text))
-        .and_then(|mut request| {
-            tag.id = request.id.take();
-            embedder.embed(&request.prompt)
-        });
+    let mut tag = Tag { line: Some(number), id: None };
+    let found = text.and_then(|text| Request::parse(&text)).and_then(|mut request| {
+        tag.id = request.id.take();
+        embedder.embed(&request.prompt)
+    });
     match found {
-        Ok(found) => line(&Answer {
-            line: tag.line,
-            id: tag.id.as_ref(),
-            vector: &found.vector,
-            tokens: found.tokens,
-        }),
+        Ok(found) => line(&Answer { line: tag.line, id: tag.id.as_ref(), vector: &found.vector, tokens: found.tokens }),
         Err(error) => tag.error(&error),
     }
 }

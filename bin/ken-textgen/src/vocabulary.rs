@@ -17,8 +17,7 @@ use tokenizers::{AddedToken, TokenizerImpl};
 
 /// A tokenizer with fixed component types, which reads its fifty thousand words directly. The crate's own `Tokenizer` builds two
 /// trees of values first.
-type Tokenizer =
-    TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+type Tokenizer = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
 /// Turns text into tokens.
 pub struct Encoder {
@@ -40,11 +39,7 @@ impl Encoder {
         if whole.exists() {
             let text = read_text(&whole)?;
             let tokenizer = Tokenizer::from_str(&text).map_err(|error| malformed(&whole, &*error))?;
-            return Encoder {
-                tokenizer,
-                name: whole.display().to_string(),
-            }
-            .checked();
+            return Encoder { tokenizer, name: whole.display().to_string() }.checked();
         }
         let (vocab, merges) = (folder.join("vocab.json"), folder.join("merges.txt"));
         if !vocab.exists() && !merges.exists() {
@@ -52,20 +47,13 @@ impl Encoder {
             let fault = format!("{folder} has neither tokenizer.json nor vocab.json and merges.txt");
             return Err(Error::not_found(fault));
         }
-        Encoder {
-            tokenizer: byte_level(&vocab, &merges)?,
-            name: vocab.display().to_string(),
-        }
-        .checked()
+        Encoder { tokenizer: byte_level(&vocab, &merges)?, name: vocab.display().to_string() }.checked()
     }
 
     fn checked(self) -> Result<Encoder, Error> {
         match self.tokenizer.get_decoder() {
             Some(DecoderWrapper::ByteLevel(_)) => Ok(self),
-            _ => Err(Error::invalid(
-                "/decoder",
-                format!("{}: only byte-level BPE is supported", self.name),
-            )),
+            _ => Err(Error::invalid("/decoder", format!("{}: only byte-level BPE is supported", self.name))),
         }
     }
 
@@ -82,22 +70,18 @@ impl Encoder {
         let padded = size.is_multiple_of(8) && own < size && size - own < 128;
         if own != size && !padded {
             let fault = format!("{} has {own} tokens; the model's vocab_size is {size}", self.name);
-            return Err(Error::invalid("/vocab_size", fault)
-                .hint("use the tokenizer that was published with the model"));
+            return Err(
+                Error::invalid("/vocab_size", fault).hint("use the tokenizer that was published with the model")
+            );
         }
         let added = self.tokenizer.get_added_tokens_decoder();
         let table = bytes_of_characters();
-        let mut vocabulary = Vocabulary {
-            bytes: Vec::new(),
-            ends: Vec::with_capacity(size),
-        };
+        let mut vocabulary = Vocabulary { bytes: Vec::new(), ends: Vec::with_capacity(size) };
         for id in 0..size as u32 {
             match (added.get(&id), self.tokenizer.id_to_token(id)) {
                 (Some(token), _) if token.special => {}
                 (Some(token), _) => vocabulary.bytes.extend_from_slice(token.content.as_bytes()),
-                (None, Some(token)) => token
-                    .chars()
-                    .for_each(|c| push_byte(&table, c, &mut vocabulary.bytes)),
+                (None, Some(token)) => token.chars().for_each(|c| push_byte(&table, c, &mut vocabulary.bytes)),
                 (None, None) if padded => {}
                 (None, None) => {
                     let fault = format!("{} has no token {id} of the model's {size}", self.name);
@@ -124,22 +108,11 @@ impl Vocabulary {
 fn byte_level(vocab: &Path, merges: &Path) -> Result<Tokenizer, Error> {
     let words: Vocab = serde_json::from_str(&read_text(vocab)?).map_err(|error| malformed(vocab, &error))?;
     let pairs = read_text(merges)?;
-    let pairs = pairs
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with("#version"));
-    let pairs = pairs.map(|line| {
-        line.split_once(' ')
-            .map(|(left, right)| (left.to_owned(), right.to_owned()))
-    });
+    let pairs = pairs.lines().filter(|line| !line.is_empty() && !line.starts_with("#version"));
+    let pairs = pairs.map(|line| line.split_once(' ').map(|(left, right)| (left.to_owned(), right.to_owned())));
     let pairs: Option<Vec<(String, String)>> = pairs.collect();
     let pairs = pairs.ok_or_else(|| {
-        Error::invalid(
-            "",
-            format!(
-                "{} is not a list of merges: a line has no blank",
-                merges.display()
-            ),
-        )
+        Error::invalid("", format!("{} is not a list of merges: a line has no blank", merges.display()))
     })?;
     let bpe = BPE::builder().vocab_and_merges(words, pairs).build();
     let mut tokenizer = Tokenizer::new(bpe.map_err(|error| malformed(merges, &*error))?);
@@ -161,10 +134,7 @@ fn read_text(path: &Path) -> Result<String, Error> {
 fn malformed(path: &Path, error: &(dyn std::error::Error + 'static)) -> Error {
     let text = error.to_string();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    Error::new(
-        Code::Invalid,
-        format!("{} is not a tokenizer file: {text}", path.display()),
-    )
+    Error::new(Code::Invalid, format!("{} is not a tokenizer file: {text}", path.display()))
 }
 
 /// The byte that each character stands for. Byte-level BPE writes a byte as a visible character: printable Latin-1 as itself, and

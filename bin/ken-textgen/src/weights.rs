@@ -48,19 +48,13 @@ impl Weights {
         let file = File::open(path).map_err(cannot)?;
         let about = file.metadata().map_err(cannot)?;
         if about.is_dir() {
-            return Err(Error::invalid(
-                "",
-                format!("{} is a directory, not a weights file", path.display()),
-            ));
+            return Err(Error::invalid("", format!("{} is a directory, not a weights file", path.display())));
         }
         // SAFETY: the mapping is read-only, and its bytes are read as bytes or floats, for which all bit patterns are valid. A file
         // that is truncated while it is mapped ends the process with SIGBUS, as ken-textgen(1) says.
         let map = unsafe { Mmap::map(&file) }.map_err(cannot)?;
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|error| malformed(path, &error))?;
-        let modified = about
-            .modified()
-            .ok()
-            .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+        let modified = about.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
         Ok(Weights {
             path: path.to_owned(),
             start: header + 8, // the file begins with the length of the header
@@ -106,10 +100,7 @@ impl Weights {
         let info = self.metadata.info(name);
         let info = info.ok_or_else(|| Error::invalid(name, format!("{path} has no tensor {name}")))?;
         if info.shape != shape {
-            let fault = format!(
-                "{path}: {name} has the shape {:?}; config.json asks for {shape:?}",
-                info.shape
-            );
+            let fault = format!("{path}: {name} has the shape {:?}; config.json asks for {shape:?}", info.shape);
             return Err(Error::invalid(name, fault));
         }
         if info.dtype != dtype {
@@ -117,10 +108,7 @@ impl Weights {
             return Err(Error::invalid(name, fault));
         }
         let (from, to) = info.data_offsets;
-        Ok(Slice {
-            map: Arc::clone(&self.map),
-            range: self.start + from..self.start + to,
-        })
+        Ok(Slice { map: Arc::clone(&self.map), range: self.start + from..self.start + to })
     }
 
     /// Asks the kernel to map all pages except those of `except` now, instead of by many page faults. This is done in pieces,
@@ -148,9 +136,7 @@ impl Weights {
         names.into_iter().find(|name| {
             let info = self.metadata.info(name).filter(|info| info.dtype == Dtype::F32);
             let range = info.map(|info| self.start + info.data_offsets.0..self.start + info.data_offsets.1);
-            let floats = range
-                .map(|range| self.map[range].as_chunks::<4>().0)
-                .unwrap_or_default();
+            let floats = range.map(|range| self.map[range].as_chunks::<4>().0).unwrap_or_default();
             floats.iter().any(|value| !f32::from_le_bytes(*value).is_finite())
         })
     }
@@ -166,10 +152,7 @@ impl Slice {
     pub fn part(&self, range: Range<usize>) -> Slice {
         let start = self.range.start;
         let range = (start + range.start).min(self.range.end)..(start + range.end).min(self.range.end);
-        Slice {
-            map: Arc::clone(&self.map),
-            range,
-        }
+        Slice { map: Arc::clone(&self.map), range }
     }
 
     pub fn floats(&self) -> &[Float] {
@@ -178,10 +161,7 @@ impl Slice {
 
     /// A copy of the values, for small tensors and for devices with their own memory.
     pub fn to_vec(&self) -> Vec<f32> {
-        self.floats()
-            .iter()
-            .map(|value| f32::from_le_bytes(*value))
-            .collect()
+        self.floats().iter().map(|value| f32::from_le_bytes(*value)).collect()
     }
 }
 

@@ -13,11 +13,7 @@ use support::{END, Folder, POSITIONS};
 
 fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
-    command
-        .env_remove("MVLM_MODEL_DIRS")
-        .arg("--model-dir")
-        .arg(folder)
-        .stdin(Stdio::null());
+    command.env_remove("MVLM_MODEL_DIRS").arg("--model-dir").arg(folder).stdin(Stdio::null());
     command
 }
 
@@ -39,10 +35,7 @@ fn json(folder: &Path, args: &[&str]) -> Value {
 
 /// The error of a run that must fail with status 2 and nothing on standard output.
 fn error(output: &Output) -> Value {
-    assert_eq!(
-        (output.status.code(), output.stdout.as_slice()),
-        (Some(2), &b""[..])
-    );
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(text.lines().count(), 1, "{text}");
     serde_json::from_str::<Value>(&text).unwrap()["error"].clone()
@@ -55,10 +48,7 @@ fn fed(mut child: Child, input: &[u8]) -> Output {
 
 /// Says the tokens after "a" in turn.
 fn says(tokens: &[&str]) -> Folder {
-    let bytes: Vec<&[u8]> = [b"a".as_slice()]
-        .into_iter()
-        .chain(tokens.iter().map(|token| token.as_bytes()))
-        .collect();
+    let bytes: Vec<&[u8]> = [b"a".as_slice()].into_iter().chain(tokens.iter().map(|token| token.as_bytes())).collect();
     Folder::script(&bytes)
 }
 
@@ -66,13 +56,7 @@ fn says(tokens: &[&str]) -> Folder {
 fn the_text_is_written_and_nothing_else() {
     let folder = says(&[" one", " two", "\n"]);
     assert_eq!(stdout(folder.path(), &["--greedy", "--prompt", "a"]), "one two\n");
-    assert_eq!(
-        stdout(
-            folder.path(),
-            &["--greedy", "-p", "a", "--stream", "--engine", "hf"]
-        ),
-        "one two\n"
-    );
+    assert_eq!(stdout(folder.path(), &["--greedy", "-p", "a", "--stream", "--engine", "hf"]), "one two\n");
 }
 
 #[test]
@@ -83,26 +67,14 @@ fn json_has_ids_counts_and_the_reason_of_the_end() {
     assert_eq!(answer["raw_text"], " one two");
     assert_eq!(answer["token_ids"], json!([1, 2, 3]));
     assert_eq!(answer["prompt_token_ids"], json!([0]));
-    assert_eq!(
-        (&answer["prompt_tokens"], &answer["completion_tokens"]),
-        (&json!(1), &json!(3))
-    );
+    assert_eq!((&answer["prompt_tokens"], &answer["completion_tokens"]), (&json!(1), &json!(3)));
     assert_eq!(answer["stop_reason"], "eos");
     assert!(answer["tokens_per_second"].as_f64().unwrap() > 0.0);
     let short = json(folder.path(), &["--greedy", "-p", "a", "--max-new-tokens", "1"]);
-    assert_eq!(
-        (&short["stop_reason"], &short["token_ids"]),
-        (&json!("length"), &json!([1]))
-    );
+    assert_eq!((&short["stop_reason"], &short["token_ids"]), (&json!("length"), &json!([1])));
     assert_eq!(short["tokens_per_second"], Value::Null);
-    let stopped = json(
-        folder.path(),
-        &["--greedy", "-p", "a", "--stop", "xyz", "--stop", "e t"],
-    );
-    assert_eq!(
-        (&stopped["stop_reason"], &stopped["stop_sequence"]),
-        (&json!("stop"), &json!("e t"))
-    );
+    let stopped = json(folder.path(), &["--greedy", "-p", "a", "--stop", "xyz", "--stop", "e t"]);
+    assert_eq!((&stopped["stop_reason"], &stopped["stop_sequence"]), (&json!("stop"), &json!("e t")));
     assert_eq!(stopped["raw_text"], " on");
 }
 
@@ -111,20 +83,9 @@ fn a_prompt_from_a_flag_a_file_or_standard_input_gives_the_same_text() {
     let folder = says(&["b", "c"]);
     let file = folder.file("prompt.txt");
     std::fs::write(&file, "a\n").unwrap();
-    assert_eq!(
-        stdout(
-            folder.path(),
-            &["--greedy", "--prompt-file", file.to_str().unwrap()]
-        ),
-        "bc\n"
-    );
+    assert_eq!(stdout(folder.path(), &["--greedy", "--prompt-file", file.to_str().unwrap()]), "bc\n");
     for args in [&["--greedy"][..], &["--greedy", "--prompt-file", "-"]] {
-        let child = command(folder.path())
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = command(folder.path()).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         assert_eq!(fed(child, b"a\n").stdout, b"bc\n");
     }
 }
@@ -133,37 +94,17 @@ fn a_prompt_from_a_flag_a_file_or_standard_input_gives_the_same_text() {
 fn a_stream_breaks_between_characters_only_and_adds_up() {
     // Emoji, joined ones too, a combining accent and Chinese, cut anywhere; no two cuts alike, because a script says each
     // token once.
-    for (size, all) in [
-        (1, "漢é😀z"),
-        (2, "é👩\u{200d}漢e\u{301}z"),
-        (3, "é👩\u{200d}👩\u{200d}👧漢e\u{301}z"),
-    ] {
-        let tokens: Vec<&[u8]> = std::iter::once(&b"a"[..])
-            .chain(all.as_bytes().chunks(size))
-            .collect();
+    for (size, all) in [(1, "漢é😀z"), (2, "é👩\u{200d}漢e\u{301}z"), (3, "é👩\u{200d}👩\u{200d}👧漢e\u{301}z")]
+    {
+        let tokens: Vec<&[u8]> = std::iter::once(&b"a"[..]).chain(all.as_bytes().chunks(size)).collect();
         let folder = Folder::script(&tokens);
-        let text = stdout(
-            folder.path(),
-            &["--greedy", "-p", "a", "--stream", "--format", "json"],
-        );
-        let lines: Vec<Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let text = stdout(folder.path(), &["--greedy", "-p", "a", "--stream", "--format", "json"]);
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let (last, pieces) = lines.split_last().unwrap();
-        let pieces: Vec<&str> = pieces
-            .iter()
-            .map(|piece| piece["delta"].as_str().unwrap())
-            .collect();
-        assert_eq!(
-            (pieces.concat().as_str(), last["raw_text"].as_str().unwrap()),
-            (all, all)
-        );
+        let pieces: Vec<&str> = pieces.iter().map(|piece| piece["delta"].as_str().unwrap()).collect();
+        assert_eq!((pieces.concat().as_str(), last["raw_text"].as_str().unwrap()), (all, all));
         assert!(pieces.len() > 2, "{pieces:?}");
-        assert_eq!(
-            stdout(folder.path(), &["--greedy", "-p", "a", "--stream"]),
-            format!("{all}\n")
-        );
+        assert_eq!(stdout(folder.path(), &["--greedy", "-p", "a", "--stream"]), format!("{all}\n"));
     }
 }
 
@@ -171,15 +112,9 @@ fn a_stream_breaks_between_characters_only_and_adds_up() {
 fn invalid_utf8_becomes_the_replacement_character() {
     let folder = Folder::script(&[b"a", b"b\xe2", b"\x82", b"c"]);
     assert_eq!(stdout(folder.path(), &["--greedy", "-p", "a"]), "b\u{fffd}c\n");
-    assert_eq!(
-        stdout(folder.path(), &["--greedy", "-p", "a", "--stream"]),
-        "b\u{fffd}c\n"
-    );
+    assert_eq!(stdout(folder.path(), &["--greedy", "-p", "a", "--stream"]), "b\u{fffd}c\n");
     let torn = Folder::script(&[b"a", b"b\xe2"]);
-    assert_eq!(
-        stdout(torn.path(), &["--greedy", "-p", "a", "--stream"]),
-        "b\u{fffd}\n"
-    );
+    assert_eq!(stdout(torn.path(), &["--greedy", "-p", "a", "--stream"]), "b\u{fffd}\n");
 }
 
 #[test]
@@ -210,25 +145,16 @@ fn each_token_is_written_before_the_next_is_computed() {
     // The reader goes: the writer ends, quietly, with the status that SIGPIPE would give it.
     drop(lines);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(
-        (output.status.code(), output.stderr.as_slice()),
-        (Some(141), &b""[..])
-    );
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(141), &b""[..]));
 }
 
 #[test]
 fn a_stop_sequence_is_never_shown_not_even_in_part() {
     let folder = says(&["one", "\n", "Us", "er:", "two"]);
     for stream in [&["--stream"][..], &[]] {
-        let text = stdout(
-            folder.path(),
-            &[&["--greedy", "-p", "a", "--stop", "\nUser:"], stream].concat(),
-        );
+        let text = stdout(folder.path(), &[&["--greedy", "-p", "a", "--stop", "\nUser:"], stream].concat());
         assert_eq!(text, "one\n");
-        let text = stdout(
-            folder.path(),
-            &[&["--greedy", "-p", "a", "--stop", "\nUserX"], stream].concat(),
-        );
+        let text = stdout(folder.path(), &[&["--greedy", "-p", "a", "--stop", "\nUserX"], stream].concat());
         assert_eq!(text, "one\nUser:two\n");
     }
 }
@@ -236,12 +162,7 @@ fn a_stop_sequence_is_never_shown_not_even_in_part() {
 #[test]
 fn a_seed_gives_the_same_text_again_and_others_give_others() {
     let folder = Folder::random();
-    let text = |seed: &str| {
-        stdout(
-            folder.path(),
-            &["-p", "abc", "--seed", seed, "--max-new-tokens", "12"],
-        )
-    };
+    let text = |seed: &str| stdout(folder.path(), &["-p", "abc", "--seed", seed, "--max-new-tokens", "12"]);
     let texts: Vec<String> = ["1", "2", "3", "4", "5"].map(text).to_vec();
     assert!(texts.iter().any(|text| *text != texts[0]), "{texts:?}");
     assert_eq!(text("1"), texts[0]);
@@ -254,18 +175,8 @@ fn a_seed_gives_the_same_text_again_and_others_give_others() {
 #[test]
 fn no_pair_of_tokens_occurs_twice_if_requested() {
     let folder = Folder::random();
-    let answer = json(
-        folder.path(),
-        &[
-            "-p",
-            "abc",
-            "--greedy",
-            "--no-repeat-ngram-size",
-            "2",
-            "--max-new-tokens",
-            "20",
-        ],
-    );
+    let answer =
+        json(folder.path(), &["-p", "abc", "--greedy", "--no-repeat-ngram-size", "2", "--max-new-tokens", "20"]);
     let mut tokens = answer["prompt_token_ids"].as_array().unwrap().clone();
     tokens.extend(answer["token_ids"].as_array().unwrap().clone());
     let mut pairs: Vec<String> = tokens.windows(2).map(|pair| format!("{pair:?}")).collect();
@@ -279,10 +190,7 @@ fn no_pair_of_tokens_occurs_twice_if_requested() {
 fn int8_uses_a_file_that_is_created_once() {
     let folder = says(&[" one", " two"]);
     for _ in 0..2 {
-        assert_eq!(
-            stdout(folder.path(), &["--greedy", "-p", "a", "--int8"]),
-            "one two\n"
-        );
+        assert_eq!(stdout(folder.path(), &["--greedy", "-p", "a", "--int8"]), "one two\n");
         assert!(folder.file("model.int8.safetensors").exists());
     }
 }
@@ -290,11 +198,7 @@ fn int8_uses_a_file_that_is_created_once() {
 #[test]
 fn a_nan_weight_is_named_with_int8_too() {
     let mut folder = Folder::random();
-    folder
-        .tensors
-        .get_mut("transformer.h.1.mlp.c_fc.weight")
-        .unwrap()
-        .1[7] = f32::NAN;
+    folder.tensors.get_mut("transformer.h.1.mlp.c_fc.weight").unwrap().1[7] = f32::NAN;
     folder.write();
     let fault = error(&run(folder.path(), &["-p", "a", "--int8"]));
     assert_eq!(fault["at"], "transformer.h.1.mlp.c_fc.weight");
@@ -307,41 +211,16 @@ fn past_the_models_positions_is_an_error_or_a_window_that_slides() {
     let folder = Folder::random();
     let long = "a".repeat(POSITIONS);
     let longer = "a".repeat(POSITIONS + 1);
-    assert_eq!(
-        json(folder.path(), &["--greedy", "-p", &long])["completion_tokens"],
-        1
-    );
+    assert_eq!(json(folder.path(), &["--greedy", "-p", &long])["completion_tokens"], 1);
     let fault = error(&run(folder.path(), &["--greedy", "-p", &longer]));
-    assert_eq!(
-        (&fault["code"], &fault["at"]),
-        (&json!("too_large"), &json!("/prompt"))
-    );
-    assert!(
-        fault["message"]
-            .as_str()
-            .unwrap()
-            .contains("prompt is too long: 25 tokens"),
-        "{fault}"
-    );
-    let fault = error(&run(
-        folder.path(),
-        &["--greedy", "-p", &long, "--max-new-tokens", "2"],
-    ));
+    assert_eq!((&fault["code"], &fault["at"]), (&json!("too_large"), &json!("/prompt")));
+    assert!(fault["message"].as_str().unwrap().contains("prompt is too long: 25 tokens"), "{fault}");
+    let fault = error(&run(folder.path(), &["--greedy", "-p", &long, "--max-new-tokens", "2"]));
     assert_eq!(fault["at"], "/max_new_tokens");
     for prompt in [&long, &longer] {
-        let args = [
-            "--greedy",
-            "-p",
-            prompt,
-            "--max-new-tokens",
-            "60",
-            "--sliding-window",
-        ];
+        let args = ["--greedy", "-p", prompt, "--max-new-tokens", "60", "--sliding-window"];
         let answer = json(folder.path(), &args);
-        assert!(
-            answer["completion_tokens"] == 60 || answer["stop_reason"] == "eos",
-            "{answer}"
-        );
+        assert!(answer["completion_tokens"] == 60 || answer["stop_reason"] == "eos", "{answer}");
     }
 }
 
@@ -368,15 +247,9 @@ fn lines_are_answered_in_order_by_line_and_id() {
         assert_eq!(texts[..3], [&json!("bcd"), &json!("cd"), &json!("d")]);
         assert_eq!(lines[1]["id"], "x");
         assert_eq!(lines[3]["error"]["at"], "/prompt");
-        assert_eq!(
-            (&lines[4]["text"], &lines[4]["stop_reason"]),
-            (&json!("b"), &json!("stop"))
-        );
+        assert_eq!((&lines[4]["text"], &lines[4]["stop_reason"]), (&json!("b"), &json!("stop")));
         assert_eq!(lines[5]["error"]["at"], "/promt");
-        assert!(
-            lines.iter().zip(1..).all(|(line, number)| line["line"] == number),
-            "{lines:?}"
-        );
+        assert!(lines.iter().zip(1..).all(|(line, number)| line["line"] == number), "{lines:?}");
     }
 }
 
@@ -401,10 +274,7 @@ fn a_co_process_answers_before_its_input_ends_and_streams_on_request() {
             .inspect(|line| pieces += line["delta"].as_str().unwrap_or_default())
             .find(|line| line.get("delta").is_none());
         let last = last.unwrap();
-        assert_eq!(
-            (&last["id"], &last["raw_text"], pieces.as_str()),
-            (&json!(id), &json!("bcd"), "bcd")
-        );
+        assert_eq!((&last["id"], &last["raw_text"], pieces.as_str()), (&json!(id), &json!("bcd"), "bcd"));
     }
     drop(stdin);
     assert!(child.wait().unwrap().success());
@@ -415,13 +285,8 @@ fn a_batch_gives_the_same_texts_as_single_prompts() {
     let folder = Folder::random();
     let prompts = ["abc", "the", "q", "a b c d e", "zzzz"];
     let flags = ["--seed", "3", "--max-new-tokens", "10", "--top-k", "0"];
-    let child = command(folder.path())
-        .args(flags)
-        .arg("--lines")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child =
+        command(folder.path()).args(flags).arg("--lines").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let output = fed(child, prompts.join("\n").as_bytes());
     let lines = String::from_utf8(output.stdout).unwrap();
     for (line, prompt) in lines.lines().zip(prompts) {
@@ -438,20 +303,12 @@ fn an_alias_names_a_model_and_the_first_is_the_default() {
     let aliases = format!("first:{},second={}", one.path().display(), two.path().display());
     let run = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
-        command
-            .env("MVLM_MODEL_DIRS", &aliases)
-            .args(args)
-            .args(["--greedy", "-p", "a"])
-            .output()
-            .unwrap()
+        command.env("MVLM_MODEL_DIRS", &aliases).args(args).args(["--greedy", "-p", "a"]).output().unwrap()
     };
     assert_eq!(run(&["--model", "second"]).stdout, b"two\n");
     assert_eq!(run(&[]).stdout, b"one\n");
     let fault = error(&run(&["--model", "third"]));
-    assert_eq!(
-        (&fault["at"], &fault["hint"]),
-        (&json!("--model"), &json!("it has first, second"))
-    );
+    assert_eq!((&fault["at"], &fault["hint"]), (&json!("--model"), &json!("it has first, second")));
 }
 
 #[test]
@@ -459,24 +316,14 @@ fn eos_may_be_a_list_and_generation_config_has_priority() {
     let mut folder = says(&["b", "c", "d"]);
     folder.config["eos_token_id"] = json!([2, 4]);
     folder.write();
-    assert_eq!(
-        json(folder.path(), &["--greedy", "-p", "a"])["token_ids"],
-        json!([1, 2])
-    );
-    std::fs::write(
-        folder.file("generation_config.json"),
-        r#"{"eos_token_id": 3, "do_sample": false}"#,
-    )
-    .unwrap();
+    assert_eq!(json(folder.path(), &["--greedy", "-p", "a"])["token_ids"], json!([1, 2]));
+    std::fs::write(folder.file("generation_config.json"), r#"{"eos_token_id": 3, "do_sample": false}"#).unwrap();
     assert_eq!(json(folder.path(), &["-p", "a"])["token_ids"], json!([1, 2, 3]));
 }
 
 #[test]
 fn help_and_version_touch_no_file() {
-    for (flag, word) in [
-        ("--help", "--model-dir"),
-        ("--version", env!("CARGO_PKG_VERSION")),
-    ] {
+    for (flag, word) in [("--help", "--model-dir"), ("--version", env!("CARGO_PKG_VERSION"))] {
         let output = run(Path::new("/nowhere"), &[flag]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8(output.stdout).unwrap().contains(word));
@@ -488,45 +335,21 @@ fn help_and_version_touch_no_file() {
 fn every_fault_of_a_model_is_one_error_that_names_it() {
     type Break = fn(&mut Folder);
     let faults: [(&str, Break); 17] = [
-        ("config.json", |f| {
-            std::fs::remove_file(f.file("config.json")).unwrap()
-        }),
-        ("config.json", |f| {
-            std::fs::write(f.file("config.json"), "{").unwrap()
-        }),
+        ("config.json", |f| std::fs::remove_file(f.file("config.json")).unwrap()),
+        ("config.json", |f| std::fs::write(f.file("config.json"), "{").unwrap()),
         ("n_layer", |f| f.config["n_layer"] = Value::Null),
-        ("model.safetensors", |f| {
-            std::fs::remove_file(f.file("model.safetensors")).unwrap()
-        }),
+        ("model.safetensors", |f| std::fs::remove_file(f.file("model.safetensors")).unwrap()),
         ("truncated", |f| cut(f, 100)),
         ("truncated", |f| cut(f, usize::MAX)),
-        ("truncated", |f| {
-            std::fs::write(f.file("model.safetensors"), [1, 2, 3]).unwrap()
-        }),
-        ("truncated", |f| {
-            std::fs::write(f.file("model.safetensors"), []).unwrap()
-        }),
-        ("safetensors", |f| {
-            std::fs::write(f.file("model.safetensors"), [b'x'; 64]).unwrap()
-        }),
-        ("wpe.weight has the shape [24, 40]", |f| {
-            f.config["n_positions"] = 25.into()
-        }),
-        ("wte.weight has the shape [61, 40]", |f| {
-            f.config["vocab_size"] = 62.into()
-        }),
-        ("c_fc.weight has the shape [40, 72]", |f| {
-            f.config["n_inner"] = Value::Null
-        }),
-        ("no tensor transformer.h.1.ln_2.bias", |f| {
-            drop(f.tensors.remove("transformer.h.1.ln_2.bias"))
-        }),
-        ("vocab.json", |f| {
-            std::fs::remove_file(f.file("vocab.json")).unwrap()
-        }),
-        ("merges.txt", |f| {
-            std::fs::remove_file(f.file("merges.txt")).unwrap()
-        }),
+        ("truncated", |f| std::fs::write(f.file("model.safetensors"), [1, 2, 3]).unwrap()),
+        ("truncated", |f| std::fs::write(f.file("model.safetensors"), []).unwrap()),
+        ("safetensors", |f| std::fs::write(f.file("model.safetensors"), [b'x'; 64]).unwrap()),
+        ("wpe.weight has the shape [24, 40]", |f| f.config["n_positions"] = 25.into()),
+        ("wte.weight has the shape [61, 40]", |f| f.config["vocab_size"] = 62.into()),
+        ("c_fc.weight has the shape [40, 72]", |f| f.config["n_inner"] = Value::Null),
+        ("no tensor transformer.h.1.ln_2.bias", |f| drop(f.tensors.remove("transformer.h.1.ln_2.bias"))),
+        ("vocab.json", |f| std::fs::remove_file(f.file("vocab.json")).unwrap()),
+        ("merges.txt", |f| std::fs::remove_file(f.file("merges.txt")).unwrap()),
         ("60 tokens", |f| drop(f.tokens.remove(35))),
         ("eos_token_id 61", |f| f.config["eos_token_id"] = 61.into()),
     ];
@@ -538,41 +361,24 @@ fn every_fault_of_a_model_is_one_error_that_names_it() {
             folder.write();
         }
         let fault = error(&run(folder.path(), &["--greedy", "-p", "abc"]));
-        assert!(
-            fault["message"].as_str().unwrap().contains(name),
-            "{index} {name}: {fault}"
-        );
+        assert!(fault["message"].as_str().unwrap().contains(name), "{index} {name}: {fault}");
     }
 }
 
 /// Keeps so many bytes of the weights, or all but one.
 fn cut(folder: &Folder, keep: usize) {
     let bytes = folder.safetensors();
-    std::fs::write(
-        folder.file("model.safetensors"),
-        &bytes[..keep.min(bytes.len() - 1)],
-    )
-    .unwrap();
+    std::fs::write(folder.file("model.safetensors"), &bytes[..keep.min(bytes.len() - 1)]).unwrap();
 }
 
 #[test]
 fn nan_weights_are_an_error() {
     for flags in [&["--greedy"][..], &["--stream"], &["--int8"]] {
         let mut folder = Folder::random();
-        folder
-            .tensors
-            .get_mut("transformer.h.0.mlp.c_proj.weight")
-            .unwrap()
-            .1[11] = f32::NAN;
+        folder.tensors.get_mut("transformer.h.0.mlp.c_proj.weight").unwrap().1[11] = f32::NAN;
         folder.write();
         let fault = error(&run(folder.path(), &[&["-p", "abc"], flags].concat()));
-        assert!(
-            fault["message"]
-                .as_str()
-                .unwrap()
-                .contains("h.0.mlp.c_proj.weight"),
-            "{fault}"
-        );
+        assert!(fault["message"].as_str().unwrap().contains("h.0.mlp.c_proj.weight"), "{fault}");
     }
 }
 
@@ -610,17 +416,8 @@ fn a_model_directory_that_is_missing_or_a_file_is_named() {
     let folder = Folder::random();
     let file = folder.file("config.json");
     let fault = error(&run(&file, &["-p", "a"]));
-    assert_eq!(
-        (&fault["code"], &fault["at"]),
-        (&json!("invalid"), &json!("--model-dir"))
-    );
-    assert!(
-        fault["message"]
-            .as_str()
-            .unwrap()
-            .ends_with("config.json is not a directory"),
-        "{fault}"
-    );
+    assert_eq!((&fault["code"], &fault["at"]), (&json!("invalid"), &json!("--model-dir")));
+    assert!(fault["message"].as_str().unwrap().ends_with("config.json is not a directory"), "{fault}");
     let fault = error(&run(Path::new("/nowhere/model"), &["-p", "a"]));
     assert_eq!(fault["code"], "not_found");
     let output = Command::new(env!("CARGO_BIN_EXE_ken-textgen"))
@@ -634,10 +431,7 @@ fn a_model_directory_that_is_missing_or_a_file_is_named() {
 #[test]
 fn an_end_token_in_the_prompt_is_one_token() {
     let folder = Folder::random();
-    let answer = json(
-        folder.path(),
-        &["-p", &format!("ab{END}c"), "--max-new-tokens", "1"],
-    );
+    let answer = json(folder.path(), &["-p", &format!("ab{END}c"), "--max-new-tokens", "1"]);
     assert_eq!(answer["prompt_token_ids"], json!([1, 2, 0, 3]));
 }
 
@@ -657,37 +451,22 @@ fn a_check_describes_the_model_and_writes_nothing() {
 #[test]
 fn a_check_finds_the_same_faults_as_a_start() {
     for (damage, part) in [
-        (
-            &(|folder: &mut Folder| folder.config["n_layer"] = json!(3)) as &dyn Fn(&mut Folder),
-            "h.2.",
-        ),
+        (&(|folder: &mut Folder| folder.config["n_layer"] = json!(3)) as &dyn Fn(&mut Folder), "h.2."),
         (&|folder| folder.config["n_embd"] = json!(44), "shape"),
-        (
-            &|folder| drop(folder.tensors.remove("transformer.ln_f.bias")),
-            "no tensor transformer.ln_f.bias",
-        ),
+        (&|folder| drop(folder.tensors.remove("transformer.ln_f.bias")), "no tensor transformer.ln_f.bias"),
         (&|folder| drop(folder.tokens.pop()), "60 tokens"),
-        (
-            &|folder| folder.config["eos_token_id"] = json!(61),
-            "eos_token_id 61",
-        ),
+        (&|folder| folder.config["eos_token_id"] = json!(61), "eos_token_id 61"),
     ] {
         let mut folder = Folder::random();
         damage(&mut folder);
         folder.write();
         let fault = error(&run(folder.path(), &["--check"]));
         assert!(fault["message"].as_str().unwrap().contains(part), "{fault}");
-        assert_eq!(
-            fault,
-            error(&run(folder.path(), &["-p", "a"])),
-            "a start says something else"
-        );
+        assert_eq!(fault, error(&run(folder.path(), &["-p", "a"])), "a start says something else");
     }
-    for (name, part) in [
-        ("model.safetensors", "model.safetensors"),
-        ("config.json", "config.json"),
-        ("vocab.json", "vocab.json"),
-    ] {
+    for (name, part) in
+        [("model.safetensors", "model.safetensors"), ("config.json", "config.json"), ("vocab.json", "vocab.json")]
+    {
         let folder = Folder::random();
         std::fs::remove_file(folder.file(name)).unwrap();
         let fault = error(&run(folder.path(), &["--check"]));
@@ -697,10 +476,7 @@ fn a_check_finds_the_same_faults_as_a_start() {
     let weights = folder.safetensors();
     std::fs::write(folder.file("model.safetensors"), &weights[..weights.len() - 4]).unwrap();
     let fault = error(&run(folder.path(), &["--check"]));
-    assert!(
-        fault["message"].as_str().unwrap().contains("truncated"),
-        "{fault}"
-    );
+    assert!(fault["message"].as_str().unwrap().contains("truncated"), "{fault}");
 }
 
 #[test]
@@ -708,18 +484,13 @@ fn the_aliases_are_listed_and_the_active_one_is_the_default() {
     let (one, two) = (says(&["one"]), says(&["two"]));
     let run = |args: &[&str], dirs: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-textgen"));
-        command
-            .env("MVLM_MODEL_DIRS", dirs)
-            .env("ACTIVE_MVLM_MODEL", "second");
+        command.env("MVLM_MODEL_DIRS", dirs).env("ACTIVE_MVLM_MODEL", "second");
         command.args(args).stdin(Stdio::null()).output().unwrap()
     };
     let dirs = format!("first={},second={}", one.path().display(), two.path().display());
     assert_eq!(run(&["--greedy", "-p", "a"], &dirs).stdout, b"two\n");
     let list = String::from_utf8(run(&["--list-models"], &dirs).stdout).unwrap();
-    let list: Vec<Value> = list
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let list: Vec<Value> = list.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let entry = |alias: &str, folder: &Folder, active| json!({"alias": alias, "path": folder.path(), "active": active});
     assert_eq!(list, [entry("first", &one, false), entry("second", &two, true)]);
     assert_eq!(error(&run(&["--list-models"], "first"))["at"], "MVLM_MODEL_DIRS");

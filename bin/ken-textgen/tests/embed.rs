@@ -28,9 +28,7 @@ fn run(bert: &Bert, arguments: &[&str], input: &str) -> Output {
 fn lines(output: &Output) -> Vec<Value> {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn vector(answer: &Value) -> Vec<f64> {
@@ -40,15 +38,8 @@ fn vector(answer: &Value) -> Vec<f64> {
 
 #[track_caller]
 fn assert_near(found: &[f64], wanted: &[f64]) {
-    let furthest = found
-        .iter()
-        .zip(wanted)
-        .map(|(a, b)| (a - b).abs())
-        .fold(0.0, f64::max);
-    assert!(
-        found.len() == wanted.len() && furthest < 1e-5,
-        "{furthest}: {found:?} {wanted:?}"
-    );
+    let furthest = found.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(found.len() == wanted.len() && furthest < 1e-5, "{furthest}: {found:?} {wanted:?}");
 }
 
 #[test]
@@ -58,22 +49,14 @@ fn vectors_equal_those_of_a_plain_computation() {
         let texts = ["Car", "the car and the doctors", "harbour bread physician", ""];
         let wanted: [&[&str]; 4] = [
             &["[CLS]", "car", "[SEP]"],
-            &[
-                "[CLS]", "[UNK]", "car", "[UNK]", "[UNK]", "doctor", "##s", "[SEP]",
-            ],
+            &["[CLS]", "[UNK]", "car", "[UNK]", "[UNK]", "doctor", "##s", "[SEP]"],
             &["[CLS]", "harbour", "bread", "physician", "[SEP]"],
             &["[CLS]", "[SEP]"],
         ];
-        let input: String = texts
-            .iter()
-            .map(|text| format!("{}\n", json!({"prompt": text, "id": text})))
-            .collect();
+        let input: String = texts.iter().map(|text| format!("{}\n", json!({"prompt": text, "id": text}))).collect();
         let answers = lines(&run(&bert, &["--lines"], &input));
         for ((answer, text), tokens) in answers.iter().zip(texts).zip(wanted) {
-            assert_eq!(
-                (&answer["id"], &answer["tokens"]),
-                (&json!(text), &json!(tokens.len()))
-            );
+            assert_eq!((&answer["id"], &answer["tokens"]), (&json!(text), &json!(tokens.len())));
             assert_near(&vector(answer), &bert.naive(tokens));
         }
         assert_eq!(answers.len(), 4);
@@ -88,16 +71,10 @@ fn a_text_that_is_too_long_is_cut() {
     let long = "car ".repeat(100);
     let answer = &lines(&run(&bert, &["--prompt", &long], ""))[0];
     assert_eq!(answer["tokens"], 16);
-    bert.put(
-        "sentence_bert_config.json",
-        &json!({"max_seq_length": 5, "do_lower_case": false}),
-    );
+    bert.put("sentence_bert_config.json", &json!({"max_seq_length": 5, "do_lower_case": false}));
     let answer = &lines(&run(&bert, &["--prompt", &long], ""))[0];
     assert_eq!(answer["tokens"], 5);
-    assert_near(
-        &vector(answer),
-        &bert.naive(&["[CLS]", "car", "car", "car", "[SEP]"]),
-    );
+    assert_near(&vector(answer), &bert.naive(&["[CLS]", "car", "car", "car", "[SEP]"]));
 }
 
 #[test]
@@ -115,18 +92,13 @@ fn an_unsupported_model_is_one_error_that_names_it() {
         bert.put("config.json", &config);
         let output = run(&bert, &["--prompt", "car"], "");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(
-            (output.status.code(), output.stdout.len()),
-            (Some(2), 0),
-            "{field}: {stderr}"
-        );
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{field}: {stderr}");
         assert!(stderr.contains(told), "{field}: {stderr}");
     }
     let bert = Bert::new(false);
     bert.put("1_Pooling/config.json", &json!({"pooling_mode_max_tokens": true}));
     let output = run(&bert, &["--prompt", "car"], "");
     assert!(
-        String::from_utf8_lossy(&output.stderr)
-            .contains("only pooling by the mean or by the first token is supported")
+        String::from_utf8_lossy(&output.stderr).contains("only pooling by the mean or by the first token is supported")
     );
 }

@@ -23,11 +23,7 @@ fn model(folder: &Folder, threads: usize, isa: Isa) -> Model {
 fn build(folder: &Folder, engine: &Arc<Engine>, int8: bool) -> Result<Model, ken_types::Error> {
     let config = Config::read(&folder.file("config.json"))?;
     let floats = Weights::open(&folder.file("model.safetensors"))?;
-    let weights = if int8 {
-        sidecar::open_or_make(&config, &floats, engine, |_| ())?
-    } else {
-        floats
-    };
+    let weights = if int8 { sidecar::open_or_make(&config, &floats, engine, |_| ())? } else { floats };
     Model::new(config, weights, engine)
 }
 
@@ -38,13 +34,7 @@ fn feed(model: &Model, tokens: &[u32], part: usize) -> Vec<f32> {
     let mut cache = model.cache();
     let mut last = Vec::new();
     for tokens in tokens.chunks(part) {
-        last = model
-            .forward(&mut [Next {
-                cache: &mut cache,
-                tokens,
-            }])
-            .unwrap()
-            .remove(0);
+        last = model.forward(&mut [Next { cache: &mut cache, tokens }]).unwrap().remove(0);
     }
     last
 }
@@ -61,11 +51,7 @@ fn logits_equal_those_of_a_plain_computation() {
         let model = model(&folder, 2, isa);
         for (end, expected) in (1..=TOKENS.len()).zip(&expected) {
             for (got, expected) in feed(&model, &TOKENS[..end], 100).iter().zip(expected) {
-                assert!(
-                    (f64::from(*got) - expected).abs() < 1e-4,
-                    "{got} {expected} after {end} by {}",
-                    isa.name()
-                );
+                assert!((f64::from(*got) - expected).abs() < 1e-4, "{got} {expected} after {end} by {}", isa.name());
             }
         }
     }
@@ -78,13 +64,7 @@ fn candles_own_operations_agree() {
     let plain = model.plain(&Device::Cpu).unwrap();
     let mut cache = model.cache();
     for tokens in [&TOKENS[..4], &TOKENS[4..5], &TOKENS[5..]] {
-        let got = plain
-            .compute(&mut [Next {
-                cache: &mut cache,
-                tokens,
-            }])
-            .unwrap()
-            .remove(0);
+        let got = plain.compute(&mut [Next { cache: &mut cache, tokens }]).unwrap().remove(0);
         cache.advance(tokens.len());
         let own = feed(&model, &TOKENS[..cache.len()], 100);
         assert!(got.iter().zip(&own).all(|(a, b)| (a - b).abs() < 1e-4));
@@ -102,12 +82,7 @@ fn prompt_batches_instruction_sets_and_threads_do_not_change_a_bit() {
                 let model = build(&folder, &Engine::new(threads, isa), int8).unwrap();
                 for part in [1, 2, 4, 9] {
                     let got = bits(&feed(&model, &TOKENS, part));
-                    assert_eq!(
-                        got,
-                        expected,
-                        "int8 {int8}, {}, {threads} threads, parts of {part}",
-                        isa.name()
-                    );
+                    assert_eq!(got, expected, "int8 {int8}, {}, {threads} threads, parts of {part}", isa.name());
                 }
             }
         }
@@ -121,19 +96,12 @@ fn a_text_does_not_depend_on_its_batch() {
         let model = build(&folder, &Engine::new(2, Isa::detect()), int8).unwrap();
         let texts: [&[u32]; 3] = [&TOKENS, &TOKENS[3..4], &TOKENS[2..7]];
         let mut caches = [model.cache(), model.cache(), model.cache()];
-        let mut batch: Vec<_> = caches
-            .iter_mut()
-            .zip(texts)
-            .map(|(cache, tokens)| Next { cache, tokens })
-            .collect();
+        let mut batch: Vec<_> = caches.iter_mut().zip(texts).map(|(cache, tokens)| Next { cache, tokens }).collect();
         let together = model.forward(&mut batch).unwrap();
         for (tokens, together) in texts.iter().zip(together) {
             assert_eq!(bits(&feed(&model, tokens, 100)), bits(&together));
         }
-        let mut batch: Vec<_> = caches
-            .iter_mut()
-            .map(|cache| Next { cache, tokens: &[7] })
-            .collect();
+        let mut batch: Vec<_> = caches.iter_mut().map(|cache| Next { cache, tokens: &[7] }).collect();
         for (tokens, together) in texts.iter().zip(model.forward(&mut batch).unwrap()) {
             let longer = [tokens, &[7u32][..]].concat();
             assert_eq!(bits(&feed(&model, &longer, 100)), bits(&together));
@@ -145,22 +113,11 @@ fn a_text_does_not_depend_on_its_batch() {
 fn int8_is_close_to_f32() {
     let folder = Folder::random();
     let engine = Engine::new(1, Isa::detect());
-    let (floats, bytes) = (
-        build(&folder, &engine, false).unwrap(),
-        build(&folder, &engine, true).unwrap(),
-    );
+    let (floats, bytes) = (build(&folder, &engine, false).unwrap(), build(&folder, &engine, true).unwrap());
     let (floats, bytes) = (feed(&floats, &TOKENS, 100), feed(&bytes, &TOKENS, 100));
-    let largest = floats
-        .iter()
-        .fold(0f32, |largest, value| largest.max(value.abs()));
-    let furthest = floats
-        .iter()
-        .zip(&bytes)
-        .fold(0f32, |furthest, (a, b)| furthest.max((a - b).abs()));
-    assert!(
-        furthest > 0.0 && furthest < 0.02 * largest,
-        "{furthest} of {largest}"
-    );
+    let largest = floats.iter().fold(0f32, |largest, value| largest.max(value.abs()));
+    let furthest = floats.iter().zip(&bytes).fold(0f32, |furthest, (a, b)| furthest.max((a - b).abs()));
+    assert!(furthest > 0.0 && furthest < 0.02 * largest, "{furthest} of {largest}");
 }
 
 #[test]
@@ -186,14 +143,8 @@ fn the_int8_file_is_written_once_and_again_when_the_weights_change() {
     std::fs::write(folder.file("model.int8.safetensors"), &first[..first.len() / 2]).unwrap();
     make(&folder);
     assert_eq!(said.get(), 3);
-    let names: Vec<_> = std::fs::read_dir(folder.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
-    assert!(
-        names.iter().all(|name| !name.to_string_lossy().contains("tmp")),
-        "{names:?}"
-    );
+    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains("tmp")), "{names:?}");
 }
 
 #[test]
@@ -201,10 +152,7 @@ fn names_without_the_prefix_and_a_separate_head_are_read() {
     let mut folder = Folder::random();
     let tied = feed(&model(&folder, 1, Isa::detect()), &TOKENS, 100);
     let tensors = std::mem::take(&mut folder.tensors);
-    folder.tensors = tensors
-        .into_iter()
-        .map(|(name, tensor)| (name.replace("transformer.", ""), tensor))
-        .collect();
+    folder.tensors = tensors.into_iter().map(|(name, tensor)| (name.replace("transformer.", ""), tensor)).collect();
     folder.write();
     assert_eq!(feed(&model(&folder, 1, Isa::detect()), &TOKENS, 100), tied);
     let mut head = folder.tensors["wte.weight"].clone();
@@ -218,26 +166,17 @@ fn names_without_the_prefix_and_a_separate_head_are_read() {
 
 #[test]
 fn nan_weights_are_named_by_tensor() {
-    for (name, value) in [
-        ("h.1.mlp.c_fc.bias", f32::NAN),
-        ("wte.weight", f32::INFINITY),
-        ("h.0.attn.c_attn.weight", f32::NAN),
-    ] {
+    for (name, value) in
+        [("h.1.mlp.c_fc.bias", f32::NAN), ("wte.weight", f32::INFINITY), ("h.0.attn.c_attn.weight", f32::NAN)]
+    {
         let mut folder = Folder::random();
         let full = format!("transformer.{name}");
         folder.tensors.get_mut(&full).unwrap().1[7] = value;
         folder.write();
         let model = model(&folder, 1, Isa::detect());
-        let error = model
-            .forward(&mut [Next {
-                cache: &mut model.cache(),
-                tokens: &[0, 1],
-            }])
-            .unwrap_err();
+        let error = model.forward(&mut [Next { cache: &mut model.cache(), tokens: &[0, 1] }]).unwrap_err();
         assert!(error.message.contains(&full), "{error}");
-        let error = build(&folder, &Engine::new(1, Isa::detect()), true)
-            .err()
-            .unwrap();
+        let error = build(&folder, &Engine::new(1, Isa::detect()), true).err().unwrap();
         assert!(error.message.contains(&full), "{error}");
     }
 }

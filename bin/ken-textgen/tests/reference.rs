@@ -24,20 +24,12 @@ fn folder() -> Option<PathBuf> {
 }
 
 fn ids(value: &Value) -> Vec<u32> {
-    value
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|id| id.as_u64().unwrap() as u32)
-        .collect()
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
 fn cases(folder: &std::path::Path) -> Vec<Value> {
     let text = std::fs::read_to_string(folder.join("reference.json")).unwrap();
-    serde_json::from_str::<Value>(&text).unwrap()["cases"]
-        .as_array()
-        .unwrap()
-        .clone()
+    serde_json::from_str::<Value>(&text).unwrap()["cases"].as_array().unwrap().clone()
 }
 
 #[test]
@@ -46,22 +38,14 @@ fn greedy_texts_equal_the_reference() {
     let mut compared = 0;
     for case in cases(&folder) {
         let args: Vec<String> = match case["args"].as_array() {
-            Some(args) => args
-                .iter()
-                .map(|arg| arg.as_str().unwrap().to_owned())
-                .filter(|arg| arg != "--model-dir")
-                .collect(),
+            Some(args) => {
+                args.iter().map(|arg| arg.as_str().unwrap().to_owned()).filter(|arg| arg != "--model-dir").collect()
+            }
             None => {
                 let length = case["max_new_tokens"].to_string();
-                [
-                    "--greedy",
-                    "--prompt",
-                    case["prompt"].as_str().unwrap(),
-                    "--max-new-tokens",
-                    &length,
-                ]
-                .map(str::to_owned)
-                .to_vec()
+                ["--greedy", "--prompt", case["prompt"].as_str().unwrap(), "--max-new-tokens", &length]
+                    .map(str::to_owned)
+                    .to_vec()
             }
         };
         for isa in Isa::available() {
@@ -71,18 +55,9 @@ fn greedy_texts_equal_the_reference() {
                 .arg(&folder)
                 .output()
                 .unwrap();
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-            assert_eq!(
-                ids(&answer["token_ids"]),
-                ids(&case["new_ids"]),
-                "{args:?} {}",
-                isa.name()
-            );
+            assert_eq!(ids(&answer["token_ids"]), ids(&case["new_ids"]), "{args:?} {}", isa.name());
             assert_eq!(ids(&answer["prompt_token_ids"]), ids(&case["prompt_ids"]));
             assert_eq!(answer["text"], case["text"]);
             compared += 1;
@@ -103,20 +78,10 @@ fn logits_are_within_a_thousandth_of_the_reference() {
             continue;
         };
         let tokens = ids(&case["prompt_ids"]);
-        let logits = model
-            .forward(&mut [Next {
-                cache: &mut model.cache(),
-                tokens: &tokens,
-            }])
-            .unwrap()
-            .remove(0);
+        let logits = model.forward(&mut [Next { cache: &mut model.cache(), tokens: &tokens }]).unwrap().remove(0);
         for pair in top {
             let (token, expected) = (pair[0].as_u64().unwrap() as usize, pair[1].as_f64().unwrap());
-            assert!(
-                (f64::from(logits[token]) - expected).abs() < 1e-3,
-                "{token}: {} {expected}",
-                logits[token]
-            );
+            assert!((f64::from(logits[token]) - expected).abs() < 1e-3, "{token}: {} {expected}", logits[token]);
             compared += 1;
         }
     }

@@ -36,18 +36,10 @@ impl Admitted<'_> {
     }
 
     /// Runs the command of the tool, or with `may_change` false its preview. It may write at most `most` bytes.
-    pub(crate) async fn process(
-        &self,
-        command: &[String],
-        may_change: bool,
-        most: usize,
-    ) -> Result<Ended, String> {
+    pub(crate) async fn process(&self, command: &[String], may_change: bool, most: usize) -> Result<Ended, String> {
         let (run, session) = (self.call.submission.as_deref(), self.call.session.as_deref());
         let variables = [("KEN_RUN", run), ("KEN_SESSION", session)];
-        let variables: Vec<_> = variables
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect();
+        let variables: Vec<_> = variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         process::run(&Work {
             entry: self.entry,
             command,
@@ -61,12 +53,7 @@ impl Admitted<'_> {
 }
 
 /// The output of a process of the tool, trimmed; or the reason why it cannot be used, in words for the model.
-pub(crate) fn written<'a>(
-    entry: &Entry,
-    ended: &'a Ended,
-    ok_status: &[u8],
-    most: usize,
-) -> Result<&'a str, String> {
+pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], most: usize) -> Result<&'a str, String> {
     let name = &entry.tool.spec.name;
     match ended.end {
         End::Status(status) if ok_status.contains(&status) => {}
@@ -88,10 +75,7 @@ pub(crate) fn written<'a>(
 /// The message for a tool that failed, with what it wrote to standard error.
 pub(crate) fn failed(name: &str, how: &str, errors: &str) -> String {
     let said = serde_json::from_str::<Value>(errors).ok();
-    let said = said
-        .as_ref()
-        .and_then(|said| said.pointer("/error/message"))
-        .and_then(Value::as_str);
+    let said = said.as_ref().and_then(|said| said.pointer("/error/message")).and_then(Value::as_str);
     match said.unwrap_or(errors) {
         "" => format!("The tool {name} {how}."),
         said => format!("The tool {name} {how}: {said}"),

@@ -40,12 +40,7 @@ pub(crate) struct Caller {
 
 impl Caller {
     pub(crate) fn new(gate: Gate, servers: Arc<Servers>, outputs: Outputs) -> Caller {
-        Caller {
-            slots: Semaphore::new(AT_ONCE),
-            gate,
-            servers,
-            outputs,
-        }
+        Caller { slots: Semaphore::new(AT_ONCE), gate, servers, outputs }
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -64,19 +59,13 @@ impl Caller {
             Ok(result) => (false, result),
             Err(why) => (true, ToolResult::said(why)),
         };
-        Ok(Called {
-            is_error,
-            result,
-            duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-        })
+        Ok(Called { is_error, result, duration_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX) })
     }
 
     async fn run(&self, call: &Admitted<'_>) -> Result<ToolResult, String> {
         if let Some((server, tool)) = &call.entry.server {
             let server = self.servers.find(server).map_err(|error| error.to_string())?;
-            return server
-                .call(tool, &call.call.arguments, call.entry, &self.outputs)
-                .await;
+            return server.call(tool, &call.call.arguments, call.entry, &self.outputs).await;
         }
         let most = match call.entry.writes {
             Writes::Text => MAX_TEXT,
@@ -99,11 +88,7 @@ async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> R
     let written = written(entry, ended, &entry.ok_status, most)?;
     if entry.writes == Writes::Text {
         let shown = outputs.show(written).await;
-        return Ok(ToolResult {
-            content: vec![Block::text(shown.text)],
-            details: Value::Null,
-            output: shown.output,
-        });
+        return Ok(ToolResult { content: vec![Block::text(shown.text)], details: Value::Null, output: shown.output });
     }
     if written.is_empty() {
         return Err(failed(name, "wrote nothing", &ended.errors));
@@ -111,17 +96,13 @@ async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> R
     let value = json::parse(written.as_bytes(), MAX_DEPTH)
         .map_err(|error| format!("The tool {name} did not write JSON: {}", error.message))?;
     if let Some(schema) = &entry.output {
-        schema.check("", &value).map_err(|error| {
-            format!("The result of the tool {name} is not as its description says: {error}")
-        })?;
+        schema
+            .check("", &value)
+            .map_err(|error| format!("The result of the tool {name} is not as its description says: {error}"))?;
     }
     let compact = value.to_string();
     let shown = entry.shows.as_ref();
     let shown = shown.and_then(|place| value.pointer(place)?.as_str());
     let shown = outputs.show(shown.unwrap_or(&compact)).await;
-    Ok(ToolResult {
-        content: vec![Block::text(shown.text)],
-        details: details(value),
-        output: shown.output,
-    })
+    Ok(ToolResult { content: vec![Block::text(shown.text)], details: details(value), output: shown.output })
 }

@@ -54,18 +54,9 @@ impl Catalog {
     fn with_servers(folders: Vec<PathBuf>, keeps_running: bool) -> Catalog {
         let changed: Arc<Changed> = Arc::default();
         // `mcp.json` lies beside the first `tools.d`, which is that of the configuration.
-        let beside = folders
-            .first()
-            .and_then(|folder| folder.parent())
-            .unwrap_or(Path::new("/"));
+        let beside = folders.first().and_then(|folder| folder.parent()).unwrap_or(Path::new("/"));
         let servers = Arc::new(Servers::new(beside, keeps_running, changed.clone()));
-        Catalog {
-            folders,
-            servers,
-            listing: Mutex::default(),
-            changed,
-            watcher: Mutex::default(),
-        }
+        Catalog { folders, servers, listing: Mutex::default(), changed, watcher: Mutex::default() }
     }
 
     /// Reads the folders again when something in them has changed, and keeps the MCP servers running.
@@ -96,9 +87,7 @@ impl Catalog {
         let mut watcher = self.watcher();
         let Some(active) = watcher.as_mut() else { return };
         let around = self.folders.iter().filter_map(|folder| folder.parent());
-        let mut all = around
-            .chain(self.folders.iter().map(PathBuf::as_path))
-            .filter(|folder| folder.is_dir());
+        let mut all = around.chain(self.folders.iter().map(PathBuf::as_path)).filter(|folder| folder.is_dir());
         let failed = all.find_map(|folder| active.watch(folder, RecursiveMode::NonRecursive).err());
         if let Some(error) = failed {
             warn_of(&error);
@@ -140,10 +129,7 @@ impl Listing {
         let mut listing = Listing::default();
         for folder in folders {
             let files = fs::read_dir(folder).into_iter().flatten().flatten();
-            let mut paths: Vec<PathBuf> = files
-                .map(|file| file.path())
-                .filter(|path| is_description(path))
-                .collect();
+            let mut paths: Vec<PathBuf> = files.map(|file| file.path()).filter(|path| is_description(path)).collect();
             paths.sort();
             for path in paths {
                 listing.add(&path);
@@ -158,10 +144,9 @@ impl Listing {
         let added = Entry::read(path).and_then(|entry| {
             let name = entry.tool.spec.name.clone();
             match self.entries.get(&name) {
-                Some(known) if Path::new(&known.tool.file).parent() == path.parent() => Err(Error::invalid(
-                    "/name",
-                    format!("the name {name} is taken by {}", known.tool.file),
-                )),
+                Some(known) if Path::new(&known.tool.file).parent() == path.parent() => {
+                    Err(Error::invalid("/name", format!("the name {name} is taken by {}", known.tool.file)))
+                }
                 Some(_) => Ok(()),
                 None if self.entries.len() == MAX_TOOLS => {
                     Err(Error::too_large(format!("there are {MAX_TOOLS} tools already")))
@@ -173,10 +158,7 @@ impl Listing {
             }
         });
         if let Err(error) = added {
-            self.problems.push(Problem {
-                file: path.display().to_string(),
-                error,
-            });
+            self.problems.push(Problem { file: path.display().to_string(), error });
         }
     }
 
@@ -184,17 +166,12 @@ impl Listing {
     pub(crate) fn shown(&self, agent: Option<&str>) -> Tools {
         let tools = self.entries.values().map(|entry| &entry.tool);
         let for_it = |agents: &[String]| agent.is_none_or(|agent| agents.iter().any(|known| known == agent));
-        Tools {
-            tools: tools.filter(|tool| for_it(&tool.agents)).cloned().collect(),
-            problems: self.problems.clone(),
-        }
+        Tools { tools: tools.filter(|tool| for_it(&tool.agents)).cloned().collect(), problems: self.problems.clone() }
     }
 }
 
 /// Editors leave other files beside the ones they write.
 fn is_description(path: &Path) -> bool {
-    let hidden = path
-        .file_name()
-        .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !hidden && path.extension().is_some_and(|end| end == "json")
 }

@@ -93,15 +93,9 @@ impl Report for Check {
     fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
         let problems = self.files.iter().filter_map(|file| {
             let error = Entry::read(file).err()?;
-            Some(Problem {
-                file: file.display().to_string(),
-                error,
-            })
+            Some(Problem { file: file.display().to_string(), error })
         });
-        Ok(reply.send(&Checked {
-            files: self.files.len(),
-            problems: problems.collect(),
-        }))
+        Ok(reply.send(&Checked { files: self.files.len(), problems: problems.collect() }))
     }
 }
 
@@ -183,9 +177,7 @@ impl Filter for Call {
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let called = self.words.with(input, async |caller, listing, call| {
-            caller.call(listing, call).await
-        })?;
+        let called = self.words.with(input, async |caller, listing, call| caller.call(listing, call).await)?;
         Ok(reply.send(&Told(called)))
     }
 }
@@ -206,9 +198,7 @@ impl Filter for Preview {
     }
 
     fn run(&self, input: &str, reply: Reply<'_>) -> Result<Sent, Error> {
-        let preview = self.words.with(input, async |caller, listing, call| {
-            caller.preview(listing, call).await
-        })?;
+        let preview = self.words.with(input, async |caller, listing, call| caller.preview(listing, call).await)?;
         Ok(reply.send(&Previewed(preview)))
     }
 }

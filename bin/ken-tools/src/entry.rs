@@ -129,10 +129,7 @@ impl Entry {
         let folder = path.parent().unwrap_or(Path::new("/"));
         Ok(Entry {
             input: Schema::compile("/input", &file.input)?,
-            output: file
-                .output
-                .map(|schema| Schema::compile("/output", &schema))
-                .transpose()?,
+            output: file.output.map(|schema| Schema::compile("/output", &schema)).transpose()?,
             command: resolved(file.command, folder),
             preview: file.preview.map(|command| resolved(command, folder)),
             writes: file.writes,
@@ -188,11 +185,7 @@ impl File {
             let message = format!("{timeout} is not 1 to {MAX_TIMEOUT_MS} ms");
             return invalid("/timeout_ms", message);
         }
-        let mut programs = self
-            .preview
-            .iter()
-            .chain([&self.command])
-            .filter_map(|words| words.first());
+        let mut programs = self.preview.iter().chain([&self.command]).filter_map(|words| words.first());
         if self.sandbox == Confinement::Own
             && (self.touch != Touch::default() || !programs.all(|program| is_own_program(program)))
         {
@@ -226,12 +219,10 @@ impl Touch {
             let message = format!("{} is not a path below the state directory", path.display());
             return Err(Error::invalid(format!("{at}/state"), message));
         }
-        let is_unknown =
-            |entry: &&String| !(entry.starts_with('$') || is_address(entry) || host_of(entry).is_some());
+        let is_unknown = |entry: &&String| !(entry.starts_with('$') || is_address(entry) || host_of(entry).is_some());
         match self.reach.iter().find(is_unknown) {
             Some(entry) => {
-                let message =
-                    format!("{entry:?} is neither an address, a network, HOST:PORT, a URL nor $NAME");
+                let message = format!("{entry:?} is neither an address, a network, HOST:PORT, a URL nor $NAME");
                 Err(Error::invalid(format!("{at}/reach"), message))
             }
             None => Ok(()),

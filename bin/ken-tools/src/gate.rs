@@ -43,9 +43,7 @@ impl Gate {
         match preview.approval {
             Need::None => Ok(Passed::MayRun),
             Need::Deny => Ok(Passed::Refused(preview.reason.unwrap_or_default())),
-            Need::Ask => consume(approver, call, preview.fingerprint)
-                .await
-                .map(|()| Passed::MayRun),
+            Need::Ask => consume(approver, call, preview.fingerprint).await.map(|()| Passed::MayRun),
         }
     }
 }
@@ -66,8 +64,5 @@ async fn consume(approver: &Pool, call: &Admitted<'_>, fingerprint: String) -> R
         .call::<ApprovalsConsume>(&args, CONSUME)
         .await
         .map(drop)
-        .map_err(|error| Error {
-            at: Some("/grant".to_owned()),
-            ..error
-        })
+        .map_err(|error| Error { at: Some("/grant".to_owned()), ..error })
 }

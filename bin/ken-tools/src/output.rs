@@ -32,10 +32,7 @@ pub(crate) struct Shown {
 impl Outputs {
     pub(crate) async fn show(&self, text: &str) -> Shown {
         if text.len() <= HEAD_BYTES + TAIL_BYTES {
-            return Shown {
-                text: text.to_owned(),
-                output: None,
-            };
+            return Shown { text: text.to_owned(), output: None };
         }
         let kept = match &self.0 {
             Some(store) => keep(store, text).await.map(Some),
@@ -73,18 +70,10 @@ pub(crate) fn details(value: Value) -> Value {
 /// Puts a text into the store, piece by piece.
 async fn keep(store: &Pool, text: &str) -> Result<Output, Error> {
     let bytes = text.as_bytes();
-    let output = Output {
-        blob: hex::encode(&Sha256::digest(bytes)),
-        bytes: bytes.len() as u64,
-    };
+    let output = Output { blob: hex::encode(&Sha256::digest(bytes)), bytes: bytes.len() as u64 };
     let mut offset = 0;
     for piece in bytes.chunks(PIECE_BYTES) {
-        let put = PutBlob {
-            digest: output.blob.clone(),
-            length: output.bytes,
-            offset,
-            bytes: Octets(piece.to_vec()),
-        };
+        let put = PutBlob { digest: output.blob.clone(), length: output.bytes, offset, bytes: Octets(piece.to_vec()) };
         // A blob that is there already is whole with the first answer.
         if store.call::<BlobsPut>(&put, CALL).await?.stored == output.bytes {
             break;

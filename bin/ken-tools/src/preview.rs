@@ -22,11 +22,8 @@ pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
         Some(command) => asked(call, command).await,
         None => Ok(described(call)),
     };
-    let mut preview = made.unwrap_or_else(|reason| Preview {
-        approval: Need::Deny,
-        reason: Some(reason),
-        ..described(call)
-    });
+    let mut preview =
+        made.unwrap_or_else(|reason| Preview { approval: Need::Deny, reason: Some(reason), ..described(call) });
     if call.call.ask && preview.approval == Need::None {
         preview.approval = Need::Ask;
     }
@@ -41,10 +38,7 @@ async fn asked(call: &Admitted<'_>, command: &[String]) -> Result<Preview, Strin
     let text = written(call.entry, &ended, &[0], MAX_OUTPUT)?;
     let wrong = |error: ken_types::Error| {
         let place = error.at.unwrap_or_default();
-        format!(
-            "The preview of the tool {name} is not one: {place} {}",
-            error.message
-        )
+        format!("The preview of the tool {name} is not one: {place} {}", error.message)
     };
     let value = json::parse(text.as_bytes(), MAX_DEPTH).map_err(wrong)?;
     let mut preview: Preview = json::from_value(value).map_err(wrong)?;
@@ -105,11 +99,7 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
 
 /// Cuts the texts to what fits into a request, with a note in each that was cut. The fingerprint covers the whole texts.
 fn bounded(mut preview: Preview) -> Preview {
-    for text in [
-        &mut preview.action_type,
-        &mut preview.summary,
-        &mut preview.target,
-    ] {
+    for text in [&mut preview.action_type, &mut preview.summary, &mut preview.target] {
         *text = cut(text, TEXT_BYTES, " ");
     }
     preview.reason = preview.reason.map(|reason| cut(&reason, TEXT_BYTES, " "));

@@ -70,18 +70,12 @@ pub(crate) struct Work<'a> {
 /// Runs a command of a tool to its end. If the future is dropped before that, the command is killed with everything that it has
 /// started. An error says why it was not run.
 pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
-    let mut child = command(work)
-        .await?
-        .spawn()
-        .map_err(|error| format!("The sandbox could not be started: {error}"))?;
+    let mut child =
+        command(work).await?.spawn().map_err(|error| format!("The sandbox could not be started: {error}"))?;
     match timeout(work.entry.timeout + GRACE, converse(&mut child, work)).await {
         Ok(Ok(ended)) => Ok(ended.redacted()),
         Ok(Err(error)) => Err(format!("The tool could not be run: {error}")),
-        Err(_) => Ok(Ended {
-            end: End::TimedOut,
-            output: Vec::new(),
-            errors: String::new(),
-        }),
+        Err(_) => Ok(Ended { end: End::TimedOut, output: Vec::new(), errors: String::new() }),
     }
 }
 
@@ -91,17 +85,12 @@ async fn command(work: &Work<'_>) -> Result<Command, String> {
         Confinement::Own => unconfined(work)?,
     };
     command.envs(work.variables.iter().copied());
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     Ok(command)
 }
 
 fn installed(program: &str) -> Result<PathBuf, String> {
-    find_program(program)
-        .ok_or_else(|| format!("The program {program} is not installed, so the tool cannot be run."))
+    find_program(program).ok_or_else(|| format!("The program {program} is not installed, so the tool cannot be run."))
 }
 
 /// A program that confines itself.
@@ -109,14 +98,7 @@ fn unconfined(work: &Work<'_>) -> Result<Command, String> {
     let (program, words) = work.command.split_first().ok_or("The tool has no command.")?;
     let mut command = Command::new(installed(program)?);
     command.args(words).current_dir("/");
-    for own in [
-        "KEN_SECRETS_FD",
-        "LISTEN_FDS",
-        "LISTEN_FDNAMES",
-        "LISTEN_PID",
-        "NOTIFY_SOCKET",
-        "WATCHDOG_USEC",
-    ] {
+    for own in ["KEN_SECRETS_FD", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "NOTIFY_SOCKET", "WATCHDOG_USEC"] {
         command.env_remove(own);
     }
     Ok(command)
@@ -134,9 +116,7 @@ pub(crate) async fn sandbox(touch: &Touch, may_change: bool) -> Result<Command, 
         command.arg("--read").arg(path);
     }
     for path in &touch.write {
-        command
-            .arg(if may_change { "--write" } else { "--read" })
-            .arg(path);
+        command.arg(if may_change { "--write" } else { "--read" }).arg(path);
     }
     if may_change && !touch.state.is_empty() {
         // At a shell the variable may be missing; the tool then runs without these folders.
@@ -163,9 +143,7 @@ pub(crate) async fn sandbox(touch: &Touch, may_change: bool) -> Result<Command, 
 async fn confined(work: &Work<'_>) -> Result<Command, String> {
     let entry = work.entry;
     let mut command = sandbox(&entry.touch, work.may_change).await?;
-    command
-        .arg("--timeout")
-        .arg(entry.timeout.as_secs_f64().to_string());
+    command.arg("--timeout").arg(entry.timeout.as_secs_f64().to_string());
     if let Some(secrets) = secrets(work).map_err(unready)? {
         let number = secrets.as_raw_fd().to_string();
         command.args(["--fd", &number, "--env", "KEN_SECRETS_FD"]);
@@ -221,11 +199,7 @@ async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> 
     };
     let (output, errors, ()) = tokio::join!(read, drained(stderr), write);
     if output.len() > work.most {
-        return Ok(Ended {
-            end: End::TooMuch,
-            output: Vec::new(),
-            errors,
-        });
+        return Ok(Ended { end: End::TooMuch, output: Vec::new(), errors });
     }
     let status = child.wait().await?;
     let end = match status.code().and_then(|code| u8::try_from(code).ok()) {

@@ -90,10 +90,7 @@ mod tests {
     fn a_url_is_shown_without_secrets() {
         for (url, shown) in [
             ("https://wiki.test/mcp?key=1#x", "https://wiki.test/mcp"),
-            (
-                "https://user:p@ss@wiki.test:8443/mcp",
-                "https://wiki.test:8443/mcp",
-            ),
+            ("https://user:p@ss@wiki.test:8443/mcp", "https://wiki.test:8443/mcp"),
             ("http://user:word@[::1]:80", "http://[::1]:80"),
             ("https://wiki.test?at=a@b/c", "https://wiki.test"),
         ] {

@@ -19,9 +19,7 @@ impl Schema {
     /// Compiles the schema that is at `at`. The error is `invalid` with that place.
     pub(crate) fn compile(at: &str, schema: &Value) -> Result<Schema, Error> {
         let compiled = jsonschema::validator_for(schema);
-        compiled
-            .map(Schema)
-            .map_err(|error| Error::invalid(at, format!("not a JSON Schema: {error}")))
+        compiled.map(Schema).map_err(|error| Error::invalid(at, format!("not a JSON Schema: {error}")))
     }
 
     /// Checks the value that is at `at`. The error is `invalid` with the place of the first violation below `at`.

@@ -35,10 +35,7 @@ impl Report for ListServers {
             }
             seen
         };
-        Ok(reply.send(&Listed {
-            servers: runtime()?.block_on(looks),
-            problems,
-        }))
+        Ok(reply.send(&Listed { servers: runtime()?.block_on(looks), problems }))
     }
 }
 
@@ -62,13 +59,7 @@ impl Seen {
         let tools = match looked {
             Ok(tools) => tools,
             Err(why) => {
-                return Seen {
-                    name,
-                    state: "down",
-                    why,
-                    sha256: String::new(),
-                    tools: Pinned::default(),
-                };
+                return Seen { name, state: "down", why, sha256: String::new(), tools: Pinned::default() };
             }
         };
         let (state, why) = match server.pinned() {
@@ -76,13 +67,7 @@ impl Seen {
             Some(pinned) if pinned == tools => ("accepted", String::new()),
             Some(pinned) => ("changed", pinned.changes(&tools).join(", ")),
         };
-        Seen {
-            name,
-            state,
-            why,
-            sha256: tools.digest(),
-            tools,
-        }
+        Seen { name, state, why, sha256: tools.digest(), tools }
     }
 
     fn is_usable(&self) -> bool {

@@ -25,10 +25,7 @@ impl Folder {
     fn tool(&self, name: &str, script: &str, fields: Value) -> &Folder {
         let mut entry = json!({"name": name, "description": "A tool.", "command": ["sh", "-c", script],
             "input": {"type": "object"}});
-        entry
-            .as_object_mut()
-            .unwrap()
-            .extend(fields.as_object().unwrap().clone());
+        entry.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
         self.file(&format!("{name}.json"), &entry.to_string())
     }
 
@@ -53,10 +50,7 @@ impl Folder {
     /// What a call without arguments prints when this variable is set.
     fn call_with(&self, tool: &str, name: &str, value: &str) -> String {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
-        program
-            .args(["call", tool, "--json", "{}", "--dir"])
-            .arg(self.path())
-            .env(name, value);
+        program.args(["call", tool, "--json", "{}", "--dir"]).arg(self.path()).env(name, value);
         String::from_utf8(program.output().unwrap().stdout).unwrap()
     }
 
@@ -65,21 +59,14 @@ impl Folder {
         let output = self.run("call", &[name, "--json", arguments]);
         let answer: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
-        let text = answer
-            .pointer("/result/content/0/text")
-            .and_then(Value::as_str)
-            .unwrap();
+        let text = answer.pointer("/result/content/0/text").and_then(Value::as_str).unwrap();
         (output.status.code(), text.to_owned())
     }
 
     /// What a call is refused with.
     fn refused(&self, words: &[&str]) -> Value {
         let output = self.run("call", words);
-        assert_eq!(
-            (output.status.code(), output.stdout.len()),
-            (Some(2), 0),
-            "{output:?}"
-        );
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
         serde_json::from_slice::<Value>(&output.stderr).unwrap()["error"].clone()
     }
 }
@@ -87,15 +74,8 @@ impl Folder {
 #[test]
 fn a_call_gives_arguments_and_takes_the_answer() {
     let folder = Folder::new();
-    folder.tool(
-        "echo",
-        "cat",
-        json!({"output": {"type": "object", "required": ["n"]}}),
-    );
-    assert_eq!(
-        folder.call("echo", r#"{"n": 7}"#),
-        (Some(0), r#"{"n":7}"#.to_owned())
-    );
+    folder.tool("echo", "cat", json!({"output": {"type": "object", "required": ["n"]}}));
+    assert_eq!(folder.call("echo", r#"{"n": 7}"#), (Some(0), r#"{"n":7}"#.to_owned()));
     let output = folder.run("call", &["echo", "--json", r#"{"n":7}"#]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(answer["result"]["details"], json!({"n": 7}));
@@ -110,18 +90,10 @@ fn what_a_tool_does_wrong_is_told() {
         .tool("prose", "echo not json", json!({}))
         .tool("silent", "true", json!({}))
         .tool("failing", "echo 'no such host' >&2; exit 3", json!({}))
-        .tool(
-            "other",
-            "echo '{\"m\":1}'",
-            json!({"output": {"type": "object", "required": ["n"]}}),
-        )
+        .tool("other", "echo '{\"m\":1}'", json!({"output": {"type": "object", "required": ["n"]}}))
         .tool("flood", "yes | head -c 20000000", json!({"writes": "text"}))
         .tool("torrent", "yes 1 | head -c 5000000", json!({}))
-        .tool(
-            "long",
-            "head -c 100000 /dev/zero | tr '\\0' x",
-            json!({"writes": "text"}),
-        )
+        .tool("long", "head -c 100000 /dev/zero | tr '\\0' x", json!({"writes": "text"}))
         .tool("endless", "sleep 1000", json!({"timeout_ms": 300}))
         .tool("binary", "printf '\\377'", json!({"writes": "text"}))
         .tool("own124", "echo 'timed out inside' >&2; exit 124", json!({}));
@@ -134,16 +106,10 @@ fn what_a_tool_does_wrong_is_told() {
         ("torrent", "The tool torrent wrote more than 4194304 bytes."),
         ("endless", "The tool endless did not end within 0.3 s."),
         ("binary", "not UTF-8"),
-        (
-            "own124",
-            "The tool own124 ended with status 124: timed out inside",
-        ),
+        ("own124", "The tool own124 ended with status 124: timed out inside"),
     ] {
         let (status, text) = folder.call(tool, "{}");
-        assert!(
-            status == Some(1) && text.contains(told),
-            "{tool}: {status:?} {text}"
-        );
+        assert!(status == Some(1) && text.contains(told), "{tool}: {status:?} {text}");
     }
     let (status, text) = folder.call("long", "{}");
     assert!(
@@ -158,17 +124,9 @@ fn what_a_tool_does_wrong_is_told() {
 fn arguments_are_checked_before_anything_runs() {
     let folder = Folder::new();
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    folder.tool(
-        "count",
-        "cat",
-        json!({"input": schema, "agents": ["orchestrator"]}),
-    );
+    folder.tool("count", "cat", json!({"input": schema, "agents": ["orchestrator"]}));
     let error = folder.refused(&["count", "--json", r#"{"n":"seven"}"#]);
-    assert_eq!(
-        (&error["code"], &error["at"]),
-        (&json!("invalid"), &json!("/arguments/n")),
-        "{error}"
-    );
+    assert_eq!((&error["code"], &error["at"]), (&json!("invalid"), &json!("/arguments/n")), "{error}");
     assert_eq!(folder.refused(&["count", "--json", "{}"])["at"], "/arguments");
     assert_eq!(folder.refused(&["none", "--json", "{}"])["code"], "not_found");
     let other = folder.refused(&["count", "--json", r#"{"n":1}"#, "--agent", "coding-worker"]);
@@ -185,11 +143,7 @@ fn a_tool_reaches_only_what_it_names() {
     folder.tool("blind", &script, json!({"writes": "text", "ok_status": [0, 1]}));
     let (_, text) = folder.call("blind", "{}");
     assert_eq!(text, "");
-    folder.tool(
-        "seeing",
-        &script,
-        json!({"writes": "text", "touch": {"read": [outside.path()]}}),
-    );
+    folder.tool("seeing", &script, json!({"writes": "text", "touch": {"read": [outside.path()]}}));
     let (_, text) = folder.call("seeing", "{}");
     assert_eq!(text, "for some eyes");
 }
@@ -239,18 +193,12 @@ fn a_description_that_others_can_change_is_refused() {
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
     let output = folder.run("check", &[path.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        said.contains("has mode 0666, others can change it") && said.contains("chmod go-w"),
-        "{said}"
-    );
+    assert!(said.contains("has mode 0666, others can change it") && said.contains("chmod go-w"), "{said}");
     let fifo = folder.path().join("fifo.json");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let begun = Instant::now();
     let output = folder.run("check", &[fifo.to_str().unwrap()]);
-    assert!(
-        String::from_utf8_lossy(&output.stdout).contains("is not a regular file"),
-        "{output:?}"
-    );
+    assert!(String::from_utf8_lossy(&output.stdout).contains("is not a regular file"), "{output:?}");
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
@@ -289,20 +237,8 @@ fn a_preview_says_what_a_call_would_do_and_who_has_to_approve_it() {
         ("previewed", 0, "ask", "file.edit", ""),
         ("reading", 0, "none", "tool.call", ""),
         ("refusing", 1, "deny", "tool.call", "It lies outside."),
-        (
-            "unmarked",
-            1,
-            "deny",
-            "tool.call",
-            "The preview of the tool unmarked has no fingerprint.",
-        ),
-        (
-            "mute",
-            1,
-            "deny",
-            "tool.call",
-            "The preview of the tool mute is not one:",
-        ),
+        ("unmarked", 1, "deny", "tool.call", "The preview of the tool unmarked has no fingerprint."),
+        ("mute", 1, "deny", "tool.call", "The preview of the tool mute is not one:"),
     ] {
         let (code, said) = folder.preview(tool, r#"{"n":1}"#);
         let told = said["reason"].as_str().unwrap_or_default();
@@ -323,10 +259,8 @@ fn a_fingerprint_is_of_one_call() {
     let folder = Folder::new();
     let file = folder.path().join("file");
     std::fs::write(&file, "a").unwrap();
-    let script = format!(
-        r#"printf '{{"approval":"ask","fingerprint":"%s"}}' $(sha256sum < '{}' | cut -c1-64)"#,
-        file.display()
-    );
+    let script =
+        format!(r#"printf '{{"approval":"ask","fingerprint":"%s"}}' $(sha256sum < '{}' | cut -c1-64)"#, file.display());
     let entry = |script: &str| json!({"approval": "preview", "preview": ["sh", "-c", script], "touch": {"write": [folder.path()]}});
     folder.tool("edit", "echo 1", entry(&script));
     let mark = |arguments: &str| folder.preview("edit", arguments).1["fingerprint"].clone();
@@ -359,28 +293,16 @@ fn a_preview_can_change_nothing() {
 fn a_long_diff_is_cut_and_says_so() {
     let folder = Folder::new();
     let script = r#"printf '{"approval":"ask","fingerprint":"%064d","diff":"' 0; head -c 1000000 /dev/zero | tr '\0' x; printf '"}'"#;
-    folder.tool(
-        "long",
-        "echo 1",
-        json!({"approval": "preview", "preview": ["sh", "-c", script]}),
-    );
+    folder.tool("long", "echo 1", json!({"approval": "preview", "preview": ["sh", "-c", script]}));
     let (code, said) = folder.preview("long", "{}");
     let diff = said["diff"].as_str().unwrap();
-    assert!(
-        code == Some(0) && diff.len() < 140_000 && diff.ends_with("of 1000000 bytes are shown]"),
-        "{}",
-        diff.len()
-    );
+    assert!(code == Some(0) && diff.len() < 140_000 && diff.ends_with("of 1000000 bytes are shown]"), "{}", diff.len());
     // A long argument, too.
     folder.tool("asking", "echo 1", json!({}));
     let arguments = json!({"text": "y".repeat(100_000)}).to_string();
     let (_, said) = folder.preview("asking", &arguments);
     let action = said["action"].as_str().unwrap();
-    assert!(
-        action.len() < 70_000 && action.contains("bytes are shown]"),
-        "{}",
-        action.len()
-    );
+    assert!(action.len() < 70_000 && action.contains("bytes are shown]"), "{}", action.len());
 }
 
 /// The shipped tools are descriptions alone, and work.
@@ -388,16 +310,9 @@ fn a_long_diff_is_cut_and_says_so() {
 fn the_shipped_tools_answer() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../share/tools.d");
     let run = |words: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_ken-tools"))
-            .args(words)
-            .arg("--dir")
-            .arg(&folder)
-            .output()
-            .unwrap();
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-        )
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_ken-tools")).args(words).arg("--dir").arg(&folder).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let (status, listed) = run(&["list", "--agent", "orchestrator"]);
     let listed: Value = serde_json::from_str(&listed).unwrap();
@@ -406,35 +321,12 @@ fn the_shipped_tools_answer() {
     assert_eq!(listed["tools"].as_array().unwrap().len(), 4);
     let programs = Path::new(env!("CARGO_BIN_EXE_ken-tools")).parent().unwrap();
     for (program, tool, arguments, shown) in [
-        (
-            "ken-rep",
-            "reason",
-            r#"{"facts":["a"],"rules":[[["a"],"b"]]}"#,
-            "conclusions",
-        ),
-        (
-            "ken-vvp",
-            "verify_rules",
-            r#"{"rules":[[["a"],"b"]]}"#,
-            "validation_status",
-        ),
-        (
-            "ken-esl",
-            "read_emotion",
-            r#"{"user_input":"I am so happy!"}"#,
-            "joy",
-        ),
-        (
-            "ken-laws",
-            "judge_text",
-            r#"{"text":"The build takes 5 minutes."}"#,
-            "pass_fail_status",
-        ),
+        ("ken-rep", "reason", r#"{"facts":["a"],"rules":[[["a"],"b"]]}"#, "conclusions"),
+        ("ken-vvp", "verify_rules", r#"{"rules":[[["a"],"b"]]}"#, "validation_status"),
+        ("ken-esl", "read_emotion", r#"{"user_input":"I am so happy!"}"#, "joy"),
+        ("ken-laws", "judge_text", r#"{"text":"The build takes 5 minutes."}"#, "pass_fail_status"),
     ] {
-        assert!(
-            programs.join(program).exists(),
-            "build it first: cargo build -p {program}"
-        );
+        assert!(programs.join(program).exists(), "build it first: cargo build -p {program}");
         let (status, answer) = run(&["call", tool, "--json", arguments]);
         assert!(status == Some(0) && answer.contains(shown), "{tool}: {answer}");
     }
@@ -454,10 +346,7 @@ fn a_tool_is_given_its_secrets_through_a_descriptor_and_no_other_has_them() {
     assert_eq!(keyed.matches("CANARY=canary-value").count(), 1, "{keyed}");
     assert!(!keyed.contains("MISSING"), "{keyed}");
     let other = call("other");
-    assert!(
-        !other.contains("canary-value") && !other.contains("KEN_SECRETS_FD"),
-        "{other}"
-    );
+    assert!(!other.contains("canary-value") && !other.contains("KEN_SECRETS_FD"), "{other}");
 }
 
 #[test]
@@ -467,33 +356,23 @@ fn what_a_description_shows_is_what_the_model_is_told() {
     folder.tool("told", script, json!({"approval": "none", "shows": "/context"}));
     folder.tool("absent", script, json!({"approval": "none", "shows": "/nothing"}));
     assert_eq!(folder.call("told", "{}"), (Some(0), "for the model".to_owned()));
-    assert_eq!(
-        folder.call("absent", "{}").1,
-        r#"{"context":"for the model","more":7}"#
-    );
+    assert_eq!(folder.call("absent", "{}").1, r#"{"context":"for the model","more":7}"#);
 }
 
 #[test]
 fn a_tool_may_have_folders_below_the_state_directory() {
     let folder = Folder::new();
     let state = tempfile::tempdir().unwrap();
-    let script =
-        "echo kept > \"$KEN_STATE_DIR/web/cache/x\" && echo done; echo no > \"$KEN_STATE_DIR/y\"; true";
+    let script = "echo kept > \"$KEN_STATE_DIR/web/cache/x\" && echo done; echo no > \"$KEN_STATE_DIR/y\"; true";
     let fields = json!({"approval": "none", "writes": "text", "touch": {"state": ["web/cache"]}});
     folder.tool("caching", script, fields);
     let output = folder.call_with("caching", "KEN_STATE_DIR", state.path().to_str().unwrap());
     assert!(output.contains("done"), "{output}");
-    assert_eq!(
-        std::fs::read_to_string(state.path().join("web/cache/x")).unwrap(),
-        "kept\n"
-    );
+    assert_eq!(std::fs::read_to_string(state.path().join("web/cache/x")).unwrap(), "kept\n");
     assert!(!state.path().join("y").exists());
     for wrong in ["/etc", "../x", "a/../b"] {
         folder.tool("wrong", "true", json!({"touch": {"state": [wrong]}}));
         let output = folder.run("list", &[]);
-        assert!(
-            String::from_utf8_lossy(&output.stdout).contains("/touch/state"),
-            "{wrong}: {output:?}"
-        );
+        assert!(String::from_utf8_lossy(&output.stdout).contains("/touch/state"), "{wrong}: {output:?}");
     }
 }

@@ -15,10 +15,7 @@ pub(crate) fn offer(text: &str, in_tmux: bool) -> Option<String> {
     let sequence = format!("\x1b]52;c;{encoded}\x07");
     Some(match in_tmux {
         // tmux passes this on to its terminal; with `set-clipboard on` it also takes the text itself.
-        true => format!(
-            "{sequence}\x1bPtmux;{}\x1b\\",
-            sequence.replace('\x1b', "\x1b\x1b")
-        ),
+        true => format!("{sequence}\x1bPtmux;{}\x1b\\", sequence.replace('\x1b', "\x1b\x1b")),
         false => sequence,
     })
 }
@@ -30,10 +27,7 @@ mod tests {
     #[test]
     fn a_text_is_offered_whole_or_not_at_all() {
         assert_eq!(offer("hi", false).as_deref(), Some("\x1b]52;c;aGk=\x07"));
-        assert_eq!(
-            offer("hi", true).as_deref(),
-            Some("\x1b]52;c;aGk=\x07\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\")
-        );
+        assert_eq!(offer("hi", true).as_deref(), Some("\x1b]52;c;aGk=\x07\x1bPtmux;\x1b\x1b]52;c;aGk=\x07\x1b\\"));
         assert!(offer(&"x".repeat(LARGEST), false).is_some());
         assert!(offer(&"x".repeat(LARGEST + 3), false).is_none());
     }

@@ -28,16 +28,11 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn below(state: &Path) -> Files {
-        Files {
-            folder: state.join("tui"),
-        }
+        Files { folder: state.join("tui") }
     }
 
     fn make_folder(&self) -> io::Result<()> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.folder)
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
@@ -54,9 +49,7 @@ impl Files {
         let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();
         let count = lines.len();
         let newest = lines.into_iter().skip(count.saturating_sub(HISTORY));
-        let entries: Vec<String> = newest
-            .filter_map(|line| serde_json::from_str(&line).ok())
-            .collect();
+        let entries: Vec<String> = newest.filter_map(|line| serde_json::from_str(&line).ok()).collect();
         if count > HISTORY_LINES {
             _ = self.write_history(&entries);
         }
@@ -131,11 +124,7 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
     let mut bytes = Vec::new();
     let read = file.take(IMAGE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| wrong(error.to_string()))?;
-    let name = expanded
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let name = expanded.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if let Some(media_type) = picture(&bytes) {
         if bytes.len() as u64 > IMAGE_BYTES {
             return Err(wrong("a picture of more than 10 MiB".to_owned()));
@@ -152,9 +141,7 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
             let content = Content::Text(text);
             Ok(Attachment { name, content })
         }
-        _ => Err(wrong(
-            "neither a text nor a PNG, JPEG, GIF or WebP picture".to_owned(),
-        )),
+        _ => Err(wrong("neither a text nor a PNG, JPEG, GIF or WebP picture".to_owned())),
     }
 }
 
@@ -182,10 +169,7 @@ mod tests {
             files.remember(&format!("a\n{number}"));
         }
         let entries = files.history();
-        assert_eq!(
-            (entries.len(), entries.last().unwrap().as_str()),
-            (HISTORY, "a\n4001")
-        );
+        assert_eq!((entries.len(), entries.last().unwrap().as_str()), (HISTORY, "a\n4001"));
         assert_eq!(files.history(), entries);
         let line = "{\"x\":1}\n".repeat(131_072);
         for _ in 0..5 {
@@ -199,9 +183,7 @@ mod tests {
         names.sort();
         assert_eq!(names, ["history.jsonl", "log.1.jsonl", "log.2.jsonl"]);
         let mode = std::os::unix::fs::PermissionsExt::mode(
-            &fs::metadata(folder.path().join("tui/history.jsonl"))
-                .unwrap()
-                .permissions(),
+            &fs::metadata(folder.path().join("tui/history.jsonl")).unwrap().permissions(),
         );
         assert_eq!(mode & 0o777, 0o600);
     }
@@ -221,11 +203,6 @@ mod tests {
         for bytes in [&[0xff, 0xfe, 0][..], &[b'x'; TEXT_BYTES + 1]] {
             assert!(attachment(&write("b", bytes)).is_err());
         }
-        assert!(
-            attachment("/nowhere")
-                .unwrap_err()
-                .message
-                .starts_with("/nowhere: ")
-        );
+        assert!(attachment("/nowhere").unwrap_err().message.starts_with("/nowhere: "));
     }
 }

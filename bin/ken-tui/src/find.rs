@@ -32,9 +32,7 @@ pub(crate) struct Finder {
 impl Finder {
     pub(crate) fn of(cli: &Cli) -> Result<Finder, Error> {
         let uid = nix::unistd::getuid().as_raw();
-        let places = Places::resolve(cli.home.as_deref(), uid, |name| {
-            std::env::var_os(name).map(PathBuf::from)
-        });
+        let places = Places::resolve(cli.home.as_deref(), uid, |name| std::env::var_os(name).map(PathBuf::from));
         let named = || std::env::var("KEN_BASE_URL").ok().filter(|url| !url.is_empty());
         let base = cli.base_url.clone().or_else(named);
         let base = base.as_deref().map(checked).transpose()?;
@@ -44,10 +42,7 @@ impl Finder {
             (Err(error), None) => return Err(error),
         };
         let given = given_secret(cli.secret_file.as_deref())?;
-        let own = places
-            .as_ref()
-            .filter(|_| base.is_none())
-            .map(|places| own_secret(&places.secrets()));
+        let own = places.as_ref().filter(|_| base.is_none()).map(|places| own_secret(&places.secrets()));
         Ok(Finder {
             secret: given.or(own.transpose()?.flatten()),
             home: places.as_ref().and_then(|places| places.home.clone()),
@@ -91,15 +86,14 @@ impl Finder {
             .map_err(|error| Error::internal(format!("kend's answer is not understood: {error}")))?;
         let mut listeners = status.listeners.into_iter();
         let gateway = listeners.find(|listener| listener.name == "gateway");
-        gateway.map(|listener| listener.url).ok_or_else(|| {
-            Error::unavailable("no gateway runs in this system").hint("`ken status` lists its parts")
-        })
+        gateway
+            .map(|listener| listener.url)
+            .ok_or_else(|| Error::unavailable("no gateway runs in this system").hint("`ken status` lists its parts"))
     }
 
     /// `ken up -d`, which ends when everything is ready.
     fn start(&self) -> Result<(), Error> {
-        let ken = find_program("ken")
-            .ok_or_else(|| Error::unavailable("there is no ken beside ken-tui or on PATH"))?;
+        let ken = find_program("ken").ok_or_else(|| Error::unavailable("there is no ken beside ken-tui or on PATH"))?;
         let mut up = Command::new(&ken);
         if let Some(home) = &self.home {
             up.arg("--home").arg(home);
@@ -145,9 +139,7 @@ fn refusal(said: &str) -> Error {
 }
 
 fn checked(url: &str) -> Result<String, Error> {
-    let rest = url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"));
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     match rest.map(|rest| rest.trim_end_matches('/')) {
         Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url.to_owned()),
         _ => {
@@ -177,6 +169,5 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
 /// `API_SECRET` of the system's own `secrets.env`; a file that cannot be read has none.
 fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
-    secrets::find(&text, "API_SECRET")
-        .map_or(Ok(None), |value| Secret::new(value, &file.display().to_string()))
+    secrets::find(&text, "API_SECRET").map_or(Ok(None), |value| Secret::new(value, &file.display().to_string()))
 }

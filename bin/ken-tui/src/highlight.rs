@@ -77,10 +77,7 @@ static BACKGROUND: OnceLock<Background> = OnceLock::new();
 /// process gives back, and a fault in them must not end the client. Without this call colours are computed at once.
 pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> io::Result<()> {
     let (wanted, pieces) = sync_channel(PIECES);
-    let background = BACKGROUND.get_or_init(|| Background {
-        wanted,
-        pieces: Mutex::default(),
-    });
+    let background = BACKGROUND.get_or_init(|| Background { wanted, pieces: Mutex::default() });
     std::thread::Builder::new().spawn(move || {
         while let Ok((key, piece)) = pieces.recv() {
             let mut next = Ok((key, piece));
@@ -118,11 +115,7 @@ impl Process {
             .spawn()?;
         let input = child.stdin.take();
         let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(Process {
-            child,
-            input,
-            output: BufReader::new(output),
-        })
+        Ok(Process { child, input, output: BufReader::new(output) })
     }
 
     /// The colours, or `Some(None)` for an unknown language; `None` when the process has failed.
@@ -272,37 +265,22 @@ mod tests {
 
     #[test]
     fn code_keeps_its_text_and_gets_colours_of_the_palette() {
-        let code = [
-            "fn main() {".to_owned(),
-            "    let x = \"a\"; // b".to_owned(),
-            "}".to_owned(),
-        ];
+        let code = ["fn main() {".to_owned(), "    let x = \"a\"; // b".to_owned(), "}".to_owned()];
         let Colours::Known(lines) = highlight("rust", &code, &mut Known::new()) else {
             panic!("rust is known");
         };
-        let text: Vec<String> = lines
-            .iter()
-            .map(|spans| spans.iter().map(|span| span.content.as_ref()).collect())
-            .collect();
+        let text: Vec<String> =
+            lines.iter().map(|spans| spans.iter().map(|span| span.content.as_ref()).collect()).collect();
         assert_eq!(text, code);
         let colours: Vec<Color> = lines.iter().flatten().filter_map(|span| span.style.fg).collect();
-        assert!(
-            !colours.is_empty() && !colours.iter().any(|colour| matches!(colour, Color::Rgb(..))),
-            "{colours:?}"
-        );
-        assert!(matches!(
-            highlight("no such language", &code, &mut Known::new()),
-            Colours::Unknown
-        ));
+        assert!(!colours.is_empty() && !colours.iter().any(|colour| matches!(colour, Color::Rgb(..))), "{colours:?}");
+        assert!(matches!(highlight("no such language", &code, &mut Known::new()), Colours::Unknown));
     }
 
     #[test]
     fn a_piece_is_queued_once_and_a_text_of_many_pieces_gets_all_its_colours() {
         let (wanted, queue) = sync_channel(PIECES);
-        let background = Background {
-            wanted,
-            pieces: Mutex::default(),
-        };
+        let background = Background { wanted, pieces: Mutex::default() };
         let count = 5 * PIECES as u64;
         let (mut known, mut coloured) = (Known::new(), 0);
         for _ in 0..count {
@@ -326,10 +304,7 @@ mod tests {
     #[test]
     fn colours_that_nobody_takes_do_not_pile_up() {
         let (wanted, _queue) = sync_channel(PIECES);
-        let background = Background {
-            wanted,
-            pieces: Mutex::default(),
-        };
+        let background = Background { wanted, pieces: Mutex::default() };
         (0..10_000).for_each(|key| background.keep(key, None));
         assert!(background.pieces.lock().unwrap().len() <= 2 * PIECES + 1);
     }

@@ -72,9 +72,7 @@ impl Decoder {
         let bytes = std::mem::take(&mut self.bytes);
         match bytes.as_slice() {
             [0x1b] => Some(Event::Key(plain(Key::Esc))),
-            [0x1b, letter @ (b'[' | b'O')] => {
-                Some(Event::Key(with_alt(plain(Key::Char(char::from(*letter))))))
-            }
+            [0x1b, letter @ (b'[' | b'O')] => Some(Event::Key(with_alt(plain(Key::Char(char::from(*letter)))))),
             _ => None,
         }
     }
@@ -100,10 +98,7 @@ impl Decoder {
 }
 
 fn plain(key: Key) -> Input {
-    Input {
-        key,
-        ..Input::default()
-    }
+    Input { key, ..Input::default() }
 }
 
 fn with_alt(key: Input) -> Input {
@@ -136,10 +131,7 @@ fn find(bytes: &[u8]) -> Found {
 /// A character or a control character, and its bytes; `None` while some are missing.
 fn typed(bytes: &[u8]) -> Option<(usize, Option<Input>)> {
     let first = *bytes.first()?;
-    let control = |base: u8| Input {
-        ctrl: true,
-        ..plain(Key::Char(char::from(first + base)))
-    };
+    let control = |base: u8| Input { ctrl: true, ..plain(Key::Char(char::from(first + base))) };
     let key = match first {
         b'\r' => plain(Key::Enter),
         b'\t' => plain(Key::Tab),
@@ -202,9 +194,7 @@ fn sequence(bytes: &[u8]) -> Found {
 fn key(parameters: &[u8], last: u8) -> Option<Input> {
     let text = std::str::from_utf8(parameters).ok()?;
     // Alternate forms of the key follow a colon. They were not requested, and are ignored.
-    let mut numbers = text
-        .split(';')
-        .map(|number| number.split(':').next().unwrap_or_default().parse::<u32>().ok());
+    let mut numbers = text.split(';').map(|number| number.split(':').next().unwrap_or_default().parse::<u32>().ok());
     let mut next = || numbers.next().flatten();
     let (first, second, third) = (next(), next(), next());
     let key = match (last, first) {
@@ -216,12 +206,7 @@ fn key(parameters: &[u8], last: u8) -> Option<Input> {
         _ => named(last)?,
     };
     let modifiers = second.unwrap_or(1).saturating_sub(1);
-    Some(Input {
-        key,
-        shift: modifiers & 1 != 0 || last == b'Z',
-        alt: modifiers & 2 != 0,
-        ctrl: modifiers & 4 != 0,
-    })
+    Some(Input { key, shift: modifiers & 1 != 0 || last == b'Z', alt: modifiers & 2 != 0, ctrl: modifiers & 4 != 0 })
 }
 
 /// Keys that a letter names, as in `ESC [ A` and `ESC O A`.
@@ -285,11 +270,7 @@ mod tests {
             return format!("{event:?}");
         };
         let mut name = String::new();
-        for (is_held, modifier) in [
-            (input.ctrl, "Ctrl+"),
-            (input.alt, "Alt+"),
-            (input.shift, "Shift+"),
-        ] {
+        for (is_held, modifier) in [(input.ctrl, "Ctrl+"), (input.alt, "Alt+"), (input.shift, "Shift+")] {
             name.push_str(if is_held { modifier } else { "" });
         }
         match input.key {
@@ -309,24 +290,12 @@ mod tests {
             ("aé日👍", "a é 日 👍"),
             ("\r\n\t\u{7f}", "Enter Ctrl+j Tab Backspace"),
             ("\u{1}\u{3}\u{1a}\u{1f}\0", "Ctrl+a Ctrl+c Ctrl+z Ctrl+_ Ctrl+ "),
-            (
-                "\x1b[A\x1bOB\x1b[1;2A\x1b[1;5H\x1b[F",
-                "Up Down Shift+Up Ctrl+Home End",
-            ),
-            (
-                "\x1b[5~\x1b[6~\x1b[3~\x1b[5;5~",
-                "PageUp PageDown Delete Ctrl+PageUp",
-            ),
-            (
-                "\x1bOP\x1bOQ\x1b[11~\x1b[24~\x1b[[B\x1b[1;5Q",
-                "F(1) F(2) F(1) F(12) F(2) Ctrl+F(2)",
-            ),
+            ("\x1b[A\x1bOB\x1b[1;2A\x1b[1;5H\x1b[F", "Up Down Shift+Up Ctrl+Home End"),
+            ("\x1b[5~\x1b[6~\x1b[3~\x1b[5;5~", "PageUp PageDown Delete Ctrl+PageUp"),
+            ("\x1bOP\x1bOQ\x1b[11~\x1b[24~\x1b[[B\x1b[1;5Q", "F(1) F(2) F(1) F(12) F(2) Ctrl+F(2)"),
             ("\x1bc\x1bé\x1b\r", "Alt+c Alt+é Alt+Enter"),
             ("\x1b[Z", "Shift+Tab"),
-            (
-                "\x1b[13;2u\x1b[27u\x1b[97;5u\x1b[27;2;13~",
-                "Shift+Enter Esc Ctrl+a Shift+Enter",
-            ),
+            ("\x1b[13;2u\x1b[27u\x1b[97;5u\x1b[27;2;13~", "Shift+Enter Esc Ctrl+a Shift+Enter"),
             // Releases, modifiers alone, replies to queries and the mouse are no keys.
             ("\x1b[57441;2u\x1b[?1;2c\x1b[<0;1;1Mx", "x"),
             ("\x1b", "Esc"),
@@ -338,15 +307,8 @@ mod tests {
         ] {
             assert_eq!(names(bytes.as_bytes()), expected, "{bytes:?}");
         }
-        assert_eq!(
-            names(b"\xffa\xe6\x97b\xc3"),
-            "a b",
-            "bytes that are no text are left out"
-        );
-        assert_eq!(
-            events(&[b"\x1b[I\x1b[O"]),
-            [Event::Focus(true), Event::Focus(false)]
-        );
+        assert_eq!(names(b"\xffa\xe6\x97b\xc3"), "a b", "bytes that are no text are left out");
+        assert_eq!(events(&[b"\x1b[I\x1b[O"]), [Event::Focus(true), Event::Focus(false)]);
     }
 
     #[test]

@@ -55,14 +55,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     let piped = || (!has_keys && !cli.plain).then(String::new);
     if let Some(text) = cli.print.clone().or_else(piped) {
         let as_json = cli.json;
-        return print::run(
-            &finder,
-            &Question {
-                text,
-                selector,
-                as_json,
-            },
-        );
+        return print::run(&finder, &Question { text, selector, as_json });
     }
     match cli.plain || !has_screen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
         true => plain::run(&finder, &selector),

@@ -38,10 +38,7 @@ pub(crate) fn render(source: &str, columns: u16, known: Known) -> Rendered {
     let source = keep_line_ends(&source);
     let options = Options::new(Sheet).table_width(columns);
     let text = from_str_with_options(&source, &options);
-    let mut rendered = Rendered {
-        known,
-        ..Rendered::default()
-    };
+    let mut rendered = Rendered { known, ..Rendered::default() };
     let mut lines = text.lines.into_iter();
     let mut indent = 0;
     while let Some(line) = lines.next() {
@@ -62,13 +59,9 @@ pub(crate) fn render(source: &str, columns: u16, known: Known) -> Rendered {
 
 /// A text as it is written.
 pub(crate) fn plain(source: &str, columns: u16) -> Rendered {
-    let lines = source
-        .split('\n')
-        .flat_map(|line| wrap(&Line::raw(line.to_owned()), usize::from(columns), 0, Cut::Words));
-    Rendered {
-        lines: lines.collect(),
-        ..Rendered::default()
-    }
+    let lines =
+        source.split('\n').flat_map(|line| wrap(&Line::raw(line.to_owned()), usize::from(columns), 0, Cut::Words));
+    Rendered { lines: lines.collect(), ..Rendered::default() }
 }
 
 /// Keeps line breaks: Markdown joins the lines of a paragraph, but in a conversation a line break is meant.
@@ -127,11 +120,7 @@ impl Rendered {
         let indent = if is_blank { indent } else { hang(&line) };
         // A line that fits, such as that of a table, stays as it is.
         let columns = usize::from(columns);
-        let cut = if line.width() <= columns {
-            Cut::Anywhere
-        } else {
-            Cut::Words
-        };
+        let cut = if line.width() <= columns { Cut::Anywhere } else { Cut::Words };
         self.lines.extend(wrap(&line, columns, indent, cut));
         indent
     }
@@ -153,8 +142,7 @@ impl Rendered {
         let frame = || vec![Span::raw(before.clone()), Span::styled("│ ", FAINT)];
         if !language.is_empty() {
             let head = Span::styled(format!("╭ {language}"), FAINT);
-            self.lines
-                .push(Line::from_iter([Span::raw(before.clone()), head]));
+            self.lines.push(Line::from_iter([Span::raw(before.clone()), head]));
         }
         for (index, text) in texts.iter().enumerate() {
             let line = match coloured.as_ref().and_then(|lines| lines.get(index)) {
@@ -173,19 +161,12 @@ impl Rendered {
 
 /// A line of code without the prefixes of lists and quotations around it.
 fn code_of(line: &Line<'_>) -> String {
-    line.spans
-        .last()
-        .map(|span| span.content.to_string())
-        .unwrap_or_default()
+    line.spans.last().map(|span| span.content.to_string()).unwrap_or_default()
 }
 
 fn prefix(line: &Line<'_>) -> String {
     let before = line.spans.split_last().map(|(_, before)| before);
-    before
-        .unwrap_or_default()
-        .iter()
-        .map(|span| span.content.as_ref())
-        .collect()
+    before.unwrap_or_default().iter().map(|span| span.content.as_ref()).collect()
 }
 
 /// The styles: emphasis and the sixteen colours of the terminal's palette, which suit a light and a dark background.
@@ -239,11 +220,7 @@ mod tests {
     }
 
     fn shown(source: &str, columns: u16) -> Vec<String> {
-        draw(source, columns)
-            .lines
-            .iter()
-            .map(|line| line.to_string().trim_end().to_owned())
-            .collect()
+        draw(source, columns).lines.iter().map(|line| line.to_string().trim_end().to_owned()).collect()
     }
 
     #[test]
@@ -252,10 +229,7 @@ mod tests {
         let lines = shown(&source, 80);
         let expected: Vec<String> = (0..300).map(|n| format!("line {n}")).collect();
         assert_eq!(lines, expected);
-        assert_eq!(
-            shown("> a\n> b\n\n- c\n  d", 80),
-            ["> a", "> b", "", "- c", "  d"]
-        );
+        assert_eq!(shown("> a\n> b\n\n- c\n  d", 80), ["> a", "> b", "", "- c", "  d"]);
     }
 
     #[test]
@@ -287,19 +261,7 @@ mod tests {
         let rendered = draw("See:\n\n```rust\nfn main() {\n\tlet x = 1;\n}\n```\n\nDone.", 80);
         assert_eq!(rendered.code, ["fn main() {\n\tlet x = 1;\n}"]);
         let lines: Vec<String> = rendered.lines.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            lines,
-            [
-                "See:",
-                "",
-                "╭ rust",
-                "│ fn main() {",
-                "│     let x = 1;",
-                "│ }",
-                "",
-                "Done."
-            ]
-        );
+        assert_eq!(lines, ["See:", "", "╭ rust", "│ fn main() {", "│     let x = 1;", "│ }", "", "Done."]);
         let long = draw(&format!("```\n{}\n```", "x".repeat(100)), 40);
         assert!(long.lines.iter().all(|line| line.width() <= 40));
         assert_eq!(long.code, ["x".repeat(100)]);
@@ -309,10 +271,7 @@ mod tests {
     fn tables_fit_and_placeholders_stay() {
         let table = "| part | state |\n|---|---|\n| store | ready and waiting for work |";
         let lines = draw(table, 24).lines;
-        assert!(
-            lines.len() > 4 && lines.iter().all(|line| line.width() <= 24),
-            "{lines:?}"
-        );
+        assert!(lines.len() > 4 && lines.iter().all(|line| line.width() <= 24), "{lines:?}");
         assert!(lines.iter().any(|line| line.to_string().contains('│')));
         assert_eq!(shown("/resume <id or name>", 80), ["/resume <id or name>"]);
     }

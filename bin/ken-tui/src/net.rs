@@ -52,12 +52,7 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new(finder: Finder, port: Port) -> Net {
-        Net {
-            finder,
-            port,
-            gateway: Arc::default(),
-            epoch: Arc::default(),
-        }
+        Net { finder, port, gateway: Arc::default(), epoch: Arc::default() }
     }
 
     /// Runs `work` with the gateway on a thread of its own.
@@ -221,10 +216,7 @@ pub(crate) fn open(gateway: &mut Gateway, selector: &Selector) -> Result<Session
         Selector::Named(name) => gateway.resume_session(&identity, name),
         Selector::Last => {
             let last = gateway.sessions(Some(&identity), false, 1)?;
-            match last
-                .first()
-                .and_then(|session| session.get("sessionId")?.as_str())
-            {
+            match last.first().and_then(|session| session.get("sessionId")?.as_str()) {
                 Some(id) => gateway.resume_session(&identity, id),
                 None => gateway.create_session(&identity),
             }

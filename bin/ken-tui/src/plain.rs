@@ -34,12 +34,7 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     // Ctrl+C ends the program while it waits for a line, and the turn while one runs.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&idle)).map_err(failed)?;
     signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).map_err(failed)?;
-    let mut plain = Plain {
-        gateway,
-        session,
-        idle,
-        interrupted,
-    };
+    let mut plain = Plain { gateway, session, idle, interrupted };
     put(&format!("session {}\n", plain.session.id))?;
     match plain.session.created {
         true => {
@@ -78,10 +73,8 @@ impl Plain {
             match line.trim() {
                 "" => {}
                 "/exit" | "/quit" => break,
-                "/help" => put(
-                    "/exit leaves, /session and /sessions show sessions, /resume ID goes to one; \
-                                everything else that begins with / is done by the gateway\n",
-                )?,
+                "/help" => put("/exit leaves, /session and /sessions show sessions, /resume ID goes to one; \
+                                everything else that begins with / is done by the gateway\n")?,
                 "/session" => put(&format!("{}\n", self.session.id))?,
                 "/sessions" => self.show_sessions()?,
                 text => {
@@ -106,9 +99,7 @@ impl Plain {
 
     /// Prints the newest page of a continued session, and the rest of its running turn.
     fn show_page(&mut self) -> Result<(), Error> {
-        let page = self
-            .gateway
-            .transcript(&Identity::local(), &self.session.id, PAGE)?;
+        let page = self.gateway.transcript(&Identity::local(), &self.session.id, PAGE)?;
         let mut open = None;
         let exchanges = page.get("exchanges").and_then(Value::as_array);
         for exchange in exchanges.into_iter().flatten() {
@@ -123,10 +114,7 @@ impl Plain {
             }
         }
         let Some(submission) = open else { return Ok(()) };
-        let offset = page
-            .pointer("/stream/nextOffset")
-            .and_then(Value::as_str)
-            .unwrap_or("-1");
+        let offset = page.pointer("/stream/nextOffset").and_then(Value::as_str).unwrap_or("-1");
         let turn = Turn {
             submission,
             stream: format!("/agents/orchestrator/{}", encode_segment(&self.session.id)),
@@ -188,9 +176,7 @@ impl Plain {
                 put(&shown(&format!("{line}\n")))?;
             }
         }
-        Err(Error::unavailable(
-            "the session's stream ended before the turn did",
-        ))
+        Err(Error::unavailable("the session's stream ended before the turn did"))
     }
 
     /// Shows a request whole and asks for a word; anything but the three words leaves it open.

@@ -91,9 +91,7 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
             }
         }
     }
-    Err(Error::unavailable(
-        "the session's stream ended before the turn did",
-    ))
+    Err(Error::unavailable("the session's stream ended before the turn did"))
 }
 
 /// How a turn ended.
@@ -115,13 +113,11 @@ pub(crate) fn shown(text: &str) -> String {
 
 pub(crate) fn put(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| match error.kind() {
-            // A reader that closes the pipe early is no error.
-            io::ErrorKind::BrokenPipe => Error::cancelled(""),
-            _ => Error::internal(format!("cannot write: {error}")),
-        })
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        // A reader that closes the pipe early is no error.
+        io::ErrorKind::BrokenPipe => Error::cancelled(""),
+        _ => Error::internal(format!("cannot write: {error}")),
+    })
 }
 
 /// Has the gateway tell a person at the terminal what a request waits for, each reason once.

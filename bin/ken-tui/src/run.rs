@@ -40,14 +40,9 @@ pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error>
     let files = finder.state().map(Files::below);
     let has_colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (wake, woken) = UnixStream::pair().map_err(failed)?;
-    wake.set_nonblocking(true)
-        .and_then(|()| woken.set_nonblocking(true))
-        .map_err(failed)?;
+    wake.set_nonblocking(true).and_then(|()| woken.set_nonblocking(true)).map_err(failed)?;
     let (sender, messages) = sync_channel(MESSAGES);
-    let port = Port {
-        messages: sender,
-        wake: Arc::new(wake),
-    };
+    let port = Port { messages: sender, wake: Arc::new(wake) };
     let (model, effects) = Model::new(selector, Instant::now());
     let mut app = App {
         model,
@@ -100,11 +95,7 @@ impl Sources {
             }
             Ok(read)
         };
-        Ok(Sources {
-            woken,
-            resized: listen(&[SIGWINCH, SIGCONT])?,
-            ended: listen(&[SIGTERM, SIGHUP, SIGINT])?,
-        })
+        Ok(Sources { woken, resized: listen(&[SIGWINCH, SIGCONT])?, ended: listen(&[SIGTERM, SIGHUP, SIGINT])? })
     }
 }
 
@@ -128,10 +119,7 @@ impl App {
             let now = Instant::now();
             let frame = is_due.then(|| (drawn + FRAME).saturating_duration_since(now));
             let sequence = decoder.is_waiting().then_some(SEQUENCE);
-            let timeout = [frame, sequence, self.model.next_tick()]
-                .into_iter()
-                .flatten()
-                .min();
+            let timeout = [frame, sequence, self.model.next_tick()].into_iter().flatten().min();
             let has_input = wait(&sources, timeout)?;
             let mut changed = false;
             if drain(&sources.resized) {
@@ -188,24 +176,14 @@ impl App {
     }
 
     fn perform(&mut self, effects: Vec<Effect>) -> io::Result<()> {
-        effects
-            .into_iter()
-            .try_for_each(|effect| self.perform_one(effect))
+        effects.into_iter().try_for_each(|effect| self.perform_one(effect))
     }
 
     fn perform_one(&mut self, effect: Effect) -> io::Result<()> {
         match effect {
             Effect::Open(selector) => self.net.open(selector),
-            Effect::Attach {
-                epoch,
-                session,
-                offset,
-            } => self.net.attach(epoch, &session, offset),
-            Effect::Page {
-                epoch,
-                session,
-                before,
-            } => self.net.page(epoch, session, before),
+            Effect::Attach { epoch, session, offset } => self.net.attach(epoch, &session, offset),
+            Effect::Page { epoch, session, before } => self.net.page(epoch, session, before),
             Effect::Send(outgoing) => self.net.post(*outgoing),
             Effect::Cancel { session } => self.net.cancel(session),
             Effect::Sessions { after } => self.net.sessions(after),
@@ -273,21 +251,14 @@ impl App {
 
     fn edit(&mut self, text: &str) -> io::Result<()> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-        let editor = variable("VISUAL")
-            .or_else(|| variable("EDITOR"))
-            .unwrap_or("vi".to_owned());
+        let editor = variable("VISUAL").or_else(|| variable("EDITOR")).unwrap_or("vi".to_owned());
         let Some(path) = self.files.as_ref().and_then(|files| files.draft(text).ok()) else {
             self.model.notice = Some("there is no place for the editor's file".to_owned());
             return Ok(());
         };
         self.screen.suspend();
         // The variable may hold arguments, so a shell splits it, as other programs do.
-        let status = Command::new("/bin/sh")
-            .arg("-c")
-            .arg(format!("{editor} \"$1\""))
-            .arg("sh")
-            .arg(&path)
-            .status();
+        let status = Command::new("/bin/sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(&path).status();
         self.screen.resume()?;
         let edited = match status {
             Ok(status) if status.success() => std::fs::read_to_string(&path).ok(),
@@ -316,13 +287,8 @@ impl App {
 /// Waits until there is something to do. Returns whether it is a key.
 fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
     let stdin = io::stdin();
-    let mut fds = [
-        stdin.as_fd(),
-        sources.woken.as_fd(),
-        sources.resized.as_fd(),
-        sources.ended.as_fd(),
-    ]
-    .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    let mut fds = [stdin.as_fd(), sources.woken.as_fd(), sources.resized.as_fd(), sources.ended.as_fd()]
+        .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     let timeout = match timeout {
         // Rounded up: a wait that ends too early would be followed by another one.
         Some(timeout) => PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX),
@@ -371,12 +337,7 @@ fn messages_of(events: Vec<Event>) -> Vec<Message> {
 
 fn arrow(event: &Event) -> Option<i64> {
     match event {
-        Event::Key(Input {
-            key,
-            ctrl: false,
-            alt: false,
-            shift: false,
-        }) => match key {
+        Event::Key(Input { key, ctrl: false, alt: false, shift: false }) => match key {
             Key::Up => Some(-1),
             Key::Down => Some(1),
             _ => None,

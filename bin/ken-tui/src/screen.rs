@@ -41,11 +41,7 @@ impl Screen {
             leave();
             default(panic);
         }));
-        let painter = Painter {
-            front: Buffer::empty(Rect::ZERO),
-            cursor: None,
-            has_colour,
-        };
+        let painter = Painter { front: Buffer::empty(Rect::ZERO), cursor: None, has_colour };
         let mut screen = Screen { painter };
         screen.resume()?;
         Ok(screen)
@@ -257,11 +253,7 @@ mod tests {
     use super::*;
 
     fn painter() -> Painter {
-        Painter {
-            front: Buffer::empty(Rect::ZERO),
-            cursor: None,
-            has_colour: true,
-        }
+        Painter { front: Buffer::empty(Rect::ZERO), cursor: None, has_colour: true }
     }
 
     fn frame(lines: &[&str]) -> Buffer {

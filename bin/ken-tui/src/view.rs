@@ -48,11 +48,7 @@ Ctrl+Z            suspend
 pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let is_beside = model.pane && area.width >= WIDE;
     // A blank column keeps the text off the pane's border.
-    let width = if is_beside {
-        area.width - PANE - 1
-    } else {
-        area.width
-    };
+    let width = if is_beside { area.width - PANE - 1 } else { area.width };
     let main = Rect { width, ..area };
     let cursor = conversation(model, main, buffer);
     let top = model.pane_top.take().unwrap_or(0);
@@ -110,10 +106,7 @@ fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Po
     model.transcript.columns = area.width;
     model.transcript.rows = transcript_rows;
     let lines = model.transcript.visible();
-    let top = Rect {
-        height: transcript_rows,
-        ..area
-    };
+    let top = Rect { height: transcript_rows, ..area };
     text(&lines, top, buffer);
     if let Overlay::Search(wanted) = &model.overlay {
         mark(wanted, top, buffer);
@@ -135,12 +128,7 @@ fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Po
     if y < area.bottom() {
         row("›", Style::new().fg(Color::Cyan), area.x, y, area, buffer);
     }
-    let editor = Rect {
-        x: area.x + 2,
-        y,
-        width: editor_width,
-        height: editor_rows,
-    };
+    let editor = Rect { x: area.x + 2, y, width: editor_width, height: editor_rows };
     (&model.editor).render(editor.intersection(area), buffer);
     y += editor_rows;
     status(model, Rect { y, height: 1, ..area }, buffer);
@@ -149,10 +137,7 @@ fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Po
     let (top_row, _) = model.editor.scroll_offset();
     let row = u16::try_from(at.row).unwrap_or(0).saturating_sub(top_row);
     let column = u16::try_from(at.col).unwrap_or(0);
-    let place = Position::new(
-        editor.x + column.min(editor_width - 1),
-        editor.y + row.min(editor_rows - 1),
-    );
+    let place = Position::new(editor.x + column.min(editor_width - 1), editor.y + row.min(editor_rows - 1));
     Some(place).filter(|place| area.contains(*place))
 }
 
@@ -161,13 +146,9 @@ fn editor_rows(model: &Model, columns: u16) -> u16 {
     let columns = usize::from(columns);
     let rows = model.editor.lines().iter().map(|line| {
         // One cell for the cursor behind the last character.
-        wrap(&Line::raw(line.as_str()), columns, 0, Cut::Words)
-            .len()
-            .max((width(line) + 1).div_ceil(columns))
+        wrap(&Line::raw(line.as_str()), columns, 0, Cut::Words).len().max((width(line) + 1).div_ceil(columns))
     });
-    u16::try_from(rows.take(usize::from(EDITOR_ROWS)).sum::<usize>())
-        .unwrap_or(EDITOR_ROWS)
-        .max(1)
+    u16::try_from(rows.take(usize::from(EDITOR_ROWS)).sum::<usize>()).unwrap_or(EDITOR_ROWS).max(1)
 }
 
 fn queue_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
@@ -206,10 +187,7 @@ fn attachment_line(model: &Model) -> Option<Line<'static>> {
     if model.attachments.is_empty() {
         return None;
     }
-    let names = model
-        .attachments
-        .iter()
-        .map(|attachment| format!(" [{}]", one_line(&attachment.name)));
+    let names = model.attachments.iter().map(|attachment| format!(" [{}]", one_line(&attachment.name)));
     let line = format!(" {}", names.collect::<String>());
     Some(Line::styled(line, Style::new().fg(Color::Cyan)))
 }
@@ -231,14 +209,7 @@ fn status(model: &Model, area: Rect, buffer: &mut Buffer) {
     }
     if let Some(notice) = &model.notice {
         let notice = format!(" {notice}");
-        row(
-            &notice,
-            Style::new().fg(Color::Yellow),
-            area.x,
-            area.y,
-            area,
-            buffer,
-        );
+        row(&notice, Style::new().fg(Color::Yellow), area.x, area.y, area, buffer);
         return;
     }
     let pieces = status_pieces(model, area.width);
@@ -278,10 +249,7 @@ fn status_pieces(model: &Model, columns: u16) -> Vec<(String, Style)> {
     }
     if let Some(session) = &model.session {
         let short = session.id.rsplit('-').next().unwrap_or_default();
-        pieces.push((
-            session.name.as_deref().map_or_else(|| short.to_owned(), one_line),
-            FAINT,
-        ));
+        pieces.push((session.name.as_deref().map_or_else(|| short.to_owned(), one_line), FAINT));
     }
     if model.connection == Connection::Connected {
         pieces.push(("connected".to_owned(), FAINT));
@@ -322,16 +290,8 @@ fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
     let (turns, input, output) = (usage.turns, usage.input, usage.output);
     add("Usage since opening", STRONG);
     add(&format!("{turns} turns, {input} tokens in, {output} out"), normal);
-    add(
-        &usage
-            .cost
-            .map_or("cost unknown".to_owned(), |cost| format!("cost {cost:.4}")),
-        normal,
-    );
-    add(
-        context_left(usage).as_deref().unwrap_or("context unknown"),
-        normal,
-    );
+    add(&usage.cost.map_or("cost unknown".to_owned(), |cost| format!("cost {cost:.4}")), normal);
+    add(context_left(usage).as_deref().unwrap_or("context unknown"), normal);
     add("", normal);
     add("Approvals", STRONG);
     if model.approvals.is_empty() {
@@ -363,27 +323,15 @@ fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
 }
 
 /// Draws the overlay. Returns the position of its cursor, if it has the keyboard.
-#[allow(
-    clippy::option_option,
-    reason = "no overlay, an overlay without a cursor, one with a cursor"
-)]
+#[allow(clippy::option_option, reason = "no overlay, an overlay without a cursor, one with a cursor")]
 fn overlay(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Option<Position>> {
     match &mut model.overlay {
         Overlay::None => None,
         Overlay::Search(wanted) => {
-            let hint = model
-                .notice
-                .as_deref()
-                .unwrap_or("Enter up · Down down · Esc closes");
+            let hint = model.notice.as_deref().unwrap_or("Enter up · Down down · Esc closes");
             Some(input_row("search", wanted, hint, area, buffer))
         }
-        Overlay::Attach(path) => Some(input_row(
-            "file",
-            path,
-            "Enter attaches · Esc closes",
-            area,
-            buffer,
-        )),
+        Overlay::Attach(path) => Some(input_row("file", path, "Enter attaches · Esc closes", area, buffer)),
         Overlay::Help(scroll) => Some(help_window(scroll, area, buffer)),
         Overlay::Palette(list) | Overlay::Sessions(list) => Some(list_window(list, area, buffer)),
         Overlay::Approval(dialog) => Some(approval_window(dialog, area, buffer)),
@@ -444,11 +392,7 @@ fn window(title: &str, area: Rect, columns: u16, rows: u16, buffer: &mut Buffer)
     let block = Frame::bordered().title(format!(" {title} ")).border_style(FAINT);
     let inner = block.inner(frame);
     block.render(frame, buffer);
-    Rect {
-        x: inner.x + 1,
-        width: inner.width.saturating_sub(2),
-        ..inner
-    }
+    Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner }
 }
 
 fn list_window(list: &List, area: Rect, buffer: &mut Buffer) -> Option<Position> {
@@ -497,9 +441,7 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
     };
     // One more row above the keys.
     let below = u16::try_from(keys.len()).unwrap_or(1) + 1;
-    let rows = u16::try_from(lines.len())
-        .unwrap_or(u16::MAX)
-        .saturating_add(below);
+    let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(below);
     let rows = rows.min(area.height.saturating_sub(2));
     let inner = window("Approval", area, columns, rows, buffer);
     let height = inner.height.saturating_sub(below);
@@ -535,11 +477,7 @@ fn approval_lines(request: &Request, columns: u16) -> Vec<Line<'static>> {
     };
     let action = format!("{}, {} risk", request.action, request.risk);
     add(&action, risk, Cut::Words);
-    for (name, value) in [
-        ("target", &request.target),
-        ("reason", &request.reason),
-        ("expires", &request.expires_at),
-    ] {
+    for (name, value) in [("target", &request.target), ("reason", &request.reason), ("expires", &request.expires_at)] {
         if !value.is_empty() {
             add(&format!("{name}: {value}"), Style::new(), Cut::Words);
         }

@@ -24,20 +24,14 @@ struct Glyph<'a> {
 
 /// The number of cells that a text takes.
 pub(crate) fn width(text: &str) -> usize {
-    text.graphemes(true)
-        .map(|glyph| usize::from(glyph.cell_width()))
-        .sum()
+    text.graphemes(true).map(|glyph| usize::from(glyph.cell_width())).sum()
 }
 
 /// Wraps a line to lines of at most `columns` cells. Lines after the first are indented by `hang` blanks if there is room.
 pub(crate) fn wrap(line: &Line<'_>, columns: usize, hang: usize, cut: Cut) -> Vec<Line<'static>> {
     let columns = columns.max(2);
     let hang = if hang * 2 > columns { 0 } else { hang };
-    let spans = || {
-        line.spans
-            .iter()
-            .map(|span| (expand(&span.content), line.style.patch(span.style)))
-    };
+    let spans = || line.spans.iter().map(|span| (expand(&span.content), line.style.patch(span.style)));
     let texts: Vec<(String, Style)> = spans().collect();
     let glyphs: Vec<Glyph<'_>> = texts
         .iter()
@@ -119,8 +113,7 @@ pub(crate) fn hang(line: &Line<'_>) -> usize {
     let indent = width(&text) - width(trimmed);
     let marker = trimmed.split(' ').next().unwrap_or_default();
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let is_marker =
-        matches!(marker, "-" | "*" | "•" | "–") || marker.strip_suffix(['.', ')']).is_some_and(is_number);
+    let is_marker = matches!(marker, "-" | "*" | "•" | "–") || marker.strip_suffix(['.', ')']).is_some_and(is_number);
     match is_marker {
         true => indent + width(marker) + 1,
         false => indent,
@@ -150,10 +143,7 @@ mod tests {
     fn wide_and_joined_characters_stay_whole() {
         assert_eq!(cut("日本語", 4, 0, Cut::Words), ["日本", "語"]);
         let family = "👨‍👩‍👧";
-        assert_eq!(
-            cut(&format!("a{family}b"), 3, 0, Cut::Words),
-            [format!("a{family}"), "b".to_owned()]
-        );
+        assert_eq!(cut(&format!("a{family}b"), 3, 0, Cut::Words), [format!("a{family}"), "b".to_owned()]);
     }
 
     #[test]

@@ -30,18 +30,12 @@ impl Answer {
         strict: bool,
     ) -> Answer {
         if strict {
-            issues
-                .iter_mut()
-                .for_each(|issue| issue.severity = Severity::Error);
+            issues.iter_mut().for_each(|issue| issue.severity = Severity::Error);
         }
         let failed = issues.iter().any(|issue| issue.severity == Severity::Error);
         let warnings = issues.iter().filter(|issue| issue.severity == Severity::Warning);
         let (total, valid) = (base.total, base.rules.len());
-        let share = if total == 0 {
-            1.0
-        } else {
-            (valid - idle) as f64 / total as f64
-        };
+        let share = if total == 0 { 1.0 } else { (valid - idle) as f64 / total as f64 };
         Answer {
             validation_status: if failed { "failure" } else { "success" },
             reason: reason(&issues, total),
@@ -56,38 +50,22 @@ impl Answer {
 }
 
 fn reason(issues: &[Issue], total: usize) -> String {
-    let rules = if total == 1 {
-        "1 rule".to_owned()
-    } else {
-        format!("{total} rules")
-    };
+    let rules = if total == 1 { "1 rule".to_owned() } else { format!("{total} rules") };
     let of = |severity| issues.iter().filter(move |issue| issue.severity == severity);
     let (errors, warnings) = (of(Severity::Error).count(), of(Severity::Warning).count());
-    let worst = if errors > 0 {
-        Severity::Error
-    } else {
-        Severity::Warning
-    };
+    let worst = if errors > 0 { Severity::Error } else { Severity::Warning };
     let kinds: BTreeSet<&str> = of(worst).map(|issue| issue.kind).collect();
     let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ").replace('_', " ");
     match (errors, warnings) {
         (0, 0) => format!("{rules}, no problem found"),
         (0, _) => format!("{rules}, {}: {kinds}", counted(warnings, "warning")),
         (_, 0) => format!("{rules}, {}: {kinds}", counted(errors, "error")),
-        _ => format!(
-            "{rules}, {}: {kinds}; {}",
-            counted(errors, "error"),
-            counted(warnings, "warning")
-        ),
+        _ => format!("{rules}, {}: {kinds}; {}", counted(errors, "error"), counted(warnings, "warning")),
     }
 }
 
 fn counted(count: usize, noun: &str) -> String {
-    if count == 1 {
-        format!("1 {noun}")
-    } else {
-        format!("{count} {noun}s")
-    }
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 impl ken_tool::Answer for Answer {
@@ -101,16 +79,8 @@ impl ken_tool::Answer for Answer {
     fn summary(&self, verbose: bool, to: &mut dyn Write) -> fmt::Result {
         writeln!(to, "{}: {}", self.validation_status, self.reason)?;
         for issue in &self.issues {
-            let severity = if issue.severity == Severity::Error {
-                "error"
-            } else {
-                "warning"
-            };
-            writeln!(
-                to,
-                "  {severity} {}: {} (at {})",
-                issue.kind, issue.message, issue.at
-            )?;
+            let severity = if issue.severity == Severity::Error { "error" } else { "warning" };
+            writeln!(to, "  {severity} {}: {} (at {})", issue.kind, issue.message, issue.at)?;
         }
         for conflict in self.conflicts.iter().filter(|_| verbose) {
             conflict.summary(to)?;

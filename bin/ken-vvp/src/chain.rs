@@ -30,9 +30,7 @@ pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Result<Vec<Issue>, Er
             (!is_held).then(|| unproved(format!("{}/premises/{place}", step.at()), message()))
         }));
         issues.extend(step.is_amiss(base).map(|what| unproved(step.at(), what)));
-        step.conclusion
-            .into_iter()
-            .for_each(|conclusion| held.add(conclusion));
+        step.conclusion.into_iter().for_each(|conclusion| held.add(conclusion));
     }
     for (number, conclusion) in conclusions.unwrap_or_default().iter().enumerate() {
         if !conclusion.as_str().is_some_and(|text| held.has(text)) {
@@ -51,10 +49,7 @@ fn list<'v>(value: &'v Value, field: &str) -> Result<Option<&'v [Value]>, Error>
     match value.get(field) {
         None => Ok(None),
         Some(Value::Array(items)) => Ok(Some(items)),
-        Some(other) => Err(Error::invalid(
-            format!("/{field}"),
-            format!("must be a list, not {}", kind_of(other)),
-        )),
+        Some(other) => Err(Error::invalid(format!("/{field}"), format!("must be a list, not {}", kind_of(other)))),
     }
 }
 
@@ -91,11 +86,7 @@ impl<'v> Step<'v> {
             None if self.rule.is_none() => return None,
             _ => {}
         }
-        let Some(rule) = self
-            .rule
-            .and_then(Value::as_u64)
-            .and_then(|place| base.rule(place as usize))
-        else {
+        let Some(rule) = self.rule.and_then(Value::as_u64).and_then(|place| base.rule(place as usize)) else {
             return Some(format!("step {number} names no rule of the document"));
         };
         let yields = match rule.has_variables {
@@ -118,11 +109,7 @@ impl<'v> Step<'v> {
     /// Whether the conclusion follows by the rule. A rule says that its premises and the negation of its conclusion do not all hold:
     /// if all but one are given, the negation of that one follows.
     fn follows_by(&self, base: &RuleBase<'_>, rule: &Rule<'_>) -> bool {
-        let Some(denied) = self
-            .conclusion
-            .and_then(|text| base.claim(text))
-            .map(Claim::opposite)
-        else {
+        let Some(denied) = self.conclusion.and_then(|text| base.claim(text)).map(Claim::opposite) else {
             return false;
         };
         let given: HashSet<Claim> = self.texts().filter_map(|text| base.claim(text)).collect();
@@ -138,10 +125,7 @@ impl<'v> Step<'v> {
             // A contrapositive whose conclusion has an unbound variable is refused, and derives nothing.
             let _ = theory.add_rule(premises.iter().map(String::as_str), conclusion);
         }
-        let given: Vec<_> = self
-            .texts()
-            .filter_map(|text| theory.statement(text).ok())
-            .collect();
+        let given: Vec<_> = self.texts().filter_map(|text| theory.statement(text).ok()).collect();
         let conclusion = self.conclusion.and_then(|text| theory.statement(text).ok());
         let instances = theory.instances(&given);
         instances.is_ok_and(|found| found.steps.iter().any(|step| Some(step.conclusion) == conclusion))

@@ -33,12 +33,6 @@ impl Filter for Vvp {
         let found = conflicts::find(&base)?;
         issues.extend(found.issues);
         issues.extend(chain::check(&base, &value)?);
-        Ok(reply.send(&Answer::of(
-            &base,
-            issues,
-            found.conflicts,
-            found.idle,
-            self.strict,
-        )))
+        Ok(reply.send(&Answer::of(&base, issues, found.conflicts, found.idle, self.strict)))
     }
 }

@@ -83,17 +83,11 @@ impl Found {
         severity: Severity,
         seen: &mut HashSet<String>,
     ) {
-        for contradiction in closure
-            .contradictions()
-            .iter()
-            .filter(|contradiction| contradiction.is_root)
-        {
+        for contradiction in closure.contradictions().iter().filter(|contradiction| contradiction.is_root) {
             let sides = [contradiction.first, contradiction.second];
             let statements = sides.map(|literal| theory.wording(literal).into_owned());
             let affirmed = sides.iter().find(|literal| !literal.is_negated());
-            let atom = affirmed
-                .map(|&literal| atom_of(theory, literal))
-                .unwrap_or_default();
+            let atom = affirmed.map(|&literal| atom_of(theory, literal)).unwrap_or_default();
             if !seen.insert(atom) || self.conflicts.len() >= MOST_CONFLICTS {
                 continue;
             }
@@ -104,25 +98,13 @@ impl Found {
                 some => format!("given \"{}\", ", some.join("\" and \"")),
             };
             let message = format!("{when}\"{one}\" and \"{other}\" both follow");
-            self.issues.push(Issue {
-                severity,
-                ..Issue::error("conflict", at, message)
-            });
+            self.issues.push(Issue { severity, ..Issue::error("conflict", at, message) });
             let proofs = sides.map(|literal| proof(base, theory, closure, literal));
-            self.conflicts.push(Conflict {
-                statements,
-                assuming: assuming.to_vec(),
-                proofs,
-            });
+            self.conflicts.push(Conflict { statements, assuming: assuming.to_vec(), proofs });
         }
     }
 
-    fn idle_rules<'v>(
-        &mut self,
-        base: &RuleBase<'v>,
-        theory: &mut Theory<'v>,
-        closure: &Closure,
-    ) -> Result<(), Error> {
+    fn idle_rules<'v>(&mut self, base: &RuleBase<'v>, theory: &mut Theory<'v>, closure: &Closure) -> Result<(), Error> {
         let mut applies = vec![false; base.rules.len()];
         note_applied(&mut applies, closure);
         // The conclusion may also follow by other rules, so there need not be a step that shows that this rule applies.
@@ -141,27 +123,17 @@ impl Found {
         for (rule, applies) in base.rules.iter().zip(applies) {
             if !applies {
                 self.idle += 1;
-                let message = format!(
-                    "rule {} never applies: not all its premises follow from the facts",
-                    rule.number
-                );
-                self.issues
-                    .push(Issue::warning("unreachable_rule", rule.at(), message));
+                let message = format!("rule {} never applies: not all its premises follow from the facts", rule.number);
+                self.issues.push(Issue::warning("unreachable_rule", rule.at(), message));
             }
         }
         Ok(())
     }
 
     /// Goals that do not follow or, if there are no facts, that no rule can conclude.
-    fn goals<'v>(
-        &mut self,
-        base: &RuleBase<'v>,
-        theory: &mut Theory<'v>,
-        closure: &Closure,
-    ) -> Result<(), Error> {
+    fn goals<'v>(&mut self, base: &RuleBase<'v>, theory: &mut Theory<'v>, closure: &Closure) -> Result<(), Error> {
         let concluded = base.concluded();
-        let is_concluded =
-            |text| base.claim(text).and_then(|claim| concluded.get(claim.index())) == Some(&true);
+        let is_concluded = |text| base.claim(text).and_then(|claim| concluded.get(claim.index())) == Some(&true);
         let matched = match base.facts.is_empty() {
             true => matched(base)?,
             false => HashSet::new(),
@@ -169,17 +141,11 @@ impl Found {
         for goal in &base.goals {
             let reached = match base.facts.is_empty() {
                 true => matched.contains(&goal.number) || is_concluded(goal.text),
-                false => theory
-                    .statement(goal.text)
-                    .is_ok_and(|literal| closure.holds(literal)),
+                false => theory.statement(goal.text).is_ok_and(|literal| closure.holds(literal)),
             };
             if !reached {
                 let message = format!("\"{}\" cannot be reached", goal.text);
-                self.issues.push(Issue::warning(
-                    "unreachable_goal",
-                    format!("/goals/{}", goal.number),
-                    message,
-                ));
+                self.issues.push(Issue::warning("unreachable_goal", format!("/goals/{}", goal.number), message));
             }
         }
         Ok(())
@@ -188,20 +154,12 @@ impl Found {
     /// Assumes the premises of each rule that may contradict itself. A contradiction that follows occurs whenever the rule applies;
     /// it is an error if there are no facts, since then every input is possible.
     fn suppose(&mut self, base: &RuleBase<'_>, seen: &mut HashSet<String>) -> Result<(), Error> {
-        let severity = if base.facts.is_empty() {
-            Severity::Error
-        } else {
-            Severity::Warning
-        };
+        let severity = if base.facts.is_empty() { Severity::Error } else { Severity::Warning };
         let suspects = suspects(base);
         // Impossible rules are reported separately.
         let can_apply = |rule: &&&Rule<'_>| !rule.is_impossible();
-        let sets: BTreeSet<Vec<String>> = suspects
-            .rules
-            .iter()
-            .filter(can_apply)
-            .map(|rule| examples(base, rule))
-            .collect();
+        let sets: BTreeSet<Vec<String>> =
+            suspects.rules.iter().filter(can_apply).map(|rule| examples(base, rule)).collect();
         let mut is_cut = suspects.is_cut || sets.len() > MOST_SUPPOSED;
         let mut left = MOST_WORK;
         let mut theory = base.theory();
@@ -219,11 +177,7 @@ impl Found {
             self.add(base, &theory, &closure, assuming, severity, seen);
         }
         if is_cut {
-            self.issues.push(Issue::warning(
-                "search_cut",
-                "/rules",
-                "too many rules to assume the premises of each",
-            ));
+            self.issues.push(Issue::warning("search_cut", "/rules", "too many rules to assume the premises of each"));
         }
         Ok(())
     }
@@ -241,12 +195,9 @@ impl Found {
             };
             let is_first = known.number == rule.number;
             if rule.head.is_denial() && is_first && !seen.contains(&base.text(rule.head.opposite())) {
-                let message = format!(
-                    "rules {} and {} reach opposite conclusions if both apply",
-                    other.number, rule.number
-                );
-                self.issues
-                    .push(Issue::warning("possible_conflict", rule.at(), message));
+                let message =
+                    format!("rules {} and {} reach opposite conclusions if both apply", other.number, rule.number);
+                self.issues.push(Issue::warning("possible_conflict", rule.at(), message));
             }
         }
     }
@@ -266,11 +217,8 @@ fn matched(base: &RuleBase<'_>) -> Result<HashSet<usize>, Error> {
     }
     let given: Vec<Literal> = goals.iter().map(|(literal, _)| *literal).collect();
     let instances = theory.instances(&given).map_err(too_large)?;
-    let met: HashSet<Literal> = instances
-        .steps
-        .iter()
-        .flat_map(|step| instances.premises(step).iter().copied())
-        .collect();
+    let met: HashSet<Literal> =
+        instances.steps.iter().flat_map(|step| instances.premises(step).iter().copied()).collect();
     let is_met = |(literal, _): &&(Literal, usize)| met.contains(literal);
     Ok(goals.iter().filter(is_met).map(|(_, number)| *number).collect())
 }
@@ -328,11 +276,8 @@ fn atom_of(theory: &Theory<'_>, literal: Literal) -> String {
 
 /// The place of the second side: the rule that derives it, or the fact.
 fn place(base: &RuleBase<'_>, closure: &Closure, sides: [Literal; 2]) -> String {
-    let rule = sides
-        .iter()
-        .rev()
-        .find_map(|&literal| closure.steps.get(closure.step_of(literal)?))
-        .map(|step| step.rule);
+    let rule =
+        sides.iter().rev().find_map(|&literal| closure.steps.get(closure.step_of(literal)?)).map(|step| step.rule);
     let rule = rule.and_then(|id| base.rules.get(id as usize));
     rule.map_or_else(|| "/facts".to_owned(), Rule::at)
 }
@@ -348,11 +293,7 @@ fn proof(base: &RuleBase<'_>, theory: &Theory<'_>, closure: &Closure, literal: L
             Inference::ModusPonens => "modus_ponens",
             Inference::ModusTollens => "modus_tollens",
         },
-        premises: closure
-            .premises(step)
-            .iter()
-            .map(|&premise| worded(premise))
-            .collect(),
+        premises: closure.premises(step).iter().map(|&premise| worded(premise)).collect(),
         conclusion: worded(step.conclusion),
     };
     steps.map(step).collect()

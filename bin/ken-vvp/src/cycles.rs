@@ -8,17 +8,8 @@ use crate::rulebase::{Claim, RuleBase};
 pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
     let graph = Graph::of(base);
     let components = graph.components();
-    let mut issues: Vec<Issue> = components
-        .iter()
-        .filter_map(|component| graph.issue(base, component))
-        .collect();
-    issues.sort_by_key(|issue| {
-        issue
-            .at
-            .rsplit('/')
-            .next()
-            .and_then(|number| number.parse::<usize>().ok())
-    });
+    let mut issues: Vec<Issue> = components.iter().filter_map(|component| graph.issue(base, component)).collect();
+    issues.sort_by_key(|issue| issue.at.rsplit('/').next().and_then(|number| number.parse::<usize>().ok()));
     issues
 }
 
@@ -55,10 +46,7 @@ impl Numbers {
 
 impl Graph {
     fn of(base: &RuleBase<'_>) -> Graph {
-        let mut numbers = Numbers {
-            by_claim: vec![usize::MAX; base.claims()],
-            claims: Vec::new(),
-        };
+        let mut numbers = Numbers { by_claim: vec![usize::MAX; base.claims()], claims: Vec::new() };
         let mut steps = Vec::with_capacity(base.rules.len()); // from, to, rule
         for rule in base.rules.iter().filter(|rule| !rule.has_variables) {
             let from = steps.len();
@@ -136,18 +124,12 @@ impl Graph {
         }
         path.reverse();
         rules.reverse();
-        let path: Vec<String> = path
-            .iter()
-            .filter_map(|&number| self.statements.get(number))
-            .map(|&claim| base.text(claim))
-            .collect();
+        let path: Vec<String> =
+            path.iter().filter_map(|&number| self.statements.get(number)).map(|&claim| base.text(claim)).collect();
         let numbers: Vec<String> = rules.iter().map(usize::to_string).collect();
         let message = format!("{} (rules {})", path.join(" -> "), numbers.join(", "));
         let rule = rules.iter().min()?;
-        Some(Issue {
-            path,
-            ..Issue::warning("cycle", format!("/rules/{rule}"), message)
-        })
+        Some(Issue { path, ..Issue::warning("cycle", format!("/rules/{rule}"), message) })
     }
 }
 
@@ -172,9 +154,7 @@ impl Search {
                     self.enter(to);
                     path.push((to, 0));
                 }
-                Some(to) if self.is_open.get(to) == Some(&true) => {
-                    self.lower(at, self.index.get(to).copied())
-                }
+                Some(to) if self.is_open.get(to) == Some(&true) => self.lower(at, self.index.get(to).copied()),
                 Some(_) => {}
                 None => {
                     path.pop();

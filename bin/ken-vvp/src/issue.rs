@@ -23,19 +23,10 @@ pub(crate) enum Severity {
 
 impl Issue {
     pub(crate) fn error(kind: &'static str, at: impl Into<String>, message: impl Into<String>) -> Issue {
-        Issue {
-            kind,
-            severity: Severity::Error,
-            at: at.into(),
-            message: message.into(),
-            path: Vec::new(),
-        }
+        Issue { kind, severity: Severity::Error, at: at.into(), message: message.into(), path: Vec::new() }
     }
 
     pub(crate) fn warning(kind: &'static str, at: impl Into<String>, message: impl Into<String>) -> Issue {
-        Issue {
-            severity: Severity::Warning,
-            ..Issue::error(kind, at, message)
-        }
+        Issue { severity: Severity::Warning, ..Issue::error(kind, at, message) }
     }
 }

@@ -21,10 +21,7 @@ pub(crate) struct Suspects<'b, 'v> {
 /// The rules with premises that may lead to a contradiction. If some rules have variables and some statement is negated, all rules
 /// are suspect, because the words alone do not show what follows.
 pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
-    let mut suspects = Suspects {
-        rules: Vec::new(),
-        is_cut: false,
-    };
+    let mut suspects = Suspects { rules: Vec::new(), is_cut: false };
     let with_premises = || base.rules.iter().filter(|rule| !rule.body.is_empty());
     let denies = |rule: &Rule<'_>| rule.head.is_denial() || rule.body.iter().any(|claim| claim.is_denial());
     if !base.rules.iter().any(denies) {
@@ -95,15 +92,7 @@ impl Ways {
                 *is_axiom = true;
             }
         }
-        Ways {
-            starts,
-            to,
-            axioms,
-            axiom_signs,
-            seen: vec![0; base.claims()],
-            walks: 0,
-            work: 0,
-        }
+        Ways { starts, to, axioms, axiom_signs, seen: vec![0; base.claims()], walks: 0, work: 0 }
     }
 
     /// The range in `to` of the claims that a claim leads to.
@@ -198,7 +187,5 @@ impl Ways {
 /// The edges of a rule, one premise at a time.
 fn ways_of<'r>(rule: &'r Rule<'_>) -> impl Iterator<Item = (Claim, Claim)> + 'r {
     let head = rule.head;
-    rule.body
-        .iter()
-        .flat_map(move |&premise| [(premise, head), (head.opposite(), premise.opposite())])
+    rule.body.iter().flat_map(move |&premise| [(premise, head), (head.opposite(), premise.opposite())])
 }

@@ -35,8 +35,7 @@ fn about_itself(rule: &Rule<'_>) -> Vec<Issue> {
             issues.push(Issue::warning("repeated_premise", rule.at(), message));
         }
         if seen.contains(&premise.opposite()) {
-            let message =
-                format!("\"{wording}\" is a premise, and so is its negation: the rule never applies");
+            let message = format!("\"{wording}\" is a premise, and so is its negation: the rule never applies");
             issues.push(Issue::warning("impossible", rule.at(), message));
         }
     }
@@ -74,13 +73,8 @@ impl<'b, 'v> Rivals<'b, 'v> {
             }
         }
         let has_rivals = |rule: &&Rule<'_>| counts.get(rule.head.index()).is_some_and(|&count| count > 1);
-        let rival = |rule| Rival {
-            rule,
-            body: sorted(rule),
-        };
-        Rivals {
-            rules: base.rules.iter().filter(has_rivals).map(rival).collect(),
-        }
+        let rival = |rule| Rival { rule, body: sorted(rule) };
+        Rivals { rules: base.rules.iter().filter(has_rivals).map(rival).collect() }
     }
 
     /// Removes the rules that have the same premises and conclusion as an earlier one, and reports them.
@@ -109,11 +103,7 @@ impl<'b, 'v> Rivals<'b, 'v> {
                 Issue::warning("subsumed", rule.at(), message)
             }));
             if search.work > MOST_WORK {
-                issues.push(Issue::warning(
-                    "search_cut",
-                    "/rules",
-                    "too many alike rules to compare them all",
-                ));
+                issues.push(Issue::warning("search_cut", "/rules", "too many alike rules to compare them all"));
                 break;
             }
         }
@@ -135,13 +125,8 @@ struct Search<'r, 'b, 'v> {
 
 impl<'r, 'b, 'v> Search<'r, 'b, 'v> {
     fn of(rules: &'r [Rival<'b, 'v>]) -> Search<'r, 'b, 'v> {
-        let mut search = Search {
-            rules,
-            by_parts: HashMap::new(),
-            axioms: HashMap::new(),
-            shared: vec![0; rules.len()],
-            work: 0,
-        };
+        let mut search =
+            Search { rules, by_parts: HashMap::new(), axioms: HashMap::new(), shared: vec![0; rules.len()], work: 0 };
         for (place, Rival { rule, body }) in rules.iter().enumerate() {
             if body.is_empty() {
                 search.axioms.insert(rule.head, place);
@@ -176,9 +161,7 @@ impl<'r, 'b, 'v> Search<'r, 'b, 'v> {
     /// Counts shared premises in `shared`, and returns the places with a count, each once.
     fn count(&mut self, head: Claim, body: &[Claim]) -> Vec<usize> {
         let mut counted = Vec::new();
-        let lists = body
-            .iter()
-            .filter_map(|&premise| self.by_parts.get(&(head, premise)));
+        let lists = body.iter().filter_map(|&premise| self.by_parts.get(&(head, premise)));
         for &other in lists.flatten() {
             let Some(count) = self.shared.get_mut(other) else {
                 continue;

@@ -66,18 +66,12 @@ impl<'v> RuleBase<'v> {
     /// list of rules.
     pub(crate) fn of(value: &'v Value) -> Result<(RuleBase<'v>, Vec<Issue>), Error> {
         let Value::Object(fields) = value else {
-            return Err(Error::invalid(
-                "",
-                format!("the document must be an object, not {}", kind_of(value)),
-            ));
+            return Err(Error::invalid("", format!("the document must be an object, not {}", kind_of(value))));
         };
         let rules = match fields.get("rules") {
             Some(Value::Array(rules)) => rules,
             Some(other) => {
-                return Err(Error::invalid(
-                    "/rules",
-                    format!("must be a list, not {}", kind_of(other)),
-                ));
+                return Err(Error::invalid("/rules", format!("must be a list, not {}", kind_of(other))));
             }
             None => return Err(Error::invalid("/rules", "missing field `rules`")),
         };
@@ -115,10 +109,7 @@ impl<'v> RuleBase<'v> {
 
     /// The rule with this index in the document, if it is well formed.
     pub(crate) fn rule(&self, number: usize) -> Option<&Rule<'v>> {
-        let place = self
-            .rules
-            .binary_search_by_key(&number, |rule| rule.number)
-            .ok()?;
+        let place = self.rules.binary_search_by_key(&number, |rule| rule.number).ok()?;
         self.rules.get(place)
     }
 
@@ -162,28 +153,16 @@ impl<'v> RuleBase<'v> {
 }
 
 impl<'v> Rule<'v> {
-    fn of(
-        value: &'v Value,
-        number: usize,
-        atoms: &mut Interner,
-        issues: &mut Vec<Issue>,
-    ) -> Option<Rule<'v>> {
+    fn of(value: &'v Value, number: usize, atoms: &mut Interner, issues: &mut Vec<Issue>) -> Option<Rule<'v>> {
         let mut malformed = |below: &str, message: String| {
-            issues.push(Issue::error(
-                "malformed",
-                format!("/rules/{number}{below}"),
-                message,
-            ));
+            issues.push(Issue::error("malformed", format!("/rules/{number}{below}"), message));
         };
         let Some([premises, conclusion]) = value.as_array().map(Vec::as_slice) else {
             malformed("", "a rule is a pair: [[premise, ...], conclusion]".to_owned());
             return None;
         };
         let Some(items) = premises.as_array() else {
-            malformed(
-                "/0",
-                format!("premises must be a list, not {}", kind_of(premises)),
-            );
+            malformed("/0", format!("premises must be a list, not {}", kind_of(premises)));
             return None;
         };
         let mut parts = Vec::with_capacity(items.len() + 1);
@@ -193,15 +172,12 @@ impl<'v> Rule<'v> {
                 Err(message) => malformed(&format!("/0/{place}"), format!("a premise {message}")),
             }
         }
-        let conclusion = statement(conclusion)
-            .map_err(|message| malformed("/1", format!("a conclusion {message}")))
-            .ok()?;
+        let conclusion =
+            statement(conclusion).map_err(|message| malformed("/1", format!("a conclusion {message}"))).ok()?;
         let rule = Rule::new(number, &parts, &conclusion, atoms);
         // No part is empty, so any further fault of the rule concerns variables.
         if rule.wordings().any(|wording| wording.contains('?')) {
-            check_rule(&rule.premises, rule.conclusion)
-                .map_err(|invalid| malformed("", invalid.to_string()))
-                .ok()?;
+            check_rule(&rule.premises, rule.conclusion).map_err(|invalid| malformed("", invalid.to_string())).ok()?;
         }
         Some(rule)
     }
@@ -225,10 +201,7 @@ impl<'v> Rule<'v> {
     pub(crate) fn ways(&self) -> Vec<(Vec<String>, String)> {
         let deny = |text: &str| format!("not {text}");
         let own = |text: &&str| (*text).to_owned();
-        let forward = (
-            self.premises.iter().map(own).collect(),
-            self.conclusion.to_owned(),
-        );
+        let forward = (self.premises.iter().map(own).collect(), self.conclusion.to_owned());
         let backward = |place: usize| {
             let refuted = self.body.get(place);
             let all = self.premises.iter().zip(&self.body);
@@ -238,19 +211,12 @@ impl<'v> Rule<'v> {
             let denied = self.premises.get(place).map(|text| deny(text));
             (premises, denied.unwrap_or_default())
         };
-        std::iter::once(forward)
-            .chain((0..self.premises.len()).map(backward))
-            .collect()
+        std::iter::once(forward).chain((0..self.premises.len()).map(backward)).collect()
     }
 
     /// Whether a premise is the negation of another.
     pub(crate) fn is_impossible(&self) -> bool {
-        let denials: BTreeSet<Claim> = self
-            .body
-            .iter()
-            .copied()
-            .filter(|claim| claim.is_denial())
-            .collect();
+        let denials: BTreeSet<Claim> = self.body.iter().copied().filter(|claim| claim.is_denial()).collect();
         !denials.is_empty() && self.body.iter().any(|claim| denials.contains(&claim.opposite()))
     }
 
@@ -294,19 +260,12 @@ pub(crate) fn variable(word: &str) -> Option<&str> {
     is_variable.then(|| word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '_'))
 }
 
-fn statements<'v>(
-    value: Option<&'v Value>,
-    field: &str,
-    issues: &mut Vec<Issue>,
-) -> Result<Vec<Fact<'v>>, Error> {
+fn statements<'v>(value: Option<&'v Value>, field: &str, issues: &mut Vec<Issue>) -> Result<Vec<Fact<'v>>, Error> {
     let items = match value {
         None => return Ok(Vec::new()),
         Some(Value::Array(items)) => items,
         Some(other) => {
-            return Err(Error::invalid(
-                format!("/{field}"),
-                format!("must be a list, not {}", kind_of(other)),
-            ));
+            return Err(Error::invalid(format!("/{field}"), format!("must be a list, not {}", kind_of(other))));
         }
     };
     let mut facts = Vec::with_capacity(items.len());
@@ -317,11 +276,9 @@ fn statements<'v>(
         });
         match checked {
             Ok(text) => facts.push(Fact { number, text }),
-            Err(message) => issues.push(Issue::error(
-                "malformed",
-                format!("/{field}/{number}"),
-                format!("a statement {message}"),
-            )),
+            Err(message) => {
+                issues.push(Issue::error("malformed", format!("/{field}/{number}"), format!("a statement {message}")))
+            }
         }
     }
     Ok(facts)

@@ -17,37 +17,20 @@ fn run(args: &[&str], stdin: &[u8]) -> (String, String, i32) {
     let _ = child.stdin.take().unwrap().write_all(stdin); // an input that is too large is not read to its end
     let output = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        text(output.stdout),
-        text(output.stderr),
-        output.status.code().unwrap(),
-    )
+    (text(output.stdout), text(output.stderr), output.status.code().unwrap())
 }
 
 fn validate(document: &Value) -> Value {
     let (stdout, stderr, status) = run(&["--format", "compact"], document.to_string().as_bytes());
     assert_eq!(stderr, "");
     let answer: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(
-        status,
-        if answer["validation_status"] == "success" {
-            0
-        } else {
-            1
-        }
-    );
+    assert_eq!(status, if answer["validation_status"] == "success" { 0 } else { 1 });
     answer
 }
 
 /// `kind at` of every issue.
 fn issues(answer: &Value) -> Vec<String> {
-    let issue = |issue: &Value| {
-        format!(
-            "{} {}",
-            issue["kind"].as_str().unwrap(),
-            issue["at"].as_str().unwrap()
-        )
-    };
+    let issue = |issue: &Value| format!("{} {}", issue["kind"].as_str().unwrap(), issue["at"].as_str().unwrap());
     answer["issues"].as_array().unwrap().iter().map(issue).collect()
 }
 
@@ -55,14 +38,8 @@ fn issues(answer: &Value) -> Vec<String> {
 fn a_correct_rule_set_is_a_success() {
     let answer = validate(&json!({"rules": [[["a"], "b"], [["b"], "c"]], "facts": ["a"], "goals": ["c"]}));
     assert_eq!(answer["validation_status"], "success");
-    assert_eq!(
-        (issues(&answer).len(), answer["completeness"].as_f64()),
-        (0, Some(1.0))
-    );
-    assert_eq!(
-        (answer["total_rules"].as_u64(), answer["valid_rules"].as_u64()),
-        (Some(2), Some(2))
-    );
+    assert_eq!((issues(&answer).len(), answer["completeness"].as_f64()), (0, Some(1.0)));
+    assert_eq!((answer["total_rules"].as_u64(), answer["valid_rules"].as_u64()), (Some(2), Some(2)));
 }
 
 #[test]
@@ -100,27 +77,15 @@ fn all_problems_are_found_at_once() {
             "unreachable_goal /goals/1",
         ]
     );
-    let cycle = answer["issues"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|issue| issue["kind"] == "cycle")
-        .unwrap();
+    let cycle = answer["issues"].as_array().unwrap().iter().find(|issue| issue["kind"] == "cycle").unwrap();
     assert_eq!(cycle["path"], json!(["a", "b", "c", "a"]));
-    assert_eq!(
-        (answer["total_rules"].as_u64(), answer["valid_rules"].as_u64()),
-        (Some(14), Some(9))
-    );
+    assert_eq!((answer["total_rules"].as_u64(), answer["valid_rules"].as_u64()), (Some(14), Some(9)));
     assert_eq!(answer["warnings"].as_array().unwrap().len(), 12);
 }
 
 #[test]
 fn conflicts_come_with_both_proofs() {
-    let rules = json!([
-        [["bird"], "it can fly"],
-        [["penguin"], "bird"],
-        [["penguin"], "it cannot fly"]
-    ]);
+    let rules = json!([[["bird"], "it can fly"], [["penguin"], "bird"], [["penguin"], "it cannot fly"]]);
     let answer = validate(&json!({"rules": rules}));
     assert_eq!(answer["validation_status"], "failure");
     let conflict = &answer["conflicts"][0];
@@ -128,19 +93,11 @@ fn conflicts_come_with_both_proofs() {
     assert_eq!(conflict["statements"], json!(["it cannot fly", "it can fly"]));
     assert_eq!(conflict["assuming"], json!(["penguin"]));
     let rules_of = |side: usize| -> Vec<u64> {
-        conflict["proofs"][side]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|step| step["rule"].as_u64().unwrap())
-            .collect()
+        conflict["proofs"][side].as_array().unwrap().iter().map(|step| step["rule"].as_u64().unwrap()).collect()
     };
     assert_eq!((rules_of(0), rules_of(1)), (vec![2], vec![1, 0]));
     // The same from a fact; and no conflict from facts that do not lead there, but a warning.
-    assert_eq!(
-        issues(&validate(&json!({"rules": rules, "facts": ["penguin"]}))),
-        ["conflict /rules/0"]
-    );
+    assert_eq!(issues(&validate(&json!({"rules": rules, "facts": ["penguin"]}))), ["conflict /rules/0"]);
     let answer = validate(&json!({"rules": rules, "facts": ["bird"]}));
     assert_eq!(answer["validation_status"], "success");
     assert!(issues(&answer).contains(&"conflict /rules/0".to_owned()));
@@ -152,8 +109,7 @@ fn conflicts_of_rules_with_variables() {
         [["?x is a bird"], "?x can fly"], [["?y is a penguin"], "?y is a bird"], [["?z is a penguin"], "?z cannot fly"],
     ]}));
     assert_eq!(issues(&answer), ["conflict /rules/0"]);
-    let answer =
-        validate(&json!({"rules": [[["?x likes ?y"], "?y is liked"], [["?a likes ?b"], "?b is liked"]]}));
+    let answer = validate(&json!({"rules": [[["?x likes ?y"], "?y is liked"], [["?a likes ?b"], "?b is liked"]]}));
     assert_eq!(issues(&answer), ["duplicate /rules/1"]);
 }
 
@@ -183,13 +139,7 @@ fn a_result_of_ken_rep_is_checked_step_by_step() {
     assert_eq!(issues(&validate(&result)), [""; 0]);
     result["conclusions"] = json!(["b", "c"]);
     result["reasoning_chain"][0]["premises"] = json!(["z"]);
-    assert_eq!(
-        issues(&validate(&result)),
-        [
-            "unproved /reasoning_chain/0/premises/0",
-            "unproved /conclusions/1"
-        ]
-    );
+    assert_eq!(issues(&validate(&result)), ["unproved /reasoning_chain/0/premises/0", "unproved /conclusions/1"]);
 }
 
 #[test]
@@ -205,18 +155,8 @@ fn a_step_must_follow_by_its_rule() {
         ("modus_ponens", json!(0), json!(["a"]), "d"),
         ("modus_tollens", json!(1), json!(["not b", "c"]), "not e"),
         ("axiom", json!(2), json!([]), "K"),
-        (
-            "modus_ponens",
-            json!(3),
-            json!(["Rex is a dog"]),
-            "rex is an animal",
-        ),
-        (
-            "modus_tollens",
-            json!(3),
-            json!(["not Tom is an animal"]),
-            "Tom isn't a dog",
-        ),
+        ("modus_ponens", json!(3), json!(["Rex is a dog"]), "rex is an animal"),
+        ("modus_tollens", json!(3), json!(["not Tom is an animal"]), "Tom isn't a dog"),
         ("generalisation", json!(null), json!([]), "anything"),
     ] {
         let answer = validate(&document(kind, rule, premises, conclusion));
@@ -230,12 +170,7 @@ fn a_step_must_follow_by_its_rule() {
         ("axiom", json!(0), json!([]), "d"),
         ("modus_ponens", json!(9), json!(["a"]), "d"),
         ("modus_ponens", json!(null), json!(["a"]), "d"),
-        (
-            "modus_ponens",
-            json!(3),
-            json!(["Rex is a dog"]),
-            "Tom is an animal",
-        ),
+        ("modus_ponens", json!(3), json!(["Rex is a dog"]), "Tom is an animal"),
     ] {
         let answer = validate(&document(kind, rule, premises, conclusion));
         assert_eq!(unproved(&answer), ["unproved /reasoning_chain/0"], "{conclusion}");
@@ -253,29 +188,14 @@ fn contradictions_through_other_rules_are_found() {
         (json!([[["p"], "q"], [["q"], "not p"]]), "/rules/1"),
         (json!([[["p"], "a"], [["p", "not a"], "b"]]), "/rules/0"),
         (json!([[[], "a"], [["not a"], "b"]]), "/rules/0"),
-        (
-            json!([
-                [["x"], "p"],
-                [["p"], "q"],
-                [["p", "q"], "r"],
-                [["r", "x"], "not q"]
-            ]),
-            "/rules/3",
-        ),
+        (json!([[["x"], "p"], [["p"], "q"], [["p", "q"], "r"], [["r", "x"], "not q"]]), "/rules/3"),
     ] {
         let answer = validate(&json!({ "rules": rules }));
         let found = issues(&answer);
         assert!(found.contains(&format!("conflict {at}")), "{rules}: {found:?}");
     }
-    for rules in [
-        json!([[["p"], "q"], [["r"], "not q"]]),
-        json!([[["p"], "not q"], [["not q"], "s"]]),
-    ] {
-        assert_eq!(
-            validate(&json!({ "rules": rules }))["validation_status"],
-            "success",
-            "{rules}"
-        );
+    for rules in [json!([[["p"], "q"], [["r"], "not q"]]), json!([[["p"], "not q"], [["not q"], "s"]])] {
+        assert_eq!(validate(&json!({ "rules": rules }))["validation_status"], "success", "{rules}");
     }
     // What never applies is a warning of its own, and nothing is supposed of it.
     let never = validate(&json!({"rules": [[["a", "not a"], "b"], [["c"], "not b"]]}));
@@ -285,10 +205,7 @@ fn contradictions_through_other_rules_are_found() {
 #[test]
 fn a_rule_applies_when_its_premises_are_facts_whatever_it_concludes() {
     let answer = validate(&json!({"facts": ["a", "not a"], "rules": [[["not a"], "a"]]}));
-    assert!(
-        !issues(&answer).contains(&"unreachable_rule /rules/0".to_owned()),
-        "{answer}"
-    );
+    assert!(!issues(&answer).contains(&"unreachable_rule /rules/0".to_owned()), "{answer}");
 }
 
 #[test]
@@ -296,10 +213,7 @@ fn a_goal_must_match_some_conclusion() {
     let rules = json!([[["?x is a"], "?x is b"], [["?x is c"], "not ?x is d"]]);
     let goals = json!(["tom is b", "tom is c", "tom isn't d", "tom is d"]);
     let answer = validate(&json!({ "rules": rules, "goals": goals }));
-    assert_eq!(
-        issues(&answer),
-        ["unreachable_goal /goals/1", "unreachable_goal /goals/3"]
-    );
+    assert_eq!(issues(&answer), ["unreachable_goal /goals/1", "unreachable_goal /goals/3"]);
 }
 
 #[test]
@@ -312,9 +226,8 @@ fn rules_with_variables_that_deny_each_other_end_soon() {
         .collect();
     let answer = validate(&json!({ "rules": disputed }));
     assert_eq!(answer["validation_status"], "success");
-    let mut chain: Vec<Value> = (0..4_000)
-        .map(|i| json!([[format!("?x is s{i}")], format!("?x is s{}", i + 1)]))
-        .collect();
+    let mut chain: Vec<Value> =
+        (0..4_000).map(|i| json!([[format!("?x is s{i}")], format!("?x is s{}", i + 1)])).collect();
     chain.push(json!([["?x is s4000"], "not ?x is s0"]));
     let answer = validate(&json!({ "rules": chain }));
     assert!(issues(&answer).iter().any(|issue| issue.starts_with("conflict")));
@@ -323,14 +236,10 @@ fn rules_with_variables_that_deny_each_other_end_soon() {
 #[test]
 fn a_long_cycle_and_many_alike_rules_end_soon() {
     let n = 10_000;
-    let rules: Vec<Value> = (0..n)
-        .map(|i| json!([[format!("s{i}")], format!("s{}", (i + 1) % n)]))
-        .collect();
+    let rules: Vec<Value> = (0..n).map(|i| json!([[format!("s{i}")], format!("s{}", (i + 1) % n)])).collect();
     let answer = validate(&json!({ "rules": rules }));
     assert_eq!(issues(&answer), ["cycle /rules/0"]);
-    let alike: Vec<Value> = (0..20_000)
-        .map(|i| json!([["shared", format!("p{i}")], "c"]))
-        .collect();
+    let alike: Vec<Value> = (0..20_000).map(|i| json!([["shared", format!("p{i}")], "c"])).collect();
     let answer = validate(&json!({ "rules": alike }));
     assert_eq!(answer["validation_status"], "success");
 }
@@ -354,11 +263,7 @@ fn bad_input_is_an_error_that_says_where() {
         let (stdout, stderr, status) = run(&[], document.as_bytes());
         assert_eq!((stdout.as_str(), status), ("", 2), "{document}");
         let error = &serde_json::from_str::<Value>(&stderr).unwrap()["error"];
-        assert_eq!(
-            (error["code"].as_str(), error["at"].as_str()),
-            (Some("invalid"), Some(at)),
-            "{error}"
-        );
+        assert_eq!((error["code"].as_str(), error["at"].as_str()), (Some("invalid"), Some(at)), "{error}");
     }
     let deep = |depth: usize| format!("{{\"rules\":{}{}}}", "[".repeat(depth - 1), "]".repeat(depth - 1));
     assert_eq!(run(&[], deep(128).as_bytes()).2, 1);
@@ -370,10 +275,7 @@ fn bad_input_is_an_error_that_says_where() {
 #[test]
 fn lines_continues_after_an_error() {
     let (stdout, _, status) = run(&["--lines"], b"{\"rules\":[]}\nnonsense\n{\"rules\":[5]}\n");
-    let lines: Vec<Value> = stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), status), (3, 0));
     assert_eq!(lines[1]["error"]["code"], "invalid");
     assert_eq!(lines[2]["validation_status"], "failure");

@@ -15,12 +15,7 @@ pub(crate) struct Guard<R> {
 }
 
 impl<R: Resolver> Resolver for Guard<R> {
-    fn resolve(
-        &self,
-        uri: &Uri,
-        config: &Config,
-        timeout: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+    fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let found = self.inner.resolve(uri, config, timeout)?;
         let host = uri.host().unwrap_or_default();
         let mut kept = self.empty();
@@ -32,10 +27,9 @@ impl<R: Resolver> Resolver for Guard<R> {
             }
         }
         match refused {
-            Some(address) if kept.is_empty() => Err(ureq::Error::Other(Box::new(Refused {
-                host: host.to_owned(),
-                address,
-            }))),
+            Some(address) if kept.is_empty() => {
+                Err(ureq::Error::Other(Box::new(Refused { host: host.to_owned(), address })))
+            }
             _ => Ok(kept),
         }
     }
@@ -81,19 +75,10 @@ mod tests {
         };
         let agent = Agent::with_parts(Config::default(), DefaultConnector::new(), guard);
         let url = format!("http://rebinding.test:{port}/");
-        let first = agent
-            .get(&url)
-            .call()
-            .unwrap()
-            .body_mut()
-            .read_to_string()
-            .unwrap();
+        let first = agent.get(&url).call().unwrap().body_mut().read_to_string().unwrap();
         assert_eq!(first, "hi");
         serving.join().unwrap();
         let second = agent.get(&url).call().unwrap_err().to_string();
-        assert!(
-            second.contains("127.0.0.1, which is not a public address"),
-            "{second}"
-        );
+        assert!(second.contains("127.0.0.1, which is not a public address"), "{second}");
     }
 }

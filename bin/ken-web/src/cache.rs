@@ -29,10 +29,7 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn new(folder: Option<PathBuf>, salt: &str) -> Cache {
         let made = folder.filter(|folder| fs::create_dir_all(folder).is_ok());
-        Cache {
-            folder: made,
-            salt: salt.to_owned(),
-        }
+        Cache { folder: made, salt: salt.to_owned() }
     }
 
     fn path(&self, kind: &str, key: &str) -> Option<PathBuf> {
@@ -104,18 +101,10 @@ mod tests {
         cache.put("page", "a", &"text");
         assert_eq!(cache.get::<String>("page", "a").as_deref(), Some("text"));
         let other = Cache::new(Some(folder.path().join("cache")), "other");
-        assert_eq!(
-            (cache.get::<String>("page", "b"), other.get::<String>("page", "a")),
-            (None, None)
-        );
+        assert_eq!((cache.get::<String>("page", "b"), other.get::<String>("page", "a")), (None, None));
         let path = cache.path("page", "a").unwrap();
         let old = SystemTime::now() - FRESH - Duration::from_secs(1);
-        fs::File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_modified(old)
-            .unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(old).unwrap();
         assert_eq!(cache.get::<String>("page", "a"), None);
         cache.prune();
         assert!(!path.exists());
@@ -128,8 +117,7 @@ mod tests {
         for (number, name) in ["old", "new"].iter().enumerate() {
             let file = fs::File::create(folder.path().join(name)).unwrap();
             file.set_len(MAX_BYTES / 2 + 1).unwrap();
-            file.set_modified(SystemTime::now() - Duration::from_secs(60 - number as u64))
-                .unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(60 - number as u64)).unwrap();
         }
         cache.prune();
         assert!(!folder.path().join("old").exists() && folder.path().join("new").exists());

@@ -27,11 +27,7 @@ fn meta(body: &[u8]) -> Option<&'static Encoding> {
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     let encoding = head.split("<meta").skip(1).find_map(charset_of)?;
     // A body whose beginning could be read as ASCII is not UTF-16, whatever it declares.
-    Some(if encoding.is_ascii_compatible() {
-        encoding
-    } else {
-        UTF_8
-    })
+    Some(if encoding.is_ascii_compatible() { encoding } else { UTF_8 })
 }
 
 #[cfg(test)]
@@ -40,14 +36,8 @@ mod tests {
 
     #[test]
     fn header_then_meta_then_utf_8() {
-        assert_eq!(
-            decode(b"caf\xe9", Some("text/html; charset=\"ISO-8859-1\"")),
-            "café"
-        );
-        assert_eq!(
-            decode(b"<meta charset='windows-1251'>\xcf", None),
-            "<meta charset='windows-1251'>П"
-        );
+        assert_eq!(decode(b"caf\xe9", Some("text/html; charset=\"ISO-8859-1\"")), "café");
+        assert_eq!(decode(b"<meta charset='windows-1251'>\xcf", None), "<meta charset='windows-1251'>П");
         let old = b"<meta http-equiv=Content-Type content='text/html; charset=shift_jis'>\x83\x65";
         assert!(decode(old, Some("text/html")).ends_with('テ'));
         assert_eq!(decode("ü".as_bytes(), Some("text/html; charset=nonsense")), "ü");

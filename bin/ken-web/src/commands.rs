@@ -88,9 +88,7 @@ impl Filter for Search {
         }
         let web = self.web.get()?;
         let until = Instant::now() + TIME;
-        let found = web
-            .searcher
-            .search(&web.cache, &asked.query, asked.limit, until)?;
+        let found = web.searcher.search(&web.cache, &asked.query, asked.limit, until)?;
         if found.provider.is_none() {
             let failures: Vec<String> = found.failures.iter().map(Failed::to_string).collect();
             return Err(Error::unavailable(failures.join("; ")));
@@ -193,8 +191,7 @@ pub(crate) struct Research {
 
 impl Filter for Research {
     const NAME: &'static str = "ken-web research";
-    const ABOUT: &'static str =
-        "Search, fetch, rank and pack: {\"question\": …} in, sources for an answer out";
+    const ABOUT: &'static str = "Search, fetch, rank and pack: {\"question\": …} in, sources for an answer out";
 
     fn inline(&self) -> Option<&str> {
         self.json.as_deref()

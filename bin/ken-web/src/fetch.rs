@@ -67,10 +67,7 @@ pub(crate) fn web_url(text: &str) -> Result<Url, Error> {
 
 impl Fetcher {
     pub(crate) fn new(http: Http) -> Fetcher {
-        Fetcher {
-            http,
-            allowed: Mutex::default(),
-        }
+        Fetcher { http, allowed: Mutex::default() }
     }
 
     /// The page, and whether it was in the cache.
@@ -176,13 +173,7 @@ fn page(url: &Url, received: Received, until: Instant) -> Result<Page, Error> {
     if text.is_empty() {
         return Err(unusable(url, "sent a page without text"));
     }
-    Ok(Page {
-        url: url.to_string(),
-        title,
-        digest: digest(&text),
-        text,
-        truncated: received.cut,
-    })
+    Ok(Page { url: url.to_string(), title, digest: digest(&text), text, truncated: received.cut })
 }
 
 pub(crate) fn digest(text: &str) -> String {
@@ -208,17 +199,9 @@ mod tests {
         ] {
             assert_eq!(web_url(wrong).unwrap_err().at.as_deref(), Some("/url"), "{wrong}");
         }
-        assert_eq!(
-            web_url("HTTP://A.test/x#part").unwrap().as_str(),
-            "http://a.test/x"
-        );
+        assert_eq!(web_url("HTTP://A.test/x#part").unwrap().as_str(), "http://a.test/x");
         // Every way to write 127.0.0.1 becomes that address before it is checked.
-        for same in [
-            "http://2130706433/",
-            "http://0x7f.1/",
-            "http://127.1/",
-            "http://①②⑦.0.0.1/",
-        ] {
+        for same in ["http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://①②⑦.0.0.1/"] {
             assert_eq!(web_url(same).unwrap().host_str(), Some("127.0.0.1"), "{same}");
         }
     }

@@ -60,13 +60,8 @@ impl Http {
             .timeout_connect(Some(CONNECT))
             .tls_config(TlsConfig::builder().root_certs(roots()?).build())
             .build();
-        let guard = Guard {
-            inner: DefaultResolver::default(),
-            allowed,
-        };
-        Ok(Http {
-            agent: Agent::with_parts(config, DefaultConnector::new(), guard),
-        })
+        let guard = Guard { inner: DefaultResolver::default(), allowed };
+        Ok(Http { agent: Agent::with_parts(config, DefaultConnector::new(), guard) })
     }
 
     /// At most `most` bytes of the body are read.
@@ -102,9 +97,7 @@ fn prepared<B>(
     until: Instant,
 ) -> Result<RequestBuilder<B>, Error> {
     let request = request.header("accept-encoding", "identity");
-    let request = headers
-        .iter()
-        .fold(request, |request, (name, value)| request.header(*name, *value));
+    let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     Ok(request.config().timeout_global(Some(left(until)?)).build())
 }
 
@@ -115,11 +108,7 @@ fn left(until: Instant) -> Result<Duration, Error> {
     }
 }
 
-fn read(
-    url: &str,
-    answered: Result<Response<ureq::Body>, ureq::Error>,
-    most: usize,
-) -> Result<Received, Error> {
+fn read(url: &str, answered: Result<Response<ureq::Body>, ureq::Error>, most: usize) -> Result<Received, Error> {
     let (head, body) = answered.map_err(|error| failed(url, error))?.into_parts();
     let encoding = head.headers.get("content-encoding").map(|value| value.as_bytes());
     if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
@@ -130,17 +119,10 @@ fn read(
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
     // `with_config` lifts the library's own limit, which would be an error; here the body is cut.
     let mut reader = body.into_with_config().limit(u64::MAX).reader().take(limit);
-    reader
-        .read_to_end(&mut bytes)
-        .map_err(|error| failed(url, ureq::Error::from(error)))?;
+    reader.read_to_end(&mut bytes).map_err(|error| failed(url, ureq::Error::from(error)))?;
     let cut = bytes.len() > most;
     bytes.truncate(most);
-    Ok(Received {
-        status: head.status,
-        headers: head.headers,
-        body: bytes,
-        cut,
-    })
+    Ok(Received { status: head.status, headers: head.headers, body: bytes, cut })
 }
 
 /// The host of a URL, without the parts that may be private.

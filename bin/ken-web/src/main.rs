@@ -33,11 +33,7 @@ fn main() -> ExitCode {
         _ => ken_tool::front(
             "ken-web",
             ABOUT,
-            &[
-                ("search", Search::ABOUT),
-                ("fetch", Fetch::ABOUT),
-                ("research", Research::ABOUT),
-            ],
+            &[("search", Search::ABOUT), ("fetch", Fetch::ABOUT), ("research", Research::ABOUT)],
         ),
     }
 }

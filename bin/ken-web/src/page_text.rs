@@ -40,18 +40,12 @@ pub(crate) fn of_html(html: String, until: Instant) -> Result<PageText, Error> {
         .spawn(move || sender.send(rendered(&html)))
         .map_err(|error| Error::internal(format!("no thread: {error}")))?;
     let left = until.saturating_duration_since(Instant::now()).min(RENDER);
-    let text = receiver
-        .recv_timeout(left)
-        .map_err(|_| Error::deadline("the page took too long to read"))??;
-    Ok(PageText {
-        title,
-        text: of_plain(&text),
-    })
+    let text = receiver.recv_timeout(left).map_err(|_| Error::deadline("the page took too long to read"))??;
+    Ok(PageText { title, text: of_plain(&text) })
 }
 
 fn rendered(html: &str) -> Result<String, Error> {
-    let unreadable =
-        |error: html2text::Error| Error::unavailable(format!("the page cannot be read: {error}"));
+    let unreadable = |error: html2text::Error| Error::unavailable(format!("the page cannot be read: {error}"));
     let config = config::plain_no_decorate()
         .use_doc_css()
         .add_agent_css(LEFT_OUT)
@@ -59,9 +53,7 @@ fn rendered(html: &str) -> Result<String, Error> {
         .raw_mode(true)
         .link_footnotes(false)
         .allow_width_overflow();
-    config
-        .string_from_read(html.as_bytes(), WIDTH)
-        .map_err(unreadable)
+    config.string_from_read(html.as_bytes(), WIDTH).map_err(unreadable)
 }
 
 /// Paragraphs: lines are joined, and characters that nobody sees are left out.
@@ -150,13 +142,10 @@ fn depth(html: &str) -> usize {
 /// Elements without an end, and those whose end may be left out.
 fn is_void(rest: &[u8]) -> bool {
     const VOID: [&str; 22] = [
-        "area", "base", "br", "col", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta",
-        "option", "p", "param", "source", "td", "th", "tr", "track", "wbr",
+        "area", "base", "br", "col", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta", "option", "p",
+        "param", "source", "td", "th", "tr", "track", "wbr",
     ];
-    let name = rest
-        .split(|byte| !byte.is_ascii_alphanumeric())
-        .next()
-        .unwrap_or_default();
+    let name = rest.split(|byte| !byte.is_ascii_alphanumeric()).next().unwrap_or_default();
     VOID.iter().any(|void| void.as_bytes().eq_ignore_ascii_case(name))
 }
 
@@ -177,14 +166,8 @@ mod tests {
              <ul><li>one<li>two</ul><table><tr><td>Port</td><td>4 m</td></tr></table><footer>Imprint</footer></body>",
         );
         assert_eq!(page.title.as_deref(), Some("Tides & moons"));
-        assert!(
-            page.text.contains("High tide comes twice a day, by and large."),
-            "{page:?}"
-        );
-        assert!(
-            page.text.contains("one\n* two") && page.text.contains("4 m"),
-            "{page:?}"
-        );
+        assert!(page.text.contains("High tide comes twice a day, by and large."), "{page:?}");
+        assert!(page.text.contains("one\n* two") && page.text.contains("4 m"), "{page:?}");
         for hidden in ["Hidden", "alert", "Home", "Imprint"] {
             assert!(!page.text.contains(hidden), "{hidden} in {page:?}");
         }
@@ -192,14 +175,8 @@ mod tests {
 
     #[test]
     fn characters_that_nobody_sees_are_left_out() {
-        let tags: String = "ignore"
-            .chars()
-            .map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap())
-            .collect();
-        assert_eq!(
-            of_plain(&format!("a\u{200b}b\u{202e}c{tags} d\n\n\n═══\n\ne")),
-            "abc d\n\ne"
-        );
+        let tags: String = "ignore".chars().map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap()).collect();
+        assert_eq!(of_plain(&format!("a\u{200b}b\u{202e}c{tags} d\n\n\n═══\n\ne")), "abc d\n\ne");
     }
 
     #[test]

@@ -7,11 +7,8 @@ const QUERY_CHARACTERS: usize = 300;
 /// At most `most` queries. Those that the caller names come first.
 pub(crate) fn queries(question: &str, named: &[String], most: usize) -> Vec<String> {
     let mut planned: Vec<String> = Vec::new();
-    let candidates = named
-        .iter()
-        .cloned()
-        .chain([question.to_owned(), key_words(question), names(question)])
-        .chain(parts(question));
+    let candidates =
+        named.iter().cloned().chain([question.to_owned(), key_words(question), names(question)]).chain(parts(question));
     for candidate in candidates {
         let candidate: String = candidate.trim().chars().take(QUERY_CHARACTERS).collect();
         let is_known = planned.iter().any(|known| known.eq_ignore_ascii_case(&candidate));
@@ -46,9 +43,7 @@ fn names(question: &str) -> String {
 
 /// The sentences of the question, when there are several.
 fn parts(question: &str) -> Vec<String> {
-    let sentences: Vec<_> = ken_text::sentences(question)
-        .map(|sentence| sentence.text.to_owned())
-        .collect();
+    let sentences: Vec<_> = ken_text::sentences(question).map(|sentence| sentence.text.to_owned()).collect();
     match sentences.len() {
         0 | 1 => Vec::new(),
         _ => sentences,
@@ -63,14 +58,8 @@ mod tests {
     fn one_query_is_the_question_and_more_say_it_in_other_words() {
         let question = "When does the ferry to Norderney leave? Is it running in 2027?";
         assert_eq!(queries(question, &[], 1), [question]);
-        assert_eq!(
-            queries(question, &[], 3)[1..],
-            ["ferry Norderney leave running 2027", "Norderney 2027"]
-        );
+        assert_eq!(queries(question, &[], 3)[1..], ["ferry Norderney leave running 2027", "Norderney 2027"]);
         assert_eq!(queries(question, &[], 9).len(), 5);
-        assert_eq!(
-            queries("tides", &["Tides".into(), "moon".into()], 4),
-            ["Tides", "moon"]
-        );
+        assert_eq!(queries("tides", &["Tides".into(), "moon".into()], 4), ["Tides", "moon"]);
     }
 }

@@ -19,9 +19,7 @@ const GAP: &str = "\n\n[…]\n\n";
 pub(crate) fn terms(text: &str) -> Vec<String> {
     let lower = words(text).map(|word| word.text.to_lowercase());
     let telling = lower.filter(|word| !is_filler(word));
-    telling
-        .map(|word| stem(&word, &mut String::new()).to_owned())
-        .collect()
+    telling.map(|word| stem(&word, &mut String::new()).to_owned()).collect()
 }
 
 /// The passages that were taken from one page.
@@ -48,23 +46,12 @@ pub(crate) fn pack(question: &str, pages: &[&str], tokens: u64) -> Vec<Packed> {
     for (page, text) in pages.iter().enumerate() {
         let parts = parts(text).into_iter().enumerate();
         let score = 0.0;
-        passages.extend(parts.map(|(order, text)| Passage {
-            page,
-            order,
-            text,
-            score,
-        }));
+        passages.extend(parts.map(|(order, text)| Passage { page, order, text, score }));
     }
     score(question, &mut passages);
     let mut best: Vec<&Passage<'_>> = passages.iter().filter(|passage| passage.score > 0.0).collect();
-    best.sort_by(|a, b| {
-        b.score
-            .total_cmp(&a.score)
-            .then((a.page, a.order).cmp(&(b.page, b.order)))
-    });
-    let several = best
-        .windows(2)
-        .any(|pair| matches!(pair, [a, b] if a.page != b.page));
+    best.sort_by(|a, b| b.score.total_cmp(&a.score).then((a.page, a.order).cmp(&(b.page, b.order))));
+    let several = best.windows(2).any(|pair| matches!(pair, [a, b] if a.page != b.page));
     // One source may take half of the budget if there are others.
     let share = if several { tokens / 2 } else { tokens };
     let mut taken: HashMap<usize, (u64, Vec<&Passage<'_>>)> = HashMap::new();
@@ -120,10 +107,7 @@ fn score(question: &str, passages: &mut [Passage<'_>]) {
     let number = f64::from(u32::try_from(passages.len().max(1)).unwrap_or(u32::MAX));
     let mean = counted.iter().map(|(_, length)| length).sum::<f64>() / number;
     for term in &asked {
-        let holding = counted
-            .iter()
-            .filter(|(counts, _)| counts.contains_key(term))
-            .count();
+        let holding = counted.iter().filter(|(counts, _)| counts.contains_key(term)).count();
         let holding = f64::from(u32::try_from(holding).unwrap_or(u32::MAX));
         let rarity = (1.0 + (number - holding + 0.5) / (holding + 0.5)).ln();
         for (passage, (counts, length)) in passages.iter_mut().zip(&counted) {
@@ -199,11 +183,7 @@ mod tests {
 
     #[test]
     fn the_passage_that_answers_is_taken_and_the_budget_is_kept() {
-        let long = format!(
-            "{}\n\nThe ferry leaves at nine.\n\n{}",
-            filler("Gardening", 20),
-            filler("Cooking", 20)
-        );
+        let long = format!("{}\n\nThe ferry leaves at nine.\n\n{}", filler("Gardening", 20), filler("Cooking", 20));
         let pages = [filler("Sports", 30), long, "A ferry is a ship.".to_owned()];
         let pages: Vec<&str> = pages.iter().map(String::as_str).collect();
         let packed = pack("When does the ferry leave?", &pages, 400);

@@ -81,13 +81,7 @@ impl Depth {
             Depth::Standard => (2, 8, 5, 4_000, 30),
             Depth::Deep => (4, 10, 10, MAX_TOKENS, 60),
         };
-        Budget {
-            searches,
-            results,
-            fetches,
-            tokens,
-            time: Duration::from_secs(seconds),
-        }
+        Budget { searches, results, fetches, tokens, time: Duration::from_secs(seconds) }
     }
 }
 
@@ -154,10 +148,7 @@ pub(crate) fn research(web: &Web, asked: &Question) -> Result<Researched, Error>
     let begun = Instant::now();
     let budget = asked.budget()?;
     let until = begun + budget.time;
-    let mut used = Used {
-        max_context_tokens: budget.tokens,
-        ..Used::default()
-    };
+    let mut used = Used { max_context_tokens: budget.tokens, ..Used::default() };
     let queries = queries(&asked.question, &asked.queries, budget.searches);
     let mut failures = Vec::new();
     let mut hits = named(&asked.question);
@@ -165,18 +156,13 @@ pub(crate) fn research(web: &Web, asked: &Question) -> Result<Researched, Error>
         Ok(found) => hits.extend(found),
         // Without a search there are still the addresses that the question names.
         Err(error) if hits.is_empty() => return Err(error),
-        Err(error) => failures.push(Failed {
-            at: "search".to_owned(),
-            error: error.message,
-        }),
+        Err(error) => failures.push(Failed { at: "search".to_owned(), error: error.message }),
     }
     let pages = fetch(web, asked, &hits, &budget, until, &mut used, &mut failures);
     let texts: Vec<&str> = pages.iter().map(|page| page.text.as_str()).collect();
     let packed = packed(&asked.question, &texts, budget.tokens);
-    let sources: Vec<Source> = (1..)
-        .zip(packed)
-        .filter_map(|(number, packed)| source(number, packed, &pages))
-        .collect();
+    let sources: Vec<Source> =
+        (1..).zip(packed).filter_map(|(number, packed)| source(number, packed, &pages)).collect();
     let confidence = confidence(&asked.question, &sources);
     let context = fenced(&sources)?;
     used.context_tokens = estimated_tokens(&context);
@@ -201,11 +187,7 @@ fn named(question: &str) -> Vec<Hit> {
     let words = words.map(|word| word.trim_matches(|c: char| "()<>[]\"'.,;!?".contains(c)));
     let urls = words.filter(|word| word.starts_with("http://") || word.starts_with("https://"));
     urls.filter_map(|word| web_url(word).ok())
-        .map(|url| Hit {
-            title: String::new(),
-            url: url.to_string(),
-            snippet: String::new(),
-        })
+        .map(|url| Hit { title: String::new(), url: url.to_string(), snippet: String::new() })
         .collect()
 }
 
@@ -272,9 +254,7 @@ fn same_page(url: &str) -> String {
     }
     let text = url.to_string();
     let text = text.trim_end_matches('/');
-    text.split_once("://")
-        .map_or(text, |(_, rest)| rest.trim_start_matches("www."))
-        .to_owned()
+    text.split_once("://").map_or(text, |(_, rest)| rest.trim_start_matches("www.")).to_owned()
 }
 
 /// A page, or a search hit that is used in place of its page.
@@ -287,22 +267,13 @@ struct Material {
 
 impl Material {
     fn of_hit(hit: &Hit) -> Material {
-        Material {
-            url: hit.url.clone(),
-            title: hit.title.clone(),
-            text: hit.snippet.clone(),
-            fetched: false,
-        }
+        Material { url: hit.url.clone(), title: hit.title.clone(), text: hit.snippet.clone(), fetched: false }
     }
 
     fn of_page(hit: &Hit, page: Page) -> Material {
         Material {
             url: page.url,
-            title: if page.title.is_empty() {
-                hit.title.clone()
-            } else {
-                page.title
-            },
+            title: if page.title.is_empty() { hit.title.clone() } else { page.title },
             text: page.text,
             fetched: true,
         }
@@ -324,10 +295,8 @@ fn fetch(
         WebFetch::Always => true,
         WebFetch::Auto => hit.snippet.len() < WHOLE_SNIPPET,
     };
-    let wanted: Vec<usize> = (0..hits.len())
-        .filter(|place| hits.get(*place).is_some_and(wants))
-        .take(budget.fetches)
-        .collect();
+    let wanted: Vec<usize> =
+        (0..hits.len()).filter(|place| hits.get(*place).is_some_and(wants)).take(budget.fetches).collect();
     used.fetches = wanted.len();
     let mut pages = fetch_all(web, hits, &wanted, until);
     let mut materials = Vec::new();
@@ -339,10 +308,7 @@ fn fetch(
             }
             Some(Err(error)) => {
                 let at = web_url(&hit.url).map_or_else(|_| hit.url.clone(), |url| url.to_string());
-                failures.push(Failed {
-                    at,
-                    error: error.message,
-                });
+                failures.push(Failed { at, error: error.message });
                 materials.push(Material::of_hit(hit));
             }
             None => materials.push(Material::of_hit(hit)),
@@ -400,8 +366,7 @@ fn rounded(score: f64) -> f64 {
 /// (three or more), and up to 0.1 for the share of sources that were read as pages.
 fn confidence(question: &str, sources: &[Source]) -> Confidence {
     let share = |part: usize, whole: usize| {
-        f64::from(u32::try_from(part).unwrap_or(u32::MAX))
-            / f64::from(u32::try_from(whole.max(1)).unwrap_or(u32::MAX))
+        f64::from(u32::try_from(part).unwrap_or(u32::MAX)) / f64::from(u32::try_from(whole.max(1)).unwrap_or(u32::MAX))
     };
     let asked: HashSet<String> = terms(question).into_iter().collect();
     let told: HashSet<String> = sources.iter().flat_map(|source| terms(&source.text)).collect();
@@ -432,29 +397,19 @@ mod tests {
             same_page("https://www.a.test/x/?utm_source=y#z".trim_end_matches("#z")),
             same_page("http://a.test/x")
         );
-        assert_ne!(
-            same_page("https://a.test/x?id=1"),
-            same_page("https://a.test/x?id=2")
-        );
+        assert_ne!(same_page("https://a.test/x?id=1"), same_page("https://a.test/x?id=2"));
     }
 
     #[test]
     fn addresses_in_the_question_are_read() {
-        let hits =
-            named("What does <https://a.test/x?y=1> say, and (http://b.test/)? Not ftp://c.test or http://.");
+        let hits = named("What does <https://a.test/x?y=1> say, and (http://b.test/)? Not ftp://c.test or http://.");
         let urls: Vec<&str> = hits.iter().map(|hit| hit.url.as_str()).collect();
         assert_eq!(urls, ["https://a.test/x?y=1", "http://b.test/"]);
     }
 
     #[test]
     fn no_sources_give_no_confidence() {
-        assert_eq!(
-            confidence("tides", &[]),
-            Confidence {
-                score: 0.0,
-                level: "low"
-            }
-        );
+        assert_eq!(confidence("tides", &[]), Confidence { score: 0.0, level: "low" });
         let source = |host: &str, text: &str| Source {
             id: "web-1".into(),
             title: String::new(),

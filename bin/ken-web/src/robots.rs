@@ -50,16 +50,12 @@ impl Robots {
                 _ => {}
             }
         }
-        Robots {
-            rules: own.unwrap_or(others),
-        }
+        Robots { rules: own.unwrap_or(others) }
     }
 
     /// Everything is forbidden: the server could not say what is allowed.
     pub(crate) fn closed() -> Robots {
-        Robots {
-            rules: vec![("/".to_owned(), false)],
-        }
+        Robots { rules: vec![("/".to_owned(), false)] }
     }
 
     /// Whether a path with its query may be fetched. Of two rules that are equally long the allowing one counts.

@@ -102,10 +102,7 @@ impl Provider {
 
     pub(crate) fn host(&self) -> (String, u16) {
         let url = self.url();
-        (
-            url.host_str().unwrap_or_default().to_owned(),
-            url.port_or_known_default().unwrap_or_default(),
-        )
+        (url.host_str().unwrap_or_default().to_owned(), url.port_or_known_default().unwrap_or_default())
     }
 
     fn ask(&self, http: &Http, query: &str, count: usize, until: Instant) -> Result<Vec<Hit>, Error> {
@@ -118,18 +115,12 @@ impl Provider {
             url
         };
         let get = |mut url: Url, parameter: (&str, &str), headers: &[(&str, &str)]| {
-            url.query_pairs_mut()
-                .append_pair("q", query)
-                .append_pair(parameter.0, parameter.1);
+            url.query_pairs_mut().append_pair("q", query).append_pair(parameter.0, parameter.1);
             http.get(url.as_str(), headers, ANSWER_BYTES, until)
         };
         let accept = ("accept", "application/json");
         let (received, place, text) = match self {
-            Provider::SearXng { .. } => (
-                get(at("/search"), ("format", "json"), &[accept])?,
-                "/results",
-                "content",
-            ),
+            Provider::SearXng { .. } => (get(at("/search"), ("format", "json"), &[accept])?, "/results", "content"),
             Provider::Brave { key, .. } => {
                 let headers = [accept, ("x-subscription-token", key.as_str())];
                 let url = at("/res/v1/web/search");
@@ -202,34 +193,18 @@ impl Searcher {
     }
 
     /// `unavailable` when no provider is configured. When one fails or finds nothing, the next is asked; a failed one is named.
-    pub(crate) fn search(
-        &self,
-        cache: &Cache,
-        query: &str,
-        count: usize,
-        until: Instant,
-    ) -> Result<Found, Error> {
+    pub(crate) fn search(&self, cache: &Cache, query: &str, count: usize, until: Instant) -> Result<Found, Error> {
         if self.providers.is_empty() {
             return Err(Error::unavailable("no search provider is configured").hint(
                 "KEN_SEARCH_URL is the address of a SearXNG server, BRAVE_SEARCH_API_KEY or OLLAMA_API_KEY the key of a service",
             ));
         }
         let query = line(query, QUERY_CHARACTERS);
-        let mut found = Found {
-            provider: None,
-            hits: Vec::new(),
-            failures: Vec::new(),
-            cached: false,
-        };
+        let mut found = Found { provider: None, hits: Vec::new(), failures: Vec::new(), cached: false };
         for provider in &self.providers {
             let key = format!("{} {count} {query}", provider.url());
             if let Some(hits) = cache.get(provider.name(), &key) {
-                return Ok(Found {
-                    provider: Some(provider.name()),
-                    hits,
-                    cached: true,
-                    ..found
-                });
+                return Ok(Found { provider: Some(provider.name()), hits, cached: true, ..found });
             }
             match provider.ask(&self.http, &query, count, until) {
                 Ok(hits) => {
@@ -239,10 +214,7 @@ impl Searcher {
                         return Ok(Found { hits, ..found });
                     }
                 }
-                Err(error) => found.failures.push(Failed {
-                    at: provider.name().to_owned(),
-                    error: error.message,
-                }),
+                Err(error) => found.failures.push(Failed { at: provider.name().to_owned(), error: error.message }),
             }
         }
         Ok(found)

@@ -25,11 +25,7 @@ pub(crate) fn fenced(sources: &[Source]) -> Result<String, Error> {
         return Ok("Nothing was found.".to_owned());
     }
     let each = sources.iter().map(|source| {
-        let title = if source.title.is_empty() {
-            "(no title)"
-        } else {
-            &source.title
-        };
+        let title = if source.title.is_empty() { "(no title)" } else { &source.title };
         format!("[{}] {title}\n{}\n{}", source.id, source.url, source.text)
     });
     fence(&each.collect::<Vec<_>>().join("\n\n"))

@@ -23,9 +23,7 @@ impl Report for Check {
     fn run(&self, reply: Reply<'_>) -> Result<Sent, Error> {
         let protocols = Protocols::shipped();
         let files = self.files.iter().map(|file| Checked::of(file, &protocols));
-        Ok(reply.send(&Found {
-            files: files.collect(),
-        }))
+        Ok(reply.send(&Found { files: files.collect() }))
     }
 }
 

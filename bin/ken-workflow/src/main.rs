@@ -17,11 +17,7 @@ fn main() -> ExitCode {
         _ => ken_tool::front(
             "ken-workflow",
             "Run, list and check workflows over protocol tools",
-            &[
-                ("run", run::Run::ABOUT),
-                ("list", list::List::ABOUT),
-                ("check", check::Check::ABOUT),
-            ],
+            &[("run", run::Run::ABOUT), ("list", list::List::ABOUT), ("check", check::Check::ABOUT)],
         ),
     }
 }

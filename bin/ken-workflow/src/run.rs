@@ -38,8 +38,7 @@ struct Opened {
 impl Filter for Run {
     const NAME: &'static str = "ken-workflow run";
     const ABOUT: &'static str = "Run a workflow over JSON data, or over a text as user_input";
-    const AFTER_HELP: &'static str =
-        "Exit status: 0 completed, 1 failed or aborted, 2 an error. See ken-workflow(1).";
+    const AFTER_HELP: &'static str = "Exit status: 0 completed, 1 failed or aborted, 2 an error. See ken-workflow(1).";
 
     fn inline(&self) -> Option<&str> {
         self.json.as_deref()
@@ -49,9 +48,7 @@ impl Filter for Run {
         let data = self.data(input)?;
         let opened = self.opened()?;
         let request = Request {
-            deadline: self
-                .deadline
-                .map(|limit| Instant::now() + Duration::from_millis(limit)),
+            deadline: self.deadline.map(|limit| Instant::now() + Duration::from_millis(limit)),
             ..opened.engine.request()
         };
         let running = opened.engine.run(&opened.workflow, &data, request);
@@ -114,12 +111,7 @@ impl Answer for Told<'_> {
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         let outcome = self.0;
         let status = serde_json::to_value(outcome.status).unwrap_or_default();
-        write!(
-            to,
-            "{}: {}",
-            outcome.workflow,
-            status.as_str().unwrap_or_default()
-        )?;
+        write!(to, "{}: {}", outcome.workflow, status.as_str().unwrap_or_default())?;
         match (verbose, outcome.execution_time_ms) {
             (true, Some(time)) => writeln!(to, " in {:.1} ms", time.as_secs_f64() * 1e3)?,
             _ => writeln!(to)?,

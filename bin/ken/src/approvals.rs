@@ -76,18 +76,9 @@ fn list(gateway: &mut Gateway, as_json: bool) -> Result<(), Error> {
     let row = |record: &Value| {
         let [risk, action, target, summary] =
             ["risk", "actionType", "target", "summary"].map(|name| field(request(record), name).to_owned());
-        [
-            field(record, "requestId").to_owned(),
-            risk,
-            action,
-            target,
-            summary,
-        ]
+        [field(record, "requestId").to_owned(), risk, action, target, summary]
     };
-    say_table(
-        ["ID", "RISK", "ACTION", "TARGET", "SUMMARY"],
-        pending.iter().map(row),
-    )
+    say_table(["ID", "RISK", "ACTION", "TARGET", "SUMMARY"], pending.iter().map(row))
 }
 
 fn pending(gateway: &mut Gateway) -> Result<Vec<Value>, Error> {
@@ -139,11 +130,7 @@ fn show(record: &Value, as_json: bool) -> Result<(), Error> {
 fn status(record: &Value) -> String {
     let mut status = field(record, "status").to_owned();
     if let Some(decision) = record.get("decision") {
-        status += &format!(
-            " by {} at {}",
-            one_line(field(decision, "decidedBy")),
-            field(decision, "decidedAt")
-        );
+        status += &format!(" by {} at {}", one_line(field(decision, "decidedBy")), field(decision, "decidedAt"));
         if !field(decision, "reason").is_empty() {
             status += &format!(": {}", one_line(field(decision, "reason")));
         }
@@ -165,12 +152,8 @@ pub(crate) fn deny(globals: &Globals, args: &Deny) -> Outcome {
 fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, words: &Words) -> Outcome {
     let mut gateway = gateway::find(globals)?;
     let id = find(&mut gateway, word)?;
-    let decision = Decision {
-        approved,
-        by: words.by.clone().unwrap_or_else(user),
-        reason: words.reason.clone(),
-        for_session,
-    };
+    let decision =
+        Decision { approved, by: words.by.clone().unwrap_or_else(user), reason: words.reason.clone(), for_session };
     during("deciding", || gateway.decide(&id, &decision))?;
     let done = if approved { "approved" } else { "denied" };
     say(&format!("{done} {id}"))?;
@@ -193,11 +176,5 @@ fn find(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
     }
     let pending = pending(gateway)?;
     let ids = pending.iter().map(|record| field(record, "requestId").to_owned());
-    only_one(
-        ids.collect(),
-        word,
-        PREFIX,
-        "pending request",
-        "`ken approvals` lists them",
-    )
+    only_one(ids.collect(), word, PREFIX, "pending request", "`ken approvals` lists them")
 }

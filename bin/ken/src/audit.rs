@@ -36,18 +36,11 @@ pub(crate) fn run(places: impl FnOnce() -> Result<Places, Error>, options: &Veri
     let found = verify(&files, wanted)?;
     let (line, is_good) = match &found {
         Ok(verified) if verified.holds => (good(verified), true),
-        Ok(verified) => (
-            format!("{}, but no record has the hash {wanted}", good(verified)),
-            false,
-        ),
+        Ok(verified) => (format!("{}, but no record has the hash {wanted}", good(verified)), false),
         Err(bad) => (bad.to_string(), false),
     };
     say(&line)?;
-    Ok(if is_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn all(dir: &Path) -> Result<Vec<PathBuf>, Error> {

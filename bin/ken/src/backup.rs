@@ -30,9 +30,7 @@ pub(crate) struct Restore {
 pub(crate) fn backup(places: &Places, args: &Backup) -> Outcome {
     let database = database(&places.state.join("store"));
     let from = database.as_os_str();
-    during("copying the database", || {
-        store(&[OsStr::new("--backup"), from, args.file.as_os_str()])
-    })?;
+    during("copying the database", || store(&[OsStr::new("--backup"), from, args.file.as_os_str()]))?;
     let bytes = std::fs::metadata(&args.file).map_or(0, |meta| meta.len());
     say(&format!("{}: {bytes} bytes", args.file.display()))?;
     Ok(ExitCode::SUCCESS)
@@ -72,11 +70,7 @@ fn store(args: &[&OsStr]) -> Result<(), Error> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let code = if output.status.code() == Some(2) {
-        Code::Invalid
-    } else {
-        Code::Unavailable
-    };
+    let code = if output.status.code() == Some(2) { Code::Invalid } else { Code::Unavailable };
     let said = said.trim().trim_start_matches("ken-store: ").replace('\n', " ");
     Err(Error::new(code, said))
 }
@@ -99,11 +93,7 @@ fn set_aside(folder: &Path) -> io::Result<Option<PathBuf>> {
 /// Copies the backup to its place; it is on disk when this returns.
 fn put(file: &Path, folder: &Path) -> io::Result<()> {
     let database = database(folder);
-    let mut to = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&database)?;
+    let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&database)?;
     io::copy(&mut File::open(file)?, &mut to)?;
     to.sync_all()?;
     File::open(folder)?.sync_all()

@@ -106,10 +106,7 @@ fn value(text: &str) -> Value {
 fn read_input() -> Result<Value, Error> {
     let input = std::io::stdin();
     if input.is_terminal() {
-        return Err(Error::invalid(
-            "-",
-            "standard input is a terminal; a JSON object is expected there",
-        ));
+        return Err(Error::invalid("-", "standard input is a terminal; a JSON object is expected there"));
     }
     let mut bytes = Vec::new();
     input
@@ -133,19 +130,8 @@ mod tests {
 
     #[test]
     fn values_are_json_where_they_can_be() {
-        let got = args(&[
-            "limit=5",
-            "text=hello you",
-            "id=\"5\"",
-            "tags=[\"a\"]",
-            "eq=a=b",
-            "no=",
-        ])
-        .unwrap();
-        assert_eq!(
-            got,
-            json!({"limit": 5, "text": "hello you", "id": "5", "tags": ["a"], "eq": "a=b", "no": ""})
-        );
+        let got = args(&["limit=5", "text=hello you", "id=\"5\"", "tags=[\"a\"]", "eq=a=b", "no="]).unwrap();
+        assert_eq!(got, json!({"limit": 5, "text": "hello you", "id": "5", "tags": ["a"], "eq": "a=b", "no": ""}));
         assert_eq!(args(&[]).unwrap(), json!({}));
         for bad in [&["limit"][..], &["=5"], &["a=1", "a=2"], &["-", "a=1"]] {
             assert!(args(bad).is_err(), "{bad:?}");

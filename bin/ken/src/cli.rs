@@ -34,12 +34,7 @@ use crate::usage::{Usage, Why};
 
 /// Run and manage a ken system. `ken X` runs `ken-X`.
 #[derive(Debug, Parser)]
-#[command(
-    name = "ken",
-    version,
-    after_help = "Manual: ken(1)",
-    disable_help_subcommand = true
-)]
+#[command(name = "ken", version, after_help = "Manual: ken(1)", disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) globals: Globals,
@@ -149,10 +144,7 @@ mod tests {
             let name = command.get_name();
             assert!(name == "ken" || manual.contains(name), "{name} is not in ken(1)");
             for option in command.get_opts().filter_map(clap::Arg::get_long) {
-                assert!(
-                    manual.contains(&format!("Fl Fl {option}")),
-                    "{name} --{option} is not in ken(1)"
-                );
+                assert!(manual.contains(&format!("Fl Fl {option}")), "{name} --{option} is not in ken(1)");
             }
         }
     }

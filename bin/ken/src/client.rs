@@ -30,9 +30,7 @@ fn not_reached(path: &Path, name: &str, error: &IoError) -> Error {
             let message = format!("nobody listens on {}", path.display());
             Error::unavailable(message).hint("`ken status` shows what is there")
         }
-        ErrorKind::PermissionDenied => {
-            Error::forbidden(format!("{} belongs to another user", path.display()))
-        }
+        ErrorKind::PermissionDenied => Error::forbidden(format!("{} belongs to another user", path.display())),
         _ => Error::unavailable(format!("{}: {error}", path.display())),
     }
 }
@@ -83,12 +81,7 @@ mod tests {
     #[test]
     fn an_answer_that_is_not_understood_is_that_of_the_part_that_was_asked() {
         let error = typed::<u64>("store", json!("seven")).unwrap_err();
-        assert!(
-            error
-                .message
-                .starts_with("the answer of store is not understood: "),
-            "{error}"
-        );
+        assert!(error.message.starts_with("the answer of store is not understood: "), "{error}");
         assert_eq!(error.hint.as_deref(), Some("are ken and store of one version?"));
     }
 }

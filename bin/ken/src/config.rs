@@ -47,13 +47,9 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
     let settings = in_force(&places.config)?;
     let secrets = secret_lines(&places.secrets());
     let file = places.secrets();
-    let secrets = secrets
-        .iter()
-        .map(|(name, _, line)| (name, format!("{}:{line}", file.display())));
+    let secrets = secrets.iter().map(|(name, _, line)| (name, format!("{}:{line}", file.display())));
     let is_meant = |section: &str| {
-        args.section
-            .as_deref()
-            .is_none_or(|meant| section == meant || section.starts_with(&format!("{meant}.")))
+        args.section.as_deref().is_none_or(|meant| section == meant || section.starts_with(&format!("{meant}.")))
     };
     for (section, keys) in settings.iter().filter(|(section, _)| is_meant(section)) {
         if !args.json {
@@ -87,17 +83,13 @@ fn in_force(path: &Path) -> Result<Settings, Error> {
         Err(error) => return Err(Error::invalid(path.display().to_string(), error.to_string())),
     };
     let wrong = |error: toml::de::Error| {
-        Error::invalid(path.display().to_string(), error.message().to_owned())
-            .hint("`kend --check` names every error")
+        Error::invalid(path.display().to_string(), error.message().to_owned()).hint("`kend --check` names every error")
     };
     let own: Table = text.parse().map_err(wrong)?;
     let mut all = Settings::new();
     let default = |_: &[&str]| "default".to_owned();
     collect(&mut all, BUILTIN.parse().map_err(wrong)?, &default);
-    let builtin = own
-        .get("kend")
-        .and_then(|kend| kend.get("builtin_parts"))
-        .and_then(Value::as_bool);
+    let builtin = own.get("kend").and_then(|kend| kend.get("builtin_parts")).and_then(Value::as_bool);
     if builtin == Some(false) {
         all.retain(|section, _| !section.starts_with("part."));
     }
@@ -156,58 +148,38 @@ fn masked(value: Value) -> Value {
             _ => text,
         }),
         Value::Array(values) => Value::Array(values.into_iter().map(masked).collect()),
-        Value::Table(table) => Value::Table(
-            table
-                .into_iter()
-                .map(|(name, value)| (name, masked(value)))
-                .collect(),
-        ),
+        Value::Table(table) => Value::Table(table.into_iter().map(|(name, value)| (name, masked(value))).collect()),
         other => other,
     }
 }
 
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    ["SECRET", "TOKEN", "PASSWORD", "KEY"]
-        .iter()
-        .any(|word| name.contains(word))
+    ["SECRET", "TOKEN", "PASSWORD", "KEY"].iter().any(|word| name.contains(word))
 }
 
 /// What is in force, as kend and the parts read it.
 pub(crate) fn typed(path: &Path) -> Result<Config, Error> {
     let mut all = Table::new();
     for (section, keys) in in_force(path)? {
-        let keys = keys
-            .into_iter()
-            .map(|(key, setting)| (key, setting.value))
-            .collect();
+        let keys = keys.into_iter().map(|(key, setting)| (key, setting.value)).collect();
         let (outer, inner) = section.split_once('.').unwrap_or((&section, ""));
-        match (
-            inner,
-            all.entry(outer).or_insert_with(|| Value::Table(Table::new())),
-        ) {
+        match (inner, all.entry(outer).or_insert_with(|| Value::Table(Table::new()))) {
             ("", section) => *section = Value::Table(keys),
             (inner, Value::Table(outer)) => _ = outer.insert(inner.to_owned(), Value::Table(keys)),
             _ => {}
         }
     }
-    all.try_into().map_err(|error: toml::de::Error| {
-        Error::invalid(path.display().to_string(), error.message().to_owned())
-    })
+    all.try_into()
+        .map_err(|error: toml::de::Error| Error::invalid(path.display().to_string(), error.message().to_owned()))
 }
 
 /// The lines of `secrets.env`: name, value, line. A file that is absent or not ours to read has none; kend judges it.
 fn secret_lines(path: &Path) -> Vec<(String, String, usize)> {
     let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    let text = if is_file {
-        std::fs::read_to_string(path).unwrap_or_default()
-    } else {
-        String::new()
-    };
+    let text = if is_file { std::fs::read_to_string(path).unwrap_or_default() } else { String::new() };
     let settings = secrets::parse(&text).flatten();
-    settings
-        .map(|one| (one.name.to_owned(), one.value.to_owned(), one.line))
-        .collect()
+    settings.map(|one| (one.name.to_owned(), one.value.to_owned(), one.line)).collect()
 }
 
 /// The names and values that `secrets.env` sets.
@@ -224,17 +196,11 @@ mod tests {
     fn every_value_says_where_it_comes_from() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ken.toml");
-        std::fs::write(
-            &path,
-            "[gateway]\n# here\nport = 4000\n\n[part.store]\nenv = [\"X_TOKEN=abc\", \"Y=1\"]\n",
-        )
-        .unwrap();
+        std::fs::write(&path, "[gateway]\n# here\nport = 4000\n\n[part.store]\nenv = [\"X_TOKEN=abc\", \"Y=1\"]\n")
+            .unwrap();
         let settings = in_force(&path).unwrap();
         let port = &settings["gateway"]["port"];
-        assert_eq!(
-            (&port.value, port.from.as_str()),
-            (&Value::Integer(4000), &*format!("{}:3", path.display()))
-        );
+        assert_eq!((&port.value, port.from.as_str()), (&Value::Integer(4000), &*format!("{}:3", path.display())));
         assert_eq!(settings["gateway"]["listen"].from, "default");
         assert_eq!(settings["part.store"]["nofile"].from, "default");
         let env = masked(settings["part.store"]["env"].value.clone());

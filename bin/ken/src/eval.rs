@@ -143,11 +143,7 @@ fn list(places: &Places, args: &List) -> Outcome {
         let events = items(&case, "events").len();
         match args.json {
             true => say_json(&json!({"name": name, "events": events, "prompt": prompt(&case)}))?,
-            false => rows.push([
-                name,
-                events.to_string(),
-                one_line(ken_text::head(prompt(&case), SHOWN)),
-            ]),
+            false => rows.push([name, events.to_string(), one_line(ken_text::head(prompt(&case), SHOWN))]),
         }
     }
     if !args.json {
@@ -219,10 +215,7 @@ fn first_model(places: &Places) -> Result<String, Error> {
 }
 
 fn differing(result: &Value) -> Vec<&str> {
-    items(result, "differs")
-        .iter()
-        .filter_map(Value::as_str)
-        .collect()
+    items(result, "differs").iter().filter_map(Value::as_str).collect()
 }
 
 fn is_same(result: &Value) -> bool {
@@ -245,10 +238,7 @@ fn show(name: &str, result: &Value) -> Result<(), Error> {
         for side in ["recorded", "now"] {
             let value = result.pointer(&format!("/{side}/{from}")).unwrap_or(&Value::Null);
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            say(&format!(
-                "  {what}, {side}: {}",
-                one_line(ken_text::head(&value, SHOWN))
-            ))?;
+            say(&format!("  {what}, {side}: {}", one_line(ken_text::head(&value, SHOWN))))?;
         }
     }
     for call in items(result, "unrecordedCalls") {

@@ -52,9 +52,7 @@ pub(crate) fn error_of(program: &str, stderr: &[u8]) -> Error {
 /// The error for a command that is neither built in nor a program.
 pub(crate) fn unknown(name: &str, ken: &clap::Command) -> Error {
     let names = names(ken);
-    let error = Error::not_found(format!(
-        "there is no command `{name}`: no ken-{name} beside ken or on PATH"
-    ));
+    let error = Error::not_found(format!("there is no command `{name}`: no ken-{name} beside ken or on PATH"));
     match nearest(name, names.iter().map(String::as_str)) {
         Some(near) => error.hint(format!("did you mean `ken {near}`?")),
         None => error.hint("`ken --help` lists the commands"),
@@ -63,18 +61,12 @@ pub(crate) fn unknown(name: &str, ken: &clap::Command) -> Error {
 
 /// Every command: those of `ken`, and the programs `ken-X` beside it and on PATH.
 fn names(ken: &clap::Command) -> BTreeSet<String> {
-    let mut names: BTreeSet<String> = ken
-        .get_subcommands()
-        .map(|command| command.get_name().to_owned())
-        .collect();
+    let mut names: BTreeSet<String> = ken.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|exe| Some(exe.parent()?.to_owned()));
+    let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
     for folder in beside.into_iter().chain(std::env::split_paths(&path)) {
         let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let programs =
-            files.filter_map(|file| Some(file.file_name().to_str()?.strip_prefix("ken-")?.to_owned()));
+        let programs = files.filter_map(|file| Some(file.file_name().to_str()?.strip_prefix("ken-")?.to_owned()));
         names.extend(programs.filter(|name| !name.contains('.')));
     }
     names

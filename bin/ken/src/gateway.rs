@@ -31,15 +31,10 @@ pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
 }
 
 fn checked(url: &str) -> Result<&str, Error> {
-    let rest = url
-        .strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"));
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
     match rest.map(|rest| rest.trim_end_matches('/')) {
         Some(host) if !host.is_empty() && !host.contains(['/', '?', '#', '@']) => Ok(url),
-        _ => Err(Error::invalid(
-            "--url",
-            "an address without a path is expected, as http://HOST:PORT",
-        )),
+        _ => Err(Error::invalid("--url", "an address without a path is expected, as http://HOST:PORT")),
     }
 }
 
@@ -57,21 +52,16 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
 fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
     let mut secrets = config::secrets(file).into_iter();
     let last = secrets.rfind(|(name, _)| name == "API_SECRET");
-    last.map_or(Ok(None), |(_, value)| {
-        Secret::new(&value, &file.display().to_string())
-    })
+    last.map_or(Ok(None), |(_, value)| Secret::new(&value, &file.display().to_string()))
 }
 
 fn url(places: &Places) -> Result<String, Error> {
     let listeners = status(places)?.listeners;
     let listener = listeners.into_iter().find(|listener| listener.name == "gateway");
-    listener
-        .map(|listener| listener.url)
-        .ok_or_else(|| match stopped(places) {
-            Some(error) => error,
-            None => Error::unavailable("no gateway is configured in this system")
-                .hint("`ken status` lists its parts"),
-        })
+    listener.map(|listener| listener.url).ok_or_else(|| match stopped(places) {
+        Some(error) => error,
+        None => Error::unavailable("no gateway is configured in this system").hint("`ken status` lists its parts"),
+    })
 }
 
 /// What kend says about the parts.
@@ -82,10 +72,7 @@ pub(crate) fn status(places: &Places) -> Result<SystemStatus, Error> {
 /// The error for a gateway that is not going to come back by itself.
 fn stopped(places: &Places) -> Option<Error> {
     let parts = status(places).ok()?.parts;
-    parts
-        .iter()
-        .find(|part| part.name == "gateway")
-        .and_then(not_coming)
+    parts.iter().find(|part| part.name == "gateway").and_then(not_coming)
 }
 
 /// Why a part is not going to be ready unless somebody starts it.
@@ -108,14 +95,7 @@ mod tests {
         for good in ["http://10.0.0.1:3940", "https://ken.example/", "http://[::1]:1"] {
             assert_eq!(checked(good), Ok(good));
         }
-        for bad in [
-            "",
-            "10.0.0.1:3940",
-            "http://",
-            "http://x/api",
-            "http://me:secret@x",
-            "ftp://x",
-        ] {
+        for bad in ["", "10.0.0.1:3940", "http://", "http://x/api", "http://me:secret@x", "ftp://x"] {
             assert!(checked(bad).is_err(), "{bad}");
         }
     }

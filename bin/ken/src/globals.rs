@@ -30,15 +30,12 @@ impl Globals {
         let set = std::env::var_os("KEN_HOME").filter(|home| !home.is_empty());
         let home = self.home.clone().or_else(|| set.map(PathBuf::from));
         let absolute = home.map(|home| {
-            std::path::absolute(&home)
-                .map_err(|error| Error::invalid("--home", format!("{}: {error}", home.display())))
+            std::path::absolute(&home).map_err(|error| Error::invalid("--home", format!("{}: {error}", home.display())))
         });
         absolute.transpose()
     }
 
     pub(crate) fn places(&self) -> Result<Places, Error> {
-        Places::resolve(self.home()?.as_deref(), geteuid().as_raw(), |name| {
-            std::env::var_os(name).map(PathBuf::from)
-        })
+        Places::resolve(self.home()?.as_deref(), geteuid().as_raw(), |name| std::env::var_os(name).map(PathBuf::from))
     }
 }

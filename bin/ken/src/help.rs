@@ -26,11 +26,7 @@ pub(crate) fn run(help: &Help, mut ken: clap::Command) -> Outcome {
     }
     let topic = help.topic.join("-");
     let own = topic == "kend" || topic.starts_with("ken.");
-    let page = if own {
-        topic.clone()
-    } else {
-        format!("ken-{topic}")
-    };
+    let page = if own { topic.clone() } else { format!("ken-{topic}") };
     if let Some(mut man) = manual(&page) {
         return Err(not_run("man", &man.exec()));
     }
@@ -72,10 +68,7 @@ fn manual(page: &str) -> Option<Command> {
 }
 
 fn folders() -> Vec<PathBuf> {
-    let Some(programs) = std::env::current_exe()
-        .ok()
-        .and_then(|exe| Some(exe.parent()?.to_owned()))
-    else {
+    let Some(programs) = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned())) else {
         return Vec::new();
     };
     vec![programs.join("../share/man"), programs.join("../../man")]

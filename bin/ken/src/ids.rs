@@ -20,13 +20,7 @@ pub(crate) fn is_short(id: &str, word: &str) -> bool {
 }
 
 /// The one id that a word means: the id itself, or the beginning of it, with or without the prefix of its kind.
-pub(crate) fn only_one(
-    ids: Vec<String>,
-    word: &str,
-    prefix: &str,
-    kind: &str,
-    hint: &str,
-) -> Result<String, Error> {
+pub(crate) fn only_one(ids: Vec<String>, word: &str, prefix: &str, kind: &str, hint: &str) -> Result<String, Error> {
     let is_meant =
         |id: &&String| is_short(id, word) || id.strip_prefix(prefix).is_some_and(|rest| is_short(rest, word));
     let meant: Vec<&String> = match ids.iter().find(|id| *id == word) {
@@ -38,11 +32,7 @@ pub(crate) fn only_one(
         [] => Err(Error::not_found(format!("there is no {kind} `{word}`")).hint(hint)),
         several => {
             let shown: Vec<&str> = several.iter().take(5).map(|id| id.as_str()).collect();
-            let message = format!(
-                "`{word}` is ambiguous: {} of {kind}: {}",
-                several.len(),
-                shown.join(", ")
-            );
+            let message = format!("`{word}` is ambiguous: {} of {kind}: {}", several.len(), shown.join(", "));
             Err(Error::new(Code::Conflict, message).hint("use more of the id"))
         }
     }
@@ -54,13 +44,7 @@ mod tests {
 
     #[test]
     fn a_beginning_is_enough_when_it_is_unique() {
-        let ids = || {
-            vec![
-                "run_01K2AB".to_owned(),
-                "run_01K2AC".to_owned(),
-                "run_01K3XY".to_owned(),
-            ]
-        };
+        let ids = || vec!["run_01K2AB".to_owned(), "run_01K2AC".to_owned(), "run_01K3XY".to_owned()];
         let found = |word| only_one(ids(), word, "run_", "run", "hint");
         for word in ["run_01K3", "01K3", "01K3XY", "run_01K3XY"] {
             assert_eq!(found(word), Ok("run_01K3XY".to_owned()), "{word}");
@@ -69,9 +53,6 @@ mod tests {
         for word in ["01K", "", "01K4", "run_01K3XYZ"] {
             assert_eq!(found(word).unwrap_err().code, Code::NotFound, "{word}");
         }
-        assert_eq!(
-            only_one(vec!["ab".into(), "abcd".into()], "ab", "", "x", ""),
-            Ok("ab".into())
-        );
+        assert_eq!(only_one(vec!["ab".into(), "abcd".into()], "ab", "", "x", ""), Ok("ab".into()));
     }
 }

@@ -8,20 +8,13 @@ use ken_types::Error;
 
 /// The words of the command line, or standard input where there are none or only `-`. At most one byte more than `limit` is
 /// read: whoever checks the text refuses one that is too long. `field` and `hint` are those of the error for a missing text.
-pub(crate) fn words_or_stdin(
-    words: &[String],
-    limit: usize,
-    field: &str,
-    hint: &str,
-) -> Result<String, Error> {
+pub(crate) fn words_or_stdin(words: &[String], limit: usize, field: &str, hint: &str) -> Result<String, Error> {
     if words.iter().any(|word| word != "-") {
         return Ok(words.join(" "));
     }
     let input = std::io::stdin();
     if input.is_terminal() {
-        return Err(
-            Error::invalid(field, "the text is missing").hint(format!("{hint}, or a text on standard input"))
-        );
+        return Err(Error::invalid(field, "the text is missing").hint(format!("{hint}, or a text on standard input")));
     }
     let mut text = String::new();
     let read = input.take(limit as u64 + 1).read_to_string(&mut text);
@@ -32,8 +25,7 @@ pub(crate) fn words_or_stdin(
 /// The text of a file that a flag names.
 pub(crate) fn read_text(flag: &str, path: &Path, most: u64) -> Result<String, Error> {
     let bytes = read_bytes(flag, path, most)?;
-    String::from_utf8(bytes)
-        .map_err(|_| Error::invalid(flag, format!("{}: is not text in UTF-8", path.display())))
+    String::from_utf8(bytes).map_err(|_| Error::invalid(flag, format!("{}: is not text in UTF-8", path.display())))
 }
 
 /// The bytes of a file that a flag names; it is an error if there are more than `most`.

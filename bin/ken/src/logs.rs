@@ -61,10 +61,7 @@ pub(crate) fn run(places: &Places, logs: &Logs) -> Outcome {
     // Stable: lines of one part stay in their order.
     records.sort_by_key(|record| record.time);
     let surplus = records.len().saturating_sub(filter.lines);
-    records
-        .iter()
-        .skip(surplus)
-        .try_for_each(|record| view.show(record))?;
+    records.iter().skip(surplus).try_for_each(|record| view.show(record))?;
     match guard {
         Some(kend) => follow(places, logs, tails, &filter, &view, kend),
         None => Ok(ExitCode::SUCCESS),
@@ -73,8 +70,8 @@ pub(crate) fn run(places: &Places, logs: &Logs) -> Outcome {
 
 /// A connection that ends when kend does.
 fn connect(places: &Places) -> Result<UnixStream, Error> {
-    let stream = UnixStream::connect(places.socket("kend"))
-        .and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
+    let stream =
+        UnixStream::connect(places.socket("kend")).and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
     stream.map_err(|_| {
         Error::unavailable("kend is not running, so there is nothing to follow")
             .hint("without -f this shows what has been logged")
@@ -113,10 +110,7 @@ fn follow(
 fn open(places: &Places, logs: &Logs) -> Result<Vec<Tail>, Error> {
     let found = logged(places);
     if logs.names.is_empty() && found.is_empty() {
-        let message = format!(
-            "nothing has been logged in {}",
-            places.state.join("log").display()
-        );
+        let message = format!("nothing has been logged in {}", places.state.join("log").display());
         return Err(Error::not_found(message));
     }
     for name in logs.names.iter().filter(|name| !found.contains(name)) {
@@ -125,31 +119,21 @@ fn open(places: &Places, logs: &Logs) -> Result<Vec<Tail>, Error> {
             _ => error,
         })?;
     }
-    let names = if logs.names.is_empty() {
-        found
-    } else {
-        logs.names.clone()
-    };
+    let names = if logs.names.is_empty() { found } else { logs.names.clone() };
     Ok(names.into_iter().map(|name| Tail::new(places, name)).collect())
 }
 
 /// Asks kend whether there is a part of this name.
 fn is_part(places: &Places, name: &str) -> Result<(), Error> {
-    let args = StatusArgs {
-        name: Some(name.to_owned()),
-    };
+    let args = StatusArgs { name: Some(name.to_owned()) };
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5))).map(drop)
 }
 
 /// The parts that have a log, kend among them.
 fn logged(places: &Places) -> Vec<String> {
-    let entries = std::fs::read_dir(places.state.join("log"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned()))
-        .collect();
+    let entries = std::fs::read_dir(places.state.join("log")).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".log")?.to_owned())).collect();
     names.sort();
     names
 }
@@ -166,16 +150,11 @@ struct Filter {
 impl Filter {
     fn new(logs: &Logs) -> Filter {
         let default = if logs.since.is_some() { usize::MAX } else { LINES };
-        Filter {
-            lines: logs.lines.unwrap_or(default),
-            since: logs.since,
-            level: logs.level,
-        }
+        Filter { lines: logs.lines.unwrap_or(default), since: logs.since, level: logs.level }
     }
 
     fn takes(&self, record: &Record) -> bool {
-        self.since.is_none_or(|since| record.time >= since)
-            && self.level.is_none_or(|level| record.level() <= level)
+        self.since.is_none_or(|since| record.time >= since) && self.level.is_none_or(|level| record.level() <= level)
     }
 
     fn takes_all(&self) -> bool {
@@ -200,12 +179,7 @@ impl Record {
             let text = fields.get("timestamp")?.as_str()?;
             Some(Timestamp::from_rfc3339(text).ok()?.millis())
         });
-        Record {
-            part: part.to_owned(),
-            line,
-            fields,
-            time: time.unwrap_or(before),
-        }
+        Record { part: part.to_owned(), line, fields, time: time.unwrap_or(before) }
     }
 
     fn text(&self, key: &str) -> Option<&str> {
@@ -213,9 +187,7 @@ impl Record {
     }
 
     fn level(&self) -> u8 {
-        self.text("level")
-            .and_then(|name| level(name).ok())
-            .unwrap_or(INFO)
+        self.text("level").and_then(|name| level(name).ok()).unwrap_or(INFO)
     }
 }
 
@@ -230,11 +202,7 @@ struct View {
 impl View {
     fn new(logs: &Logs, tails: &[Tail]) -> View {
         let longest = tails.iter().map(|tail| tail.name.len()).max();
-        View {
-            json: logs.json,
-            names: longest.filter(|_| logs.names.len() != 1),
-            colour: wants_colour(),
-        }
+        View { json: logs.json, names: longest.filter(|_| logs.names.len() != 1), colour: wants_colour() }
     }
 
     fn show(&self, record: &Record) -> Result<(), Error> {
@@ -251,18 +219,12 @@ impl View {
 
     /// `TIME LEVEL PART message key=value`; a line that is no record as it stands, after the part.
     fn readable(&self, record: &Record) -> String {
-        let part = self
-            .names
-            .map(|width| format!("{:width$}  ", record.part))
-            .unwrap_or_default();
+        let part = self.names.map(|width| format!("{:width$}  ", record.part)).unwrap_or_default();
         let Some(message) = record.text("message") else {
             return format!("{part}{}", record.line);
         };
         let time = Timestamp::from_millis(record.time);
-        let level = LEVELS
-            .get(usize::from(record.level()))
-            .copied()
-            .unwrap_or_default();
+        let level = LEVELS.get(usize::from(record.level())).copied().unwrap_or_default();
         let mut text = format!("{time} {level:5} {part}{}", message.replace('\n', "\n    "));
         for (key, value) in record.fields.iter().flatten() {
             if !["timestamp", "level", "target", "message"].contains(&key.as_str()) {
@@ -288,13 +250,7 @@ struct Tail {
 
 impl Tail {
     fn new(places: &Places, name: String) -> Tail {
-        Tail {
-            path: places.log(&name),
-            name,
-            file: None,
-            rest: Vec::new(),
-            time: 0,
-        }
+        Tail { path: places.log(&name), name, file: None, rest: Vec::new(), time: 0 }
     }
 
     /// The last lines that the filter takes, oldest first; afterwards [`Tail::read`] goes on from there.
@@ -319,13 +275,8 @@ impl Tail {
         for age in 0.. {
             let path = self.aged(age);
             let Ok(meta) = std::fs::metadata(&path) else { break };
-            let written = meta
-                .modified()
-                .ok()
-                .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-            let written = written
-                .and_then(|at| i64::try_from(at.as_millis()).ok())
-                .unwrap_or(i64::MAX);
+            let written = meta.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            let written = written.and_then(|at| i64::try_from(at.as_millis()).ok()).unwrap_or(i64::MAX);
             if best.is_some() && filter.since.is_some_and(|since| written < since) {
                 break;
             }
@@ -358,11 +309,7 @@ impl Tail {
         let Some(file) = &mut self.file else { return };
         let mut chunk = vec![0; CHUNK];
         while let Ok(count @ 1..) = file.read(&mut chunk) {
-            for piece in chunk
-                .get(..count)
-                .unwrap_or_default()
-                .split_inclusive(|byte| *byte == b'\n')
-            {
+            for piece in chunk.get(..count).unwrap_or_default().split_inclusive(|byte| *byte == b'\n') {
                 self.rest.extend_from_slice(piece);
                 if let Some(line) = self.rest.strip_suffix(b"\n") {
                     let line = String::from_utf8_lossy(line).into_owned();
@@ -405,12 +352,8 @@ fn count_lines(path: &Path) -> usize {
 
 /// A level as a number, 0 for the most severe.
 fn level(text: &str) -> Result<u8, String> {
-    let found = (0..)
-        .zip(LEVELS)
-        .find(|(_, name)| name.eq_ignore_ascii_case(text));
-    found
-        .map(|(number, _)| number)
-        .ok_or_else(|| String::from("error, warn, info, debug or trace"))
+    let found = (0..).zip(LEVELS).find(|(_, name)| name.eq_ignore_ascii_case(text));
+    found.map(|(number, _)| number).ok_or_else(|| String::from("error, warn, info, debug or trace"))
 }
 
 /// A time in milliseconds since 1970: so long ago (`30s`, `10m`, `2h`, `1d`), or a date or time of RFC 3339, of which the end
@@ -425,16 +368,12 @@ fn since(text: &str) -> Result<i64, String> {
         _ => None,
     };
     if let Some(unit) = unit {
-        let number = text
-            .get(..text.len() - 1)
-            .and_then(|number| number.parse::<u32>().ok());
+        let number = text.get(..text.len() - 1).and_then(|number| number.parse::<u32>().ok());
         let ago = i64::from(number.ok_or_else(wrong)?) * unit;
         return Ok(Timestamp::now().plus_millis(-ago).millis());
     }
     // At least the date.
-    let rest = "0000-01-01T00:00:00Z"
-        .get(text.len().max(10)..)
-        .unwrap_or_default();
+    let rest = "0000-01-01T00:00:00Z".get(text.len().max(10)..).unwrap_or_default();
     let time = Timestamp::from_rfc3339(&format!("{text}{rest}"));
     time.map(Timestamp::millis).map_err(|_| wrong())
 }

@@ -99,14 +99,10 @@ fn run(cli: &Cli) -> Outcome {
         Command::Doctor(doctor) => doctor::run(globals, doctor),
         Command::Backup(backup) => backup::backup(&globals.places()?, backup),
         Command::Restore(restore) => backup::restore(&globals.places()?, restore),
-        Command::Config {
-            command: ConfigCommand::Show(show),
-        } => config::show(&globals.places()?, show),
+        Command::Config { command: ConfigCommand::Show(show) } => config::show(&globals.places()?, show),
         Command::Completions(completions) => completions::run(completions, Cli::command()),
         Command::Help(help) => help::run(help, Cli::command()),
-        Command::Audit {
-            command: AuditCommand::Verify(verify),
-        } => audit::run(|| globals.places(), verify),
+        Command::Audit { command: AuditCommand::Verify(verify) } => audit::run(|| globals.places(), verify),
         Command::External(words) => external::run(globals, words, &Cli::command()),
     }
 }

@@ -161,11 +161,7 @@ pub(crate) fn run(globals: &Globals, messenger: &Messenger) -> Outcome {
             say(&format!("allowed user {}", user.user))?;
         }
         Command::Remove(user) => {
-            post(
-                globals,
-                "remove",
-                &json!({"userId": user.user, "notify": user.notify}),
-            )?;
+            post(globals, "remove", &json!({"userId": user.user, "notify": user.notify}))?;
             say(&format!("removed user {}", user.user))?;
         }
         Command::Policy(policy) => {
@@ -209,9 +205,7 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
         number("/updateCount"),
         number("/duplicateCount"),
         number("/ignoredCount"),
-        Some(field(&health, "lastUpdateReceivedAt"))
-            .filter(|at| !at.is_empty())
-            .unwrap_or("never")
+        Some(field(&health, "lastUpdateReceivedAt")).filter(|at| !at.is_empty()).unwrap_or("never")
     ))?;
     let rejected = health.get("rejected").and_then(Value::as_object);
     for (reason, count) in rejected.into_iter().flatten() {
@@ -225,18 +219,10 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
         number("/outbox/unknown")
     ))?;
     if number("/errorCount") > 0 {
-        say(&format!(
-            "errors     {}; last: {}",
-            number("/errorCount"),
-            field(&health, "lastError")
-        ))?;
+        say(&format!("errors     {}; last: {}", number("/errorCount"), field(&health, "lastError")))?;
     }
     for user in items(&status, "allowedUsers") {
-        let (id, chat, since) = (
-            field(user, "userId"),
-            field(user, "chatId"),
-            field(user, "addedAt"),
-        );
+        let (id, chat, since) = (field(user, "userId"), field(user, "chatId"), field(user, "addedAt"));
         let chat = match chat == id {
             true => String::new(),
             false => format!(", chat {chat}"),
@@ -286,10 +272,7 @@ fn part<O: Op>(globals: &Globals, part: &str, args: &O::Args) -> Result<O::Reply
 }
 
 fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
-    let args = ListUpdates {
-        limit: updates.list.limit,
-        unanswered: updates.rejected,
-    };
+    let args = ListUpdates { limit: updates.list.limit, unanswered: updates.rejected };
     let UpdateList { updates: found } = part::<MessengerUpdates>(globals, "store", &args)?;
     if updates.list.json {
         return found.iter().try_for_each(say_json);
@@ -313,10 +296,7 @@ fn list_updates(globals: &Globals, updates: &Updates) -> Result<(), Error> {
 }
 
 fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
-    let args = ListMessages {
-        connector: "messenger".to_owned(),
-        limit: list.limit,
-    };
+    let args = ListMessages { connector: "messenger".to_owned(), limit: list.limit };
     let MessageList { messages } = part::<OutboxList>(globals, "store", &args)?;
     if list.json {
         return messages.iter().try_for_each(say_json);
@@ -337,10 +317,7 @@ fn list_outbox(globals: &Globals, list: &Listed) -> Result<(), Error> {
 fn set_webhook(globals: &Globals, webhook: &Webhook) -> Result<(), Error> {
     let url = webhook.url.clone().unwrap_or_default();
     if !url.is_empty() && !url.starts_with("https://") && !url.starts_with("http://") {
-        return Err(Error::invalid(
-            "URL",
-            "an address as https://HOST/channels/messenger/webhook is expected",
-        ));
+        return Err(Error::invalid("URL", "an address as https://HOST/channels/messenger/webhook is expected"));
     }
     let Nothing {} = part::<ConnectorSetWebhook>(globals, "messenger", &SetWebhook { url: url.clone() })?;
     say(match url.is_empty() {

@@ -2,9 +2,7 @@
 
 /// The name that was probably meant: the closest one, if it is close.
 pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let distances = names
-        .into_iter()
-        .map(|name| (strsim::osa_distance(word, name), name));
+    let distances = names.into_iter().map(|name| (strsim::osa_distance(word, name), name));
     let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;
     (distance <= 1.max(word.chars().count() / 3)).then_some(name)
 }

@@ -31,10 +31,7 @@ impl Needed {
     /// Returns an error if a part without which nothing is accepted is stopped: waiting for it would be in vain.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let missing = self.missing()?;
-        let error = missing
-            .iter()
-            .filter(|part| FIRST.contains(&part.name.as_str()))
-            .find_map(not_coming);
+        let error = missing.iter().filter(|part| FIRST.contains(&part.name.as_str())).find_map(not_coming);
         error.map_or(Ok(()), Err)
     }
 
@@ -43,10 +40,7 @@ impl Needed {
         let named: Vec<String> = match self {
             Needed::Here(_) => {
                 let missing = self.missing().ok()?;
-                missing
-                    .iter()
-                    .map(|part| format!("{} ({})", part.name, state(part)))
-                    .collect()
+                missing.iter().map(|part| format!("{} ({})", part.name, state(part))).collect()
             }
             Needed::There(gateway) => not_ready(gateway)?,
         };
@@ -58,11 +52,7 @@ impl Needed {
             return Ok(Vec::new());
         };
         let parts = status(places)?.parts;
-        let of = |name: &&str| {
-            parts
-                .iter()
-                .find(|part| part.name == **name && part.state != PartState::Ready)
-        };
+        let of = |name: &&str| parts.iter().find(|part| part.name == **name && part.state != PartState::Ready);
         Ok(PARTS.iter().filter_map(|name| of(name).cloned()).collect())
     }
 }

@@ -28,13 +28,7 @@ pub(crate) fn describe(op: &str) -> String {
     for line in doc {
         _ = writeln!(text, "    {line}");
     }
-    for Field {
-        name,
-        kind,
-        needed,
-        doc,
-    } in fields(&arguments)
-    {
+    for Field { name, kind, needed, doc } in fields(&arguments) {
         let optional = if needed { "" } else { "?" };
         _ = writeln!(text, "    {name}{optional}={kind}  {}", doc.join(" "));
     }
@@ -153,11 +147,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(
-            describe("knowledge.get").contains("\n    id=TEXT"),
-            "{}",
-            describe("knowledge.get")
-        );
+        assert!(describe("knowledge.get").contains("\n    id=TEXT"), "{}", describe("knowledge.get"));
         assert!(describe("parts.stop").contains("\n    name=TEXT"));
         assert_eq!(describe("no.such"), "no.such\n");
     }
@@ -173,10 +163,7 @@ mod tests {
         {
             let op = line.split('"').nth(1).unwrap();
             let (_, arguments) = SOURCES.iter().find_map(|source| declaration(source, op)).unwrap();
-            assert!(
-                arguments == "Nothing" || !fields(&arguments).is_empty(),
-                "{op}: {arguments}"
-            );
+            assert!(arguments == "Nothing" || !fields(&arguments).is_empty(), "{op}: {arguments}");
             seen += 1;
         }
         assert!(seen > 40, "{seen}");

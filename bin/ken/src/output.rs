@@ -63,9 +63,7 @@ pub(crate) fn say_coloured(pieces: &[(Option<u8>, &str)]) -> Result<(), Error> {
 /// Whether standard output shows colour: on a terminal that can, unless NO_COLOR says otherwise (no-color.org).
 pub(crate) fn wants_colour() -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    io::stdout().is_terminal()
-        && set("NO_COLOR").is_none()
-        && set("TERM").is_some_and(|terminal| terminal != "dumb")
+    io::stdout().is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_some_and(|terminal| terminal != "dumb")
 }
 
 /// Prints a value as one line of JSON.
@@ -98,9 +96,7 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
 
 /// Prints every error; the exit status is that of the last one.
 pub(crate) fn fail_each(errors: impl IntoIterator<Item = Error>) -> ExitCode {
-    errors
-        .into_iter()
-        .fold(ExitCode::SUCCESS, |_, error| fail(&error))
+    errors.into_iter().fold(ExitCode::SUCCESS, |_, error| fail(&error))
 }
 
 /// Prints help or a usage error of clap: clap's own text for a person, one line of JSON for a program.
@@ -136,10 +132,7 @@ pub(crate) fn say_table<const N: usize>(
 
 /// Rows of cells as lines, with the columns aligned. A cell is one line.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let rows: Vec<[String; N]> = rows
-        .iter()
-        .map(|row| row.each_ref().map(|cell| one_line(cell)))
-        .collect();
+    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| one_line(cell))).collect();
     let mut widths = [0; N];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {

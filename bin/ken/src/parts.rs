@@ -78,44 +78,28 @@ pub(crate) fn stop(places: &Places, stop: &Stop) -> Outcome {
         timeout_ms: Some(millis(change.timeout)),
     };
     let what = format!("stopping {}", change.name);
-    let stopped = during(&what, || {
-        call::<PartsStop>(places, KEND, &args, Some(change.timeout))
-    });
+    let stopped = during(&what, || call::<PartsStop>(places, KEND, &args, Some(change.timeout)));
     let Changed { part, also } = stopped?;
     let state = part.state.name();
     for name in also.iter().chain([&part.name]) {
         say(&format!("{name} {state}"))?;
     }
-    let killed = part
-        .deaths
-        .last()
-        .filter(|death| death.asked && death.signal == Some(9));
+    let killed = part.deaths.last().filter(|death| death.asked && death.signal == Some(9));
     if part.pid.is_none() && killed.is_some() {
-        remark(&format!(
-            "{} did not end within its time and was killed",
-            part.name
-        ));
+        remark(&format!("{} did not end within its time and was killed", part.name));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn kill(places: &Places, kill: &Kill) -> Outcome {
-    let args = KillArgs {
-        name: kill.name.clone(),
-        signal: kill.signal.clone(),
-    };
+    let args = KillArgs { name: kill.name.clone(), signal: kill.signal.clone() };
     let sent = call::<PartsKill>(places, KEND, &args, Some(SOON))?;
-    say(&format!(
-        "{} {} sent to process {}",
-        sent.name, sent.signal, sent.pid
-    ))?;
+    say(&format!("{} {} sent to process {}", sent.name, sent.signal, sent.pid))?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn reload(places: &Places) -> Outcome {
-    let done = during("reading the configuration", || {
-        call::<KendReload>(places, KEND, &Nothing {}, Some(SOON))
-    })?;
+    let done = during("reading the configuration", || call::<KendReload>(places, KEND, &Nothing {}, Some(SOON)))?;
     for (what, names) in [
         ("added", &done.added),
         ("removed", &done.removed),

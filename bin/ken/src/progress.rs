@@ -31,11 +31,7 @@ impl Progress {
                     Err(RecvTimeoutError::Timeout) => {}
                 }
                 if since.elapsed() >= TICK {
-                    write(&format!(
-                        "\r\x1b[Kken: {} · {} s",
-                        for_terminal(&what),
-                        since.elapsed().as_secs()
-                    ));
+                    write(&format!("\r\x1b[Kken: {} · {} s", for_terminal(&what), since.elapsed().as_secs()));
                     is_shown = true;
                 }
             }
@@ -43,9 +39,7 @@ impl Progress {
                 write("\r\x1b[K");
             }
         });
-        Progress {
-            thread: Some((sender, thread)),
-        }
+        Progress { thread: Some((sender, thread)) }
     }
 
     /// Says something else from now on.

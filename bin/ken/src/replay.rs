@@ -87,8 +87,7 @@ pub(crate) fn replay(
     words: &[&str],
     mut on_line: impl FnMut(Value) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let path =
-        program(AGENT).ok_or_else(|| Error::unavailable("there is no ken-agent beside ken or on PATH"))?;
+    let path = program(AGENT).ok_or_else(|| Error::unavailable("there is no ken-agent beside ken or on PATH"))?;
     let failed = |error: std::io::Error| Error::unavailable(format!("{}: {error}", path.display()));
     let mut child = Command::new(&path)
         .arg("--replay")
@@ -121,39 +120,21 @@ pub(crate) fn replay(
 fn show(line: &Value) -> Result<(), Error> {
     if let Some(step) = line.get("step") {
         let session = Some(field(step, "session")).filter(|session| *session != "default");
-        let words = [
-            "type",
-            "toolName",
-            "agent",
-            "role",
-            "stopReason",
-            "status",
-            "verdict",
-            "outcome",
-        ]
-        .iter()
-        .map(|name| field(step, name))
-        .filter(|word| !word.is_empty());
+        let words = ["type", "toolName", "agent", "role", "stopReason", "status", "verdict", "outcome"]
+            .iter()
+            .map(|name| field(step, name))
+            .filter(|word| !word.is_empty());
         let words = words.chain(session).collect::<Vec<_>>().join("  ");
         return say(&format!("  {}", one_line(&words)));
     }
     if let Some(difference) = line.get("difference") {
         let at = difference.get("eventIndex").and_then(Value::as_u64);
-        let at = at.map_or_else(
-            || "after the last event".to_owned(),
-            |at| format!("at event {at}"),
-        );
-        say(&format!(
-            "differs {at} of session {}",
-            one_line(field(difference, "session"))
-        ))?;
+        let at = at.map_or_else(|| "after the last event".to_owned(), |at| format!("at event {at}"));
+        say(&format!("differs {at} of session {}", one_line(field(difference, "session"))))?;
         for name in ["recorded", "now"] {
             let event = difference.get(name).filter(|event| !event.is_null());
             let event = event.map_or_else(|| "nothing".to_owned(), Value::to_string);
-            say(&format!(
-                "  {name:<9} {}",
-                one_line(ken_text::head(&event, SHOWN))
-            ))?;
+            say(&format!("  {name:<9} {}", one_line(ken_text::head(&event, SHOWN))))?;
         }
         return Ok(());
     }

@@ -146,14 +146,9 @@ fn read(file: &PathBuf) -> Result<Rule, Error> {
         "-" => Box::new(std::io::stdin()),
         _ => Box::new(std::fs::File::open(file).map_err(unreadable)?),
     };
-    input
-        .take(RULE_BYTES + 1)
-        .read_to_end(&mut text)
-        .map_err(unreadable)?;
+    input.take(RULE_BYTES + 1).read_to_end(&mut text).map_err(unreadable)?;
     if text.len() as u64 > RULE_BYTES {
-        return Err(Error::too_large(format!(
-            "{name}: a rule has at most {RULE_BYTES} bytes"
-        )));
+        return Err(Error::too_large(format!("{name}: a rule has at most {RULE_BYTES} bytes")));
     }
     Rule::parse(&text).map_err(|error| {
         let place = error.at.as_deref().unwrap_or_default();
@@ -184,14 +179,7 @@ fn state(own: &Value) -> &'static str {
 
 fn row(rule: &Value, state: &str) -> [String; 4] {
     let directives = items(rule, "directives").iter().filter_map(Value::as_object);
-    let names: Vec<&str> = directives
-        .flat_map(|one| one.keys().map(String::as_str))
-        .collect();
+    let names: Vec<&str> = directives.flat_map(|one| one.keys().map(String::as_str)).collect();
     let priority = rule.get("priority").map(Value::to_string).unwrap_or_default();
-    [
-        field(rule, "name").to_owned(),
-        state.to_owned(),
-        priority,
-        names.join(" "),
-    ]
+    [field(rule, "name").to_owned(), state.to_owned(), priority, names.join(" ")]
 }

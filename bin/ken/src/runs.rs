@@ -69,10 +69,7 @@ pub(crate) fn list(globals: &Globals, args: &Runs) -> Outcome {
             took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
         ]
     };
-    say_table(
-        ["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"],
-        runs.iter().map(row),
-    )?;
+    say_table(["RUN", "WORKFLOW", "STATUS", "STARTED", "TOOK"], runs.iter().map(row))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -119,10 +116,8 @@ fn find(gateway: &mut Gateway, word: &str) -> Result<Named, Error> {
             Err(Error::new(Code::Conflict, message).hint("use more of the id, with its prefix"))
         }
         Some(named) => Ok(named),
-        None => Err(
-            Error::not_found(format!("there is no session, run or knowledge entry `{word}`"))
-                .hint("`ken sessions`, `ken runs` and `ken knowledge list` list them"),
-        ),
+        None => Err(Error::not_found(format!("there is no session, run or knowledge entry `{word}`"))
+            .hint("`ken sessions`, `ken runs` and `ken knowledge list` list them")),
     }
 }
 
@@ -196,8 +191,7 @@ pub(crate) fn cancel(globals: &Globals, args: &Cancel) -> Outcome {
             (id, answer.get("aborted") == Some(&json!(true)))
         }
         Named::Session(session) => {
-            let identity =
-                Identity::of(&session).ok_or_else(|| Error::internal("the session has no owner"))?;
+            let identity = Identity::of(&session).ok_or_else(|| Error::internal("the session has no owner"))?;
             let id = field(&session, "sessionId");
             (id.to_owned(), gateway.cancel_turn(&identity, id)?)
         }

@@ -223,10 +223,7 @@ fn read<T: DeserializeOwned>(answer: &mut Value, name: &str) -> Result<T, Error>
 }
 
 fn time(ms: Option<i64>) -> String {
-    ms.map_or_else(
-        || "-".to_owned(),
-        |ms| Timestamp::from_millis(ms).to_string().replace(".000Z", "Z"),
-    )
+    ms.map_or_else(|| "-".to_owned(), |ms| Timestamp::from_millis(ms).to_string().replace(".000Z", "Z"))
 }
 
 fn status(state: Option<RunState>) -> String {
@@ -283,10 +280,7 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
     let usage = "ken schedule add SLUG --cron EXPRESSION PROMPT";
     let prompt = words_or_stdin(&new.prompt, PROMPT_BYTES, "PROMPT", usage)?;
     if prompt.len() > PROMPT_BYTES {
-        return Err(Error::invalid(
-            "/prompt",
-            format!("prompt has more than {PROMPT_BYTES} bytes"),
-        ));
+        return Err(Error::invalid("/prompt", format!("prompt has more than {PROMPT_BYTES} bytes")));
     }
     let mut body = json!({"slug": new.slug, "kind": kind, "schedule": schedule, "prompt": prompt});
     if let Some(fields) = body.as_object_mut() {
@@ -294,15 +288,10 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
             ("tz", new.tz.as_ref().map(|zone| json!(zone))),
             ("missed", new.missed.map(|policy| json!(policy))),
             ("overlap", new.overlap.map(|policy| json!(policy))),
-            (
-                "deliverTo",
-                new.deliver_to.as_ref().map(|id| json!({"session": id})),
-            ),
+            ("deliverTo", new.deliver_to.as_ref().map(|id| json!({"session": id}))),
             ("replace", new.replace.then_some(json!(true))),
         ];
-        let given = optional
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let given = optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         fields.extend(given);
         fields.extend(new.set.iter().cloned());
     }
@@ -330,28 +319,15 @@ fn show(gateway: &mut Gateway, named: &Named) -> Result<(), Error> {
     let rows = [
         ("slug", record.slug.clone()),
         ("id", record.id.clone()),
-        (
-            "state",
-            if record.enabled { "active" } else { "paused" }.to_owned(),
-        ),
-        (
-            "fires",
-            format!("{} {}", shown(&json!(settings.kind)), settings.schedule),
-        ),
+        ("state", if record.enabled { "active" } else { "paused" }.to_owned()),
+        ("fires", format!("{} {}", shown(&json!(settings.kind)), settings.schedule)),
         ("timezone", settings.timezone.clone()),
         ("next", time(record.next_fire_at)),
         ("last", time(record.last_fired_at)),
         ("result", status(record.last_run_status)),
         ("owner", record.owner_scope.clone()),
         ("agent", settings.target_agent.clone()),
-        (
-            "missed",
-            format!(
-                "{}, later than {} ms",
-                shown(&json!(settings.missed)),
-                settings.grace_ms
-            ),
-        ),
+        ("missed", format!("{}, later than {} ms", shown(&json!(settings.missed)), settings.grace_ms)),
         ("overlap", shown(&json!(settings.overlap))),
         ("timeout", format!("{} ms", settings.timeout_ms)),
         ("attempts", settings.max_attempts.to_string()),
@@ -388,40 +364,30 @@ fn runs(gateway: &mut Gateway, args: &Runs) -> Result<(), Error> {
 
 fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
     let row = |run: &ScheduleRun| {
-        let took = run
-            .finished_at
-            .zip(run.started_at)
-            .map(|(end, start)| end - start);
+        let took = run.finished_at.zip(run.started_at).map(|(end, start)| end - start);
         let why = run.reason.and_then(|reason| serde_json::to_value(reason).ok());
         let why = why.as_ref().and_then(Value::as_str);
         let note = why.or(run.error.as_deref()).or(run.result_text.as_deref());
         [
             run.run_id.clone(),
-            run.slot_at
-                .map_or_else(|| "by hand".to_owned(), |at| time(Some(at))),
+            run.slot_at.map_or_else(|| "by hand".to_owned(), |at| time(Some(at))),
             run.status.name().to_owned(),
             run.attempt.to_string(),
             took.map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms")),
             note.unwrap_or("-").chars().take(60).collect(),
         ]
     };
-    say_table(
-        ["RUN", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"],
-        runs.iter().map(row),
-    )
+    say_table(["RUN", "SLOT", "STATUS", "TRY", "TOOK", "NOTE"], runs.iter().map(row))
 }
 
 fn preview(args: &Preview) -> Outcome {
     let path = program("scheduler").ok_or_else(|| {
-        Error::unavailable("there is no ken-scheduler beside ken or on PATH")
-            .hint("`make install` installs it")
+        Error::unavailable("there is no ken-scheduler beside ken or on PATH").hint("`make install` installs it")
     })?;
     let format = if args.json { "compact" } else { "summary" };
     let number = args.number.to_string();
     let error = std::process::Command::new(&path)
-        .args([
-            "preview", "--format", format, "--number", &number, "--tz", &args.tz,
-        ])
+        .args(["preview", "--format", format, "--number", &number, "--tz", &args.tz])
         .arg("--")
         .arg(&args.expression)
         .exec();

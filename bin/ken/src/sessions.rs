@@ -32,9 +32,7 @@ pub(crate) struct Sessions {
 
 pub(crate) fn run(globals: &Globals, args: &Sessions) -> Outcome {
     let mut gateway = gateway::find(globals)?;
-    let sessions = during("waiting for the gateway", || {
-        gateway.sessions(None, args.archived, args.limit)
-    })?;
+    let sessions = during("waiting for the gateway", || gateway.sessions(None, args.archived, args.limit))?;
     if args.json {
         sessions.iter().try_for_each(say_json)?;
         return Ok(ExitCode::SUCCESS);
@@ -53,9 +51,7 @@ fn row(session: &Value) -> [String; 4] {
 /// The session that was used last.
 pub(crate) fn last(gateway: &mut Gateway) -> Result<String, Error> {
     let sessions = gateway.sessions(Some(&Identity::local()), false, 1)?;
-    let last = sessions
-        .first()
-        .map(|session| field(session, "sessionId").to_owned());
+    let last = sessions.first().map(|session| field(session, "sessionId").to_owned());
     last.ok_or_else(|| Error::not_found("there is no session to continue"))
 }
 
@@ -79,9 +75,7 @@ fn only_one(sessions: Vec<Value>, word: &str) -> Result<Value, Error> {
     let meant: Vec<&Value> = sessions.iter().filter(is_meant).collect();
     match meant.as_slice() {
         [one] => Ok((*one).clone()),
-        [] => {
-            Err(Error::not_found(format!("there is no session `{word}`")).hint("`ken sessions` lists them"))
-        }
+        [] => Err(Error::not_found(format!("there is no session `{word}`")).hint("`ken sessions` lists them")),
         several => {
             let ids: Vec<String> = several.iter().take(5).map(|session| id(session)).collect();
             let message = format!("`{word}` means {} sessions: {}", several.len(), ids.join(", "));
@@ -105,21 +99,13 @@ mod tests {
         };
         let found = |word: &str| only_one(sessions(), word).map(|one| one["sessionId"].clone());
         let first = Ok(json!("tui-2027-02-03T04-05-06-789Z-0f3c9a1e"));
-        for word in [
-            "0f3c9",
-            "0f3c9a1e",
-            "nightly",
-            "tui-2027-02-03T04-05-06",
-            "tui-2027-02-03T04-05-06-789Z-0f3c9a1e",
-        ] {
+        for word in ["0f3c9", "0f3c9a1e", "nightly", "tui-2027-02-03T04-05-06", "tui-2027-02-03T04-05-06-789Z-0f3c9a1e"]
+        {
             assert_eq!(found(word), first, "{word}");
         }
-        for (word, code) in [
-            ("0f3c", Code::Conflict),
-            ("tui-2027", Code::Conflict),
-            ("0f", Code::NotFound),
-            ("night", Code::NotFound),
-        ] {
+        for (word, code) in
+            [("0f3c", Code::Conflict), ("tui-2027", Code::Conflict), ("0f", Code::NotFound), ("night", Code::NotFound)]
+        {
             assert_eq!(found(word).unwrap_err().code, code, "{word}");
         }
     }

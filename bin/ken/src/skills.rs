@@ -111,23 +111,19 @@ fn found(sources: &Sources, name: &str) -> Result<Found, Error> {
     let accepted = sources.accepted()?;
     if name == PROJECT_FILE {
         let project = sources.project(&accepted)?;
-        return project
-            .map(Found::Project)
-            .ok_or_else(|| Error::not_found("the workspace has no AGENTS.md"));
+        return project.map(Found::Project).ok_or_else(|| Error::not_found("the workspace has no AGENTS.md"));
     }
     let listing = sources.skills(&accepted);
     if let Some(skill) = listing.skills.into_iter().find(|skill| skill.name == name) {
         return Ok(Found::Skill(skill));
     }
-    let is_of_name = |file: &PathBuf| {
-        file.parent()
-            .and_then(|folder| folder.file_name())
-            .is_some_and(|own| own == name)
-    };
+    let is_of_name =
+        |file: &PathBuf| file.parent().and_then(|folder| folder.file_name()).is_some_and(|own| own == name);
     match listing.broken.into_iter().find(|broken| is_of_name(&broken.file)) {
         Some(broken) => Err(at_file(&broken.file, broken.error)),
-        None => Err(Error::not_found(format!("there is no skill `{name}`"))
-            .hint("`ken skills list` shows which there are")),
+        None => {
+            Err(Error::not_found(format!("there is no skill `{name}`")).hint("`ken skills list` shows which there are"))
+        }
     }
 }
 
@@ -180,11 +176,7 @@ fn with_name(project: &Project) -> Value {
 }
 
 fn row(skill: &Skill) -> [String; 3] {
-    [
-        skill.name.clone(),
-        skill.state.name().to_owned(),
-        shortened(&skill.description),
-    ]
+    [skill.name.clone(), skill.state.name().to_owned(), shortened(&skill.description)]
 }
 
 /// Shortens a text to what fits on a line.
@@ -216,9 +208,7 @@ fn accept(sources: &Sources, args: &Accept) -> Outcome {
             &skill.sha256
         }
         Found::Project(project) => {
-            accepted
-                .projects
-                .insert(project.file.display().to_string(), project.sha256.clone());
+            accepted.projects.insert(project.file.display().to_string(), project.sha256.clone());
             &project.sha256
         }
     };
@@ -237,9 +227,7 @@ fn state(found: &Found) -> State {
 /// Asks the person at the terminal. Without one the answer is no.
 fn confirmed(name: &str) -> Result<bool, Error> {
     if !std::io::stdin().is_terminal() {
-        remark(&format!(
-            "nobody is there to ask: `ken skills accept {name} --yes` puts it in force"
-        ));
+        remark(&format!("nobody is there to ask: `ken skills accept {name} --yes` puts it in force"));
         return Ok(false);
     }
     let mut stderr = std::io::stderr();
@@ -254,10 +242,7 @@ fn reject(sources: &Sources, name: &str) -> Result<(), Error> {
     let mut accepted = sources.accepted()?;
     let was_accepted = match name {
         PROJECT_FILE => match found(sources, name)? {
-            Found::Project(project) => accepted
-                .projects
-                .remove(&project.file.display().to_string())
-                .is_some(),
+            Found::Project(project) => accepted.projects.remove(&project.file.display().to_string()).is_some(),
             Found::Skill(_) => false,
         },
         name => accepted.skills.remove(name).is_some(),
@@ -276,9 +261,7 @@ fn check_all(sources: &Sources) -> Outcome {
         say(&format!("{place}: {}", skill.name))?;
     }
     let broken = listing.broken.into_iter();
-    Ok(fail_each(
-        broken.map(|broken| at_file(&broken.file, broken.error)),
-    ))
+    Ok(fail_each(broken.map(|broken| at_file(&broken.file, broken.error))))
 }
 
 fn check(files: &[PathBuf]) -> Outcome {

@@ -35,11 +35,7 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
             for error in &status.config.errors {
                 remark(&format!("the last good configuration is in force: {error}"));
             }
-            for (name, says) in status
-                .parts
-                .iter()
-                .filter_map(|part| Some((&part.name, part.says.as_ref()?)))
-            {
+            for (name, says) in status.parts.iter().filter_map(|part| Some((&part.name, part.says.as_ref()?))) {
                 if !says.is_empty() {
                     remark(&format!("{name}: {says}"));
                 }
@@ -62,9 +58,7 @@ pub(crate) fn run(places: &Places, args: &Status) -> Outcome {
 }
 
 fn ask(places: &Places, args: &Status) -> Result<SystemStatus, Error> {
-    let args = StatusArgs {
-        name: args.name.clone(),
-    };
+    let args = StatusArgs { name: args.name.clone() };
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5)))
 }
 
@@ -151,13 +145,9 @@ mod tests {
 
     #[test]
     fn uptimes() {
-        for (ms, text) in [
-            (0, "0s"),
-            (59_999, "59s"),
-            (185_000, "3m 5s"),
-            (7_980_000, "2h 13m"),
-            (442_800_000, "5d 3h"),
-        ] {
+        for (ms, text) in
+            [(0, "0s"), (59_999, "59s"), (185_000, "3m 5s"), (7_980_000, "2h 13m"), (442_800_000, "5d 3h")]
+        {
             assert_eq!(uptime(ms), text);
         }
     }

@@ -22,8 +22,8 @@ pub(crate) struct OfRun {
 /// `what` is `undo` or `diff`. The exit status is that of ken-coder: 1 when some files were refused.
 pub(crate) fn run(globals: &Globals, what: &str, of: &OfRun) -> Outcome {
     let places = globals.places()?;
-    let program = find_program("ken-coder")
-        .ok_or_else(|| Error::unavailable("the program ken-coder is not installed"))?;
+    let program =
+        find_program("ken-coder").ok_or_else(|| Error::unavailable("the program ken-coder is not installed"))?;
     let format = if of.json { "compact" } else { "summary" };
     let output = Command::new(program)
         .args([what, "--format", format, "--", &of.run])

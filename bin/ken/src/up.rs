@@ -26,8 +26,7 @@ pub(crate) struct Up {
 }
 
 pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
-    let path =
-        find_program("kend").ok_or_else(|| Error::unavailable("there is no kend beside ken or on PATH"))?;
+    let path = find_program("kend").ok_or_else(|| Error::unavailable("there is no kend beside ken or on PATH"))?;
     let mut kend = Command::new(&path);
     kend.arg("--announce");
     if let Some(home) = globals.home()? {
@@ -42,9 +41,7 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
     if !up.detach {
         return Err(wrong(kend.exec()));
     }
-    kend.arg("--background")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+    kend.arg("--background").stdin(Stdio::null()).stdout(Stdio::piped());
     wait_for_word(kend.spawn().map_err(wrong)?)
 }
 
@@ -61,9 +58,6 @@ fn wait_for_word(mut kend: Child) -> Outcome {
     }
     let status = kend.wait().map_err(|error| Error::internal(error.to_string()))?;
     // It has said why on standard error.
-    let code = status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .filter(|code| *code != 0);
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
     Ok(ExitCode::from(code.unwrap_or(70)))
 }

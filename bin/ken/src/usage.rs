@@ -60,13 +60,7 @@ pub(crate) struct Why {
 }
 
 pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
-    let answer = ask(
-        places,
-        STORE,
-        "telemetry.usage",
-        &json!({"by": args.by.name()}),
-        None,
-    )?;
+    let answer = ask(places, STORE, "telemetry.usage", &json!({"by": args.by.name()}), None)?;
     let groups = items(&answer, "groups");
     match args.json {
         true => groups.iter().try_for_each(say_json)?,
@@ -75,9 +69,7 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
     match budget(places, args.session.as_deref()) {
         Ok(None) => {}
         Ok(Some(budget)) if args.json => say_json(&json!({"budget": budget}))?,
-        Ok(Some(budget)) => budget_lines(&budget, args.session.as_deref())
-            .iter()
-            .try_for_each(|line| say(line))?,
+        Ok(Some(budget)) => budget_lines(&budget, args.session.as_deref()).iter().try_for_each(|line| say(line))?,
         // What was used is known all the same.
         Err(error) => remark(&format!("the budget is not known: {error}")),
     }
@@ -105,9 +97,7 @@ fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
 
 /// The caps and what is used of them; `None` when there are none.
 fn budget(places: &Places, session: Option<&str>) -> Result<Option<BudgetState>, Error> {
-    let args = OfSession {
-        session: session.map(str::to_owned),
-    };
+    let args = OfSession { session: session.map(str::to_owned) };
     let state = call::<ModelBudget>(places, MODEL, &args, Some(PATIENCE))?;
     Ok((!state.caps.is_unlimited()).then_some(state))
 }
@@ -145,17 +135,10 @@ pub(crate) fn why(places: &Places, args: &Why) -> Outcome {
         say_json(&why)?;
         return Ok(ExitCode::SUCCESS);
     }
-    say(&format!(
-        "{}: {}",
-        field(&why, "status"),
-        one_line(field(&why, "cause"))
-    ))?;
-    for (name, label) in [
-        ("receivedAt", "received"),
-        ("sessionId", "session"),
-        ("submissionId", "submission"),
-        ("delivery", "answer"),
-    ] {
+    say(&format!("{}: {}", field(&why, "status"), one_line(field(&why, "cause"))))?;
+    for (name, label) in
+        [("receivedAt", "received"), ("sessionId", "session"), ("submissionId", "submission"), ("delivery", "answer")]
+    {
         if let Some(value) = why.get(name).and_then(Value::as_str) {
             say(&format!("  {label}  {}", one_line(value)))?;
         }

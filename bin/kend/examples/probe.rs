@@ -26,14 +26,10 @@ fn act(name: &str, value: &str) {
         "stopping" => tell("STOPPING=1"),
         "status" => tell(&format!("STATUS={value}")),
         "say" => println!("{value}"),
-        "raw" => std::io::stdout()
-            .write_all(&[b'a', 0, 0xff, b'z', b'\n'])
-            .unwrap(),
+        "raw" => std::io::stdout().write_all(&[b'a', 0, 0xff, b'z', b'\n']).unwrap(),
         "pid" => append(value, &format!("{}\n", std::process::id())),
         "env" => {
-            let mut names: Vec<_> = std::env::vars()
-                .map(|(name, value)| format!("{name}={value}\n"))
-                .collect();
+            let mut names: Vec<_> = std::env::vars().map(|(name, value)| format!("{name}={value}\n")).collect();
             names.sort();
             append(value, &names.concat());
         }
@@ -64,14 +60,8 @@ fn act(name: &str, value: &str) {
         "watcher" => again(&["session", "deaf", &format!("pid:{value}"), "guard"]),
         // Descendants with a cleared environment: one in the same group, and one that has left group and session and whose
         // parent is dead.
-        "bare" => again_with(
-            Command::new("/usr/bin/env").arg("-i"),
-            &["deaf", &format!("pid:{value}"), "hang"],
-        ),
-        "unmarked" => again_with(
-            Command::new("/usr/bin/env").arg("-i"),
-            &[&format!("detach:{value}")],
-        ),
+        "bare" => again_with(Command::new("/usr/bin/env").arg("-i"), &["deaf", &format!("pid:{value}"), "hang"]),
+        "unmarked" => again_with(Command::new("/usr/bin/env").arg("-i"), &[&format!("detach:{value}")]),
         "session" => drop(nix::unistd::setsid()),
         "guard" => wait_for_end(),
         "accept" => accept(),
@@ -85,10 +75,7 @@ fn millis(value: &str) -> Duration {
 
 fn tell(text: &str) {
     if let Some(path) = std::env::var_os("NOTIFY_SOCKET") {
-        UnixDatagram::unbound()
-            .unwrap()
-            .send_to(text.as_bytes(), path)
-            .unwrap();
+        UnixDatagram::unbound().unwrap().send_to(text.as_bytes(), path).unwrap();
     }
 }
 
@@ -103,11 +90,7 @@ fn again(actions: &[&str]) {
 
 #[allow(clippy::zombie_processes)] // kend is to find them
 fn again_with(command: &mut Command, actions: &[&str]) {
-    command
-        .arg(std::env::current_exe().unwrap())
-        .args(actions)
-        .spawn()
-        .unwrap();
+    command.arg(std::env::current_exe().unwrap()).args(actions).spawn().unwrap();
 }
 
 /// What the secrets descriptor holds, one entry a line.

@@ -68,8 +68,7 @@ fn in_words(error: Error) -> String {
 
 fn check_part(config: &Config, name: &str, part: &Part, places: &Places, say: &mut dyn FnMut(&str, String)) {
     if !is_part_name(name) || name == "kend" {
-        let message =
-            "a part's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, and is not `kend`";
+        let message = "a part's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, and is not `kend`";
         return say("", message.to_owned());
     }
     for (key, others) in [("requires", &part.requires), ("after", &part.after)] {
@@ -82,12 +81,7 @@ fn check_part(config: &Config, name: &str, part: &Part, places: &Places, say: &m
     if let Err(message) = program(name, part, places) {
         say("command", message);
     }
-    let env = part.env.iter().map(|entry| {
-        (
-            "env",
-            entry.split_once('=').map_or(entry.as_str(), |(name, _)| name),
-        )
-    });
+    let env = part.env.iter().map(|entry| ("env", entry.split_once('=').map_or(entry.as_str(), |(name, _)| name)));
     let secrets = part.secrets.iter().map(|name| ("secrets", name.as_str()));
     for (key, name) in env.chain(secrets).filter(|(_, name)| !is_name(name)) {
         say(key, format!("`{name}` is not a name of an environment variable"));
@@ -129,9 +123,7 @@ fn is_part_name(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_lowercase();
     name.len() <= 32
         && name.bytes().next().is_some_and(letter)
-        && name
-            .bytes()
-            .all(|byte| letter(byte) || byte.is_ascii_digit() || byte == b'-')
+        && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit() || byte == b'-')
 }
 
 /// Where a listening socket is to be bound.
@@ -181,10 +173,7 @@ fn check_sockets(config: &Config, places: &Places, say: &mut dyn FnMut(&[&str], 
                 Ok(Address::Tcp(any)) if any.port() == 0 => {}
                 Ok(address) => {
                     if let Some(other) = taken.insert(address, name.clone()) {
-                        say(
-                            &keys,
-                            format!("`{label}` has the address of a socket of `{other}`"),
-                        );
+                        say(&keys, format!("`{label}` has the address of a socket of `{other}`"));
                     }
                 }
             }
@@ -205,10 +194,7 @@ mod tests {
         let (loaded, problems) = config::load(&path, true);
         assert_eq!(problems, []);
         let prefix = format!("{}:", path.display());
-        check(&loaded, &places)
-            .iter()
-            .map(|problem| problem.to_string().replace(&prefix, ""))
-            .collect()
+        check(&loaded, &places).iter().map(|problem| problem.to_string().replace(&prefix, "")).collect()
     }
 
     #[test]
@@ -235,10 +221,7 @@ mod tests {
             "12: part.beta.command: no program `no-such-program`",
             "16: part.gamma.sockets: `a` has the address of a socket of `beta`",
         ] {
-            assert!(
-                found.iter().any(|line| line.starts_with(start)),
-                "{start}: {found:#?}"
-            );
+            assert!(found.iter().any(|line| line.starts_with(start)), "{start}: {found:#?}");
         }
         assert_eq!(found.len(), 9, "{found:#?}");
     }
@@ -265,16 +248,12 @@ mod tests {
 
     #[test]
     fn a_ring_and_a_disabled_requirement_are_errors() {
-        let cycle = "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nafter = [\"a\"]\n";
-        assert_eq!(
-            problems(cycle),
-            ["5: part.a.requires: these parts wait for each other: a -> b -> a"]
-        );
-        let off = "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nenabled = false\n";
-        assert_eq!(
-            problems(off),
-            ["5: part.a.requires: needs `b`, which is not enabled"]
-        );
+        let cycle =
+            "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nafter = [\"a\"]\n";
+        assert_eq!(problems(cycle), ["5: part.a.requires: these parts wait for each other: a -> b -> a"]);
+        let off =
+            "[part.a]\ncommand = [\"true\"]\nrequires = [\"b\"]\n[part.b]\ncommand = [\"true\"]\nenabled = false\n";
+        assert_eq!(problems(off), ["5: part.a.requires: needs `b`, which is not enabled"]);
     }
 
     #[test]

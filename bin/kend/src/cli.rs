@@ -41,10 +41,7 @@ mod tests {
         let kend = Cli::command();
         kend.clone().debug_assert();
         for option in kend.get_opts().filter_map(clap::Arg::get_long) {
-            assert!(
-                manual.contains(&format!("Fl Fl {option}")),
-                "--{option} is not in kend(8)"
-            );
+            assert!(manual.contains(&format!("Fl Fl {option}")), "--{option} is not in kend(8)");
         }
     }
 }

@@ -45,21 +45,14 @@ pub(crate) fn load(path: &Path, needed: bool) -> (Loaded, Vec<Problem>) {
         problems.extend(found);
         Secrets::new()
     });
-    let source = Source {
-        path: path.to_owned(),
-        text,
-    };
+    let source = Source { path: path.to_owned(), text };
     let (own, found) = check_types(&source);
     problems.extend(found);
     let config = merge(own).unwrap_or_else(|error| {
         problems.push(Problem::whole(path, error.message()));
         Config::default()
     });
-    let loaded = Loaded {
-        config,
-        secrets,
-        source,
-    };
+    let loaded = Loaded { config, secrets, source };
     (loaded, problems)
 }
 
@@ -128,9 +121,7 @@ fn check_types(source: &Source) -> (Table, Vec<Problem>) {
             return (own, problems);
         };
         let mut key = Vec::new();
-        let removed = error
-            .span()
-            .is_some_and(|span| remove(root.get_mut(), &span, &mut key));
+        let removed = error.span().is_some_and(|span| remove(root.get_mut(), &span, &mut key));
         problems.push(source.error(text, key.join("."), &error));
         if !removed {
             break;
@@ -183,9 +174,7 @@ fn holds(value: &Spanned<DeValue<'_>>, around: &impl Fn(Range<usize>) -> bool) -
     let Some(table) = value.get_ref().as_table() else {
         return false;
     };
-    table
-        .iter()
-        .any(|(name, value)| around(name.span()) || around(value.span()) || holds(value, around))
+    table.iter().any(|(name, value)| around(name.span()) || around(value.span()) || holds(value, around))
 }
 
 /// Lays the user's file over the built-in one: sections and parts key by key, values whole.
@@ -227,10 +216,7 @@ mod tests {
     }
 
     fn problems(text: &str) -> Vec<String> {
-        let source = Source {
-            path: PathBuf::from("f"),
-            text: Some(text.to_owned()),
-        };
+        let source = Source { path: PathBuf::from("f"), text: Some(text.to_owned()) };
         check_types(&source).1.iter().map(ToString::to_string).collect()
     }
 
@@ -238,10 +224,7 @@ mod tests {
     fn the_built_in_file_has_every_key_with_its_default() {
         let file: Table = BUILTIN.parse().unwrap();
         let config: Config = BUILTIN.parse::<Table>().unwrap().try_into().unwrap();
-        let sections = Config {
-            part: Default::default(),
-            ..config.clone()
-        };
+        let sections = Config { part: Default::default(), ..config.clone() };
         assert_eq!(sections, Config::default());
         let defaults = Table::try_from(Config::default()).unwrap();
         for (section, keys) in &defaults {
@@ -249,26 +232,16 @@ mod tests {
                 continue;
             };
             for key in keys.keys() {
-                assert!(
-                    file[section].get(key).is_some(),
-                    "[{section}] {key} is not in etc/ken.toml"
-                );
+                assert!(file[section].get(key).is_some(), "[{section}] {key} is not in etc/ken.toml");
             }
         }
-        let store = Part {
-            sockets: Default::default(),
-            watchdog_ms: 0,
-            ..config.part["store"].clone()
-        };
+        let store = Part { sockets: Default::default(), watchdog_ms: 0, ..config.part["store"].clone() };
         assert_eq!(store, Part::default());
         // ken's own parts all speak the watchdog's protocol.
         let watched = |part: &Part| part.watchdog_ms == config.part["store"].watchdog_ms;
         assert!(config.part["store"].watchdog_ms > 0 && config.part.values().all(watched));
         for key in Table::try_from(Part::default()).unwrap().keys() {
-            assert!(
-                file["part"]["store"].get(key).is_some(),
-                "[part.store] {key} is not in etc/ken.toml"
-            );
+            assert!(file["part"]["store"].get(key).is_some(), "[part.store] {key} is not in etc/ken.toml");
         }
     }
 
@@ -304,10 +277,7 @@ mod tests {
         ];
         assert_eq!(found.len(), starts.len(), "{found:#?}");
         for start in starts {
-            assert!(
-                found.iter().any(|line| line.starts_with(start)),
-                "{start}: {found:#?}"
-            );
+            assert!(found.iter().any(|line| line.starts_with(start)), "{start}: {found:#?}");
         }
     }
 
@@ -321,9 +291,7 @@ mod tests {
     fn what_is_right_is_left_when_the_rest_is_wrong() {
         let source = Source {
             path: PathBuf::from("f"),
-            text: Some(String::from(
-                "[gatway]\nport = 1\n[chat]\nwait_ms = 5\n[limits]\nrate_chat = 3\n",
-            )),
+            text: Some(String::from("[gatway]\nport = 1\n[chat]\nwait_ms = 5\n[limits]\nrate_chat = 3\n")),
         };
         let (own, problems) = check_types(&source);
         assert_eq!(problems.len(), 2, "{problems:?}");

@@ -81,8 +81,7 @@ impl Connection {
         match self.stream.read(&mut chunk) {
             Ok(0) => self.no_input = true,
             Ok(count) => {
-                self.input
-                    .extend_from_slice(chunk.get(..count).unwrap_or_default());
+                self.input.extend_from_slice(chunk.get(..count).unwrap_or_default());
                 self.begun.get_or_insert(now);
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
@@ -102,10 +101,7 @@ impl Connection {
         }
         let end = self.input.iter().position(|byte| *byte == b'\n');
         if end.unwrap_or(self.input.len()) >= WIRE_LINE_BYTES {
-            self.refuse(
-                None,
-                &Error::too_large(format!("a line has at most {WIRE_LINE_BYTES} bytes")),
-            );
+            self.refuse(None, &Error::too_large(format!("a line has at most {WIRE_LINE_BYTES} bytes")));
             self.cut();
             return None;
         }
@@ -172,10 +168,7 @@ impl Connection {
 
     /// Its next deadline.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let line = self
-            .begun
-            .filter(|_| !self.no_input)
-            .map(|since| since + LINE_TIME);
+        let line = self.begun.filter(|_| !self.no_input).map(|since| since + LINE_TIME);
         let stall = self.stalled.map(|since| since + STALL_TIME);
         let deadlines = self.open.iter().filter_map(|open| open.deadline);
         deadlines.chain(line).chain(stall).min()
@@ -188,10 +181,7 @@ impl Connection {
             self.lost = true;
         }
         if passed(self.begun, LINE_TIME) && self.has_room() && !self.no_input {
-            self.refuse(
-                None,
-                &Error::deadline("a line has to be complete 10 s after its first byte"),
-            );
+            self.refuse(None, &Error::deadline("a line has to be complete 10 s after its first byte"));
             self.cut();
         }
     }

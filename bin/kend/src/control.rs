@@ -33,10 +33,7 @@ impl Control {
             listener.set_nonblocking(true)?;
             Ok(listener)
         })?;
-        Ok(Control {
-            listener,
-            connections: Vec::new(),
-        })
+        Ok(Control { listener, connections: Vec::new() })
     }
 
     /// Whether one more caller may come: above the limit they wait in the socket's own queue.
@@ -131,22 +128,13 @@ fn take(connection: &mut Connection, line: &[u8], system: &mut System, now: Inst
             let error = Error::busy("too many open requests on this connection", 100);
             connection.refuse(Some(id), &error);
         }
-        Ok(Request::Call {
-            id,
-            op,
-            args,
-            deadline,
-        }) => match ops::call(system, &op, args, now) {
+        Ok(Request::Call { id, op, args, deadline }) => match ops::call(system, &op, args, now) {
             Err(error) => connection.refuse(Some(id), &error),
             Ok(Answer::Now(value)) => connection.finish(id, Ok(value)),
             Ok(Answer::Later(pending, timeout)) => {
                 let asked = timeout.map(|ms| Duration::from_millis(ms.min(WIRE_DEADLINE_MAX_MS)));
                 let limit = asked.unwrap_or(deadline);
-                connection.open.push(Open {
-                    id,
-                    deadline: pending.has_deadline().then(|| now + limit),
-                    pending,
-                });
+                connection.open.push(Open { id, deadline: pending.has_deadline().then(|| now + limit), pending });
             }
         },
     }

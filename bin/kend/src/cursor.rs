@@ -24,11 +24,7 @@ impl Cursor {
     pub(crate) fn last(log: &Rotating, lines: u32) -> Cursor {
         let mut missing = u64::from(lines);
         let mut budget = LOOK_BACK;
-        let mut best = Cursor {
-            file: None,
-            rotation: log.rotations(),
-            rest: Vec::new(),
-        };
+        let mut best = Cursor { file: None, rotation: log.rotations(), rest: Vec::new() };
         for age in 0..=u64::from(log.keep()) {
             let Some(mut file) = open_to_read(&log.path(age)) else {
                 continue;
@@ -131,9 +127,7 @@ mod tests {
 
     fn drain(cursor: &mut Cursor, log: &Rotating) -> Vec<String> {
         let mut chunk = vec![0; 7];
-        std::iter::from_fn(|| cursor.read(log, &mut chunk))
-            .flatten()
-            .collect()
+        std::iter::from_fn(|| cursor.read(log, &mut chunk)).flatten().collect()
     }
 
     fn numbered(range: std::ops::Range<u32>) -> Vec<String> {

@@ -37,13 +37,7 @@ impl Journal {
     }
 
     fn write(&mut self, level: &'static str, part: Option<&str>, message: &str) {
-        let record = Record {
-            timestamp: Timestamp::now(),
-            level,
-            target: "kend",
-            part,
-            message,
-        };
+        let record = Record { timestamp: Timestamp::now(), level, target: "kend", part, message };
         if let Ok(mut line) = serde_json::to_vec(&record) {
             line.push(b'\n');
             self.out.write(&line);
@@ -64,9 +58,7 @@ fn offer(mut to: impl Write + AsFd, line: &str) {
         ready.is_ok() && events.any(|events| events.contains(PollFlags::POLLOUT))
     };
     if is_writable {
-        let end = (0..PIPE_BUF.min(line.len() + 1))
-            .rev()
-            .find(|end| line.is_char_boundary(*end));
+        let end = (0..PIPE_BUF.min(line.len() + 1)).rev().find(|end| line.is_char_boundary(*end));
         let line = line.get(..end.unwrap_or_default()).unwrap_or_default();
         // In a single write, so that lines of other processes do not come in between.
         let _ = to.write_all(format!("{line}\n").as_bytes());

@@ -59,18 +59,12 @@ impl Launch {
         let mut env = environment(part, loaded, places);
         let secrets = secrets(part, loaded);
         if !secrets.is_empty() {
-            env.push(pair(
-                "KEN_SECRETS_FD".into(),
-                secrets_fd(part).to_string().as_ref(),
-            ));
+            env.push(pair("KEN_SECRETS_FD".into(), secrets_fd(part).to_string().as_ref()));
         }
         Ok(Launch {
             program: text(path.as_os_str())?,
             args,
-            env: env
-                .into_iter()
-                .map(|pair| text(&pair))
-                .collect::<Result<_, _>>()?,
+            env: env.into_iter().map(|pair| text(&pair)).collect::<Result<_, _>>()?,
             secrets,
             nofile: part.nofile,
             nice: part.nice,
@@ -86,9 +80,7 @@ fn text(value: &OsStr) -> Result<CString, String> {
 
 /// The sections that a part reads. check.rs refuses names that are not in the list.
 fn sections(part: &Part, config: &Config) -> String {
-    let read = SECTIONS
-        .iter()
-        .filter(|(name, _)| part.reads.iter().any(|read| read == name));
+    let read = SECTIONS.iter().filter(|(name, _)| part.reads.iter().any(|read| read == name));
     read.map(|(_, shown)| shown(config)).collect()
 }
 
@@ -108,26 +100,17 @@ pub(crate) fn program(name: &str, part: &Part, places: &Places) -> Result<PathBu
             false => Err(format!("no program {}", path.display())),
         };
     }
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.parent().map(Path::to_owned));
+    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = beside.iter().cloned().chain(std::env::split_paths(&path));
-    folders
-        .map(|folder| folder.join(program))
-        .find(|path| path.is_absolute() && runnable(path))
-        .ok_or_else(|| {
-            let beside = beside.unwrap_or_default();
-            format!(
-                "no program `{program}` beside kend ({}) or on PATH",
-                beside.display()
-            )
-        })
+    folders.map(|folder| folder.join(program)).find(|path| path.is_absolute() && runnable(path)).ok_or_else(|| {
+        let beside = beside.unwrap_or_default();
+        format!("no program `{program}` beside kend ({}) or on PATH", beside.display())
+    })
 }
 
 fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
-    let mut pairs: Vec<(OsString, OsString)> =
-        std::env::vars_os().filter(|(name, _)| allowed(name)).collect();
+    let mut pairs: Vec<(OsString, OsString)> = std::env::vars_os().filter(|(name, _)| allowed(name)).collect();
     let mut set = |name: &str, value: &OsStr| {
         pairs.retain(|(other, _)| other != name);
         pairs.push((name.into(), value.into()));
@@ -147,10 +130,7 @@ fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
     for (name, value) in given(part, places) {
         set(name, &value);
     }
-    pairs
-        .into_iter()
-        .map(|(name, value)| pair(name, &value))
-        .collect()
+    pairs.into_iter().map(|(name, value)| pair(name, &value)).collect()
 }
 
 /// The secrets of a part as they are passed to it: `NAME=value` and a NUL each.

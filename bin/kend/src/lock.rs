@@ -16,10 +16,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// How long the processes of a dead kend may take to end by themselves, and to end when killed.
-const PATIENCE: [(Option<Signal>, Duration); 2] = [
-    (None, Duration::from_millis(50)),
-    (Some(Signal::SIGKILL), Duration::from_secs(2)),
-];
+const PATIENCE: [(Option<Signal>, Duration); 2] =
+    [(None, Duration::from_millis(50)), (Some(Signal::SIGKILL), Duration::from_secs(2))];
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Both locks, held.
@@ -77,15 +75,8 @@ fn first(lock: &mut File) -> String {
 
 fn open(path: &Path) -> Result<File, String> {
     let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
-    options
-        .open(path)
-        .map_err(|error| format!("cannot open {}: {error}", path.display()))
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    options.open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))
 }
 
 /// Locks the file that the path names now: the one that was opened may have been removed since.
@@ -121,10 +112,7 @@ fn take_over(path: &Path) -> Result<File, String> {
         }
     }
     let pids: Vec<String> = holders(&lock).iter().map(Pid::to_string).collect();
-    Err(format!(
-        "processes of an earlier kend still live and cannot be killed: {}",
-        pids.join(", ")
-    ))
+    Err(format!("processes of an earlier kend still live and cannot be killed: {}", pids.join(", ")))
 }
 
 /// The processes that have this file open.
@@ -133,9 +121,8 @@ fn holders(lock: &File) -> Vec<Pid> {
         return Vec::new();
     };
     let own = std::process::id();
-    let is_mine = |link: PathBuf| {
-        std::fs::metadata(link).is_ok_and(|meta| (meta.dev(), meta.ino()) == (mine.dev(), mine.ino()))
-    };
+    let is_mine =
+        |link: PathBuf| std::fs::metadata(link).is_ok_and(|meta| (meta.dev(), meta.ino()) == (mine.dev(), mine.ino()));
     let holds = |pid: u32| {
         let links = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
         links.flatten().any(|link| is_mine(link.path()))
@@ -143,7 +130,5 @@ fn holders(lock: &File) -> Vec<Pid> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let others = pids.filter(|pid| *pid != own && holds(*pid));
-    others
-        .filter_map(|pid| i32::try_from(pid).ok().map(Pid::from_raw))
-        .collect()
+    others.filter_map(|pid| i32::try_from(pid).ok().map(Pid::from_raw)).collect()
 }

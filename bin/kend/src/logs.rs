@@ -32,16 +32,7 @@ pub(crate) struct Rotating {
 
 impl Rotating {
     pub(crate) fn new(path: PathBuf, max: u64, keep: u32) -> Rotating {
-        Rotating {
-            path,
-            file: None,
-            size: 0,
-            max,
-            keep,
-            rotations: 0,
-            lost: 0,
-            midline: false,
-        }
+        Rotating { path, file: None, size: 0, max, keep, rotations: 0, lost: 0, midline: false }
     }
 
     pub(crate) fn limit(&mut self, max: u64, keep: u32) {
@@ -77,10 +68,7 @@ impl Rotating {
             Some(last) => last + 1,
             None if self.size > 0 && !self.midline => 0,
             // A line that began in this file ends in it, and one that is too long for any file gets its own.
-            None => bytes
-                .iter()
-                .position(|byte| *byte == b'\n')
-                .map_or(bytes.len(), |end| end + 1),
+            None => bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1),
         };
         let (here, next) = bytes.split_at(cut);
         self.append(here);
@@ -115,11 +103,7 @@ impl Rotating {
     fn open(&mut self) {
         let mut options = OpenOptions::new();
         let file = options.append(true).create(true).mode(0o600).open(&self.path);
-        self.size = file
-            .as_ref()
-            .ok()
-            .and_then(|file| file.metadata().ok())
-            .map_or(0, |meta| meta.len());
+        self.size = file.as_ref().ok().and_then(|file| file.metadata().ok()).map_or(0, |meta| meta.len());
         self.file = file.ok();
     }
 
@@ -149,12 +133,7 @@ impl Log {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
         // Only kend's end: a part that prints faster than kend writes has to wait, and must not get an error.
         fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(Log {
-            out: Rotating::new(path, max, keep),
-            read: File::from(read),
-            write,
-            last: Vec::new(),
-        })
+        Ok(Log { out: Rotating::new(path, max, keep), read: File::from(read), write, last: Vec::new() })
     }
 
     /// Standard output and error of the part. kend keeps it open too, so that the pipe never ends.
@@ -221,8 +200,7 @@ mod tests {
 
     fn all(log: &Rotating) -> Vec<String> {
         let ages = (0..=u64::from(log.keep())).rev();
-        ages.filter_map(|age| std::fs::read_to_string(log.path(age)).ok())
-            .collect()
+        ages.filter_map(|age| std::fs::read_to_string(log.path(age)).ok()).collect()
     }
 
     #[test]

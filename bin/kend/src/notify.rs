@@ -43,10 +43,7 @@ impl Notify {
 
     /// The reports that have come, each with the leader of its sender's process group.
     pub(crate) fn read(&self) -> Vec<(Pid, Report)> {
-        std::iter::from_fn(|| self.read_one())
-            .take(A_ROUND)
-            .flatten()
-            .collect()
+        std::iter::from_fn(|| self.read_one()).take(A_ROUND).flatten().collect()
     }
 
     /// `None` when nothing is left; `Some(None)` for a datagram from an unknown process.

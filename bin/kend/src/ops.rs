@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use ken_types::ops::Nothing;
 use ken_types::ops::kend::{
-    ChangeArgs, Changed, KillArgs, Killed, LogLine, LogsArgs, StatusArgs, StopArgs, Stopped, WaitFor,
-    WaitReadyArgs, unknown_part,
+    ChangeArgs, Changed, KillArgs, Killed, LogLine, LogsArgs, StatusArgs, StopArgs, Stopped, WaitFor, WaitReadyArgs,
+    unknown_part,
 };
 use ken_types::ops::service::Info;
 use ken_types::{Code, Error};
@@ -85,8 +85,7 @@ pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> R
         "kend.reload" => {
             let Nothing {} = read_args(args)?;
             let done = system.reload().map_err(|errors| {
-                Error::new(Code::Invalid, errors.join("\n"))
-                    .hint("the last good configuration stays in force")
+                Error::new(Code::Invalid, errors.join("\n")).hint("the last good configuration stays in force")
             })?;
             give(&done)
         }
@@ -98,8 +97,7 @@ pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> R
             system.stop("`ken down`");
             Ok(Answer::Later(Pending::Down, None))
         }
-        _ => Err(Error::not_found(format!("kend has no operation `{op}`"))
-            .hint("service.info lists what there is")),
+        _ => Err(Error::not_found(format!("kend has no operation `{op}`")).hint("service.info lists what there is")),
     }
 }
 
@@ -162,12 +160,7 @@ fn only(wait: Option<WaitFor>, possible: WaitFor) -> Result<(), Error> {
     }
 }
 
-fn start(
-    system: &mut System,
-    args: ChangeArgs,
-    act: fn(&mut System, &str),
-    now: Instant,
-) -> Result<Answer, Error> {
+fn start(system: &mut System, args: ChangeArgs, act: fn(&mut System, &str), now: Instant) -> Result<Answer, Error> {
     let name = args.name;
     let starts = find(system, &name)?.starts;
     only(args.wait, WaitFor::Ready)?;
@@ -199,26 +192,16 @@ fn stop(system: &mut System, args: StopArgs, now: Instant) -> Result<Answer, Err
 fn send_signal(system: &mut System, args: &KillArgs) -> Result<Answer, Error> {
     let text = args.signal.as_deref().unwrap_or("KILL");
     let signal = signal(text).ok_or_else(|| {
-        Error::invalid("/args/signal", format!("there is no signal `{text}`"))
-            .hint("a name or a number, see signal(7)")
+        Error::invalid("/args/signal", format!("there is no signal `{text}`")).hint("a name or a number, see signal(7)")
     })?;
     let part = find(system, &args.name)?;
     let Some(pid) = part.pid() else {
         let state = part.shown().name();
-        return Err(Error::conflict(format!(
-            "{} has no process, it is {state}",
-            args.name
-        )));
+        return Err(Error::conflict(format!("{} has no process, it is {state}", args.name)));
     };
     kill(pid, signal).map_err(|errno| Error::unavailable(format!("{pid}: {}", errno.desc())))?;
-    system
-        .journal
-        .note(Some(&args.name), &format!("{signal} sent by a person"));
-    give(&Killed {
-        name: args.name.clone(),
-        pid: pid.as_raw(),
-        signal: signal.to_string(),
-    })
+    system.journal.note(Some(&args.name), &format!("{signal} sent by a person"));
+    give(&Killed { name: args.name.clone(), pid: pid.as_raw(), signal: signal.to_string() })
 }
 
 /// A signal by name, with or without `SIG`, or by number.
@@ -235,14 +218,8 @@ fn logs(system: &System, args: LogsArgs) -> Result<Answer, Error> {
     if args.lines > MOST_LINES {
         return Err(Error::invalid("/args/lines", format!("at most {MOST_LINES}")));
     }
-    let log = system
-        .log(&args.name)
-        .ok_or_else(|| unknown(system, &args.name))?;
-    let pending = Pending::Logs {
-        cursor: Cursor::last(log, args.lines),
-        name: args.name,
-        follow: args.follow,
-    };
+    let log = system.log(&args.name).ok_or_else(|| unknown(system, &args.name))?;
+    let pending = Pending::Logs { cursor: Cursor::last(log, args.lines), name: args.name, follow: args.follow };
     Ok(Answer::Later(pending, None))
 }
 
@@ -268,11 +245,7 @@ pub(crate) fn settle(
         Pending::AllReady => system.is_ready().then(|| written(&system.status(now))),
         Pending::Ready { name, after } => ready(system, name, *after, now),
         Pending::Stopped { name, also } => stopped(system, name, also, now),
-        Pending::Down => system.is_down().then(|| {
-            written(&Stopped {
-                killed: system.killed.clone(),
-            })
-        }),
+        Pending::Down => system.is_down().then(|| written(&Stopped { killed: system.killed.clone() })),
         Pending::Logs { name, cursor, follow } => {
             let Some(log) = system.log(name) else {
                 return Some(Err(unknown_part(name)));
@@ -298,16 +271,11 @@ fn ready(system: &System, name: &str, after: u64, now: Instant) -> Option<Result
     if part.is_hopeless() {
         return Some(Err(cannot_start(name, part)));
     }
-    let blockers = system
-        .blockers(part)
-        .filter_map(|name| system.parts.get_key_value(name));
+    let blockers = system.blockers(part).filter_map(|name| system.parts.get_key_value(name));
     let hopeless = blockers.into_iter().find(|(_, other)| other.is_hopeless());
     hopeless.map(|(other, part)| {
         let error = cannot_start(other, part);
-        Err(Error {
-            message: format!("{name} waits for {other}: {}", error.message),
-            ..error
-        })
+        Err(Error { message: format!("{name} waits for {other}: {}", error.message), ..error })
     })
 }
 
@@ -326,21 +294,12 @@ fn stopped(system: &System, name: &str, also: &[String], now: Instant) -> Option
         None => Some(Err(Error::conflict(format!("{name} has been removed meanwhile")))),
         Some(part) if part.wanted => Some(Err(Error::conflict(format!("{name} has been started meanwhile")))),
         Some(part) if part.process().is_some() => None,
-        Some(part) => Some(written(&Changed {
-            part: system.part_status(name, part, now),
-            also: also.to_vec(),
-        })),
+        Some(part) => Some(written(&Changed { part: system.part_status(name, part, now), also: also.to_vec() })),
     }
 }
 
 /// Sends new lines while the caller has room for them. True at the current end of the log.
-fn send_lines(
-    log: &Rotating,
-    cursor: &mut Cursor,
-    caller: &mut Connection,
-    id: u64,
-    chunk: &mut [u8],
-) -> bool {
+fn send_lines(log: &Rotating, cursor: &mut Cursor, caller: &mut Connection, id: u64, chunk: &mut [u8]) -> bool {
     while caller.has_room() {
         let Some(lines) = cursor.read(log, chunk) else {
             return true;

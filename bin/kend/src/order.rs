@@ -35,9 +35,7 @@ fn closure<'a>(name: &'a str, next: impl Fn(&str) -> Vec<&'a str>) -> BTreeSet<&
 /// A cycle of parts that each have to be ready before the next, if there is one: `a`, `b`, `a`.
 pub(crate) fn cycle(parts: &Parts) -> Option<Vec<&str>> {
     let mut clear = BTreeSet::new();
-    parts
-        .keys()
-        .find_map(|name| walk(parts, name, &mut Vec::new(), &mut clear))
+    parts.keys().find_map(|name| walk(parts, name, &mut Vec::new(), &mut clear))
 }
 
 fn walk<'a>(
@@ -55,9 +53,7 @@ fn walk<'a>(
     path.push(name);
     let part = parts.get(name)?;
     let before = part.requires.iter().chain(&part.after);
-    let found = before
-        .into_iter()
-        .find_map(|other| walk(parts, parts.get_key_value(other)?.0, path, clear));
+    let found = before.into_iter().find_map(|other| walk(parts, parts.get_key_value(other)?.0, path, clear));
     path.pop();
     clear.insert(name);
     found
@@ -74,10 +70,7 @@ mod tests {
             requires: requires.iter().map(|name| (*name).to_owned()).collect(),
             ..Part::default()
         };
-        edges
-            .iter()
-            .map(|(name, requires)| ((*name).to_owned(), part(requires)))
-            .collect()
+        edges.iter().map(|(name, requires)| ((*name).to_owned(), part(requires))).collect()
     }
 
     #[test]
@@ -91,20 +84,9 @@ mod tests {
 
     #[test]
     fn what_goes_down_and_up_together() {
-        let tree = parts(&[
-            ("agent", &["store", "model"]),
-            ("gateway", &["store"]),
-            ("model", &[]),
-            ("store", &[]),
-        ]);
-        assert_eq!(
-            required_by(&tree, "agent"),
-            BTreeSet::from(["agent", "model", "store"])
-        );
-        assert_eq!(
-            requirers_of(&tree, "store"),
-            BTreeSet::from(["agent", "gateway", "store"])
-        );
+        let tree = parts(&[("agent", &["store", "model"]), ("gateway", &["store"]), ("model", &[]), ("store", &[])]);
+        assert_eq!(required_by(&tree, "agent"), BTreeSet::from(["agent", "model", "store"]));
+        assert_eq!(requirers_of(&tree, "store"), BTreeSet::from(["agent", "gateway", "store"]));
         assert_eq!(requirers_of(&tree, "gateway"), BTreeSet::from(["gateway"]));
     }
 

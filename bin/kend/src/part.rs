@@ -143,8 +143,7 @@ impl Part {
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.process()
-            .is_some_and(|process| process.ready.is_some() && process.ending.is_none())
+        self.process().is_some_and(|process| process.ready.is_some() && process.ending.is_none())
     }
 
     /// Whether it is down, or going down, and is not to come back by itself.
@@ -323,10 +322,7 @@ impl Part {
         let process = self.process_mut().filter(|process| process.ending.is_none())?;
         process.ready_by = None;
         process.alive_by = None;
-        process.ending = Some(Ending {
-            why,
-            kill_at: Some(kill_at),
-        });
+        process.ending = Some(Ending { why, kill_at: Some(kill_at) });
         Some(process.pid)
     }
 
@@ -346,10 +342,7 @@ impl Part {
             State::Backoff { until } => Some(*until),
             State::Up(process) => {
                 let kill_at = process.ending.as_ref().and_then(|ending| ending.kill_at);
-                [process.ready_by, process.alive_by, kill_at]
-                    .into_iter()
-                    .flatten()
-                    .min()
+                [process.ready_by, process.alive_by, kill_at].into_iter().flatten().min()
             }
             _ => None,
         }

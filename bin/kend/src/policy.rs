@@ -63,12 +63,8 @@ impl Policy {
         let oldest = *self.starts.front()?;
         let within = Duration::from_millis(limit.within_ms);
         let full = limit.n > 0 && self.starts.len() >= limit.n as usize;
-        (full && now.duration_since(oldest) <= within).then(|| {
-            format!(
-                "{} starts within {} ms, the limit of its entry",
-                limit.n, limit.within_ms
-            )
-        })
+        (full && now.duration_since(oldest) <= within)
+            .then(|| format!("{} starts within {} ms, the limit of its entry", limit.n, limit.within_ms))
     }
 }
 
@@ -114,11 +110,7 @@ mod tests {
         assert_eq!(died(&mut policy, 999), after(250));
         assert_eq!(died(&mut policy, 0), after(500));
         assert_eq!(died(&mut policy, 2000), Next::Now);
-        assert_eq!(
-            died(&mut policy, 0),
-            after(1000),
-            "two calm seconds do not reset it"
-        );
+        assert_eq!(died(&mut policy, 0), after(1000), "two calm seconds do not reset it");
         assert_eq!(died(&mut policy, 10_000), Next::Now);
         assert_eq!(died(&mut policy, 0), after(250), "ten do");
         for _ in 0..10 {
@@ -126,11 +118,7 @@ mod tests {
         }
         assert_eq!(died(&mut policy, 0), after(30_000));
         assert_eq!(died(&mut policy, 29_999), Next::Now);
-        assert_eq!(
-            died(&mut policy, 0),
-            after(30_000),
-            "calm for less than the last delay"
-        );
+        assert_eq!(died(&mut policy, 0), after(30_000), "calm for less than the last delay");
     }
 
     #[test]
@@ -142,10 +130,7 @@ mod tests {
 
     #[test]
     fn gives_up_only_when_asked() {
-        let limit = Limit {
-            n: 3,
-            within_ms: 1000,
-        };
+        let limit = Limit { n: 3, within_ms: 1000 };
         let begin = Instant::now();
         let mut policy = Policy::default();
         for _ in 0..2 {

@@ -17,20 +17,11 @@ pub(crate) struct Problem {
 impl Problem {
     /// A problem of a file as a whole.
     pub(crate) fn whole(file: &Path, message: impl Into<String>) -> Problem {
-        Problem {
-            file: file.to_owned(),
-            line: None,
-            key: String::new(),
-            message: message.into(),
-            hint: None,
-        }
+        Problem { file: file.to_owned(), line: None, key: String::new(), message: message.into(), hint: None }
     }
 
     pub(crate) fn at_line(file: &Path, line: usize, message: impl Into<String>) -> Problem {
-        Problem {
-            line: Some(line),
-            ..Problem::whole(file, message)
-        }
+        Problem { line: Some(line), ..Problem::whole(file, message) }
     }
 }
 

@@ -43,9 +43,7 @@ pub(crate) fn next() -> Option<(Pid, Exit)> {
 /// out.
 pub(crate) fn adopted(living: &[Pid]) -> Vec<Pid> {
     let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
-    let pids = text
-        .split_whitespace()
-        .filter_map(|pid| pid.parse().ok().map(Pid::from_raw));
+    let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok().map(Pid::from_raw));
     pids.filter(|pid| !living.contains(pid)).collect()
 }
 
@@ -70,9 +68,7 @@ pub(crate) fn sweep(earlier: &[Pid]) -> Vec<String> {
 /// The mark that a process has inherited (spawn.rs); `None` when it is gone.
 pub(crate) fn mark(pid: Pid) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max file locks"))?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max file locks"))?;
     let hard = line.split_whitespace().nth(1)?;
     Some(hard.parse().unwrap_or(u64::MAX))
 }

@@ -45,10 +45,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         port: cli.port,
         cognitive_port: cli.cognitive_port,
     };
-    let loaded = source.load(&places).map_err(|lines| Failure {
-        code: Code::Invalid,
-        lines,
-    })?;
+    let loaded = source.load(&places).map_err(|lines| Failure { code: Code::Invalid, lines })?;
     if cli.check {
         return say_checked(&places, &loaded);
     }
@@ -85,10 +82,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
 fn say_checked(places: &Places, loaded: &Loaded) -> Result<ExitCode, Failure> {
     let line = match loaded.source.path() {
         Some(path) => format!("{}: no errors", path.display()),
-        None => format!(
-            "{}: no such file, the defaults are in force",
-            places.config.display()
-        ),
+        None => format!("{}: no such file, the defaults are in force", places.config.display()),
     };
     let written = writeln!(stdout(), "{line}");
     written.map_err(|error| Failure::new(Code::Unavailable, format!("standard output: {error}")))?;
@@ -131,8 +125,7 @@ fn finish(
 fn places(cli: &Cli) -> Result<Places, Failure> {
     let wrong = |error: ken_types::Error| Failure::new(error.code, error.to_string());
     let absolute = |path: &Path| {
-        std::path::absolute(path)
-            .map_err(|error| Failure::new(Code::Invalid, format!("{}: {error}", path.display())))
+        std::path::absolute(path).map_err(|error| Failure::new(Code::Invalid, format!("{}: {error}", path.display())))
     };
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let mut places = Places::resolve(cli.home.as_deref(), geteuid().as_raw(), variable).map_err(wrong)?;
@@ -146,8 +139,8 @@ fn places(cli: &Cli) -> Result<Places, Failure> {
 /// Signals come through a pipe, orphans come to this process, and nobody else can read its memory or the files it makes.
 fn become_supervisor() -> Result<Signals, Failure> {
     let wrong = |errno: nix::Error| Failure::new(Code::Internal, format!("cannot start: {}", errno.desc()));
-    let signals = Signals::catch()
-        .map_err(|error| Failure::new(Code::Internal, format!("cannot catch signals: {error}")))?;
+    let signals =
+        Signals::catch().map_err(|error| Failure::new(Code::Internal, format!("cannot catch signals: {error}")))?;
     nix::sys::prctl::set_child_subreaper(true).map_err(wrong)?;
     nix::sys::prctl::set_dumpable(false).map_err(wrong)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(wrong)?;
@@ -177,11 +170,7 @@ impl Folders {
     }
 
     fn make_one(&mut self, folder: &Path) -> Result<(), String> {
-        let missing: Vec<PathBuf> = folder
-            .ancestors()
-            .take_while(|path| !path.exists())
-            .map(Path::to_owned)
-            .collect();
+        let missing: Vec<PathBuf> = folder.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         let result = builder.create(folder);
@@ -249,8 +238,7 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
         killed: Vec::new(),
     };
     // The parts start in the state directory, and kend does not keep the folder of its terminal in use.
-    std::env::set_current_dir(&places.state)
-        .map_err(|error| format!("{}: {error}", places.state.display()))?;
+    std::env::set_current_dir(&places.state).map_err(|error| format!("{}: {error}", places.state.display()))?;
     system.make_parts()?;
     let text = format!("kend {}, pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
     system.journal.note(None, &text);
@@ -369,8 +357,7 @@ impl Loop {
         // An interrupted wait is a round without events.
         let _ = ppoll(&mut fds, timeout, None);
         let seen = sources.into_iter().zip(&fds);
-        seen.filter_map(|(source, fd)| Some((source, fd.revents().filter(|flags| !flags.is_empty())?)))
-            .collect()
+        seen.filter_map(|(source, fd)| Some((source, fd.revents().filter(|flags| !flags.is_empty())?))).collect()
     }
 
     fn signals(&mut self, system: &mut System, now: Instant) {
@@ -415,10 +402,7 @@ impl Loop {
         let written = writeln!(stdout(), "{line}").and_then(|()| stdout().flush());
         if self.background {
             if written.is_err() {
-                system.fatal = Some(Failure::new(
-                    Code::Cancelled,
-                    "nobody waits for this system any more",
-                ));
+                system.fatal = Some(Failure::new(Code::Cancelled, "nobody waits for this system any more"));
             }
             let _ = dup2_stdout(&system.null);
             let _ = dup2_stderr(&system.null);
@@ -453,10 +437,7 @@ fn watch(system: &mut System) -> Option<Watch> {
 fn reload_changed(system: &mut System) {
     match system.loaded.source.path() {
         Some(path) if !path.exists() => {
-            let text = format!(
-                "{} is gone; its settings stay in force until `ken reload`",
-                path.display()
-            );
+            let text = format!("{} is gone; its settings stay in force until `ken reload`", path.display());
             system.journal.warn(None, &text);
         }
         _ => reload(system),

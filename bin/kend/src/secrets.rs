@@ -23,14 +23,10 @@ fn parse(path: &Path, text: &str) -> Result<Secrets, Vec<Problem>> {
     let (settings, wrong): (Vec<_>, Vec<_>) = secrets::parse(text).partition(Result::is_ok);
     if wrong.is_empty() {
         let settings = settings.into_iter().flatten();
-        return Ok(settings
-            .map(|one| (one.name.to_owned(), one.value.to_owned()))
-            .collect());
+        return Ok(settings.map(|one| (one.name.to_owned(), one.value.to_owned())).collect());
     }
     let lines = wrong.into_iter().filter_map(Result::err);
-    Err(lines
-        .map(|line| Problem::at_line(path, line, "not of the form NAME=value"))
-        .collect())
+    Err(lines.map(|line| Problem::at_line(path, line, "not of the form NAME=value")).collect())
 }
 
 #[cfg(test)]
@@ -41,12 +37,6 @@ mod tests {
     fn a_bad_line_is_named_and_not_shown() {
         let problems = parse(Path::new("f"), "A=1\nsecret-value\n2X=3").unwrap_err();
         let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            lines,
-            [
-                "f:2: not of the form NAME=value",
-                "f:3: not of the form NAME=value"
-            ]
-        );
+        assert_eq!(lines, ["f:2: not of the form NAME=value", "f:3: not of the form NAME=value"]);
     }
 }

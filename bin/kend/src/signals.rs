@@ -27,9 +27,7 @@ impl Signals {
     /// The signals since the last call, each once however often it came.
     pub(crate) fn pending(&mut self) -> Vec<Signal> {
         let numbers = self.delivery.pending();
-        numbers
-            .filter_map(|number| Signal::try_from(number).ok())
-            .collect()
+        numbers.filter_map(|number| Signal::try_from(number).ok()).collect()
     }
 }
 

@@ -110,8 +110,7 @@ impl Sockets {
     /// The descriptors of a part, in the order of their names.
     pub(crate) fn of(&self, part: &str) -> Vec<RawFd> {
         let rows = self.held.iter().filter(|((owner, _), _)| owner == part);
-        rows.filter_map(|(_, held)| Some(held.fd.as_ref()?.as_raw_fd()))
-            .collect()
+        rows.filter_map(|(_, held)| Some(held.fd.as_ref()?.as_raw_fd())).collect()
     }
 
     /// Where ken is reached over TCP: sockets that belong to a section under its name, others under part and socket.
@@ -123,10 +122,7 @@ impl Sockets {
                 Socket::Tcp(section) if config.listener(section).is_some() => section.clone(),
                 _ => format!("{}.{}", key.0, key.1),
             };
-            Some(Listener {
-                name,
-                url: format!("http://{local}"),
-            })
+            Some(Listener { name, url: format!("http://{local}") })
         });
         let mut listeners: Vec<Listener> = rows.collect();
         listeners.sort_by_key(|listener| listener.name != "gateway");
@@ -167,11 +163,7 @@ fn bind(address: Address) -> Result<Held, String> {
     // The standard library asks for a shorter queue; listen(2) may be called again to lengthen it.
     let backlog = Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN);
     listen(&fd.as_fd(), backlog).map_err(|errno| format!("cannot listen: {}", errno.desc()))?;
-    Ok(Held {
-        address,
-        local,
-        fd: Some(fd),
-    })
+    Ok(Held { address, local, fd: Some(fd) })
 }
 
 fn refused(addr: SocketAddr, error: &std::io::Error) -> String {

@@ -44,14 +44,7 @@ pub(crate) struct NotStarted {
     pub(crate) errno: Errno,
 }
 
-const STEPS: [&str; 6] = [
-    "clone",
-    "death signal",
-    "descriptors",
-    "limits",
-    "privileges",
-    "execute",
-];
+const STEPS: [&str; 6] = ["clone", "death signal", "descriptors", "limits", "privileges", "execute"];
 
 /// Starts processes on one stack, which the children use one after the other.
 pub(crate) struct Spawner {
@@ -93,8 +86,7 @@ impl Spawner {
         let parent = getpid().as_raw();
         let failed = [AtomicI32::new(0), AtomicI32::new(0)];
         let child = Box::new(|| {
-            let Err((step, errno)) =
-                become_part(launch, inherit, parent, &mut moved, &mut listen_pid, &args, &env);
+            let Err((step, errno)) = become_part(launch, inherit, parent, &mut moved, &mut listen_pid, &args, &env);
             failed[0].store(step, Ordering::Relaxed);
             failed[1].store(errno as i32, Ordering::Relaxed);
             127
@@ -102,35 +94,21 @@ impl Spawner {
         // A handler must not run in the child, where it would act for kend.
         let mut before = SigSet::empty();
         let all = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before));
-        all.map_err(|errno| NotStarted {
-            step: STEPS[0],
-            errno,
-        })?;
+        all.map_err(|errno| NotStarted { step: STEPS[0], errno })?;
         // SAFETY: the child runs only `become_part`, which makes system calls on memory prepared above and neither
         // allocates nor unwinds; its frames are far smaller than the stack; CLONE_VFORK keeps this thread, the only
         // one that knows that memory and the stack, from touching them before the child has executed or exited.
         let pid = unsafe {
-            clone(
-                child,
-                &mut self.stack,
-                CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK,
-                Some(libc::SIGCHLD),
-            )
+            clone(child, &mut self.stack, CloneFlags::CLONE_VM | CloneFlags::CLONE_VFORK, Some(libc::SIGCHLD))
         };
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
-        let pid = pid.map_err(|errno| NotStarted {
-            step: STEPS[0],
-            errno,
-        })?;
+        let pid = pid.map_err(|errno| NotStarted { step: STEPS[0], errno })?;
         match failed[1].load(Ordering::Relaxed) {
             0 => Ok(pid),
             errno => {
                 let _ = waitpid(pid, None);
                 let step = usize::try_from(failed[0].load(Ordering::Relaxed)).unwrap_or_default();
-                Err(NotStarted {
-                    step: STEPS.get(step).copied().unwrap_or_default(),
-                    errno: Errno::from_raw(errno),
-                })
+                Err(NotStarted { step: STEPS.get(step).copied().unwrap_or_default(), errno: Errno::from_raw(errno) })
             }
         }
     }

@@ -19,21 +19,14 @@ impl System {
                 good: self.config_errors.is_empty(),
                 errors: self.config_errors.clone(),
             },
-            parts: self
-                .parts
-                .iter()
-                .map(|(name, part)| self.part_status(name, part, now))
-                .collect(),
+            parts: self.parts.iter().map(|(name, part)| self.part_status(name, part, now)).collect(),
         }
     }
 
     pub(crate) fn part_status(&self, name: &str, part: &Part, now: Instant) -> PartStatus {
         let waits = part.wanted && matches!(part.state, State::Down);
         let blockers = self.blockers(part).filter(|_| waits).cloned();
-        PartStatus {
-            waits_for: blockers.collect(),
-            ..part.status(name, now)
-        }
+        PartStatus { waits_for: blockers.collect(), ..part.status(name, now) }
     }
 }
 

@@ -39,10 +39,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: Code, line: impl Into<String>) -> Failure {
-        Failure {
-            code,
-            lines: vec![line.into()],
-        }
+        Failure { code, lines: vec![line.into()] }
     }
 }
 
@@ -111,13 +108,11 @@ impl System {
                 self.sockets.close_part(name);
             }
         }
-        self.parts
-            .retain(|_, part| !(part.removed && part.process().is_none()));
+        self.parts.retain(|_, part| !(part.removed && part.process().is_none()));
     }
 
     fn next_start(&self) -> Option<String> {
-        let may_start =
-            |part: &Part| matches!(part.state, State::Down) && part.wanted && self.is_unblocked(part);
+        let may_start = |part: &Part| matches!(part.state, State::Down) && part.wanted && self.is_unblocked(part);
         let (name, _) = self.parts.iter().find(|(_, part)| may_start(part))?;
         Some(name.clone())
     }
@@ -130,17 +125,12 @@ impl System {
     pub(crate) fn blockers<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = &'a String> {
         let is_ready = |name: &&String| self.parts.get(*name).is_some_and(Part::is_ready);
         let has_had_its_chance = |name: &&String| {
-            self.parts.get(*name).is_none_or(|other| {
-                other.is_ready() || !other.wanted || matches!(other.state, State::Failed { .. })
-            })
+            self.parts
+                .get(*name)
+                .is_none_or(|other| other.is_ready() || !other.wanted || matches!(other.state, State::Failed { .. }))
         };
         let required = part.spec.requires.iter().filter(move |name| !is_ready(name));
-        required.chain(
-            part.spec
-                .after
-                .iter()
-                .filter(move |name| !has_had_its_chance(name)),
-        )
+        required.chain(part.spec.after.iter().filter(move |name| !has_had_its_chance(name)))
     }
 
     fn has_to_end(&self, name: &str, part: &Part) -> bool {
@@ -152,9 +142,7 @@ impl System {
     fn is_needed(&self, name: &str) -> bool {
         let names = |list: &[String]| list.iter().any(|other| other == name);
         self.parts.values().any(|other| {
-            other.process().is_some()
-                && !other.wanted
-                && (names(&other.spec.requires) || names(&other.spec.after))
+            other.process().is_some() && !other.wanted && (names(&other.spec.requires) || names(&other.spec.after))
         })
     }
 
@@ -192,24 +180,14 @@ impl System {
     fn spawn(&mut self, name: &str) -> Result<Spawned, String> {
         let part = self.parts.get(name).ok_or("it has been removed")?;
         let wrong = |step: &str, errno: Errno| format!("{step}: {}", errno.desc());
-        let (guard, theirs) = socketpair(
-            AddressFamily::Unix,
-            SockType::Stream,
-            None,
-            SockFlag::SOCK_CLOEXEC,
-        )
-        .map_err(|errno| wrong("guard", errno))?;
+        let (guard, theirs) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(|errno| wrong("guard", errno))?;
         let secrets = memory_file(&part.launch.secrets).map_err(|errno| wrong("secrets", errno))?;
         let mut passed = self.sockets.of(name);
         passed.extend([theirs.as_raw_fd(), self.locks.parts_fd()]);
         passed.extend(secrets.as_ref().map(AsRawFd::as_raw_fd));
         let mark = self.spawner.next_mark();
-        let inherit = Inherit {
-            null: self.null.as_fd(),
-            log: part.log.writer(),
-            passed: &passed,
-            mark,
-        };
+        let inherit = Inherit { null: self.null.as_fd(), log: part.log.writer(), passed: &passed, mark };
         let spawned = self.spawner.spawn(&part.launch, &inherit);
         let pid = spawned.map_err(|why| wrong(why.step, why.errno))?;
         Ok(Spawned { pid, mark, guard })
@@ -240,9 +218,8 @@ impl System {
         let processes = || self.parts.values().filter_map(Part::process);
         let parts: Vec<Pid> = processes().map(|process| process.pid).collect();
         for orphan in reap::adopted(&parts) {
-            let is_left_behind = reap::mark(orphan).is_some_and(|mark| {
-                self.spawner.is_own(mark) && processes().all(|process| process.mark != mark)
-            });
+            let is_left_behind = reap::mark(orphan)
+                .is_some_and(|mark| self.spawner.is_own(mark) && processes().all(|process| process.mark != mark));
             if is_left_behind {
                 let _ = kill(orphan, Signal::SIGKILL);
             }
@@ -328,9 +305,7 @@ impl System {
             if let Some((name, part)) = found
                 && part.report(report, now)
             {
-                let took = part
-                    .process()
-                    .map_or(0, |process| millis(now.duration_since(process.since)));
+                let took = part.process().map_or(0, |process| millis(now.duration_since(process.since)));
                 self.journal.note(Some(name), &format!("ready after {took} ms"));
             }
         }
@@ -338,11 +313,8 @@ impl System {
 
     /// Acts on every deadline that has passed.
     pub(crate) fn alarms(&mut self, now: Instant) {
-        let due: Vec<(String, Alarm)> = self
-            .parts
-            .iter()
-            .filter_map(|(name, part)| Some((name.clone(), part.alarm(now)?)))
-            .collect();
+        let due: Vec<(String, Alarm)> =
+            self.parts.iter().filter_map(|(name, part)| Some((name.clone(), part.alarm(now)?))).collect();
         for (name, alarm) in due {
             self.act_on(&name, &alarm, now);
         }
@@ -350,9 +322,7 @@ impl System {
 
     /// Gives every part its whole time again.
     pub(crate) fn restart_deadlines(&mut self, now: Instant) {
-        self.parts
-            .values_mut()
-            .for_each(|part| part.restart_deadlines(now));
+        self.parts.values_mut().for_each(|part| part.restart_deadlines(now));
     }
 
     fn act_on(&mut self, name: &str, alarm: &Alarm, now: Instant) {
@@ -386,8 +356,7 @@ impl System {
     fn give_up(&mut self, name: &str, why: &str) {
         self.journal.note(Some(name), why);
         let hint = format!("; log: {}", self.places.log(name).display());
-        self.fatal
-            .get_or_insert(Failure::new(Code::Unavailable, format!("{name}: {why}{hint}")));
+        self.fatal.get_or_insert(Failure::new(Code::Unavailable, format!("{name}: {why}{hint}")));
     }
 
     /// The next deadline of any part.
@@ -529,8 +498,7 @@ impl System {
                 }
             } else {
                 let log = self.new_log(&name)?;
-                self.parts
-                    .insert(name.clone(), Part::new(spec.clone(), launch, log));
+                self.parts.insert(name.clone(), Part::new(spec.clone(), launch, log));
                 done.added.push(name);
             }
         }
@@ -548,8 +516,7 @@ impl System {
 
 fn launches(loaded: &Loaded, places: &Places) -> Result<BTreeMap<String, Launch>, String> {
     let rows = loaded.config.part.iter();
-    rows.map(|(name, spec)| Ok((name.clone(), Launch::new(name, spec, loaded, places)?)))
-        .collect()
+    rows.map(|(name, spec)| Ok((name.clone(), Launch::new(name, spec, loaded, places)?))).collect()
 }
 
 fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
@@ -564,9 +531,7 @@ fn memory_file(bytes: &[u8]) -> Result<Option<File>, Errno> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create("secrets", flags)?);
     let failed = |error: std::io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-    file.write_all(bytes)
-        .and_then(|()| file.rewind())
-        .map_err(failed)?;
+    file.write_all(bytes).and_then(|()| file.rewind()).map_err(failed)?;
     fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::all()))?;
     Ok(Some(file))
 }

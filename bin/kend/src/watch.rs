@@ -28,10 +28,7 @@ impl Watch {
     pub(crate) fn new(config: &Path) -> Result<Watch, String> {
         let folder = config.parent().unwrap_or(Path::new("/"));
         let workflows = folder.join("workflows");
-        let files = [
-            config.file_name().unwrap_or_default().to_owned(),
-            OsString::from("secrets.env"),
-        ];
+        let files = [config.file_name().unwrap_or_default().to_owned(), OsString::from("secrets.env")];
         let failed = |error: std::io::Error| error.to_string();
         let (changes, mut tell) = UnixStream::pair().map_err(failed)?;
         for end in [&changes, &tell] {
@@ -45,17 +42,10 @@ impl Watch {
             }
         });
         let mut watcher = watcher.map_err(|error| error.to_string())?;
-        watcher
-            .watch(folder, RecursiveMode::NonRecursive)
-            .map_err(|error| error.to_string())?;
+        watcher.watch(folder, RecursiveMode::NonRecursive).map_err(|error| error.to_string())?;
         // The folder of workflows is optional, and may come later.
         _ = watcher.watch(&workflows, RecursiveMode::NonRecursive);
-        Ok(Watch {
-            watcher,
-            changes,
-            workflows,
-            due: None,
-        })
+        Ok(Watch { watcher, changes, workflows, due: None })
     }
 
     /// Takes note of the changes that have been told.
@@ -97,9 +87,6 @@ fn concerns(event: &Event, files: &[OsString; 2], workflows: &Path) -> bool {
     );
     completes
         && event.paths.iter().any(|path| {
-            path.starts_with(workflows)
-                || path
-                    .file_name()
-                    .is_some_and(|name| files.iter().any(|file| file == name))
+            path.starts_with(workflows) || path.file_name().is_some_and(|name| files.iter().any(|file| file == name))
         })
 }

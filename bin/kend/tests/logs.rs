@@ -24,17 +24,13 @@ fn no_line_is_lost_over_restarts() {
 
 #[test]
 fn the_last_lines_and_what_follows_over_a_restart_and_rotations() {
-    let home =
-        Home::new("[part.a]\ncommand = [\"PROBE\", \"lines:3000\", \"say:end\", \"ready\", \"hang\"]\n");
-    let text = home.read("ken.toml").replace(
-        "builtin_parts = false",
-        "builtin_parts = false\nlog_max_bytes = 20000\nlog_keep = 3",
-    );
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"lines:3000\", \"say:end\", \"ready\", \"hang\"]\n");
+    let text = home
+        .read("ken.toml")
+        .replace("builtin_parts = false", "builtin_parts = false\nlog_max_bytes = 20000\nlog_keep = 3");
     std::fs::write(home.path("ken.toml"), text).unwrap();
     let kend = home.start();
-    until("the first lines", || {
-        kend.logs("a").last().is_some_and(|line| line == "end")
-    });
+    until("the first lines", || kend.logs("a").last().is_some_and(|line| line == "end"));
     let mut caller = kend.connect();
     caller.send("parts.logs", json!({"name": "a", "lines": 2, "follow": true}));
     assert_eq!(caller.item().unwrap(), "line 2999");
@@ -57,10 +53,7 @@ fn kend_has_a_log_of_its_own_and_an_unknown_name_has_none() {
     let own = kend.logs("kend");
     assert!(own.iter().any(|line| line.contains("ready after")), "{own:?}");
     assert_eq!(kend.logs("a"), [""; 0]);
-    assert_eq!(
-        kend.call("parts.logs", json!({"name": "b"})).unwrap_err()["code"],
-        "not_found"
-    );
+    assert_eq!(kend.call("parts.logs", json!({"name": "b"})).unwrap_err()["code"], "not_found");
 }
 
 #[test]
@@ -74,9 +67,8 @@ fn a_flood_delays_nobody_else_and_its_own_end() {
         assert_eq!(done["state"], "ready");
     }
     // Rotation bounds what a flood can take.
-    let size = |age: &str| {
-        std::fs::metadata(home.path(&format!("state/log/loud.log{age}"))).map_or(0, |meta| meta.len())
-    };
+    let size =
+        |age: &str| std::fs::metadata(home.path(&format!("state/log/loud.log{age}"))).map_or(0, |meta| meta.len());
     assert!(size("") <= 10 * 1024 * 1024 && size(".6") == 0);
     assert!(kend.stop().status.success());
 }

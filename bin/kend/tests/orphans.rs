@@ -13,9 +13,7 @@ const FAMILY: &str = "[part.a]\ncommand = [\"PROBE\", \"pid:DIR/parts\", \"child
 fn what_a_dead_part_left_behind_is_killed_with_it() {
     let home = Home::new(FAMILY);
     let kend = home.start();
-    until("both descendants", || {
-        home.numbers("children").len() == 1 && home.numbers("daemons").len() == 1
-    });
+    until("both descendants", || home.numbers("children").len() == 1 && home.numbers("daemons").len() == 1);
     let (child, daemon) = (home.numbers("children")[0], home.numbers("daemons")[0]);
     assert!(lives(child) && lives(daemon));
     become_steady();
@@ -37,14 +35,9 @@ fn what_a_dead_part_left_behind_is_killed_with_it() {
 fn a_stopped_system_leaves_nobody() {
     let home = Home::new(FAMILY);
     let kend = home.start();
-    until("both descendants", || {
-        home.numbers("children").len() == 1 && home.numbers("daemons").len() == 1
-    });
+    until("both descendants", || home.numbers("children").len() == 1 && home.numbers("daemons").len() == 1);
     assert!(kend.stop().status.success());
-    let all: Vec<i32> = ["parts", "children", "daemons"]
-        .iter()
-        .flat_map(|name| home.numbers(name))
-        .collect();
+    let all: Vec<i32> = ["parts", "children", "daemons"].iter().flat_map(|name| home.numbers(name)).collect();
     assert_eq!(all.len(), 4);
     until("all are gone", || all.iter().all(|pid| !lives(*pid)));
 }
@@ -58,9 +51,7 @@ fn what_hides_where_it_comes_from_dies_with_its_part_and_not_with_another() {
     for child in ["unmarked", "bare"] {
         let home = Home::new(&(part("a", child) + &part("b", child)));
         let kend = home.start();
-        until("both descendants", || {
-            home.numbers("a").len() == 1 && home.numbers("b").len() == 1
-        });
+        until("both descendants", || home.numbers("a").len() == 1 && home.numbers("b").len() == 1);
         let (of_a, of_b) = (home.numbers("a")[0], home.numbers("b")[0]);
         if child == "unmarked" {
             until("kend has adopted it", || parent(of_a) == kend.pid().as_raw());

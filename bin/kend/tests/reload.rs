@@ -8,7 +8,8 @@ use common::{Home, until};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-const KEPT: &str = "[part.kept]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { wire = { unix = \"kept.sock\" } }\n";
+const KEPT: &str =
+    "[part.kept]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { wire = { unix = \"kept.sock\" } }\n";
 
 fn with(more: &str) -> String {
     format!("{KEPT}{more}")
@@ -33,9 +34,7 @@ fn only_what_changed_is_touched() {
         json!({"added": ["fresh"], "removed": ["gone"], "restarted": ["changed", "reader"], "unchanged": ["kept"]})
     );
     kend.call("parts.wait_ready", json!({})).unwrap();
-    until("the removed part is forgotten", || {
-        kend.call("parts.status", json!({"name": "gone"})).is_err()
-    });
+    until("the removed part is forgotten", || kend.call("parts.status", json!({"name": "gone"})).is_err());
     assert_eq!(kend.part_pid("kept"), before[0]);
     assert_ne!(kend.part_pid("changed"), before[1]);
     assert_ne!(kend.part_pid("reader"), before[2]);
@@ -58,10 +57,7 @@ fn a_bad_file_changes_nothing_and_is_shown_until_it_is_good() {
         home.configure(bad);
         let error = kend.call("kend.reload", json!({})).unwrap_err();
         assert_eq!(error["code"], "invalid", "{bad}");
-        assert!(
-            error["message"].as_str().unwrap().contains("ken.toml:"),
-            "{error}"
-        );
+        assert!(error["message"].as_str().unwrap().contains("ken.toml:"), "{error}");
     }
     let status = kend.call("parts.status", json!({})).unwrap();
     assert_eq!(status["config"]["good"], false);
@@ -69,10 +65,7 @@ fn a_bad_file_changes_nothing_and_is_shown_until_it_is_good() {
     assert_eq!(kend.part_pid("kept"), pid);
     home.configure(KEPT);
     kend.reload();
-    assert_eq!(
-        kend.call("parts.status", json!({})).unwrap()["config"]["good"],
-        true
-    );
+    assert_eq!(kend.call("parts.status", json!({})).unwrap()["config"]["good"], true);
     assert_eq!(kend.part_pid("kept"), pid);
 }
 
@@ -86,13 +79,7 @@ fn a_socket_that_cannot_be_bound_changes_nothing() {
         "[part.more]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = {{ a = {{ unix = \"more.sock\" }}, b = {{ tcp = \"127.0.0.1:{port}\" }} }}\n"
     )));
     let error = kend.call("kend.reload", json!({})).unwrap_err();
-    assert!(
-        error["message"]
-            .as_str()
-            .unwrap()
-            .contains("another program listens"),
-        "{error}"
-    );
+    assert!(error["message"].as_str().unwrap().contains("another program listens"), "{error}");
     assert!(kend.call("parts.status", json!({"name": "more"})).is_err());
     assert!(!home.path("run/more.sock").exists());
 }
@@ -110,10 +97,7 @@ fn a_socket_that_moves_restarts_its_own_part_alone() {
     let before = ["kept", "moved"].map(|name| kend.part_pid(name));
     home.configure(&entry("new.sock"));
     let done = kend.reload();
-    assert_eq!(
-        (&done["restarted"], &done["unchanged"]),
-        (&json!(["moved"]), &json!(["kept"]))
-    );
+    assert_eq!((&done["restarted"], &done["unchanged"]), (&json!(["moved"]), &json!(["kept"])));
     until("a new process", || {
         let part = kend.part("moved");
         part["state"] == "ready" && part["pid"] != before[1].as_raw()
@@ -144,11 +128,8 @@ fn hangup_reloads_and_a_changed_secret_restarts_its_owner_alone() {
 
 #[test]
 fn a_disabled_part_is_stopped_and_an_enabled_one_started() {
-    let entry = |enabled: bool| {
-        with(&format!(
-            "[part.x]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nenabled = {enabled}\n"
-        ))
-    };
+    let entry =
+        |enabled: bool| with(&format!("[part.x]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nenabled = {enabled}\n"));
     let home = Home::new(&entry(true));
     let kend = home.start();
     home.configure(&entry(false));
@@ -171,9 +152,7 @@ fn a_part_that_is_removed_and_put_back_while_it_ends_is_one_part() {
     kend.until_state("x", "stopping");
     home.configure(&entry);
     assert_eq!(kend.reload()["added"], json!(["x"]));
-    until("the next process", || {
-        kend.state("x") == "ready" && home.numbers("pid").len() == 2
-    });
+    until("the next process", || kend.state("x") == "ready" && home.numbers("pid").len() == 2);
     assert!(!common::lives(home.numbers("pid")[0]));
 }
 
@@ -185,9 +164,7 @@ fn a_corrected_entry_is_tried_at_once() {
     let kend = home.start();
     common::kill9(kend.part_pid("x"));
     kend.until_state("x", "failed");
-    home.configure(&with(
-        "[part.x]\ncommand = [\"PROBE\", \"status:new\", \"ready\", \"hang\"]\n",
-    ));
+    home.configure(&with("[part.x]\ncommand = [\"PROBE\", \"status:new\", \"ready\", \"hang\"]\n"));
     kend.reload();
     kend.until_state("x", "ready");
 }
@@ -215,23 +192,17 @@ fn a_changed_file_is_brought_into_force_by_itself() {
     let kend = home.start();
     let pid = kend.part_pid("kept");
     rewrite(&home, &with(part));
-    until("the new part", || {
-        home.read("secrets") == "KEY=one\n" && kend.state("x") == "ready"
-    });
+    until("the new part", || home.read("secrets") == "KEY=one\n" && kend.state("x") == "ready");
     home.secrets("KEY=two\n", 0o600);
     until("the new secret", || home.read("secrets").ends_with("KEY=two\n"));
     rewrite(&home, "[part.kept]\nnonsense = 1\n");
     let config = || kend.call("parts.status", json!({})).unwrap()["config"].clone();
     until("the error is shown", || config()["good"] == false);
     rewrite(&home, KEPT);
-    until("the part is gone", || {
-        kend.call("parts.status", json!({"name": "x"})).is_err()
-    });
+    until("the part is gone", || kend.call("parts.status", json!({"name": "x"})).is_err());
     assert_eq!(config()["good"], true);
     std::fs::remove_file(home.path("ken.toml")).unwrap();
-    until("the loss is noticed", || {
-        home.read("state/log/kend.log").contains("ken.toml is gone")
-    });
+    until("the loss is noticed", || home.read("state/log/kend.log").contains("ken.toml is gone"));
     assert_eq!(kend.part_pid("kept"), pid, "it was never restarted");
 }
 

@@ -20,16 +20,8 @@ fn an_accident_is_repaired_at_once() {
     become_steady();
     let old = kend.part_pid("a");
     kill9(old);
-    until("a new process", || {
-        kend.state("a") == "ready" && kend.part_pid("a") != old
-    });
-    assert!(
-        kend.notes("a")
-            .iter()
-            .any(|note| note.ends_with("; starting again at once")),
-        "{:?}",
-        kend.notes("a")
-    );
+    until("a new process", || kend.state("a") == "ready" && kend.part_pid("a") != old);
+    assert!(kend.notes("a").iter().any(|note| note.ends_with("; starting again at once")), "{:?}", kend.notes("a"));
     let part = kend.part("a");
     assert_eq!(part["restarts"], 1);
     assert_eq!(part["last_exit"], "signal SIGKILL");
@@ -49,20 +41,11 @@ fn a_crash_loop_backs_off_and_the_others_do_not_notice() {
     let other = kend.part_pid("b");
     std::fs::write(home.path("bad"), "").unwrap();
     kill9(kend.part_pid("a"));
-    until("the fourth death", || {
-        kend.part("a")["deaths"].as_array().unwrap().len() >= 4
-    });
+    until("the fourth death", || kend.part("a")["deaths"].as_array().unwrap().len() >= 4);
     let delays: Vec<u64> = kend
         .notes("a")
         .iter()
-        .filter_map(|note| {
-            note.split_once("next start in ")?
-                .1
-                .split_once(" ms")?
-                .0
-                .parse()
-                .ok()
-        })
+        .filter_map(|note| note.split_once("next start in ")?.1.split_once(" ms")?.0.parse().ok())
         .collect();
     for (delay, least) in delays.iter().zip([250, 500, 1_000, 2_000]) {
         assert!((least..=least + least / 10).contains(delay), "{delays:?}");
@@ -88,15 +71,8 @@ fn a_limit_ends_in_failed_with_its_cause_until_a_person_says_start() {
     std::fs::write(home.path("bad"), "").unwrap();
     kill9(kend.part_pid("a"));
     kend.until_state("a", "failed");
-    assert!(
-        kend.part("a")["cause"]
-            .as_str()
-            .unwrap()
-            .starts_with("2 starts within 60000 ms")
-    );
-    let waited = kend
-        .call("parts.wait_ready", json!({"timeout_ms": 50}))
-        .unwrap_err();
+    assert!(kend.part("a")["cause"].as_str().unwrap().starts_with("2 starts within 60000 ms"));
+    let waited = kend.call("parts.wait_ready", json!({"timeout_ms": 50})).unwrap_err();
     assert_eq!(waited["code"], "deadline");
     std::fs::remove_file(home.path("bad")).unwrap();
     assert_eq!(kend.start_part("a")["state"], "ready");
@@ -132,8 +108,7 @@ fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
         for round in 1..=5 {
             become_steady();
             names.iter().for_each(|name| kill9(kend.part_pid(name)));
-            let restarted =
-                |name: &&str| kend.part(name)["restarts"] == round && kend.part(name)["state"] == "ready";
+            let restarted = |name: &&str| kend.part(name)["restarts"] == round && kend.part(name)["state"] == "ready";
             until("all are back", || names.iter().all(restarted));
         }
         over.store(true, Ordering::Relaxed);
@@ -149,38 +124,27 @@ fn a_silent_part_is_aborted_and_started_again() {
          [part.b]\ncommand = [\"PROBE\", \"ready\", \"alive:20\"]\nwatchdog_ms = 5000\n",
     );
     let kend = home.start();
-    until("a death", || {
-        !kend.part("a")["deaths"].as_array().unwrap().is_empty()
-    });
+    until("a death", || !kend.part("a")["deaths"].as_array().unwrap().is_empty());
     let part = kend.part("a");
     assert_eq!(part["last_exit"], "watchdog timeout after 150 ms, signal SIGABRT");
     assert_eq!(part["deaths"][0]["asked"], false);
-    until("a second start", || {
-        kend.part("a")["restarts"].as_u64().unwrap() >= 1
-    });
+    until("a second start", || kend.part("a")["restarts"].as_u64().unwrap() >= 1);
     assert_eq!(kend.part("b")["restarts"], 0);
 }
 
 /// A part that the watchdog ended has failed, however long it was ready.
 #[test]
 fn a_watchdog_timeout_is_followed_by_a_delay() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"alive-for:1500\", \"hang\"]\nwatchdog_ms = 1000\n",
-    );
+    let home =
+        Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"alive-for:1500\", \"hang\"]\nwatchdog_ms = 1000\n");
     let kend = home.start();
     let mut note = String::new();
     until("the end of the first process", || {
         let notes = kend.notes("a");
-        note = notes
-            .into_iter()
-            .find(|note| note.starts_with("ended"))
-            .unwrap_or_default();
+        note = notes.into_iter().find(|note| note.starts_with("ended")).unwrap_or_default();
         !note.is_empty()
     });
-    assert!(
-        note.starts_with("ended (watchdog timeout after 1000 ms, signal SIGABRT) after "),
-        "{note}"
-    );
+    assert!(note.starts_with("ended (watchdog timeout after 1000 ms, signal SIGABRT) after "), "{note}");
     assert!(note.contains("; next start in 2"), "{note}");
     assert_eq!(kend.part("a")["deaths"][0]["ready"], true);
 }
@@ -211,9 +175,7 @@ fn a_program_that_cannot_be_executed_is_a_death_with_a_cause() {
     std::fs::rename(home.path("program.new"), home.path("program")).unwrap();
     kill9(kend.part_pid("a"));
     until("a failed start", || {
-        kend.part("a")["last_exit"]
-            .as_str()
-            .is_some_and(|cause| cause.starts_with("cannot start: execute: "))
+        kend.part("a")["last_exit"].as_str().is_some_and(|cause| cause.starts_with("cannot start: execute: "))
     });
     std::fs::copy(common::probe(), home.path("program.new")).unwrap();
     std::fs::rename(home.path("program.new"), home.path("program")).unwrap();
@@ -225,9 +187,7 @@ fn a_report_of_a_stranger_counts_for_nobody() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"hang\"]\n");
     let mut command = home.command(&[]);
     let mut child = command.spawn().unwrap();
-    until("kend is up", || {
-        home.read("state/log/kend.log").contains("started")
-    });
+    until("kend is up", || home.read("state/log/kend.log").contains("started"));
     let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
     socket.send_to(b"READY=1", home.path("run/notify.sock")).unwrap();
     std::thread::sleep(Duration::from_millis(100));
@@ -249,11 +209,7 @@ fn the_last_sixteen_deaths_are_kept() {
     assert_eq!(part["restarts"], 18);
     let deaths = part["deaths"].as_array().unwrap();
     assert_eq!(deaths.len(), 16);
-    assert!(
-        deaths
-            .iter()
-            .all(|death| death["asked"] == true && death["signal"] == 15)
-    );
+    assert!(deaths.iter().all(|death| death["asked"] == true && death["signal"] == 15));
 }
 
 #[test]
@@ -270,9 +226,7 @@ fn an_idle_system_does_not_wake_kend() {
         let texts: Vec<String> = tasks.map(|task| status(task.unwrap())).collect();
         let lines = texts.iter().flat_map(|text| text.lines());
         let counts = lines.filter(|line| line.contains("ctxt_switches"));
-        counts
-            .map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap())
-            .sum::<u64>()
+        counts.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum::<u64>()
     };
     std::thread::sleep(Duration::from_millis(200));
     let before = switches();
@@ -307,10 +261,7 @@ fn systemd_hears_ready_when_all_have_had_their_chance() {
         String::from_utf8_lossy(&text[..length]).into_owned()
     };
     let mut command = home.command(&[]);
-    let mut child = command
-        .env("NOTIFY_SOCKET", home.path("systemd"))
-        .spawn()
-        .unwrap();
+    let mut child = command.env("NOTIFY_SOCKET", home.path("systemd")).spawn().unwrap();
     assert_eq!(heard(), "READY=1\n");
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGHUP).unwrap();

@@ -26,13 +26,7 @@ fn a_part_gets_what_its_entry_names_and_nothing_else() {
     );
     home.secrets("KEY=from file\nFROM_FILE=1\nUNNAMED=1\n", 0o600);
     let mut command = home.command(&["--announce", "--port", "0"]);
-    for (name, value) in [
-        ("PASSED", "1"),
-        ("HIDDEN", "1"),
-        ("KEY", "from env"),
-        ("OTHER_KEY", "2"),
-        ("LC_TIME", "C"),
-    ] {
+    for (name, value) in [("PASSED", "1"), ("HIDDEN", "1"), ("KEY", "from env"), ("OTHER_KEY", "2"), ("LC_TIME", "C")] {
         command.env(name, value);
     }
     let kend = home.start_with(&mut command);
@@ -57,28 +51,15 @@ fn a_part_gets_what_its_entry_names_and_nothing_else() {
         "SET=x y".to_owned(),
         "WATCHDOG_USEC=60000000".to_owned(),
     ] {
-        assert!(
-            env.lines().any(|found| found == line),
-            "{line} is missing in\n{env}"
-        );
+        assert!(env.lines().any(|found| found == line), "{line} is missing in\n{env}");
     }
     let known = ["PATH=", "HOME=", "LANG=", "TZ=", "LC_", "RUST_LOG=", "KEN_LOG="];
-    let surplus = env
-        .lines()
-        .filter(|line| !known.iter().any(|name| line.starts_with(name)));
+    let surplus = env.lines().filter(|line| !known.iter().any(|name| line.starts_with(name)));
     assert_eq!(surplus.count(), 14, "{env}");
 
     let fds = home.read("fds");
-    let numbers: Vec<&str> = fds
-        .lines()
-        .filter(|line| !line.contains("/proc/"))
-        .map(|line| &line[..1])
-        .collect();
-    assert_eq!(
-        numbers.len(),
-        8,
-        "standard ones, sockets, guard, lock, secrets: {fds}"
-    );
+    let numbers: Vec<&str> = fds.lines().filter(|line| !line.contains("/proc/")).map(|line| &line[..1]).collect();
+    assert_eq!(numbers.len(), 8, "standard ones, sockets, guard, lock, secrets: {fds}");
     assert_eq!(home.read("secrets"), "KEY=from file\nOTHER_KEY=2\n");
     assert!(kend.stop().status.success());
 }
@@ -96,9 +77,7 @@ fn what_requires_another_starts_after_it_and_the_rest_at_once() {
     let log = home.read("state/log/kend.log");
     let at = |part: &str, what: &str| {
         let found = |line: &str| line.contains(&format!("\"part\":\"{part}\"")) && line.contains(what);
-        log.lines()
-            .position(found)
-            .unwrap_or_else(|| panic!("{part} {what}: {log}"))
+        log.lines().position(found).unwrap_or_else(|| panic!("{part} {what}: {log}"))
     };
     assert!(at("a", "ready") < at("b", "started"));
     assert!(at("b", "ready") < at("c", "started"));
@@ -114,11 +93,7 @@ fn a_second_kend_names_the_first_and_leaves_it_alone() {
     assert!(!second.status.success());
     assert_eq!(second.stdout, "");
     assert_eq!(second.stderr.lines().count(), 1);
-    assert!(
-        second.stderr.contains(&format!("pid {}", kend.pid())),
-        "{}",
-        second.stderr
-    );
+    assert!(second.stderr.contains(&format!("pid {}", kend.pid())), "{}", second.stderr);
     assert_eq!(kend.state("a"), "ready");
     assert!(kend.stop().status.success());
 }
@@ -133,15 +108,8 @@ fn a_taken_port_is_one_line_and_leaves_nothing() {
     );
     let ended = home.run(&["--announce", "--port", &port]);
     assert!(!ended.status.success());
-    assert_eq!(
-        ended.stderr,
-        format!("kend: a: another program listens on 127.0.0.1:{port}\n")
-    );
-    let left: Vec<_> = std::fs::read_dir(home.dir.path())
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.file_name())
-        .collect();
+    assert_eq!(ended.stderr, format!("kend: a: another program listens on 127.0.0.1:{port}\n"));
+    let left: Vec<_> = std::fs::read_dir(home.dir.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["ken.toml"]);
 }
 
@@ -184,10 +152,7 @@ fn check_says_every_error_and_starts_nothing() {
     home.secrets("", 0o600);
     let good = home.run(&["--check"]);
     assert!(good.status.success(), "{}", good.stderr);
-    assert_eq!(
-        good.stdout,
-        format!("{}: no errors\n", home.path("ken.toml").display())
-    );
+    assert_eq!(good.stdout, format!("{}: no errors\n", home.path("ken.toml").display()));
     assert!(!home.path("run").exists());
 }
 
@@ -212,18 +177,11 @@ fn files_that_others_can_change_are_refused_with_the_remedy() {
         }
         assert!(!home.path("run").exists());
     };
-    for (name, bad, good) in [
-        ("", 0o720, 0o700),
-        ("", 0o702, 0o700),
-        ("ken.toml", 0o664, 0o644),
-        ("ken.toml", 0o646, 0o644),
-    ] {
+    for (name, bad, good) in
+        [("", 0o720, 0o700), ("", 0o702, 0o700), ("ken.toml", 0o664, 0o644), ("ken.toml", 0o646, 0o644)]
+    {
         mode(&home.path(name), bad);
-        refused(
-            name,
-            &format!("has mode {bad:04o}, others can change it"),
-            "chmod go-w",
-        );
+        refused(name, &format!("has mode {bad:04o}, others can change it"), "chmod go-w");
         mode(&home.path(name), good);
     }
     mode(&home.path("secrets.env"), 0o640);
@@ -233,11 +191,7 @@ fn files_that_others_can_change_are_refused_with_the_remedy() {
     if nix::unistd::geteuid().is_root() {
         for name in ["", "ken.toml", "secrets.env"] {
             std::os::unix::fs::chown(home.path(name), Some(12_345), None).unwrap();
-            refused(
-                name,
-                "belongs to the user with id 12345, who is neither root",
-                "chown 0",
-            );
+            refused(name, "belongs to the user with id 12345, who is neither root", "chown 0");
             std::os::unix::fs::chown(home.path(name), Some(0), None).unwrap();
         }
     }
@@ -278,11 +232,8 @@ fn the_places_come_from_the_environment_as_the_manual_says() {
     assert!(err.contains("ken.toml:5: gateway.prot: unknown key"), "{err}");
     let config = home.path("other.toml");
     std::fs::write(&config, "[kend]\nbuiltin_parts = false\n").unwrap();
-    let (out, err, code) = kend(&[
-        ("KEN_STATE_DIR", &home.path("state")),
-        ("KEN_RUN_DIR", &home.path("run")),
-        ("KEN_CONFIG", &config),
-    ]);
+    let (out, err, code) =
+        kend(&[("KEN_STATE_DIR", &home.path("state")), ("KEN_RUN_DIR", &home.path("run")), ("KEN_CONFIG", &config)]);
     assert_eq!((err.as_str(), code), ("", Some(0)));
     assert_eq!(out, format!("{}: no errors\n", config.display()));
 }
@@ -295,11 +246,7 @@ fn a_system_that_is_stopped_before_it_is_ready_says_by_whom() {
         until("kend listens", || home.path("run/kend.sock").exists());
         match by {
             "SIGTERM" => nix::sys::signal::kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap(),
-            _ => drop(
-                Caller::connect(&home.path("run/kend.sock"))
-                    .call("kend.stop", json!({}))
-                    .unwrap(),
-            ),
+            _ => drop(Caller::connect(&home.path("run/kend.sock")).call("kend.stop", json!({})).unwrap()),
         }
         let mut text = String::new();
         child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
@@ -324,9 +271,7 @@ fn the_memory_of_kend_is_closed_to_its_user() {
         std::os::unix::process::CommandExt::uid(&mut command, nobody);
     }
     let kend = home.start_with(&mut command);
-    let owner = std::fs::metadata(format!("/proc/{}/environ", kend.pid()))
-        .unwrap()
-        .uid();
+    let owner = std::fs::metadata(format!("/proc/{}/environ", kend.pid())).unwrap().uid();
     assert_eq!(owner, 0);
 }
 
@@ -339,15 +284,9 @@ fn a_home_too_deep_for_sockets_says_so() {
     let ended = home.run(&["--home", deep]);
     // The option is given twice by the harness; the last folder has to be the one that is judged.
     assert!(!ended.status.success());
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_kend"))
-        .args(["--home", deep])
-        .output()
-        .unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_kend")).args(["--home", deep]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        stderr.contains("the system allows 107") && stderr.contains("shorter --home"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("the system allows 107") && stderr.contains("shorter --home"), "{stderr}");
 }
 
 #[test]
@@ -360,13 +299,7 @@ fn a_part_that_never_gets_ready_stops_everything_and_is_named_with_its_last_line
     assert!(!ended.status.success());
     assert_eq!(ended.stdout, "");
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
-    assert!(
-        ended
-            .stderr
-            .starts_with("kend: b: not ready within 200 ms: looking for the moon"),
-        "{}",
-        ended.stderr
-    );
+    assert!(ended.stderr.starts_with("kend: b: not ready within 200 ms: looking for the moon"), "{}", ended.stderr);
     let pids = home.numbers("pid");
     assert_eq!(pids.len(), 2);
     assert!(pids.iter().all(|pid| !lives(*pid)));
@@ -423,22 +356,10 @@ fn privileges_limits_and_signals_of_a_part() {
     assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     let row = |name: &str| {
-        limits
-            .lines()
-            .find(|line| line.starts_with(name))
-            .unwrap()
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ")
+        limits.lines().find(|line| line.starts_with(name)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    assert!(
-        row("Max open files").starts_with("Max open files 99 99"),
-        "{limits}"
-    );
-    assert!(
-        row("Max core file size").starts_with("Max core file size 0 0"),
-        "{limits}"
-    );
+    assert!(row("Max open files").starts_with("Max open files 99 99"), "{limits}");
+    assert!(row("Max core file size").starts_with("Max core file size 0 0"), "{limits}");
     assert_eq!(nix::unistd::getpgid(Some(pid)).unwrap(), pid);
     let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
     assert_eq!(cwd, home.path("state"));

@@ -43,10 +43,7 @@ fn parts_end_before_what_they_are_started_after() {
     assert!(kend.stop().status.success());
     let log = home.read("state/log/kend.log");
     let place = |text: &str| log.find(text).unwrap_or_else(|| panic!("{text}: {log}"));
-    assert!(
-        place("ended (signal SIGKILL)") < place("ended (signal SIGTERM)"),
-        "{log}"
-    );
+    assert!(place("ended (signal SIGKILL)") < place("ended (signal SIGTERM)"), "{log}");
 }
 
 #[test]
@@ -55,29 +52,12 @@ fn stopping_a_part_stops_no_other_unless_dependents_are_named() {
     let kend = home.start();
     let state = |name| kend.state(name);
     let stopped = kend.stop_part("b");
-    assert_eq!(
-        (&stopped["state"], stopped.get("also")),
-        (&json!("stopped"), None)
-    );
-    assert_eq!(
-        ["a", "b", "c", "d"].map(state),
-        ["ready", "stopped", "ready", "ready"]
-    );
-    let stopped = kend
-        .call(
-            "parts.stop",
-            json!({"name": "a", "dependents": true, "wait": "stopped"}),
-        )
-        .unwrap();
-    assert_eq!(
-        (&stopped["state"], &stopped["also"]),
-        (&json!("stopped"), &json!(["c"]))
-    );
+    assert_eq!((&stopped["state"], stopped.get("also")), (&json!("stopped"), None));
+    assert_eq!(["a", "b", "c", "d"].map(state), ["ready", "stopped", "ready", "ready"]);
+    let stopped = kend.call("parts.stop", json!({"name": "a", "dependents": true, "wait": "stopped"})).unwrap();
+    assert_eq!((&stopped["state"], &stopped["also"]), (&json!("stopped"), &json!(["c"])));
     kend.start_part("b");
-    assert_eq!(
-        ["a", "b", "c", "d"].map(state),
-        ["ready", "ready", "stopped", "ready"]
-    );
+    assert_eq!(["a", "b", "c", "d"].map(state), ["ready", "ready", "stopped", "ready"]);
 }
 
 /// Callers of a stopped part are refused at once. They are not while it restarts, and its address stays the same.
@@ -125,22 +105,16 @@ fn the_sockets_of_a_stopped_part_are_closed_and_opened_again_at_start() {
 /// The port of a stopped part may be taken by another program: its start fails, and says so.
 #[test]
 fn a_port_that_was_taken_meanwhile_is_named_by_start() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { http = { tcp = \"gateway\" } }\n",
-    );
+    let home =
+        Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { http = { tcp = \"gateway\" } }\n");
     let kend = home.start_with(&mut home.command(&["--announce", "--port", "0"]));
     let address = kend.gateway();
     kend.stop_part("a");
     let taken = std::net::TcpListener::bind(address).unwrap();
-    let error = kend
-        .call("parts.start", json!({"name": "a", "wait": "ready"}))
-        .unwrap_err();
+    let error = kend.call("parts.start", json!({"name": "a", "wait": "ready"})).unwrap_err();
     assert_eq!(error["code"], "unavailable");
     let message = error["message"].as_str().unwrap();
-    assert!(
-        message.contains(&format!("another program listens on {address}")),
-        "{message}"
-    );
+    assert!(message.contains(&format!("another program listens on {address}")), "{message}");
     drop(taken);
     kend.start_part("a");
 }
@@ -161,8 +135,7 @@ fn a_signal_reaches_the_process_of_a_part() {
     ] {
         assert_eq!(kend.call("parts.kill", args).unwrap_err()["code"], code);
     }
-    kend.call("parts.kill", json!({"name": "b", "signal": "usr1"}))
-        .unwrap();
+    kend.call("parts.kill", json!({"name": "b", "signal": "usr1"})).unwrap();
     until("its end", || kend.part("b")["last_exit"] == "signal SIGUSR1");
 }
 
@@ -184,9 +157,7 @@ fn a_stubborn_part_is_killed_and_named() {
 
 #[test]
 fn a_second_signal_has_no_patience() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"deaf\", \"ready\", \"hang\"]\nstop_timeout_ms = 600000\n",
-    );
+    let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"deaf\", \"ready\", \"hang\"]\nstop_timeout_ms = 600000\n");
     let mut kend = home.start();
     kend.signal(Signal::SIGINT);
     kend.until_state("a", "stopping");
@@ -216,12 +187,7 @@ fn waiting_ends_with_the_deadline_or_with_bad_news() {
          [part.needs-bad]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nenabled = false\nrequires = [\"bad\"]\n",
     );
     let kend = home.start();
-    let late = kend
-        .call(
-            "parts.start",
-            json!({"name": "slow", "wait": "ready", "timeout_ms": 50}),
-        )
-        .unwrap_err();
+    let late = kend.call("parts.start", json!({"name": "slow", "wait": "ready", "timeout_ms": 50})).unwrap_err();
     assert_eq!(late["code"], "deadline");
     assert_eq!(late["message"], "slow is still starting");
     let started = Instant::now();
@@ -229,33 +195,18 @@ fn waiting_ends_with_the_deadline_or_with_bad_news() {
         ("bad", "bad ended (exit 1) before it was ready, after "),
         ("needs-bad", "needs-bad waits for bad: bad ended (exit 1) "),
     ] {
-        let bad = kend
-            .call("parts.start", json!({"name": name, "wait": "ready"}))
-            .unwrap_err();
+        let bad = kend.call("parts.start", json!({"name": name, "wait": "ready"})).unwrap_err();
         assert_eq!(bad["code"], "unavailable");
         let message = bad["message"].as_str().unwrap();
-        assert!(
-            message.starts_with(start) && message.contains("no moon"),
-            "{message}"
-        );
+        assert!(message.starts_with(start) && message.contains("no moon"), "{message}");
     }
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "it waited for its deadline"
-    );
+    assert!(started.elapsed() < Duration::from_secs(10), "it waited for its deadline");
     kend.until_state("bad", "failed");
     assert_eq!(kend.part("bad")["last_exit"], "exit 1");
-    let restarted = kend
-        .call("parts.restart", json!({"name": "bad", "wait": "ready"}))
-        .unwrap_err();
-    assert!(
-        restarted["message"].as_str().unwrap().contains("(exit 1)"),
-        "{restarted}"
-    );
+    let restarted = kend.call("parts.restart", json!({"name": "bad", "wait": "ready"})).unwrap_err();
+    assert!(restarted["message"].as_str().unwrap().contains("(exit 1)"), "{restarted}");
     let unknown = kend.call("parts.start", json!({"name": "nope"})).unwrap_err();
     assert_eq!(unknown["code"], "not_found");
-    let odd = kend
-        .call("parts.stop", json!({"name": "a", "wait": "ready"}))
-        .unwrap_err();
+    let odd = kend.call("parts.stop", json!({"name": "a", "wait": "ready"})).unwrap_err();
     assert_eq!(odd["at"], "/args/wait");
 }

@@ -19,10 +19,7 @@ fn conformance() {
     let child = home.command(&[]).spawn().unwrap();
     let socket = home.path("run/kend.sock");
     common::until("kend is up", || socket.exists());
-    let subject = Subject {
-        socket,
-        slow: Some(("parts.wait_ready", json!({}))),
-    };
+    let subject = Subject { socket, slow: Some(("parts.wait_ready", json!({}))) };
     let failed = check(&subject);
     assert_eq!(failed, [""; 0]);
     let mut child = child;
@@ -37,24 +34,18 @@ fn a_caller_that_shuts_its_write_half_is_answered() {
     let _kend = home.start();
     for op in ["parts.status", "parts.wait_ready"].repeat(50) {
         let mut stream = UnixStream::connect(home.path("run/kend.sock")).unwrap();
-        stream
-            .write_all(format!("{{\"id\":1,\"op\":\"{op}\"}}\n").as_bytes())
-            .unwrap();
+        stream.write_all(format!("{{\"id\":1,\"op\":\"{op}\"}}\n").as_bytes()).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(
-            answer.starts_with("{\"id\":1,\"ok\":{") && answer.ends_with("}\n"),
-            "{op}: {answer:?}"
-        );
+        assert!(answer.starts_with("{\"id\":1,\"ok\":{") && answer.ends_with("}\n"), "{op}: {answer:?}");
     }
 }
 
 #[test]
 fn sockets_are_their_owners_alone() {
-    let home = Home::new(
-        "[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { wire = { unix = \"a.sock\" } }\n",
-    );
+    let home =
+        Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nsockets = { wire = { unix = \"a.sock\" } }\n");
     let _kend = home.start();
     let mode = |name: &str| std::fs::metadata(home.path(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode("run"), 0o700);

@@ -40,10 +40,7 @@ pub enum Fault {
 
 impl Link {
     /// Before the first record ever.
-    pub const START: Link = Link {
-        seq: 0,
-        hash: [b'0'; HEX],
-    };
+    pub const START: Link = Link { seq: 0, hash: [b'0'; HEX] };
 
     /// The hash, in lower-case hexadecimal.
     pub fn hash_text(&self) -> &str {
@@ -57,20 +54,14 @@ impl Link {
 
     /// The link of the record that follows `before` and has these hashed bytes.
     pub(crate) fn after(before: &Link, hashed: &[u8]) -> Link {
-        Link {
-            seq: before.seq + 1,
-            hash: digest(hashed),
-        }
+        Link { seq: before.seq + 1, hash: digest(hashed) }
     }
 
     /// Checks that a line, without its LF, is the next record.
     pub fn follow(&self, line: &[u8]) -> Result<Link, Fault> {
         let (found, prev) = read(line)?;
         if found.seq != self.seq + 1 {
-            return Err(Fault::Order {
-                expected: self.seq + 1,
-                found: found.seq,
-            });
+            return Err(Fault::Order { expected: self.seq + 1, found: found.seq });
         }
         match prev == self.hash {
             true => Ok(found),
@@ -90,15 +81,8 @@ impl Link {
 
 /// The link of a line, and the previous hash that it contains. The content is checked against its hash.
 fn read(line: &[u8]) -> Result<(Link, [u8; HEX]), Fault> {
-    let (hashed, tail) = line
-        .len()
-        .checked_sub(TAIL)
-        .and_then(|at| line.split_at_checked(at))
-        .ok_or(Fault::Form)?;
-    let hash = tail
-        .strip_prefix(HASH)
-        .and_then(|tail| tail.strip_suffix(END))
-        .ok_or(Fault::Form)?;
+    let (hashed, tail) = line.len().checked_sub(TAIL).and_then(|at| line.split_at_checked(at)).ok_or(Fault::Form)?;
+    let hash = tail.strip_prefix(HASH).and_then(|tail| tail.strip_suffix(END)).ok_or(Fault::Form)?;
     if digest(hashed) != *hash {
         return Err(Fault::Content);
     }

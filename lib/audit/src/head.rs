@@ -60,10 +60,7 @@ impl HeadFile {
     pub(crate) fn read(&mut self) -> Option<Head> {
         let mut text = String::new();
         self.0.seek(SeekFrom::Start(0)).ok()?;
-        (&mut *self.0)
-            .take(LENGTH as u64)
-            .read_to_string(&mut text)
-            .ok()?;
+        (&mut *self.0).take(LENGTH as u64).read_to_string(&mut text).ok()?;
         parse(&text)
     }
 
@@ -74,8 +71,7 @@ impl HeadFile {
             offset: head.offset,
         })?;
         self.0.seek(SeekFrom::Start(0))?;
-        self.0
-            .write_all(format!("{text:<width$}\n", width = LENGTH - 1).as_bytes())
+        self.0.write_all(format!("{text:<width$}\n", width = LENGTH - 1).as_bytes())
     }
 }
 
@@ -91,8 +87,5 @@ fn path(log: &Path) -> PathBuf {
 
 fn parse(text: &str) -> Option<Head> {
     let text: Text = serde_json::from_str(text.trim_end()).ok()?;
-    Some(Head {
-        link: Link::from_text(text.seq, &text.hash)?,
-        offset: text.offset,
-    })
+    Some(Head { link: Link::from_text(text.seq, &text.hash)?, offset: text.offset })
 }

@@ -35,8 +35,7 @@ impl Trail {
     /// Opens the log of a folder, which is created with mode 0700 if needed. A record that a crash left half written is
     /// removed; acknowledged ones never are.
     pub fn open(dir: &Path) -> Result<Trail, Error> {
-        let failed =
-            |error: io::Error| Error::unavailable(format!("the audit log below {}: {error}", dir.display()));
+        let failed = |error: io::Error| Error::unavailable(format!("the audit log below {}: {error}", dir.display()));
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700).create(dir).map_err(failed)?;
         let path = dir.join(FILE);
@@ -46,15 +45,7 @@ impl Trail {
         let head = resume(&mut file, known).map_err(failed)?;
         file.set_len(head.offset).map_err(failed)?;
         let day = day_of_file(&mut file).map_err(failed)?;
-        Ok(Trail {
-            dir: dir.to_owned(),
-            file,
-            head_file,
-            head,
-            day,
-            torn: false,
-            buffer: Vec::new(),
-        })
+        Ok(Trail { dir: dir.to_owned(), file, head_file, head, day, torn: false, buffer: Vec::new() })
     }
 
     /// The state of the chain.
@@ -96,10 +87,7 @@ impl Trail {
     fn write_lines(&self, records: &[Record], now: Timestamp, out: &mut Vec<u8>) -> io::Result<Link> {
         let mut link = self.head.link;
         if self.head.offset == 0 {
-            let opened = Record {
-                time: now,
-                ..Record::new(OPENED, "", "")
-            };
+            let opened = Record { time: now, ..Record::new(OPENED, "", "") };
             link = opened.write(&link, out).map_err(io::Error::other)?;
         }
         for record in records {
@@ -156,10 +144,7 @@ fn dated_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut days = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
-        let name = path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if is_dated(name) {
             days.push(path);
         }
@@ -169,9 +154,7 @@ fn dated_files(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 fn is_dated(name: &str) -> bool {
-    let day = name
-        .strip_prefix("security_events.")
-        .and_then(|rest| rest.strip_suffix(".log"));
+    let day = name.strip_prefix("security_events.").and_then(|rest| rest.strip_suffix(".log"));
     day.is_some_and(|day| day.len() == 10 && day.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
 }
 
@@ -187,21 +170,13 @@ fn day_of(time: Timestamp) -> String {
 
 fn open_file(path: &Path) -> io::Result<File> {
     check_regular(path)?;
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 /// Refuses a pipe or a device as a log: opening one could block for ever, and what is written to it is lost.
 pub(crate) fn check_regular(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => {
-            Err(io::Error::other("it is not a regular file"))
-        }
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(io::Error::other("it is not a regular file")),
         _ => Ok(()), // opening the file reports anything else
     }
 }
@@ -229,22 +204,12 @@ fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
     let last = last_record(&all);
     match (known, last) {
         // The head belongs to the file before this one.
-        (Some(head), Some(_)) if follows(&all, &head) => follow(
-            file,
-            Head {
-                link: head.link,
-                offset: 0,
-            },
-        ),
+        (Some(head), Some(_)) if follows(&all, &head) => follow(file, Head { link: head.link, offset: 0 }),
         // Records are missing at the end. Continuing with the next number leaves a visible gap.
-        (Some(head), last) if last.is_none_or(|last| last.seq < head.link.seq) => Ok(Head {
-            link: head.link,
-            offset: end_of_lines(&all),
-        }),
-        (_, Some(last)) => Ok(Head {
-            link: last,
-            offset: end_of_lines(&all),
-        }),
+        (Some(head), last) if last.is_none_or(|last| last.seq < head.link.seq) => {
+            Ok(Head { link: head.link, offset: end_of_lines(&all) })
+        }
+        (_, Some(last)) => Ok(Head { link: last, offset: end_of_lines(&all) }),
         (_, None) => Ok(Head {
             link: known.map_or(Link::START, |head| head.link),
             offset: if length == 0 { 0 } else { end_of_lines(&all) },
@@ -274,10 +239,7 @@ fn follow(file: &mut File, from: Head) -> io::Result<Head> {
             break;
         };
         let Ok(link) = head.link.follow(record) else { break };
-        head = Head {
-            link,
-            offset: head.offset + line.len() as u64,
-        };
+        head = Head { link, offset: head.offset + line.len() as u64 };
     }
     Ok(head)
 }

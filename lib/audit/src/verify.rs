@@ -51,12 +51,7 @@ pub enum Why {
 pub fn verify(files: &[PathBuf], wanted: &str) -> Result<Result<Verified, Bad>, Error> {
     let mut walk = Walk {
         link: None,
-        found: Verified {
-            records: 0,
-            first: 0,
-            last: Link::START,
-            holds: wanted.is_empty(),
-        },
+        found: Verified { records: 0, first: 0, last: Link::START, holds: wanted.is_empty() },
         wanted,
         head: None,
     };
@@ -97,12 +92,7 @@ impl Walk<'_> {
             number += 1;
             if let Err(fault) = self.line(&line, number == 1) {
                 let seq = self.link.map_or(0, |link| link.seq + 1);
-                return Ok(Some(Bad {
-                    file: path.to_owned(),
-                    line: number,
-                    seq,
-                    fault,
-                }));
+                return Ok(Some(Bad { file: path.to_owned(), line: number, seq, fault }));
             }
         }
     }
@@ -137,22 +127,14 @@ impl Walk<'_> {
     /// The fault of a log whose head names a later record than the last one.
     fn cut(&self, file: Option<&PathBuf>) -> Option<Bad> {
         let last = self.head.filter(|head| head.seq > self.found.last.seq)?.seq;
-        Some(Bad {
-            file: file?.clone(),
-            line: 0,
-            seq: self.found.last.seq + 1,
-            fault: Why::Cut { last },
-        })
+        Some(Bad { file: file?.clone(), line: 0, seq: self.found.last.seq + 1, fault: Why::Cut { last } })
     }
 }
 
 fn opens_a_file(record: &[u8]) -> bool {
     // The hash matches, so this text near the beginning is the event: details come later.
     let text = format!("\"event\":\"{OPENED}\"");
-    record
-        .windows(text.len())
-        .take(192)
-        .any(|window| window == text.as_bytes())
+    record.windows(text.len()).take(192).any(|window| window == text.as_bytes())
 }
 
 /// Sorts files by their first records, empty ones last, because the given order is arbitrary.
@@ -191,10 +173,9 @@ impl fmt::Display for Bad {
             (Why::Fault(fault), 0) => write!(f, "the first record: {fault}"),
             (Why::Fault(fault), seq) => write!(f, "record {seq}: {fault}"),
             (Why::Replaced, seq) => write!(f, "record {seq}: it is not the record that was written last"),
-            (Why::Cut { last }, seq) => write!(
-                f,
-                "record {seq}: it is missing, like all up to record {last}: the end was cut off"
-            ),
+            (Why::Cut { last }, seq) => {
+                write!(f, "record {seq}: it is missing, like all up to record {last}: the end was cut off")
+            }
         }
     }
 }

@@ -14,20 +14,14 @@ const DAY: i64 = 86_400_000;
 
 fn record(number: usize, time: i64) -> Record {
     let record = Record::new("execute_completed", &format!("req-{number}"), "anna");
-    Record {
-        time: Timestamp::from_millis(time),
-        ..record
-    }
-    .with("workflow", "full_reasoning")
-    .with("quality", 0.82)
+    Record { time: Timestamp::from_millis(time), ..record }.with("workflow", "full_reasoning").with("quality", 0.82)
 }
 
 /// A log of so many records, `each` milliseconds apart.
 fn log(dir: &Path, count: usize, each: i64) {
     let mut trail = Trail::open(dir).unwrap();
-    let records: Vec<Record> = (0..count)
-        .map(|number| record(number, 1_800_000_000_000 + number as i64 * each))
-        .collect();
+    let records: Vec<Record> =
+        (0..count).map(|number| record(number, 1_800_000_000_000 + number as i64 * each)).collect();
     // Records of one call belong to one day.
     for day in records.chunk_by(|a, b| a.time.millis() / DAY == b.time.millis() / DAY) {
         trail.append(day).unwrap();
@@ -72,12 +66,7 @@ fn whatever_is_changed_is_found() {
     let lines: Vec<&[u8]> = good.split_inclusive(|byte| *byte == b'\n').collect();
     assert_eq!(lines.len(), RECORDS);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(16));
-    let strategy = (
-        any::<prop::sample::Index>(),
-        any::<prop::sample::Index>(),
-        0..8u8,
-        0..3u8,
-    );
+    let strategy = (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..8u8, 0..3u8);
     let result = runner.run(&strategy, |(one, other, bit, what)| {
         let (changed, first_line) = match what {
             0 => {
@@ -88,10 +77,7 @@ fn whatever_is_changed_is_found() {
             }
             1 => {
                 let gone = one.index(lines.len());
-                (
-                    [lines[..gone].concat(), lines[gone + 1..].concat()].concat(),
-                    gone,
-                )
+                ([lines[..gone].concat(), lines[gone + 1..].concat()].concat(), gone)
             }
             _ => {
                 let (a, b) = (one.index(lines.len()), other.index(lines.len()));
@@ -105,11 +91,7 @@ fn whatever_is_changed_is_found() {
         let bad = verify(std::slice::from_ref(&path), "").unwrap();
         let bad = bad.expect_err("a change that nobody saw");
         // A cut at the very end has no line of its own.
-        let line = if bad.line == 0 {
-            lines.len() as u64
-        } else {
-            bad.line
-        };
+        let line = if bad.line == 0 { lines.len() as u64 } else { bad.line };
         prop_assert_eq!(line, first_line as u64 + 1, "{}", bad);
         Ok(())
     });
@@ -138,9 +120,7 @@ fn every_byte_of_a_long_record_counts() {
     let dir = tempfile::tempdir().unwrap();
     let long = record(1, 1_800_000_000_000).with("reason", "long ".repeat(400));
     let mut trail = Trail::open(dir.path()).unwrap();
-    trail
-        .append(&[record(0, 1_800_000_000_000), long, record(2, 1_800_000_000_000)])
-        .unwrap();
+    trail.append(&[record(0, 1_800_000_000_000), long, record(2, 1_800_000_000_000)]).unwrap();
     drop(trail);
     let path = current(dir.path());
     let good = fs::read(&path).unwrap();
@@ -199,21 +179,15 @@ fn going_on_after_a_cut_leaves_the_gap() {
     fs::write(&path, text.split_inclusive('\n').take(4).collect::<String>()).unwrap();
     log(dir.path(), 3, 1);
     let bad = check(dir.path()).unwrap_err();
-    assert!(
-        bad.contains("log:5: record 5: it is record 7: records 5 to 6 are missing"),
-        "{bad}"
-    );
+    assert!(bad.contains("log:5: record 5: it is record 7: records 5 to 6 are missing"), "{bad}");
 }
 
 #[test]
 fn days_have_files_of_their_own_and_one_chain() {
     let dir = tempfile::tempdir().unwrap();
     log(dir.path(), 4, DAY);
-    let names: Vec<String> = files(dir.path())
-        .unwrap()
-        .iter()
-        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-        .collect();
+    let names: Vec<String> =
+        files(dir.path()).unwrap().iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
     let expected = [
         "security_events.2027-01-15.log",
         "security_events.2027-01-16.log",
@@ -260,11 +234,7 @@ fn what_a_crash_left_half_written_is_cut_and_nothing_else() {
     log(dir.path(), 5, 1);
     let path = current(dir.path());
     let whole = fs::read(&path).unwrap();
-    for torn in [
-        &b"{\"seq\":7,\"prev\":\"00"[..],
-        b"\0\0\0\0\n{\"seq\":8}\n",
-        b"{}\n",
-    ] {
+    for torn in [&b"{\"seq\":7,\"prev\":\"00"[..], b"\0\0\0\0\n{\"seq\":8}\n", b"{}\n"] {
         for keep_head in [true, false] {
             let mut text = whole.clone();
             text.extend_from_slice(torn);
@@ -343,10 +313,7 @@ fn a_fault_in_the_middle_is_never_repaired() {
 fn one_writer_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let first = Trail::open(dir.path()).unwrap();
-    assert_eq!(
-        Trail::open(dir.path()).unwrap_err().code,
-        ken_types::Code::Conflict
-    );
+    assert_eq!(Trail::open(dir.path()).unwrap_err().code, ken_types::Code::Conflict);
     drop(first);
     Trail::open(dir.path()).unwrap();
 }

@@ -40,10 +40,7 @@ impl<'a> Command<'a> {
         let first = name.bytes().next()?;
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         let fits = first.is_ascii_alphabetic() && name.bytes().all(allowed);
-        fits.then(|| Command {
-            name: CommandName::of(name),
-            rest: rest.trim(),
-        })
+        fits.then(|| Command { name: CommandName::of(name), rest: rest.trim() })
     }
 }
 
@@ -92,26 +89,15 @@ mod tests {
     #[test]
     fn what_fits_is_a_command() {
         let command = Command::parse("  /Rename  My name \n").unwrap();
-        assert_eq!(
-            command,
-            Command {
-                name: CommandName::Rename,
-                rest: "My name"
-            }
-        );
+        assert_eq!(command, Command { name: CommandName::Rename, rest: "My name" });
         assert_eq!(Command::parse("/new").unwrap().rest, "");
         assert_eq!(Command::parse("/new\tx").unwrap().rest, "x");
-        assert_eq!(
-            Command::parse("/no-such_1").unwrap().name,
-            CommandName::Unknown("no-such_1")
-        );
+        assert_eq!(Command::parse("/no-such_1").unwrap().name, CommandName::Unknown("no-such_1"));
     }
 
     #[test]
     fn what_does_not_fit_is_a_prompt() {
-        for text in [
-            "/1x", "/a/b", "//x", "/", "/ new", "new", "", "/é", "/a.b", "a /new",
-        ] {
+        for text in ["/1x", "/a/b", "//x", "/", "/ new", "new", "", "/é", "/a.b", "a /new"] {
             assert_eq!(Command::parse(text), None, "{text}");
         }
     }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use ken_types::id::{EventId, Mint, Origin};
 use ken_types::ops::store::{
-    Accept, Accepted, Action, Admission, ChatAccept, FreshSession, InboundEvent, OpenSession, Policy, Scope,
-    Target,
+    Accept, Accepted, Action, Admission, ChatAccept, FreshSession, InboundEvent, OpenSession, Policy, Scope, Target,
 };
 use ken_types::{Error, Offset, Timestamp};
 use ken_wire::Pool;
@@ -159,11 +158,7 @@ impl Prepared {
             raw: inbound.raw,
         };
         Prepared {
-            args: Accept {
-                event,
-                target: plan.target,
-                action: plan.action,
-            },
+            args: Accept { event, target: plan.target, action: plan.action },
             text: plan.text,
             error: plan.error,
         }
@@ -172,17 +167,11 @@ impl Prepared {
     /// What came of it.
     pub fn received(self, accepted: Accepted) -> Result<Received, Error> {
         let command = Command::parse(&self.args.event.text);
-        let kind = if command.is_some() {
-            COMMAND
-        } else {
-            "chat.message"
-        };
+        let kind = if command.is_some() { COMMAND } else { "chat.message" };
         let done = match (accepted.refused, &command) {
             (Some(error), _) => Done::Refused(error),
             (None, Some(command)) => Done::Commanded(Reply {
-                text: self
-                    .text
-                    .unwrap_or_else(|| tell(command, accepted.session.as_ref())),
+                text: self.text.unwrap_or_else(|| tell(command, accepted.session.as_ref())),
                 name: command.name.text(),
                 session: accepted.session,
                 offset: accepted.offset,
@@ -191,12 +180,7 @@ impl Prepared {
             }),
             (None, None) => prompted(accepted.session, accepted.submission)?,
         };
-        Ok(Received {
-            event_id: accepted.event_id,
-            received_at: accepted.received_at,
-            kind,
-            done,
-        })
+        Ok(Received { event_id: accepted.event_id, received_at: accepted.received_at, kind, done })
     }
 }
 
@@ -206,9 +190,7 @@ const COMMAND: &str = "session-command";
 fn prompted(session: Option<OpenSession>, submission: Option<Admission>) -> Result<Done, Error> {
     match (session, submission) {
         (Some(session), Some(submission)) => Ok(Done::Prompted { session, submission }),
-        _ => Err(Error::internal(
-            "the store accepted a prompt and named no submission",
-        )),
+        _ => Err(Error::internal("the store accepted a prompt and named no submission")),
     }
 }
 
@@ -217,18 +199,11 @@ fn prompted(session: Option<OpenSession>, submission: Option<Admission>) -> Resu
 fn target(mint: &mut Mint, connector: Connector, session: Option<String>) -> Target {
     let origin = connector.origin();
     match (connector, session) {
-        (Connector::Messenger, None) => Target::Active(FreshSession {
-            id: mint.session(origin),
-            origin,
-        }),
-        (_, None) => Target::Fresh(FreshSession {
-            id: mint.session(origin),
-            origin,
-        }),
-        (Connector::Web, Some(selector)) if is_web_id(&selector) => Target::SelectorOrNew(FreshSession {
-            id: ken_types::id::SessionId(selector),
-            origin,
-        }),
+        (Connector::Messenger, None) => Target::Active(FreshSession { id: mint.session(origin), origin }),
+        (_, None) => Target::Fresh(FreshSession { id: mint.session(origin), origin }),
+        (Connector::Web, Some(selector)) if is_web_id(&selector) => {
+            Target::SelectorOrNew(FreshSession { id: ken_types::id::SessionId(selector), origin })
+        }
         (_, Some(selector)) => Target::Selector(selector),
     }
 }
@@ -236,8 +211,7 @@ fn target(mint: &mut Mint, connector: Connector, session: Option<String>) -> Tar
 /// Whether a selector is an id that web callers may choose: `web-[A-Za-z0-9_-]{1,116}`.
 fn is_web_id(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    text.strip_prefix("web-")
-        .is_some_and(|rest| (1..=116).contains(&rest.len()) && rest.bytes().all(allowed))
+    text.strip_prefix("web-").is_some_and(|rest| (1..=116).contains(&rest.len()) && rest.bytes().all(allowed))
 }
 
 /// What to ask of the store, and what is already known of the reply.
@@ -252,10 +226,7 @@ impl Plan {
     fn prompt(inbound: &Inbound, mint: &mut Mint) -> Plan {
         Plan {
             target: target(mint, inbound.connector, inbound.session.clone()),
-            action: Action::Prompt {
-                submission_id: mint.submission(),
-                policy: inbound.policy,
-            },
+            action: Action::Prompt { submission_id: mint.submission(), policy: inbound.policy },
             text: None,
             error: None,
         }
@@ -278,10 +249,9 @@ impl Plan {
             }
             CommandName::Session => Plan::current("/session", inbound, mint, Action::Find),
             CommandName::Help => Plan::say(list()),
-            CommandName::Unknown(name) => Plan::say(format!(
-                "There is no command `/{name}`. These are the commands:\n\n{}",
-                list()
-            )),
+            CommandName::Unknown(name) => {
+                Plan::say(format!("There is no command `/{name}`. These are the commands:\n\n{}", list()))
+            }
         }
     }
 
@@ -291,10 +261,7 @@ impl Plan {
             return Plan::say("To start a fresh session, post a message without `session`.".to_owned());
         }
         let origin = connector.origin();
-        let target = Target::Fresh(FreshSession {
-            id: mint.session(origin),
-            origin,
-        });
+        let target = Target::Fresh(FreshSession { id: mint.session(origin), origin });
         match name {
             "" => Plan::at(target, Action::Find),
             name => match check_name(name) {
@@ -318,36 +285,20 @@ impl Plan {
     }
 
     fn at(target: Target, action: Action) -> Plan {
-        Plan {
-            target,
-            action,
-            text: None,
-            error: None,
-        }
+        Plan { target, action, text: None, error: None }
     }
 
     fn say(text: String) -> Plan {
-        Plan {
-            target: Target::None,
-            action: Action::Find,
-            text: Some(text),
-            error: None,
-        }
+        Plan { target: Target::None, action: Action::Find, text: Some(text), error: None }
     }
 
     fn misused(why: &str) -> Plan {
-        Plan {
-            error: Some(Error::invalid("/text", why)),
-            ..Plan::say(why.to_owned())
-        }
+        Plan { error: Some(Error::invalid("/text", why)), ..Plan::say(why.to_owned()) }
     }
 
     fn no_session(command: &str) -> Plan {
         let why = format!("`{command}` needs `session`");
-        Plan {
-            error: Some(Error::invalid("/session", why.clone())),
-            ..Plan::say(why)
-        }
+        Plan { error: Some(Error::invalid("/session", why.clone())), ..Plan::say(why) }
     }
 }
 
@@ -374,17 +325,9 @@ fn tell(command: &Command<'_>, session: Option<&OpenSession>) -> String {
 
 /// A Markdown code span (CommonMark 6.1). Its fence is longer than any run of backticks in the text.
 fn code(text: &str) -> String {
-    let longest = text
-        .split(|letter| letter != '`')
-        .map(str::len)
-        .max()
-        .unwrap_or_default();
+    let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(longest + 1);
-    let pad = if text.starts_with('`') || text.ends_with('`') {
-        " "
-    } else {
-        ""
-    };
+    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
     format!("{fence}{pad}{text}{pad}{fence}")
 }
 
@@ -394,12 +337,7 @@ mod tests {
 
     #[test]
     fn names_are_code_whatever_they_hold() {
-        for (text, shown) in [
-            ("Nightly", "`Nightly`"),
-            ("a`b", "``a`b``"),
-            ("``", "``` `` ```"),
-            ("<b>", "`<b>`"),
-        ] {
+        for (text, shown) in [("Nightly", "`Nightly`"), ("a`b", "``a`b``"), ("``", "``` `` ```"), ("<b>", "`<b>`")] {
             assert_eq!(code(text), shown);
         }
     }
@@ -407,14 +345,7 @@ mod tests {
     #[test]
     fn web_ids() {
         assert!(is_web_id("web-a") && is_web_id(&format!("web-{}", "x".repeat(116))));
-        for other in [
-            "web-",
-            "web",
-            "tui-a",
-            "web-a b",
-            "web-ä",
-            &format!("web-{}", "x".repeat(117)),
-        ] {
+        for other in ["web-", "web", "tui-a", "web-a b", "web-ä", &format!("web-{}", "x".repeat(117))] {
             assert!(!is_web_id(other), "{other}");
         }
     }
@@ -422,19 +353,12 @@ mod tests {
     #[test]
     fn each_surface_finds_its_session() {
         let mut mint = Mint::fresh().unwrap();
-        let mut of =
-            |connector, session: Option<&str>| target(&mut mint, connector, session.map(str::to_owned));
+        let mut of = |connector, session: Option<&str>| target(&mut mint, connector, session.map(str::to_owned));
         assert!(matches!(of(Connector::Tui, None), Target::Fresh(_)));
         assert!(matches!(of(Connector::Web, None), Target::Fresh(_)));
         assert!(matches!(of(Connector::Messenger, None), Target::Active(_)));
-        assert!(matches!(
-            of(Connector::Web, Some("web-mine")),
-            Target::SelectorOrNew(_)
-        ));
-        assert!(matches!(
-            of(Connector::Tui, Some("web-mine")),
-            Target::Selector(_)
-        ));
+        assert!(matches!(of(Connector::Web, Some("web-mine")), Target::SelectorOrNew(_)));
+        assert!(matches!(of(Connector::Tui, Some("web-mine")), Target::Selector(_)));
         assert!(matches!(of(Connector::Web, Some("Nightly")), Target::Selector(_)));
     }
 }

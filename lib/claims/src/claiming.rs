@@ -35,11 +35,7 @@ const DRAIN_STEP: Duration = Duration::from_millis(10);
 pub trait Worker: Clone + Send + Sync + 'static {
     /// Finishes the claim, or ends it when `aborted` becomes true. An error means that its lease is lost, or that the store
     /// refused to record it: the next holder continues. Dropping the future must stop all of its work.
-    fn work(
-        &self,
-        claim: Claim,
-        aborted: watch::Receiver<bool>,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn work(&self, claim: Claim, aborted: watch::Receiver<bool>) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// Counters and leases of a holder.
@@ -104,10 +100,8 @@ impl<W: Worker> Claiming<W> {
         let connection = Connection::open(&self.socket, Instant::now() + CALL).await?;
         self.renew(&connection, Duration::ZERO).await?;
         *away = None;
-        let mut renewing = interval_at(
-            Instant::now() + Duration::from_millis(LEASE_RENEW_MS),
-            Duration::from_millis(LEASE_RENEW_MS),
-        );
+        let mut renewing =
+            interval_at(Instant::now() + Duration::from_millis(LEASE_RENEW_MS), Duration::from_millis(LEASE_RENEW_MS));
         renewing.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut claim = Box::pin(self.claim(&connection, self.at_once));
         loop {
@@ -152,10 +146,7 @@ impl<W: Worker> Claiming<W> {
         if leases.is_empty() {
             return Ok(());
         }
-        let args = RenewLeases {
-            holder: self.holder.clone(),
-            leases,
-        };
+        let args = RenewLeases { holder: self.holder.clone(), leases };
         let lost = connection.call::<SubmissionsRenew>(&args, CALL).await?.lost;
         let mut held = self.held.leases();
         for lease in lost.iter().filter(|lease| held.lose(lease)) {

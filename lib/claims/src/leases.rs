@@ -26,12 +26,7 @@ impl Leases {
     /// Adds a lease. An older lease of the same submission is void, and its task stops at once.
     pub(crate) fn hold(&mut self, lease: Lease, abort: watch::Sender<bool>, task: AbortHandle) {
         let id = lease.submission_id.clone();
-        let held = Held {
-            lease,
-            since: Instant::now(),
-            abort,
-            task,
-        };
+        let held = Held { lease, since: Instant::now(), abort, task };
         if let Some(older) = self.held.insert(id, held) {
             older.task.abort();
         }
@@ -85,10 +80,7 @@ mod tests {
     use ken_types::id::SubmissionId;
 
     fn lease(number: u64) -> Lease {
-        Lease {
-            submission_id: SubmissionId("one".into()),
-            number,
-        }
+        Lease { submission_id: SubmissionId("one".into()), number }
     }
 
     /// Holds a lease whose task never ends by itself.
@@ -106,10 +98,7 @@ mod tests {
         leases.abort(&lease(2));
         assert!(!*aborted.borrow());
         let (_aborted, newer) = hold(&mut leases, 2);
-        assert!(
-            older.await.unwrap_err().is_cancelled(),
-            "a newer lease makes the older one void"
-        );
+        assert!(older.await.unwrap_err().is_cancelled(), "a newer lease makes the older one void");
         assert!(!leases.lose(&lease(1)), "the older one is not held any more");
         assert!(leases.lose(&lease(2)) && newer.await.unwrap_err().is_cancelled());
         assert_eq!(leases.len(), 0);

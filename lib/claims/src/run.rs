@@ -78,11 +78,7 @@ enum Mark {
     },
     Done {
         step: String,
-        #[serde(
-            default,
-            skip_serializing_if = "Option::is_none",
-            deserialize_with = "present"
-        )]
+        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
         output: Option<Value>,
     },
     Failed {
@@ -119,9 +115,7 @@ struct End {
 impl Run {
     /// Opens a claimed run, and reads what earlier holders have recorded.
     pub async fn open(store: &Pool, claim: Claim) -> Result<Run, Error> {
-        let workflow = claim
-            .workflow
-            .ok_or_else(|| Error::internal("a claim of a run names no workflow"))?;
+        let workflow = claim.workflow.ok_or_else(|| Error::internal("a claim of a run names no workflow"))?;
         let mut recorded = Recorded::default();
         if claim.attempt > 1 {
             read_recorded(store, &claim.stream, &mut recorded).await?;
@@ -133,10 +127,7 @@ impl Run {
             workflow,
             payload: strict::parse(claim.text.as_bytes(), strict::MAX_DEPTH)?,
             recorded,
-            end: Mutex::new(End {
-                next_index: claim.next_event_index,
-                last: claim.last_timestamp.unwrap_or_default(),
-            }),
+            end: Mutex::new(End { next_index: claim.next_event_index, last: claim.last_timestamp.unwrap_or_default() }),
         })
     }
 
@@ -160,29 +151,21 @@ impl Run {
     /// step is done, the run ends as interrupted.
     pub async fn begin(&self, step: &str, repeatable: bool) -> Result<(), Error> {
         let step = step.to_owned();
-        self.mark(format!("step {step} started"), Mark::Started { step, repeatable })
-            .await
+        self.mark(format!("step {step} started"), Mark::Started { step, repeatable }).await
     }
 
     /// Records that a step is done. An output that is too long for an event is left out, and the step runs again after a
     /// crash.
     pub async fn done(&self, step: &str, output: &Value) -> Result<(), Error> {
         let fits = output.to_string().len() + ENVELOPE_BYTES <= EVENT_BYTES;
-        let mark = Mark::Done {
-            step: step.to_owned(),
-            output: fits.then(|| output.clone()),
-        };
+        let mark = Mark::Done { step: step.to_owned(), output: fits.then(|| output.clone()) };
         self.mark(format!("step {step} done"), mark).await
     }
 
     /// Records that a step has failed.
     pub async fn failed(&self, step: &str, error: &Error) -> Result<(), Error> {
-        let mark = Mark::Failed {
-            step: step.to_owned(),
-            error: error.clone(),
-        };
-        self.mark(format!("step {step} failed: {}", error.message), mark)
-            .await
+        let mark = Mark::Failed { step: step.to_owned(), error: error.clone() };
+        self.mark(format!("step {step} failed: {}", error.message), mark).await
     }
 
     /// Writes a log line to the run's stream.
@@ -191,8 +174,7 @@ impl Run {
         if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
             return self.append(level, message, attributes).await;
         }
-        self.append(level, "a line that was too long", json!({"bytes": bytes}))
-            .await
+        self.append(level, "a line that was too long", json!({"bytes": bytes})).await
     }
 
     /// Ends the run.
@@ -206,12 +188,7 @@ impl Run {
             Ok((result, blobs)) => (fitting(result), blobs),
             Err(error) => ((Value::Null, Some(error)), Vec::new()),
         };
-        let args = EndRun {
-            lease: self.lease,
-            result,
-            blobs,
-            error,
-        };
+        let args = EndRun { lease: self.lease, result, blobs, error };
         patiently::<RunsEnd>(&self.store, &args).await.map(drop)
     }
 
@@ -221,11 +198,7 @@ impl Run {
     }
 
     async fn append(&self, level: &str, message: &str, attributes: Value) -> Result<(), Error> {
-        let body = Body::Log {
-            level: level.to_owned(),
-            message: message.to_owned(),
-            attributes: Some(attributes),
-        };
+        let body = Body::Log { level: level.to_owned(), message: message.to_owned(), attributes: Some(attributes) };
         let mut end = self.end.lock().await;
         let at = Timestamp::now().max(end.last);
         let event = RunEvent::new(body, end.next_index, at, self.id.clone());
@@ -259,16 +232,10 @@ fn fitting(result: Value) -> (Value, Option<Failure>) {
 }
 
 async fn read_recorded(store: &Pool, stream: &str, recorded: &mut Recorded) -> Result<(), Error> {
-    let mut args = ReadStream {
-        stream: stream.to_owned(),
-        ..ReadStream::default()
-    };
+    let mut args = ReadStream { stream: stream.to_owned(), ..ReadStream::default() };
     loop {
         let page = patiently::<StreamsRead>(store, &args).await?;
-        page.entries
-            .iter()
-            .filter_map(|entry| mark_of(entry))
-            .for_each(|mark| recorded.see(mark));
+        page.entries.iter().filter_map(|entry| mark_of(entry)).for_each(|mark| recorded.see(mark));
         if page.next == page.end {
             return Ok(());
         }
@@ -295,8 +262,7 @@ mod tests {
     fn folded(marks: &[Value]) -> Recorded {
         let mut recorded = Recorded::default();
         for attributes in marks {
-            let event =
-                json!({"v": 1, "type": "log", "level": "info", "message": "m", "attributes": attributes});
+            let event = json!({"v": 1, "type": "log", "level": "info", "message": "m", "attributes": attributes});
             let event = to_raw_value(&event).unwrap();
             mark_of(&event).into_iter().for_each(|mark| recorded.see(mark));
         }
@@ -328,10 +294,7 @@ mod tests {
     #[test]
     fn a_result_that_is_too_long_fails_its_run() {
         let (result, failure) = fitting(json!("x".repeat(RUN_BYTES)));
-        assert_eq!(
-            (result, failure.unwrap().name.as_str()),
-            (Value::Null, "ResultTooLarge")
-        );
+        assert_eq!((result, failure.unwrap().name.as_str()), (Value::Null, "ResultTooLarge"));
         assert_eq!(fitting(json!(1)), (json!(1), None));
     }
 }

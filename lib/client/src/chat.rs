@@ -58,10 +58,7 @@ impl Identity {
 
     /// Connector, actor and conversation, for lists that know no threads.
     pub(crate) fn query_of_scope(&self) -> String {
-        let whole = Identity {
-            thread: None,
-            ..self.clone()
-        };
+        let whole = Identity { thread: None, ..self.clone() };
         whole.query()
     }
 
@@ -153,10 +150,7 @@ impl Accepted {
     }
 
     fn text(&self, pointer: &str) -> Option<String> {
-        self.body
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .map(str::to_owned)
+        self.body.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
     }
 
     /// The session of the message; commands such as `/help` have none.
@@ -192,11 +186,7 @@ impl Gateway {
         }
         let mut body = prompt.identity.fields();
         body.insert("text".to_owned(), prompt.text.as_str().into());
-        for (name, value) in [
-            ("session", &prompt.session),
-            ("model", &prompt.model),
-            ("workflow", &prompt.workflow),
-        ] {
+        for (name, value) in [("session", &prompt.session), ("model", &prompt.model), ("workflow", &prompt.workflow)] {
             body.extend(value.as_deref().map(|value| (name.to_owned(), value.into())));
         }
         let body = self.post("/api/chat/events", &prompt.key()?, &Value::Object(body))?;
@@ -247,8 +237,7 @@ impl Gateway {
         let answer = self.post(target, &key, &Value::Object(identity.fields()))?;
         let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         Ok(Session {
-            id: text("/session/id")
-                .ok_or_else(|| Error::internal("the gateway's answer names no session"))?,
+            id: text("/session/id").ok_or_else(|| Error::internal("the gateway's answer names no session"))?,
             name: text("/session/title"),
             created: answer.pointer("/session/created") == Some(&json!(true)),
         })
@@ -258,12 +247,7 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn sessions(
-        &mut self,
-        of: Option<&Identity>,
-        archived: bool,
-        limit: u32,
-    ) -> Result<Vec<Value>, Error> {
+    pub fn sessions(&mut self, of: Option<&Identity>, archived: bool, limit: u32) -> Result<Vec<Value>, Error> {
         let mut target = format!("/api/chat/sessions?limit={limit}");
         if archived {
             target += "&archived=1";
@@ -282,12 +266,7 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Gateway::call`].
-    pub fn session_page(
-        &mut self,
-        identity: &Identity,
-        limit: u32,
-        after: Option<&str>,
-    ) -> Result<Value, Error> {
+    pub fn session_page(&mut self, identity: &Identity, limit: u32, after: Option<&str>) -> Result<Value, Error> {
         let query = identity.query();
         let after = after.map_or_else(String::new, |after| format!("&after={}", encode_query(after)));
         self.get(&format!("/api/chat/sessions?limit={limit}&{query}{after}"))
@@ -315,9 +294,7 @@ impl Gateway {
         let session = encode_segment(session);
         let query = identity.query();
         let before = before.map_or_else(String::new, |before| format!("&before={}", encode_query(before)));
-        self.get(&format!(
-            "/api/chat/sessions/{session}/transcript?limit={limit}&{query}{before}"
-        ))
+        self.get(&format!("/api/chat/sessions/{session}/transcript?limit={limit}&{query}{before}"))
     }
 
     /// Cancels a session's running turn. Returns whether there was one.

@@ -17,16 +17,11 @@ impl Endpoint {
     /// interfaces reports, becomes the loopback address.
     pub fn new(url: &str) -> Endpoint {
         let url = url.trim_end_matches('/');
-        let on_this_machine = [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")]
-            .into_iter()
-            .find_map(|(any, loopback)| {
-                let rest = url.strip_prefix("http://")?.strip_prefix(any)?;
-                Some(format!("http://{loopback}{rest}"))
-            });
-        Endpoint {
-            url: on_this_machine.unwrap_or_else(|| url.to_owned()),
-            secret: None,
-        }
+        let on_this_machine = [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")].into_iter().find_map(|(any, loopback)| {
+            let rest = url.strip_prefix("http://")?.strip_prefix(any)?;
+            Some(format!("http://{loopback}{rest}"))
+        });
+        Endpoint { url: on_this_machine.unwrap_or_else(|| url.to_owned()), secret: None }
     }
 
     #[must_use]
@@ -99,10 +94,7 @@ mod tests {
     fn a_secret_is_trimmed_checked_and_never_shown() {
         let secret = Secret::new(" s3cret\n", "x").unwrap().unwrap();
         assert_eq!(format!("{secret:?}"), "Secret(…)");
-        assert_eq!(
-            Endpoint::new("x").with_secret(Some(secret)).secret(),
-            Some("s3cret")
-        );
+        assert_eq!(Endpoint::new("x").with_secret(Some(secret)).secret(), Some("s3cret"));
         assert_eq!(Secret::new(" \n", "x"), Ok(None));
         assert!(Secret::new("a\nb", "x").is_err());
         assert!(Secret::from_file(Path::new("/nowhere")).is_err());

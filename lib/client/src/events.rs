@@ -31,18 +31,10 @@ impl Gateway {
     /// The events of the stream at a path, after an offset (`-1` for all, `now` for new ones only).
     pub fn events(&self, target: &str, offset: &str) -> Events {
         let (sender, batches) = sync_channel(BATCHES);
-        let subscription = Subscription {
-            gateway: self.clone(),
-            target: target.to_owned(),
-            offset: offset.to_owned(),
-            to: sender,
-        };
+        let subscription =
+            Subscription { gateway: self.clone(), target: target.to_owned(), offset: offset.to_owned(), to: sender };
         std::thread::spawn(move || subscription.run());
-        Events {
-            batches,
-            offset: offset.to_owned(),
-            ended: false,
-        }
+        Events { batches, offset: offset.to_owned(), ended: false }
     }
 }
 
@@ -145,26 +137,16 @@ fn read_frame(frame: &Frame, held: &mut Vec<Value>) -> Result<Option<Batch>, Err
     let data = json::parse(frame.data.as_bytes(), json::MAX_DEPTH + 2)?;
     if frame.event != "control" {
         let Value::Array(events) = data else {
-            return Err(Error::new(
-                Code::Internal,
-                "a data frame of the stream is not an array",
-            ));
+            return Err(Error::new(Code::Internal, "a data frame of the stream is not an array"));
         };
         held.extend(events);
-        return Ok(frame.id.clone().map(|id| Batch {
-            events: std::mem::take(held),
-            next: Some(id),
-            closed: false,
-        }));
+        return Ok(frame.id.clone().map(|id| Batch { events: std::mem::take(held), next: Some(id), closed: false }));
     }
     let next = data.get("streamNextOffset").and_then(Value::as_str);
     Ok(Some(Batch {
         events: std::mem::take(held),
         next: next.map(str::to_owned),
-        closed: data
-            .get("streamClosed")
-            .and_then(Value::as_bool)
-            .unwrap_or_default(),
+        closed: data.get("streamClosed").and_then(Value::as_bool).unwrap_or_default(),
     }))
 }
 

@@ -39,9 +39,7 @@ pub struct Gateway {
 
 impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gateway")
-            .field("endpoint", &self.endpoint)
-            .finish_non_exhaustive()
+        f.debug_struct("Gateway").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
@@ -58,9 +56,7 @@ impl Gateway {
     ///
     /// # Errors
     /// Those of `locate`.
-    pub fn located(
-        locate: impl Fn() -> Result<Endpoint, Error> + Send + Sync + 'static,
-    ) -> Result<Gateway, Error> {
+    pub fn located(locate: impl Fn() -> Result<Endpoint, Error> + Send + Sync + 'static) -> Result<Gateway, Error> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(CONNECT))
@@ -138,35 +134,21 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::call`].
     pub fn post(&mut self, target: &str, key: &str, body: &Value) -> Result<Value, Error> {
-        let headers = [
-            ("content-type", "application/json"),
-            ("prefer", "respond-async"),
-            ("idempotency-key", key),
-        ];
-        self.call(&Method::POST, target, &headers, body.to_string().as_bytes())?
-            .json()
+        let headers = [("content-type", "application/json"), ("prefer", "respond-async"), ("idempotency-key", key)];
+        self.call(&Method::POST, target, &headers, body.to_string().as_bytes())?.json()
     }
 
     /// One request and its answer, whatever the status.
     ///
     /// # Errors
     /// When there is no answer: `unavailable`, or `invalid` for what is not a request.
-    pub fn send(
-        &self,
-        method: &Method,
-        target: &str,
-        headers: &[(&str, &str)],
-        body: &[u8],
-    ) -> Result<Answer, Error> {
+    pub fn send(&self, method: &Method, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Answer, Error> {
         let response = self.request(method, target, headers, body)?;
         self.whole(response)
     }
 
     /// The lines of an answer as they come.
-    pub(crate) fn lines(
-        &self,
-        target: &str,
-    ) -> Result<impl Iterator<Item = io::Result<String>> + use<>, Error> {
+    pub(crate) fn lines(&self, target: &str) -> Result<impl Iterator<Item = io::Result<String>> + use<>, Error> {
         let response = self.request(&Method::GET, target, &[], &[])?;
         match response.status().as_u16() {
             200 => Ok(BufReader::new(response.into_body().into_reader()).lines()),
@@ -182,9 +164,7 @@ impl Gateway {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Result<Response<Body>, Error> {
-        let mut request = Request::builder()
-            .method(method)
-            .uri(format!("{}{target}", self.endpoint.url()));
+        let mut request = Request::builder().method(method).uri(format!("{}{target}", self.endpoint.url()));
         let secret = self.endpoint.secret().map(|secret| ("x-api-secret", secret));
         for (name, value) in headers.iter().copied().chain(secret) {
             request = request.header(name, value);
@@ -221,10 +201,7 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     pub(crate) fn new(gateway: &Gateway) -> Attempts {
-        Attempts {
-            until: Instant::now() + gateway.patience,
-            pause: FIRST_PAUSE,
-        }
+        Attempts { until: Instant::now() + gateway.patience, pause: FIRST_PAUSE }
     }
 
     /// Waits until the next attempt is due, and locates the gateway anew. Returns the error if it is final or the time is over.
@@ -286,9 +263,7 @@ impl Answer {
         let unauthenticated = "give the gateway's API_SECRET: in secrets.env beside ken.toml, in KEN_API_SECRET, \
                                or in a file with --secret-file";
         let hint = (self.status == 401).then(|| unauthenticated.to_owned());
-        let seconds = self
-            .header("retry-after")
-            .and_then(|text| text.parse::<u64>().ok());
+        let seconds = self.header("retry-after").and_then(|text| text.parse::<u64>().ok());
         Error {
             code: code(self.status),
             message: message.unwrap_or_else(|| format!("the gateway answered with {}", self.status)),

@@ -27,11 +27,7 @@ impl Answer {
         let malformed = |error: serde_json::Error| Error::invalid("", format!("malformed JSON: {error}"));
         let line = RawValue::from_string(line).map_err(malformed)?;
         let fields = fields_of(line.get());
-        Ok(Answer {
-            line,
-            fields,
-            tree: OnceLock::new(),
-        })
+        Ok(Answer { line, fields, tree: OnceLock::new() })
     }
 
     /// The document on one line, as it was written.
@@ -42,10 +38,7 @@ impl Answer {
     /// A top-level field, as it was written.
     pub fn field(&self, name: &str) -> Option<&str> {
         let text = self.text();
-        let found = self
-            .fields
-            .iter()
-            .find(|(field, _)| text.get(field.clone()) == Some(name));
+        let found = self.fields.iter().find(|(field, _)| text.get(field.clone()) == Some(name));
         found.and_then(|(_, value)| text.get(value.clone()))
     }
 
@@ -152,10 +145,7 @@ mod tests {
     fn a_tools_error_is_one() {
         let line = r#"{"error":{"code":"invalid","message":"no","at":"/rules"}}"#;
         let error = Answer::read(line.to_owned()).unwrap().error().unwrap();
-        assert_eq!(
-            (error.message.as_str(), error.at.as_deref()),
-            ("no", Some("/rules"))
-        );
+        assert_eq!((error.message.as_str(), error.at.as_deref()), ("no", Some("/rules")));
         let result = r#"{"error":null,"text":"x"}"#;
         assert!(Answer::read(result.to_owned()).unwrap().error().is_none());
     }

@@ -46,11 +46,7 @@ const TICK: Duration = Duration::from_millis(20);
 impl Catalog {
     /// A catalog of these folders, which need not exist. The first one that has a name wins.
     pub fn new(folders: Vec<PathBuf>, protocols: Protocols) -> Catalog {
-        Catalog {
-            folders,
-            protocols,
-            read: Mutex::default(),
-        }
+        Catalog { folders, protocols, read: Mutex::default() }
     }
 
     /// The catalog of the user's folder (`$KEN_HOME/workflows`, else `$XDG_CONFIG_HOME/ken/workflows`, else `~/.config/ken/workflows`),
@@ -72,10 +68,7 @@ impl Catalog {
             return Err(unknown());
         }
         let file = format!("{name}.json");
-        let found = self
-            .folders
-            .iter()
-            .find_map(|folder| self.read(&folder.join(&file)));
+        let found = self.folders.iter().find_map(|folder| self.read(&folder.join(&file)));
         found.unwrap_or_else(|| Err(unknown().hint(self.suggestion(name))))
     }
 
@@ -95,10 +88,7 @@ impl Catalog {
         let paths = entries.flatten().flatten().map(|entry| entry.path());
         let named = paths.filter_map(|path| {
             let is_json = path.extension().is_some_and(|end| end == "json");
-            let name = path
-                .file_stem()?
-                .to_str()
-                .filter(|name| is_json && is_name(name))?;
+            let name = path.file_stem()?.to_str().filter(|name| is_json && is_name(name))?;
             Some((name.to_owned(), path))
         });
         named.collect()
@@ -128,10 +118,7 @@ impl Catalog {
             return Some(workflow);
         }
         let workflow = load_named(path, &self.protocols).map(Arc::new);
-        let kept = Kept {
-            version,
-            workflow: workflow.clone(),
-        };
+        let kept = Kept { version, workflow: workflow.clone() };
         self.lock().insert(path.to_owned(), kept);
         Some(workflow)
     }
@@ -150,10 +137,7 @@ impl Catalog {
 
 impl Version {
     fn of(metadata: &fs::Metadata) -> Version {
-        let age = metadata
-            .modified()
-            .ok()
-            .and_then(|time| SystemTime::now().duration_since(time).ok());
+        let age = metadata.modified().ok().and_then(|time| SystemTime::now().duration_since(time).ok());
         Version {
             device: metadata.dev(),
             inode: metadata.ino(),

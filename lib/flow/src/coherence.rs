@@ -24,11 +24,7 @@ const MAX_ISSUES: usize = 8;
 const MAX_SENTENCES: usize = 200;
 
 /// Compares the results; `None` when no check has anything to compare.
-pub(crate) fn of(
-    definition: &Definition,
-    protocols: &Protocols,
-    results: &[Option<StepResult>],
-) -> Option<Coherence> {
+pub(crate) fn of(definition: &Definition, protocols: &Protocols, results: &[Option<StepResult>]) -> Option<Coherence> {
     let evidence = Evidence::of(definition, protocols, results);
     let checks = [contradiction, verification, sentiment, tenses, entities];
     let found: Vec<Finding> = checks.iter().filter_map(|check| check(&evidence)).collect();
@@ -52,19 +48,11 @@ struct Finding {
 
 impl Finding {
     fn new(name: &'static str, compared: usize, issues: Vec<String>) -> Option<Finding> {
-        (compared > 0).then_some(Finding {
-            name,
-            compared,
-            issues,
-        })
+        (compared > 0).then_some(Finding { name, compared, issues })
     }
 
     fn check(&self) -> Check {
-        Check {
-            name: self.name,
-            compared: self.compared,
-            passed: self.issues.is_empty(),
-        }
+        Check { name: self.name, compared: self.compared, passed: self.issues.is_empty() }
     }
 }
 
@@ -92,18 +80,9 @@ struct Mood<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    fn of(
-        definition: &'a Definition,
-        protocols: &Protocols,
-        results: &'a [Option<StepResult>],
-    ) -> Evidence<'a> {
-        let mut evidence = Evidence {
-            statements: Vec::new(),
-            moods: Vec::new(),
-            valid: Vec::new(),
-            refuted: Vec::new(),
-            verified: 0,
-        };
+    fn of(definition: &'a Definition, protocols: &Protocols, results: &'a [Option<StepResult>]) -> Evidence<'a> {
+        let mut evidence =
+            Evidence { statements: Vec::new(), moods: Vec::new(), valid: Vec::new(), refuted: Vec::new(), verified: 0 };
         for (step, made) in definition.steps().iter().zip(results) {
             let kind = protocols.find(&step.protocol).map(|protocol| protocol.kind);
             if let (Some(Ok(answer)), Some(kind)) = (made.as_ref().map(|made| &made.result), kind) {
@@ -149,12 +128,8 @@ impl<'a> Evidence<'a> {
 
     /// A mood counts when the confidence of ESL is at least one half.
     fn add_mood(&mut self, step: &'a str, answer: &'a Answer) {
-        let valence = answer
-            .parse("valence")
-            .filter(|valence| matches!(*valence, "positive" | "negative"));
-        let is_sure = answer
-            .parse::<f64>("confidence")
-            .is_some_and(|confidence| confidence >= 0.5);
+        let valence = answer.parse("valence").filter(|valence| matches!(*valence, "positive" | "negative"));
+        let is_sure = answer.parse::<f64>("confidence").is_some_and(|confidence| confidence >= 0.5);
         if let Some(valence) = valence.filter(|_| is_sure) {
             self.moods.push(Mood { step, valence });
         }
@@ -177,18 +152,11 @@ impl<'a> Evidence<'a> {
             Cow::Borrowed(text) => normalise(text),
             Cow::Owned(text) => {
                 let Statement { atom, negated } = normalise(text);
-                Statement {
-                    atom: Cow::Owned(atom.into_owned()),
-                    negated,
-                }
+                Statement { atom: Cow::Owned(atom.into_owned()), negated }
             }
         };
         if !statement.atom.is_empty() {
-            self.statements.push(Stated {
-                step,
-                wording,
-                statement,
-            });
+            self.statements.push(Stated { step, wording, statement });
         }
     }
 }
@@ -225,9 +193,7 @@ fn verification(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut issues = Vec::new();
     for valid in &evidence.valid {
         for (step, reason) in &evidence.refuted {
-            issues.push(format!(
-                "{valid} calls its rules valid, but {step} does not: {reason}"
-            ));
+            issues.push(format!("{valid} calls its rules valid, but {step} does not: {reason}"));
         }
     }
     issues.truncate(MAX_ISSUES);
@@ -236,20 +202,12 @@ fn verification(evidence: &Evidence<'_>) -> Option<Finding> {
 
 /// Finds statements about a person's mood that are the opposite of what ESL found.
 fn sentiment(evidence: &Evidence<'_>) -> Option<Finding> {
-    let felt: Vec<(&Stated<'_>, &str)> = evidence
-        .statements
-        .iter()
-        .filter_map(|said| Some((said, valence_of(&said.statement)?)))
-        .collect();
+    let felt: Vec<(&Stated<'_>, &str)> =
+        evidence.statements.iter().filter_map(|said| Some((said, valence_of(&said.statement)?))).collect();
     let mut issues = Vec::new();
     for mood in &evidence.moods {
         for (said, valence) in felt.iter().filter(|(_, valence)| *valence != mood.valence) {
-            issues.push(format!(
-                "{} reads a {} mood, but {} ({valence})",
-                mood.step,
-                mood.valence,
-                said.quoted()
-            ));
+            issues.push(format!("{} reads a {} mood, but {} ({valence})", mood.step, mood.valence, said.quoted()));
         }
     }
     issues.truncate(MAX_ISSUES);
@@ -300,9 +258,7 @@ struct Quantity<'a> {
 
 /// Splits "the limit is 5 s" into the subject, the number and the rest.
 fn quantity_of(atom: &str) -> Option<(&str, Quantity<'_>)> {
-    let (subject, rest) = [" is ", " are ", " = ", " equals "]
-        .iter()
-        .find_map(|copula| atom.split_once(copula))?;
+    let (subject, rest) = [" is ", " are ", " = ", " equals "].iter().find_map(|copula| atom.split_once(copula))?;
     let (number, unit) = rest.split_once(' ').unwrap_or((rest, ""));
     let value: f64 = number.replace(',', "").parse().ok()?;
     let subject = subject.strip_prefix("the ").unwrap_or(subject);
@@ -328,9 +284,8 @@ fn valence_of(statement: &Statement<'_>) -> Option<&'static str> {
 }
 
 /// Words for the person whose text ESL reads.
-const PERSONS: [&str; 10] = [
-    "author", "client", "customer", "i", "person", "sender", "speaker", "user", "writer", "you",
-];
+const PERSONS: [&str; 10] =
+    ["author", "client", "customer", "i", "person", "sender", "speaker", "user", "writer", "you"];
 
 /// Words for how a person feels.
 const GOOD: &str = "calm cheerful confident content delighted excited fine glad grateful happy hopeful joyful optimistic \
@@ -351,10 +306,8 @@ mod tests {
     /// Judges results of steps: the protocol, and its answer.
     fn judge(answers: &[(&str, Value)]) -> Option<Coherence> {
         let protocols = Protocols::shipped();
-        let steps: Vec<Value> = (0..)
-            .zip(answers)
-            .map(|(number, (step, _))| json!({"step": step, "id": format!("s{number}")}))
-            .collect();
+        let steps: Vec<Value> =
+            (0..).zip(answers).map(|(number, (step, _))| json!({"step": step, "id": format!("s{number}")})).collect();
         let text = json!({"name": "test", "steps": steps}).to_string();
         let definition = Definition::parse(&text, Path::new("test"), &protocols).unwrap();
         let made = |(_, answer): &(&str, Value)| {
@@ -370,10 +323,7 @@ mod tests {
     }
 
     fn reasoned(facts: &[&str], conclusions: &[&str]) -> (&'static str, Value) {
-        (
-            "REP",
-            json!({"facts": facts, "conclusions": conclusions, "validation": {"is_valid": true}}),
-        )
+        ("REP", json!({"facts": facts, "conclusions": conclusions, "validation": {"is_valid": true}}))
     }
 
     fn said(text: &str) -> (&'static str, Value) {
@@ -388,12 +338,7 @@ mod tests {
     #[track_caller]
     fn fails(answers: &[(&str, Value)], name: &str, words: &[&str]) {
         let found = judge(answers).unwrap();
-        let failed: Vec<&str> = found
-            .checks
-            .iter()
-            .filter(|check| !check.passed)
-            .map(|check| check.name)
-            .collect();
+        let failed: Vec<&str> = found.checks.iter().filter(|check| !check.passed).map(|check| check.name).collect();
         assert_eq!(failed, [name], "{found:?}");
         assert!(found.score < 1.0);
         for word in words {
@@ -404,11 +349,7 @@ mod tests {
     #[track_caller]
     fn agree(answers: &[(&str, Value)]) {
         let found = judge(answers).unwrap();
-        assert_eq!(
-            (found.score, found.issues.as_slice()),
-            (1.0, &[][..]),
-            "{found:?}"
-        );
+        assert_eq!((found.score, found.issues.as_slice()), (1.0, &[][..]), "{found:?}");
     }
 
     #[test]
@@ -425,25 +366,14 @@ mod tests {
             "contradiction",
             &["s0 says \"the site is up\"", "s1 says \"The site isn't up.\""],
         );
-        fails(
-            &[first.clone(), reasoned(&["not the server is running"], &[])],
-            "contradiction",
-            &["s0", "s1"],
-        );
+        fails(&[first.clone(), reasoned(&["not the server is running"], &[])], "contradiction", &["s0", "s1"]);
         agree(&[first, said("Is the site not up? The site is up!")]);
     }
 
     #[test]
     fn a_verification_that_refutes_is_found() {
-        let failure = (
-            "VVP",
-            json!({"validation_status": "failure", "reason": "1 rule, 1 error: conflict"}),
-        );
-        fails(
-            &[reasoned(&["a"], &["b"]), failure],
-            "verification",
-            &["s0", "s1", "conflict"],
-        );
+        let failure = ("VVP", json!({"validation_status": "failure", "reason": "1 rule, 1 error: conflict"}));
+        fails(&[reasoned(&["a"], &["b"]), failure], "verification", &["s0", "s1", "conflict"]);
         let success = ("VVP", json!({"validation_status": "success", "reason": ""}));
         agree(&[reasoned(&["a"], &["b"]), success]);
     }
@@ -451,45 +381,24 @@ mod tests {
     #[test]
     fn a_mood_and_what_is_said_of_it() {
         let happy = reasoned(&["a"], &["the user is very happy"]);
-        fails(
-            &[felt("negative", 0.8), happy.clone()],
-            "sentiment",
-            &["negative", "happy"],
-        );
+        fails(&[felt("negative", 0.8), happy.clone()], "sentiment", &["negative", "happy"]);
         agree(&[felt("positive", 0.8), happy.clone()]);
         agree(&[felt("negative", 0.2), happy]);
-        agree(&[
-            felt("negative", 0.8),
-            reasoned(&["a"], &["the customer is not satisfied", "the dog is happy"]),
-        ]);
+        agree(&[felt("negative", 0.8), reasoned(&["a"], &["the customer is not satisfied", "the dog is happy"])]);
     }
 
     #[test]
     fn what_is_past_is_not_to_come() {
         let past = reasoned(&["a", "the release was shipped"], &[]);
-        fails(
-            &[past.clone(), said("The release will be shipped.")],
-            "tense",
-            &["past", "future"],
-        );
-        agree(&[
-            past.clone(),
-            said("The release was shipped. The next release will be shipped."),
-        ]);
+        fails(&[past.clone(), said("The release will be shipped.")], "tense", &["past", "future"]);
+        agree(&[past.clone(), said("The release was shipped. The next release will be shipped.")]);
         agree(&[past, said("The release is shipped.")]);
     }
 
     #[test]
     fn a_quantity_has_one_value() {
         let five = reasoned(&["a", "the limit is 5 s"], &[]);
-        fails(
-            &[five.clone(), said("The limit is 10 s.")],
-            "entities",
-            &["5 s", "10 s"],
-        );
-        agree(&[
-            five,
-            said("The limit is 5.0 s. The other limit is 10 s. The limit is 5000 ms."),
-        ]);
+        fails(&[five.clone(), said("The limit is 10 s.")], "entities", &["5 s", "10 s"]);
+        agree(&[five, said("The limit is 5.0 s. The other limit is 10 s. The limit is 5000 ms.")]);
     }
 }

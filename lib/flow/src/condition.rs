@@ -54,19 +54,12 @@ impl Condition {
         };
         let mut list = || -> Result<Vec<Condition>, Error> {
             let items = value.items()?;
-            items
-                .iter()
-                .map(|item| Condition::nested(item, references, depth + 1))
-                .collect()
+            items.iter().map(|item| Condition::nested(item, references, depth + 1)).collect()
         };
         match name {
             "all" => Ok(Condition::All(list()?)),
             "any" => Ok(Condition::Any(list()?)),
-            "not" => Ok(Condition::Not(Box::new(Condition::nested(
-                &value,
-                references,
-                depth + 1,
-            )?))),
+            "not" => Ok(Condition::Not(Box::new(Condition::nested(&value, references, depth + 1)?))),
             "exists" => Ok(Condition::Exists(reference(&value, references)?)),
             "equals" => Condition::equals(&value, references),
             _ => Condition::compare(&value, references),
@@ -75,10 +68,7 @@ impl Condition {
 
     fn equals(node: &Node<'_>, references: &mut References) -> Result<Condition, Error> {
         match node.items()?.as_slice() {
-            [left, right] => Ok(Condition::Equals(
-                reference(left, references)?,
-                right.value.clone(),
-            )),
+            [left, right] => Ok(Condition::Equals(reference(left, references)?, right.value.clone())),
             _ => Err(node.error("equals has two parts: [PLACE, VALUE]")),
         }
     }
@@ -88,15 +78,8 @@ impl Condition {
         let [left, order, right] = items.as_slice() else {
             return Err(node.error("compare has three parts: [PLACE, ORDER, NUMBER]"));
         };
-        let number = right
-            .value
-            .as_f64()
-            .ok_or_else(|| right.error("must be a number"))?;
-        Ok(Condition::Compare(
-            reference(left, references)?,
-            Order::parse(order)?,
-            number,
-        ))
+        let number = right.value.as_f64().ok_or_else(|| right.error("must be a number"))?;
+        Ok(Condition::Compare(reference(left, references)?, Order::parse(order)?, number))
     }
 
     /// Evaluates the condition.
@@ -105,9 +88,9 @@ impl Condition {
         match self {
             Condition::Exists(reference) => reference.find(scope).is_some(),
             Condition::Equals(reference, value) => found(reference).is_some_and(|found| equal(&found, value)),
-            Condition::Compare(reference, order, number) => found(reference)
-                .and_then(|found| found.as_f64())
-                .is_some_and(|found| order.holds(found, *number)),
+            Condition::Compare(reference, order, number) => {
+                found(reference).and_then(|found| found.as_f64()).is_some_and(|found| order.holds(found, *number))
+            }
             Condition::Not(condition) => !condition.holds(scope),
             Condition::All(conditions) => conditions.iter().all(|condition| condition.holds(scope)),
             Condition::Any(conditions) => conditions.iter().any(|condition| condition.holds(scope)),

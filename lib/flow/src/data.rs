@@ -25,20 +25,14 @@ impl Data {
     /// [`crate::Definition::check`] to say.
     pub fn read(text: &str) -> Result<Data, Error> {
         if !text.trim_start().starts_with('{') {
-            return Ok(Data {
-                fields: Vec::new(),
-                tree: OnceLock::from(json::parse(text.as_bytes(), MAX_DEPTH - 2)?),
-            });
+            return Ok(Data { fields: Vec::new(), tree: OnceLock::from(json::parse(text.as_bytes(), MAX_DEPTH - 2)?) });
         }
         json::check_depth(text.as_bytes(), MAX_DEPTH - 2)?;
         let mut reader = serde_json::Deserializer::from_str(text);
         reader.disable_recursion_limit(); // check_depth has bounded it
         let fields = reader.deserialize_map(Fields).map_err(|error| refuse(&error))?;
         reader.end().map_err(|error| refuse(&error))?;
-        Ok(Data {
-            fields,
-            tree: OnceLock::new(),
-        })
+        Ok(Data { fields, tree: OnceLock::new() })
     }
 
     /// The same for a value that has been parsed already.
@@ -77,9 +71,7 @@ impl Data {
 
     /// Refuses field names that steps or the engine use: a step would take such a field for a real result.
     pub(crate) fn check_names(&self, reserved: &BTreeSet<&str>) -> Result<(), Error> {
-        let planted = self
-            .names()
-            .find(|name| RESERVED.contains(name) || reserved.contains(name));
+        let planted = self.names().find(|name| RESERVED.contains(name) || reserved.contains(name));
         match planted {
             None => Ok(()),
             Some(name) => Err(Error::invalid(
@@ -97,14 +89,8 @@ impl fmt::Debug for Data {
 }
 
 /// Names that the engine itself writes.
-const RESERVED: [&str; 6] = [
-    "results",
-    "governance",
-    "governance_summary",
-    "quality_scores",
-    "coherence",
-    "is_coherent",
-];
+const RESERVED: [&str; 6] =
+    ["results", "governance", "governance_summary", "quality_scores", "coherence", "is_coherent"];
 
 /// A raw value, which is valid JSON, as a value; null if it is nested too deeply.
 pub(crate) fn value_of(raw: &str) -> Value {
@@ -151,10 +137,7 @@ impl<'de> Visitor<'de> for Fields {
 /// Appends a raw value on one line: white space between its parts may contain line feeds, strings cannot.
 pub(crate) fn push_flat(to: &mut String, raw: &str) {
     if raw.as_bytes().contains(&b'\n') || raw.as_bytes().contains(&b'\r') {
-        to.extend(
-            raw.chars()
-                .map(|char| if matches!(char, '\n' | '\r') { ' ' } else { char }),
-        );
+        to.extend(raw.chars().map(|char| if matches!(char, '\n' | '\r') { ' ' } else { char }));
     } else {
         to.push_str(raw);
     }
@@ -192,20 +175,11 @@ mod tests {
 
     #[test]
     fn malformed_json_and_duplicate_fields_are_refused() {
-        for (text, at) in [
-            ("", ""),
-            ("[1", ""),
-            ("7 7", ""),
-            ("{\"a\":1", ""),
-            (r#"{"a":1,"a":2}"#, "/a"),
-            ("{} x", ""),
-        ] {
+        for (text, at) in
+            [("", ""), ("[1", ""), ("7 7", ""), ("{\"a\":1", ""), (r#"{"a":1,"a":2}"#, "/a"), ("{} x", "")]
+        {
             let error = Data::read(text).unwrap_err();
-            assert_eq!(
-                (error.code, error.at.as_deref()),
-                (Code::Invalid, Some(at)),
-                "{text}: {error}"
-            );
+            assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some(at)), "{text}: {error}");
         }
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(500), "]".repeat(500));
         assert_eq!(Data::read(&deep).unwrap_err().code, Code::Invalid);
@@ -214,11 +188,9 @@ mod tests {
     #[test]
     fn planted_names_are_refused() {
         let own = BTreeSet::from(["ESL"]);
-        for (text, at) in [
-            (r#"{"governance":{}}"#, Some("/governance")),
-            (r#"{"ESL":1}"#, Some("/ESL")),
-            (r#"{"text":""}"#, None),
-        ] {
+        for (text, at) in
+            [(r#"{"governance":{}}"#, Some("/governance")), (r#"{"ESL":1}"#, Some("/ESL")), (r#"{"text":""}"#, None)]
+        {
             let refused = Data::read(text).unwrap().check_names(&own).err();
             assert_eq!(refused.and_then(|error| error.at).as_deref(), at, "{text}");
         }

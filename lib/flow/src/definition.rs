@@ -80,23 +80,14 @@ impl Definition {
     /// Makes a workflow with one step for each protocol; repeated protocols get numbered ids. `at` of an error is the index.
     pub fn of_protocols(names: &[&str], mode: Mode, protocols: &Protocols) -> Result<Definition, Error> {
         if names.is_empty() || names.len() > MAX_ITEMS {
-            return Err(Error::invalid(
-                "",
-                format!("from 1 to {MAX_ITEMS} protocols are needed"),
-            ));
+            return Err(Error::invalid("", format!("from 1 to {MAX_ITEMS} protocols are needed")));
         }
         let mut steps: Vec<Step> = Vec::with_capacity(names.len());
         for (place, name) in names.iter().enumerate() {
-            let known = protocols
-                .find(name)
-                .ok_or_else(|| unknown_step(name, protocols).at(format!("/{place}")))?;
+            let known = protocols.find(name).ok_or_else(|| unknown_step(name, protocols).at(format!("/{place}")))?;
             let same = steps.iter().filter(|step| step.protocol == known.name).count();
             steps.push(Step {
-                id: if same == 0 {
-                    known.name.clone()
-                } else {
-                    format!("{}-{}", known.name, same + 1)
-                },
+                id: if same == 0 { known.name.clone() } else { format!("{}-{}", known.name, same + 1) },
                 protocol: known.name.clone(),
                 timeout: None,
                 when: None,
@@ -181,9 +172,7 @@ impl Definition {
 /// Whether a text can name a workflow or a result: names are used in paths, JSON pointers and metrics.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-');
-    name.len() <= 64
-        && name.starts_with(|char: char| char.is_ascii_alphanumeric())
-        && name.chars().all(is_part)
+    name.len() <= 64 && name.starts_with(|char: char| char.is_ascii_alphanumeric()) && name.chars().all(is_part)
 }
 
 fn read(text: &str, origin: &Path, protocols: &Protocols) -> Result<Definition, Error> {
@@ -193,12 +182,7 @@ fn read(text: &str, origin: &Path, protocols: &Protocols) -> Result<Definition, 
     let value = json::parse(text.as_bytes(), MAX_DEPTH)?;
     let root = Node::root(&value);
     root.only(&["name", "description", "public", "schema", "steps"])?;
-    let mut reader = Reader {
-        protocols,
-        steps: Vec::new(),
-        references: Vec::new(),
-        items: 0,
-    };
+    let mut reader = Reader { protocols, steps: Vec::new(), references: Vec::new(), items: 0 };
     let items = reader.items(&root.required("steps")?, 0)?;
     reader.check_references()?;
     let steps = count(&items);
@@ -221,9 +205,7 @@ fn read(text: &str, origin: &Path, protocols: &Protocols) -> Result<Definition, 
 fn name(node: &Node<'_>) -> Result<String, Error> {
     match node.text()? {
         name if is_name(name) => Ok(name.to_owned()),
-        name => Err(node.error(format!(
-            "`{name}` is not a valid name: letters, digits, - and _, at most 64"
-        ))),
+        name => Err(node.error(format!("`{name}` is not a valid name: letters, digits, - and _, at most 64"))),
     }
 }
 
@@ -298,9 +280,7 @@ impl Reader<'_> {
         let id = own.as_ref().map_or_else(|| Ok(protocol.to_owned()), name)?;
         if self.steps.iter().any(|step| step.id == id) {
             let node = own.unwrap_or(named);
-            return Err(node
-                .error(format!("there are two steps `{id}`"))
-                .hint("give each an `id`"));
+            return Err(node.error(format!("there are two steps `{id}`")).hint("give each an `id`"));
         }
         let timeout = node.optional("timeout_ms", |node| node.count(MAX_TIMEOUT_MS))?;
         let references = &mut self.references;

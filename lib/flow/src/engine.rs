@@ -41,11 +41,7 @@ pub struct Request<'a> {
 
 impl Engine {
     pub fn new(protocols: Protocols, settings: Settings) -> Engine {
-        Engine {
-            tools: protocols.iter().map(Tool::new).collect(),
-            protocols,
-            settings,
-        }
+        Engine { tools: protocols.iter().map(Tool::new).collect(), protocols, settings }
     }
 
     pub fn protocols(&self) -> &Protocols {
@@ -59,22 +55,13 @@ impl Engine {
 
     /// A request with the engine's settings, without a deadline and without an observer.
     pub fn request(&self) -> Request<'_> {
-        Request {
-            deadline: None,
-            settings: &self.settings,
-            observer: &Nobody,
-        }
+        Request { deadline: None, settings: &self.settings, observer: &Nobody }
     }
 
     /// Runs a workflow. Returns an error only when the run did not start because the input is refused (`invalid`, with a
     /// pointer into the input as `at`); errors of steps are in the outcome. Dropping the future kills the tools that are
     /// working for the run.
-    pub async fn run(
-        &self,
-        definition: &Definition,
-        data: &Data,
-        request: Request<'_>,
-    ) -> Result<Outcome, Error> {
+    pub async fn run(&self, definition: &Definition, data: &Data, request: Request<'_>) -> Result<Outcome, Error> {
         definition.check(data)?;
         let begun = Instant::now();
         let ended = Run::new(self, definition, data, request).govern().await;
@@ -116,13 +103,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(engine: &'a Engine, definition: &'a Definition, data: &'a Data, request: Request<'a>) -> Run<'a> {
-        Run {
-            engine,
-            definition,
-            data,
-            slots: Semaphore::new(request.settings.max_parallel.max(1)),
-            request,
-        }
+        Run { engine, definition, data, slots: Semaphore::new(request.settings.max_parallel.max(1)), request }
     }
 
     /// Runs all items and judges their results.
@@ -137,12 +118,7 @@ impl<'a> Run<'a> {
             (Err(Stop::Failed(error)), _) | (Ok(()), Err(error)) => (Status::Failed, Some(error)),
             (Err(Stop::Aborted(error)), _) => (Status::Aborted, Some(error)),
         };
-        Ended {
-            status,
-            error,
-            results: self.results(&progress),
-            summary,
-        }
+        Ended { status, error, results: self.results(&progress), summary }
     }
 
     fn judge(&self, progress: &Progress) -> Summary {
@@ -158,11 +134,7 @@ impl<'a> Run<'a> {
         let min_quality = self.request.settings.governance.min_quality;
         let scores = summary.quality_scores.iter();
         for (step, quality) in scores.filter(|(_, quality)| *quality < min_quality) {
-            let event = Event::GovernanceLowQuality {
-                step: step.clone(),
-                quality: *quality,
-                min_quality,
-            };
+            let event = Event::GovernanceLowQuality { step: step.clone(), quality: *quality, min_quality };
             self.request.observer.event(&event).await?;
         }
         let found = summary.coherence.as_ref();
@@ -174,10 +146,7 @@ impl<'a> Run<'a> {
     }
 
     async fn tell_incoherence(&self, found: &Coherence) -> Result<(), Error> {
-        let event = Event::GovernanceIncoherenceDetected {
-            score: found.score,
-            issues: found.issues.clone(),
-        };
+        let event = Event::GovernanceIncoherenceDetected { score: found.score, issues: found.issues.clone() };
         self.request.observer.event(&event).await
     }
 
@@ -189,15 +158,12 @@ impl<'a> Run<'a> {
     /// Called after each step. When its result makes the results disagree, and they must agree, the step runs once more
     /// with the issues in its input; when they still disagree, the run is aborted. No other step is repeated.
     async fn agree(&self, number: usize, progress: &mut Progress) -> Result<(), Stop> {
-        let (Some(step), Some(found)) = (self.definition.steps().get(number), self.disagreement(progress))
-        else {
+        let (Some(step), Some(found)) = (self.definition.steps().get(number), self.disagreement(progress)) else {
             return Ok(());
         };
         self.decide(Decision::Retry, step, &found).await?;
         let issues = counted(found.issues.len(), "issue");
-        progress
-            .actions
-            .push(format!("retried {} with {issues} found", step.id));
+        progress.actions.push(format!("retried {} with {issues} found", step.id));
         progress.issues = found.issues;
         let retried = self.execute(number, step, progress).await;
         progress.issues.clear();
@@ -206,14 +172,9 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         self.decide(Decision::Abort, step, &found).await?;
-        progress
-            .actions
-            .push(format!("aborted: the second result of {} disagrees too", step.id));
+        progress.actions.push(format!("aborted: the second result of {} disagrees too", step.id));
         let issues = found.issues.join("; ");
-        Err(Stop::Aborted(Error::conflict(format!(
-            "step {}: the results do not agree: {issues}",
-            step.id
-        ))))
+        Err(Stop::Aborted(Error::conflict(format!("step {}: the results do not agree: {issues}", step.id))))
     }
 
     /// What is wrong with the results so far, when they must agree.
@@ -228,15 +189,9 @@ impl<'a> Run<'a> {
     async fn decide(&self, decision: Decision, step: &Step, found: &Coherence) -> Result<(), Error> {
         self.tell_incoherence(found).await?;
         let issues = found.issues.clone();
-        let reason = format!(
-            "step {}: the results do not agree: {}",
-            step.id,
-            counted(issues.len(), "issue")
-        );
+        let reason = format!("step {}: the results do not agree: {}", step.id, counted(issues.len(), "issue"));
         let observer = self.request.observer;
-        observer
-            .event(&Event::RecoveryDecision { decision, reason })
-            .await?;
+        observer.event(&Event::RecoveryDecision { decision, reason }).await?;
         match decision {
             Decision::Retry => Ok(()),
             Decision::Abort => observer.event(&Event::GovernanceAbort { issues }).await,
@@ -310,10 +265,7 @@ impl<'a> Run<'a> {
         let tool = tool.ok_or_else(|| named(step, Error::internal("no such protocol")))?;
         let scope = self.scope(progress);
         let line = line(step, tool.protocol.kind, &scope).map_err(|error| named(step, error));
-        let name = StepName {
-            id: step.id.clone(),
-            turn: progress.next_turn(number),
-        };
+        let name = StepName { id: step.id.clone(), turn: progress.next_turn(number) };
         let made = self.make(step, &name, tool, line).await?;
         let ended = made.result.as_ref().map(|_| ()).map_err(Error::clone);
         progress.keep(number, made);
@@ -336,32 +288,15 @@ impl<'a> Run<'a> {
             Some(known) => known,
             None => self.observed(step, name, tool, &input).await?,
         };
-        Ok(StepResult {
-            id: step.id.as_str().into(),
-            protocol: step.protocol.as_str().into(),
-            input,
-            result,
-        })
+        Ok(StepResult { id: step.id.as_str().into(), protocol: step.protocol.as_str().into(), input, result })
     }
 
     /// Asks the tool under the observer's eyes; only the observer's own error is one here.
-    async fn observed(
-        &self,
-        step: &Step,
-        name: &StepName,
-        tool: &Tool,
-        input: &str,
-    ) -> Result<Recorded, Error> {
+    async fn observed(&self, step: &Step, name: &StepName, tool: &Tool, input: &str) -> Result<Recorded, Error> {
         let begun = Instant::now();
         self.request.observer.begun(name).await?;
         let result = self.ask(step, tool, input).await;
-        let end = StepEnd {
-            name,
-            protocol: &step.protocol,
-            input,
-            result: &result,
-            time: begun.elapsed(),
-        };
+        let end = StepEnd { name, protocol: &step.protocol, input, result: &result, time: begun.elapsed() };
         self.request.observer.ended(&end).await?;
         Ok(result)
     }
@@ -383,9 +318,7 @@ impl<'a> Run<'a> {
     }
 
     fn limit(&self, step: &Step) -> Result<Limit, Error> {
-        let own = step
-            .timeout
-            .unwrap_or_else(|| self.request.settings.timeout_of(&step.protocol));
+        let own = step.timeout.unwrap_or_else(|| self.request.settings.timeout_of(&step.protocol));
         let deadline = self.request.deadline;
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let (time, is_own) = match left {
@@ -400,12 +333,7 @@ impl<'a> Run<'a> {
     }
 
     fn scope<'s>(&'s self, progress: &'s Progress) -> Scope<'s> {
-        Scope {
-            data: self.data,
-            made: &progress.made,
-            order: &progress.order,
-            issues: &progress.issues,
-        }
+        Scope { data: self.data, made: &progress.made, order: &progress.order, issues: &progress.issues }
     }
 
     fn results(&self, progress: &Progress) -> Results {
@@ -459,9 +387,9 @@ impl Limit {
 fn line(step: &Step, kind: Kind, scope: &Scope<'_>) -> Result<String, Error> {
     match &step.input {
         None => kind.line(scope),
-        Some(template) => template
-            .fill(scope)
-            .map_err(|Unfilled(hole)| Error::invalid("", format!("{{{{{hole}}}}} has no value"))),
+        Some(template) => {
+            template.fill(scope).map_err(|Unfilled(hole)| Error::invalid("", format!("{{{{{hole}}}}} has no value")))
+        }
     }
 }
 

@@ -23,10 +23,7 @@ pub(crate) fn judge(
             Err(_) => 0.0,
         };
         if quality < min_quality {
-            summary.warnings.push(format!(
-                "step {}: quality {quality} is below {min_quality}",
-                step.id
-            ));
+            summary.warnings.push(format!("step {}: quality {quality} is below {min_quality}", step.id));
         }
         summary.quality_scores.push((step.id.clone(), quality));
     }

@@ -21,10 +21,7 @@ pub(crate) struct ModelPart {
 
 impl ModelPart {
     pub(crate) fn new(socket: PathBuf) -> ModelPart {
-        ModelPart {
-            pool: Pool::new(&socket),
-            socket,
-        }
+        ModelPart { pool: Pool::new(&socket), socket }
     }
 
     pub(crate) fn is_there(&self) -> bool {
@@ -57,9 +54,7 @@ impl ModelPart {
         while let Some(item) = items.next().await {
             match item? {
                 Delta::Text { delta } => text.push_str(&delta),
-                Delta::ToolCall { id, name, arguments } => {
-                    tool_calls.push(Block::ToolCall { id, name, arguments })
-                }
+                Delta::ToolCall { id, name, arguments } => tool_calls.push(Block::ToolCall { id, name, arguments }),
                 Delta::Start { .. } | Delta::Think { .. } => {}
             }
         }

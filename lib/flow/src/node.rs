@@ -13,10 +13,7 @@ pub(crate) struct Node<'a> {
 
 impl<'a> Node<'a> {
     pub(crate) fn root(value: &'a Value) -> Node<'a> {
-        Node {
-            value,
-            at: String::new(),
-        }
+        Node { value, at: String::new() }
     }
 
     pub(crate) fn error(&self, message: impl Into<String>) -> Error {
@@ -28,10 +25,7 @@ impl<'a> Node<'a> {
     }
 
     fn child(&self, name: &str, value: &'a Value) -> Node<'a> {
-        Node {
-            value,
-            at: format!("{}/{}", self.at, escape_pointer(name)),
-        }
+        Node { value, at: format!("{}/{}", self.at, escape_pointer(name)) }
     }
 
     pub(crate) fn fields(&self) -> Result<&'a Map<String, Value>, Error> {
@@ -64,11 +58,10 @@ impl<'a> Node<'a> {
         let unknown = self.fields()?.keys().find(|key| !known.contains(&key.as_str()));
         match unknown {
             None => Ok(()),
-            Some(key) => Err(Error::invalid(
-                format!("{}/{}", self.at, escape_pointer(key)),
-                format!("unknown field `{key}`"),
-            )
-            .hint(format!("known: {}", known.join(", ")))),
+            Some(key) => {
+                Err(Error::invalid(format!("{}/{}", self.at, escape_pointer(key)), format!("unknown field `{key}`"))
+                    .hint(format!("known: {}", known.join(", "))))
+            }
         }
     }
 

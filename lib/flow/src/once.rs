@@ -41,22 +41,14 @@ pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<
     let child = command(&launch).spawn();
     let child = child.map_err(|error| Error::unavailable(format!("{program} does not start: {error}")))?;
     match timeout(limits.time, Running(child).finish(input, limits.bytes)).await {
-        Err(_) => Err(Error::deadline(format!(
-            "{program} took longer than {:?} and was killed",
-            limits.time
-        ))),
-        Ok(Err(error)) => Err(Error::unavailable(format!(
-            "cannot communicate with {program}: {error}"
-        ))),
-        Ok(Ok(None)) => Err(Error::too_large(format!(
-            "{program} wrote more than {} bytes and was killed",
-            limits.bytes
-        ))),
-        Ok(Ok(Some(end))) if !end.status.success() => Err(Error::unavailable(format!(
-            "{program} {}{}",
-            described(end.status),
-            last_line(&end.said)
-        ))),
+        Err(_) => Err(Error::deadline(format!("{program} took longer than {:?} and was killed", limits.time))),
+        Ok(Err(error)) => Err(Error::unavailable(format!("cannot communicate with {program}: {error}"))),
+        Ok(Ok(None)) => {
+            Err(Error::too_large(format!("{program} wrote more than {} bytes and was killed", limits.bytes)))
+        }
+        Ok(Ok(Some(end))) if !end.status.success() => {
+            Err(Error::unavailable(format!("{program} {}{}", described(end.status), last_line(&end.said))))
+        }
         Ok(Ok(Some(end))) => Ok(end.output),
     }
 }

@@ -156,9 +156,7 @@ impl Pool {
 
     fn missing(&self) -> Error {
         let program = self.protocol.program.display();
-        Error::unavailable(format!(
-            "program {program} not found beside this program or on PATH"
-        ))
+        Error::unavailable(format!("program {program} not found beside this program or on PATH"))
     }
 
     pub(crate) fn state(&self) -> ToolState {
@@ -184,20 +182,13 @@ impl Pool {
         let program = self.protocol.program.display();
         match fault {
             Fault::NotStarted(error) => Error::unavailable(format!("cannot start {program}: {error}")),
-            Fault::Ended {
-                how,
-                said: Some(said),
-            } => Error::unavailable(format!("{program} {how}: {}", message_of(&said))),
-            Fault::Ended { how, said: None } => {
-                Error::unavailable(format!("{program} {how} without an error message"))
+            Fault::Ended { how, said: Some(said) } => {
+                Error::unavailable(format!("{program} {how}: {}", message_of(&said)))
             }
+            Fault::Ended { how, said: None } => Error::unavailable(format!("{program} {how} without an error message")),
             Fault::Unsolicited => Error::unavailable(format!("{program} wrote an unsolicited line")),
-            Fault::TooLong => Error::too_large(format!(
-                "the answer of {program} is longer than {MAX_ANSWER} bytes"
-            )),
-            Fault::NotJson(error) => {
-                Error::internal(format!("the answer of {program} is not JSON: {}", error.message))
-            }
+            Fault::TooLong => Error::too_large(format!("the answer of {program} is longer than {MAX_ANSWER} bytes")),
+            Fault::NotJson(error) => Error::internal(format!("the answer of {program} is not JSON: {}", error.message)),
             Fault::NotText => Error::internal(format!("the answer of {program} is not UTF-8")),
         }
     }
@@ -229,12 +220,9 @@ fn message_of(said: &str) -> String {
 }
 
 fn is_passed(name: &str, protocol: &Protocol) -> bool {
-    let own = protocol
-        .environment
-        .iter()
-        .any(|known| match known.strip_suffix('*') {
-            Some(beginning) => name.starts_with(beginning),
-            None => name == *known,
-        });
+    let own = protocol.environment.iter().any(|known| match known.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == *known,
+    });
     own || ENVIRONMENT.contains(&name)
 }

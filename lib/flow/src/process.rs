@@ -91,10 +91,7 @@ impl Process {
     /// runtime may be out of date.
     pub(crate) fn is_quiet(&self) -> bool {
         let mut byte = [0u8; 1];
-        matches!(
-            rustix::io::read(&self.output, &mut byte),
-            Err(rustix::io::Errno::AGAIN)
-        )
+        matches!(rustix::io::read(&self.output, &mut byte), Err(rustix::io::Errno::AGAIN))
     }
 
     /// Sends a line, given without its line feed, and waits for the answer. The process cannot be used again after an error,
@@ -122,19 +119,14 @@ impl Process {
         let is_asked = match found {
             Some(found) => found == tag,
             // Only the first answer may lack a tag, and none can come before the line has been read.
-            None => {
-                self.lines == 1 && !rustix::io::ioctl_fionread(&self.input).is_ok_and(|unread| unread > 0)
-            }
+            None => self.lines == 1 && !rustix::io::ioctl_fionread(&self.input).is_ok_and(|unread| unread > 0),
         };
         if !is_asked {
             return Err(Fault::Unsolicited);
         }
         line.truncate(end - found.map_or(0, |_| Tag::BYTES));
         let text = String::from_utf8(line).map_err(|_| Fault::NotText)?;
-        Ok(Reply {
-            text,
-            is_clean: is_last && found.is_some(),
-        })
+        Ok(Reply { text, is_clean: is_last && found.is_some() })
     }
 
     /// Reads until a line ends, and returns where; `None` when it is too long.
@@ -162,10 +154,7 @@ impl Process {
             Ok(Ok(status)) => described(status),
             _ => "closed its output".to_owned(),
         };
-        Fault::Ended {
-            how,
-            said: self.errors.last().await,
-        }
+        Fault::Ended { how, said: self.errors.last().await }
     }
 }
 

@@ -43,10 +43,7 @@ impl Progress {
 
     /// A copy for a branch of `parallel`, whose actions are its own.
     pub(crate) fn branch(&self) -> Progress {
-        Progress {
-            actions: Vec::new(),
-            ..self.clone()
-        }
+        Progress { actions: Vec::new(), ..self.clone() }
     }
 
     /// Counts another run of a step, from 1.

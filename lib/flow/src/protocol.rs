@@ -45,26 +45,10 @@ impl Protocols {
     /// `ESL`, `REP`, `VVP`, `LAWS` and `MODEL`.
     pub fn shipped() -> Protocols {
         let shipped = [
-            (
-                Kind::Esl,
-                "ESL",
-                "Reads emotions, valence and intensity out of a text.",
-            ),
-            (
-                Kind::Rep,
-                "REP",
-                "Reasons over facts and rules and proves every conclusion.",
-            ),
-            (
-                Kind::Vvp,
-                "VVP",
-                "Finds every problem of a rule set or of a result of REP.",
-            ),
-            (
-                Kind::Laws,
-                "LAWS",
-                "Scores a text against the five laws, with evidence.",
-            ),
+            (Kind::Esl, "ESL", "Reads emotions, valence and intensity out of a text."),
+            (Kind::Rep, "REP", "Reasons over facts and rules and proves every conclusion."),
+            (Kind::Vvp, "VVP", "Finds every problem of a rule set or of a result of REP."),
+            (Kind::Laws, "LAWS", "Scores a text against the five laws, with evidence."),
             (Kind::Model, "MODEL", "Asks the configured language model."),
         ];
         let protocol = |(kind, name, description): (Kind, &str, &'static str)| {
@@ -114,11 +98,7 @@ impl Protocol {
 
 /// `model.sock` in the run directory of the system that this program belongs to.
 fn model_socket() -> Option<PathBuf> {
-    let set = |name| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let run = set("KEN_RUN_DIR").or_else(|| Some(set("KEN_HOME")?.join("run")))?;
     Some(run.join("model.sock"))
 }
@@ -126,15 +106,9 @@ fn model_socket() -> Option<PathBuf> {
 impl Kind {
     fn environment(self) -> &'static [&'static str] {
         match self {
-            Kind::Model => &[
-                "KEN_MODEL",
-                "KEN_SCRIPT",
-                "OPENAI_*",
-                "ANTHROPIC_*",
-                "OLLAMA_*",
-                "MVLM_*",
-                "ACTIVE_MVLM_MODEL",
-            ],
+            Kind::Model => {
+                &["KEN_MODEL", "KEN_SCRIPT", "OPENAI_*", "ANTHROPIC_*", "OLLAMA_*", "MVLM_*", "ACTIVE_MVLM_MODEL"]
+            }
             _ => &[],
         }
     }
@@ -173,14 +147,7 @@ impl Kind {
                 "conflicts",
                 "completeness",
             ],
-            Kind::Laws => &[
-                "scores",
-                "pass_fail_status",
-                "violations",
-                "recommendations",
-                "strengths",
-                "evidence",
-            ],
+            Kind::Laws => &["scores", "pass_fail_status", "violations", "recommendations", "strengths", "evidence"],
             Kind::Model => &["text", "model", "usage", "stopReason"],
             Kind::Other => &[],
         }

@@ -27,11 +27,8 @@ pub(crate) fn rounded(number: f64) -> f64 {
 }
 
 fn completeness(protocol: &Protocol, answer: &Answer) -> f64 {
-    let there: Vec<bool> = protocol
-        .promises
-        .iter()
-        .map(|name| answer.field(name).is_some_and(|value| value != "null"))
-        .collect();
+    let there: Vec<bool> =
+        protocol.promises.iter().map(|name| answer.field(name).is_some_and(|value| value != "null")).collect();
     share(&there)
 }
 
@@ -42,11 +39,7 @@ fn checks(kind: Kind, input: &str, answer: &Answer) -> Vec<bool> {
         Kind::Rep => reasoning(input, answer),
         Kind::Vvp => verification(input, answer),
         Kind::Laws => judgement(input, answer),
-        Kind::Model => vec![
-            answer
-                .parse::<String>("text")
-                .is_some_and(|text| !text.trim().is_empty()),
-        ],
+        Kind::Model => vec![answer.parse::<String>("text").is_some_and(|text| !text.trim().is_empty())],
         Kind::Other => Vec::new(),
     }
 }
@@ -122,8 +115,7 @@ fn reasoning(input: &str, answer: &Answer) -> Vec<bool> {
     vec![
         answer.parse::<&str>("reasoning_type") == Some(kind),
         conclusions.is_some() && conclusions == confidences.map(|scores| scores.len()),
-        count(answer, "reasoning_chain")
-            .is_some_and(|steps| kind != "deductive" || Some(steps) >= conclusions),
+        count(answer, "reasoning_chain").is_some_and(|steps| kind != "deductive" || Some(steps) >= conclusions),
         count(answer, "rules") == Some(given.rules.len()),
     ]
 }
@@ -141,18 +133,13 @@ fn verification(input: &str, answer: &Answer) -> Vec<bool> {
     }
     let total: Option<usize> = answer.parse("total_rules");
     let valid: Option<usize> = answer.parse("valid_rules");
-    let given = serde_json::from_str::<Input>(input)
-        .ok()
-        .map(|input| input.rules.len());
+    let given = serde_json::from_str::<Input>(input).ok().map(|input| input.rules.len());
     let issues: Option<Vec<Issue<'_>>> = answer.parse("issues");
     let has_errors = issues.map(|issues| issues.iter().any(|issue| issue.severity == "error"));
     vec![
         total.is_some() && total == given,
         valid.is_some() && valid <= total,
-        answer
-            .parse::<&str>("validation_status")
-            .map(|status| status == "failure")
-            == has_errors,
+        answer.parse::<&str>("validation_status").map(|status| status == "failure") == has_errors,
     ]
 }
 
@@ -167,15 +154,8 @@ fn judgement(input: &str, answer: &Answer) -> Vec<bool> {
     let evidence: Option<Vec<Span>> = answer.parse("evidence");
     vec![
         scores.is_some_and(|scores| (0.0..=100.0).contains(&scores.overall_compliance)),
-        matches!(
-            answer.parse("pass_fail_status"),
-            Some("PASS" | "CONDITIONAL" | "FAIL")
-        ),
-        evidence.is_some_and(|evidence| {
-            evidence
-                .iter()
-                .all(|span| span.start <= span.end && span.end <= length)
-        }),
+        matches!(answer.parse("pass_fail_status"), Some("PASS" | "CONDITIONAL" | "FAIL")),
+        evidence.is_some_and(|evidence| evidence.iter().all(|span| span.start <= span.end && span.end <= length)),
     ]
 }
 

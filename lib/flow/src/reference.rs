@@ -39,8 +39,7 @@ impl Reference {
     /// Parses a pointer; `node` gives the position for errors.
     pub(crate) fn parse(pointer: &str, node: &Node<'_>) -> Result<Reference, Error> {
         let unknown = || {
-            node.error(format!("`{pointer}` is not a valid reference"))
-                .hint("/data/FIELD/…, /results/ID/… or /issues")
+            node.error(format!("`{pointer}` is not a valid reference")).hint("/data/FIELD/…, /results/ID/… or /issues")
         };
         let (root, rest) = split(pointer.strip_prefix('/').ok_or_else(unknown)?);
         let (root, rest) = match root {
@@ -52,18 +51,15 @@ impl Reference {
             }
             _ => return Err(unknown()),
         };
-        Ok(Reference {
-            root,
-            rest: rest.to_owned(),
-        })
+        Ok(Reference { root, rest: rest.to_owned() })
     }
 
     /// Looks the value up.
     pub(crate) fn find<'a>(&self, scope: &'a Scope<'_>) -> Option<Found<'a>> {
         match &self.root {
-            Root::Issues => Some(scope.issues)
-                .filter(|issues| !issues.is_empty() && self.rest.is_empty())
-                .map(Found::Issues),
+            Root::Issues => {
+                Some(scope.issues).filter(|issues| !issues.is_empty() && self.rest.is_empty()).map(Found::Issues)
+            }
             Root::Data => match self.top() {
                 Some(name) if scope.data.is_object() => scope.data.get(name).map(|raw| Found::Raw(raw.get())),
                 _ => scope.data.tree().pointer(&self.rest).map(Found::Value),

@@ -67,16 +67,11 @@ const KEYWORDS: [&str; 23] = [
 ];
 /// The one pattern that a schema may ask for: at least one character that is not white space.
 const NOT_BLANK: &str = "\\S";
-const TYPES: [&str; 7] = [
-    "object", "array", "string", "number", "integer", "boolean", "null",
-];
+const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
 
 impl Schema {
     pub(crate) fn parse(node: &Node<'_>) -> Result<Schema, Error> {
-        Ok(Schema {
-            source: node.value.clone(),
-            rule: Rule::parse(node)?,
-        })
+        Ok(Schema { source: node.value.clone(), rule: Rule::parse(node)? })
     }
 
     pub(crate) fn source(&self) -> &Value {
@@ -223,8 +218,8 @@ impl Rule {
     }
 
     fn check_number(&self, number: f64, at: &str) -> Result<(), Error> {
-        let is_low = self.minimum.is_some_and(|least| number < least)
-            || self.above.is_some_and(|bound| number <= bound);
+        let is_low =
+            self.minimum.is_some_and(|least| number < least) || self.above.is_some_and(|bound| number <= bound);
         if is_low {
             return Err(Error::invalid(at, "is too low"));
         }
@@ -251,11 +246,7 @@ fn is_of(value: &Value, name: &str) -> bool {
 
 /// One type, or a list of them.
 fn types(node: &Node<'_>) -> Result<Vec<String>, Error> {
-    let nodes = if node.value.is_string() {
-        vec![node.clone()]
-    } else {
-        node.items()?
-    };
+    let nodes = if node.value.is_string() { vec![node.clone()] } else { node.items()? };
     let one = |node: &Node<'_>| match node.text()? {
         name if TYPES.contains(&name) => Ok(name.to_owned()),
         name => Err(node.error(format!("unknown type `{name}`; known: {}", TYPES.join(", ")))),
@@ -283,9 +274,7 @@ fn texts(node: &Node<'_>) -> Result<Vec<String>, Error> {
 
 fn properties(node: &Node<'_>) -> Result<Vec<(String, Rule)>, Error> {
     let fields = node.entries()?;
-    fields
-        .map(|(name, field)| Ok((name.to_owned(), Rule::parse(&field)?)))
-        .collect()
+    fields.map(|(name, field)| Ok((name.to_owned(), Rule::parse(&field)?))).collect()
 }
 
 /// A list of subschemas.

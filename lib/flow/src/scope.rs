@@ -25,9 +25,6 @@ impl Scope<'_> {
     pub(crate) fn newest_of(&self, protocol: &str) -> Option<&Answer> {
         let newest_first = self.order.iter().rev();
         let mut made = newest_first.filter_map(|step| self.made.get(*step)?.as_ref());
-        made.find(|made| *made.protocol == *protocol)?
-            .result
-            .as_deref()
-            .ok()
+        made.find(|made| *made.protocol == *protocol)?.result.as_deref().ok()
     }
 }

@@ -35,11 +35,7 @@ impl Default for Settings {
             timeout: Duration::from_secs(10),
             timeouts: BTreeMap::new(),
             max_parallel: 4,
-            governance: Governance {
-                is_enabled: true,
-                min_quality: 0.6,
-                requires_coherence: false,
-            },
+            governance: Governance { is_enabled: true, min_quality: 0.6, requires_coherence: false },
         }
     }
 }
@@ -65,11 +61,7 @@ impl Settings {
             settings.governance.is_enabled = set.flag()?;
         }
         if let Some(set) = get("GOV_MIN_QUALITY") {
-            let number: Option<f64> = set
-                .value
-                .parse()
-                .ok()
-                .filter(|number| (0.0..=1.0).contains(number));
+            let number: Option<f64> = set.value.parse().ok().filter(|number| (0.0..=1.0).contains(number));
             settings.governance.min_quality = number.ok_or_else(|| set.wrong("a number from 0 to 1"))?;
         }
         if let Some(set) = get("GOV_REQUIRE_COHERENCE") {
@@ -97,10 +89,7 @@ impl Variable {
     }
 
     fn wrong(&self, expected: &str) -> Error {
-        Error::invalid(
-            self.name,
-            format!("{}: {:?} is not {expected}", self.name, self.value),
-        )
+        Error::invalid(self.name, format!("{}: {:?} is not {expected}", self.name, self.value))
     }
 
     fn flag(&self) -> Result<bool, Error> {
@@ -114,8 +103,8 @@ impl Variable {
     fn milliseconds(&self, text: &str) -> Result<Duration, Error> {
         let number: Option<u64> = text.trim().parse().ok();
         let number = number.filter(|number| (1..=MAX_TIMEOUT_MS).contains(number));
-        let number = number
-            .ok_or_else(|| self.wrong(&format!("a number of milliseconds from 1 to {MAX_TIMEOUT_MS}")))?;
+        let number =
+            number.ok_or_else(|| self.wrong(&format!("a number of milliseconds from 1 to {MAX_TIMEOUT_MS}")))?;
         Ok(Duration::from_millis(number))
     }
 
@@ -123,8 +112,7 @@ impl Variable {
         let mut pairs = BTreeMap::new();
         for pair in self.value.split(',') {
             let named = pair.split_once(':').filter(|(name, _)| !name.trim().is_empty());
-            let (name, time) =
-                named.ok_or_else(|| self.wrong("a list of NAME:MS pairs, separated by commas"))?;
+            let (name, time) = named.ok_or_else(|| self.wrong("a list of NAME:MS pairs, separated by commas"))?;
             pairs.insert(name.trim().to_owned(), self.milliseconds(time)?);
         }
         Ok(pairs)
@@ -136,11 +124,7 @@ mod tests {
     use super::*;
 
     fn read(set: &[(&str, &str)]) -> Result<Settings, Error> {
-        let find = |name: &str| {
-            set.iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| (*value).to_owned())
-        };
+        let find = |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         Settings::read(find)
     }
 

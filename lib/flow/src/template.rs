@@ -58,8 +58,7 @@ impl Template {
             }
             Value::Object(_) => {
                 let fields = node.entries()?;
-                let fields =
-                    fields.map(|(name, field)| Ok((name.to_owned(), Template::parse(&field, references)?)));
+                let fields = fields.map(|(name, field)| Ok((name.to_owned(), Template::parse(&field, references)?)));
                 Ok(Template::Object(fields.collect::<Result<_, Error>>()?))
             }
             other => Ok(Template::Fixed(other.to_string())),
@@ -118,16 +117,10 @@ impl Template {
 
 impl Hole {
     fn parse(inner: &str, node: &Node<'_>, references: &mut References) -> Result<Hole, Error> {
-        let mut hole = Hole {
-            references: Vec::new(),
-            is_optional: false,
-            written: inner.to_owned(),
-        };
+        let mut hole = Hole { references: Vec::new(), is_optional: false, written: inner.to_owned() };
         for pointer in inner.split('|') {
             if hole.is_optional {
-                return Err(node.error(format!(
-                    "`{inner}`: only the last reference of a placeholder can be empty"
-                )));
+                return Err(node.error(format!("`{inner}`: only the last reference of a placeholder can be empty")));
             }
             if pointer.is_empty() {
                 hole.is_optional = true;

@@ -52,10 +52,7 @@ mod tests {
         let past = |event: &str| Some((event.to_owned(), Tense::Past));
         assert_eq!(of("the file was sent"), past(" the file sent"));
         assert_eq!(of("the file has been sent"), past(" the file sent"));
-        assert_eq!(
-            of("the file will be sent"),
-            Some((" the file sent".to_owned(), Tense::Future))
-        );
+        assert_eq!(of("the file will be sent"), Some((" the file sent".to_owned(), Tense::Future)));
         assert_eq!(of("the file is sent"), None);
         assert_eq!(of("a will"), Some((" a".to_owned(), Tense::Future)));
         assert_eq!(of("it was said that it will rain"), None);

@@ -9,9 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bench::{Bench, ECHO, failed, is_running, on_runtime, run, until_gone, value};
-use ken_flow::{
-    Data, Engine, Event, Kind, Observer, Pending, Recorded, Request, Settings, Status, StepEnd, StepName,
-};
+use ken_flow::{Data, Engine, Event, Kind, Observer, Pending, Recorded, Request, Settings, Status, StepEnd, StepName};
 use ken_types::{Code, Error};
 use serde_json::json;
 
@@ -23,10 +21,7 @@ fn a_step_is_a_line_to_a_tool_and_a_line_back_and_the_process_is_kept() {
         let workflow = bench.workflow(json!([{"step": "ECHO"}]));
         let outcome = run(&engine, &workflow, json!({"a": [1, "x\ny"]})).await;
         assert_eq!(outcome.status, Status::Completed);
-        assert_eq!(
-            value(&outcome)["results"],
-            json!({"ECHO": {"got": {"a": [1, "x\ny"]}}})
-        );
+        assert_eq!(value(&outcome)["results"], json!({"ECHO": {"got": {"a": [1, "x\ny"]}}}));
         run(&engine, &workflow, json!({})).await;
         let state = engine.state().pop().unwrap();
         assert_eq!((state.started, state.idle, state.at_work), (1, 1, 0));
@@ -36,7 +31,8 @@ fn a_step_is_a_line_to_a_tool_and_a_line_back_and_the_process_is_kept() {
 
 #[test]
 fn a_tool_over_its_time_is_killed_with_what_it_started_and_the_next_request_works() {
-    let script = r#"while IFS= read -r line; do case "$line" in *slow*) sleep 1000.0417;; esac; echo '{"ok":true}'; done"#;
+    let script =
+        r#"while IFS= read -r line; do case "$line" in *slow*) sleep 1000.0417;; esac; echo '{"ok":true}'; done"#;
     let bench = Bench::new().tool("SLEEPER", script);
     on_runtime(async {
         let engine = bench.engine();
@@ -57,18 +53,9 @@ fn the_deadline_of_a_request_ends_its_step() {
     on_runtime(async {
         let engine = bench.engine();
         let workflow = bench.workflow(json!([{"step": "SLEEPER"}]));
-        let request = Request {
-            deadline: Some(Instant::now() + Duration::from_millis(100)),
-            ..engine.request()
-        };
-        let outcome = engine
-            .run(&workflow, &Data::read("{}").unwrap(), request)
-            .await
-            .unwrap();
-        assert_eq!(
-            failed(&outcome).message,
-            "step SLEEPER: the deadline of the request has passed"
-        );
+        let request = Request { deadline: Some(Instant::now() + Duration::from_millis(100)), ..engine.request() };
+        let outcome = engine.run(&workflow, &Data::read("{}").unwrap(), request).await.unwrap();
+        assert_eq!(failed(&outcome).message, "step SLEEPER: the deadline of the request has passed");
         assert!(until_gone("1000.0418"));
     });
 }
@@ -106,10 +93,7 @@ fn a_tool_that_crashes_is_asked_again_once_and_then_its_last_words_are_the_error
         let outcome = run(&engine, &workflow, json!({"bad": 1})).await;
         let error = failed(&outcome);
         assert_eq!(error.code, Code::Unavailable);
-        assert!(
-            error.message.ends_with("sh ended with status 3: out of luck"),
-            "{error}"
-        );
+        assert!(error.message.ends_with("sh ended with status 3: out of luck"), "{error}");
         assert_eq!(bench.pids("CRASHER"), 2, "asked twice");
         let outcome = run(&engine, &workflow, json!({})).await;
         assert_eq!(outcome.status, Status::Completed);
@@ -175,9 +159,7 @@ fn what_a_tool_writes_twice_or_late_reaches_nobody() {
 
 #[test]
 fn a_tool_that_knows_no_tags_has_one_line_in_its_life() {
-    let bench = Bench::new()
-        .tool("TAGS", &counter("TAG", ":"))
-        .tool("NONE", &counter("", ":"));
+    let bench = Bench::new().tool("TAGS", &counter("TAG", ":")).tool("NONE", &counter("", ":"));
     on_runtime(async {
         let engine = bench.engine();
         let workflow = bench.workflow(json!([{"step": "TAGS"}, {"step": "NONE"}]));
@@ -207,11 +189,7 @@ fn answers_that_are_none() {
             ("GARBAGE", Code::Internal, "is not JSON"),
             ("BYTES", Code::Internal, "is not UTF-8"),
             ("HUGE", Code::TooLarge, "is longer than"),
-            (
-                "SILENT",
-                Code::Unavailable,
-                "ended with status 0 without an error message",
-            ),
+            ("SILENT", Code::Unavailable, "ended with status 0 without an error message"),
             ("CLOSED", Code::Unavailable, "closed its output"),
             ("ERROR", Code::Invalid, "no rules"),
         ] {
@@ -293,29 +271,17 @@ fn parallel_steps_overlap_as_far_as_they_may() {
         while [ "$tries" -gt 0 ] && [ ! -e "$0.all" ]; do
             [ "$(ls "$0.at" | wc -l)" -ge "$want" ] && : > "$0.all"; tries=$((tries-1)); sleep 0.02; done
         [ -e "$0.all" ] && seen=$want; rm "$0.at/$$"; echo "{\"seen\":$seen}""#;
-    let steps: Vec<_> = (0..4)
-        .map(|n| json!({"step": "WORK", "id": format!("w{n}")}))
-        .collect();
+    let steps: Vec<_> = (0..4).map(|n| json!({"step": "WORK", "id": format!("w{n}")})).collect();
     for (most, want, tries) in [(1, 2, 3), (4, 4, 500)] {
         let bench = Bench::new().tool("WORK", script);
         let workflow = bench.workflow(json!([{ "parallel": steps }]));
-        let settings = Settings {
-            max_parallel: most,
-            ..Settings::default()
-        };
+        let settings = Settings { max_parallel: most, ..Settings::default() };
         let data = Data::from_value(&json!({"tries": tries, "want": want})).unwrap();
         on_runtime(async {
             let engine = bench.engine();
-            let request = Request {
-                settings: &settings,
-                ..engine.request()
-            };
+            let request = Request { settings: &settings, ..engine.request() };
             let outcome = engine.run(&workflow, &data, request).await.unwrap();
-            let seen: Vec<&str> = outcome
-                .results
-                .iter()
-                .filter_map(|(_, answer)| answer.field("seen"))
-                .collect();
+            let seen: Vec<&str> = outcome.results.iter().filter_map(|(_, answer)| answer.field("seen")).collect();
             assert_eq!(seen.len(), 4, "{outcome:?}");
             let expected = if most == 1 { "1" } else { "4" };
             assert!(seen.iter().all(|seen| *seen == expected), "{seen:?}");
@@ -340,21 +306,11 @@ fn conditions_templates_and_loops() {
         ]));
         let outcome = run(&engine, &workflow, json!({"n": 5.0, "list": ["a", "b"]})).await;
         let results = &value(&outcome)["results"];
-        assert_eq!(
-            results["first"]["got"],
-            json!({"n": 5.0, "words": "n is 5.0, list\n- a\n- b", "all": [true]})
-        );
+        assert_eq!(results["first"]["got"], json!({"n": 5.0, "words": "n is 5.0, list\n- a\n- b", "all": [true]}));
         assert_eq!(results["again"]["got"], json!({"last": {"last": {"last": 5.0}}}));
         assert_eq!(results.get("skipped"), None);
-        assert_eq!(
-            failed(&outcome).message,
-            "step unfilled: {{/results/skipped}} has no value"
-        );
-        assert_eq!(
-            results.get("after"),
-            None,
-            "what follows a failed step does not run"
-        );
+        assert_eq!(failed(&outcome).message, "step unfilled: {{/results/skipped}} has no value");
+        assert_eq!(results.get("after"), None, "what follows a failed step does not run");
         let six = run(&engine, &workflow, json!({"n": 6, "list": []})).await;
         assert_eq!(value(&six)["results"].get("again"), None);
     });
@@ -363,9 +319,7 @@ fn conditions_templates_and_loops() {
 #[test]
 fn branches_do_not_see_each_other_and_the_last_of_the_file_is_the_newest() {
     let late = r#"read -r line; case "$line" in *late*) sleep 0.3;; esac; echo "{\"rules\":[$line]}""#;
-    let bench = Bench::new()
-        .tool_of("REP", Kind::Rep, late)
-        .tool_of("VVP", Kind::Vvp, ECHO);
+    let bench = Bench::new().tool_of("REP", Kind::Rep, late).tool_of("VVP", Kind::Vvp, ECHO);
     on_runtime(async {
         let engine = bench.engine();
         let workflow = bench.workflow(json!([
@@ -381,26 +335,14 @@ fn branches_do_not_see_each_other_and_the_last_of_the_file_is_the_newest() {
         ]));
         let outcome = run(&engine, &workflow, json!({})).await;
         let results = &value(&outcome)["results"];
-        assert_eq!(
-            results["inside"]["got"],
-            json!({"own": "late too"}),
-            "{outcome:?}"
-        );
-        assert_eq!(
-            results["after"]["got"],
-            json!({"rules": ["late too"]}),
-            "{outcome:?}"
-        );
+        assert_eq!(results["inside"]["got"], json!({"own": "late too"}), "{outcome:?}");
+        assert_eq!(results["after"]["got"], json!({"rules": ["late too"]}), "{outcome:?}");
         let workflow = bench.workflow(json!([
             {"parallel": [{"step": "REP", "id": "r1", "input": "late"}, {"step": "REP", "id": "r2", "input": "soon"}]},
             {"step": "VVP", "id": "after"}
         ]));
         let outcome = run(&engine, &workflow, json!({})).await;
-        assert_eq!(
-            value(&outcome)["results"]["after"]["got"],
-            json!({"rules": ["soon"]}),
-            "{outcome:?}"
-        );
+        assert_eq!(value(&outcome)["results"]["after"]["got"], json!({"rules": ["soon"]}), "{outcome:?}");
     });
 }
 
@@ -431,11 +373,7 @@ impl Scribe {
     fn note(&self, line: String) -> Result<(), Error> {
         let is_refused = self.refuses.is_some_and(|start| line.starts_with(start));
         self.told.lock().unwrap().push(line);
-        if is_refused {
-            Err(Error::unavailable("the disk is full"))
-        } else {
-            Ok(())
-        }
+        if is_refused { Err(Error::unavailable("the disk is full")) } else { Ok(()) }
     }
 
     fn told(&self) -> Vec<String> {
@@ -454,14 +392,7 @@ impl Observer for Scribe {
     }
 
     fn ended<'a>(&'a self, step: &'a StepEnd<'a>) -> Pending<'a, Result<(), Error>> {
-        Box::pin(async move {
-            self.note(format!(
-                "ended {} {} {}",
-                step.name.id,
-                step.name.turn,
-                step.result.is_ok()
-            ))
-        })
+        Box::pin(async move { self.note(format!("ended {} {} {}", step.name.id, step.name.turn, step.result.is_ok())) })
     }
 
     fn event<'a>(&'a self, event: &'a Event) -> Pending<'a, Result<(), Error>> {
@@ -475,11 +406,7 @@ async fn watched(
     settings: &Settings,
     scribe: &Scribe,
 ) -> ken_flow::Outcome {
-    let request = Request {
-        deadline: None,
-        settings,
-        observer: scribe,
-    };
+    let request = Request { deadline: None, settings, observer: scribe };
     let data = Data::read(r#"{"x":1}"#).unwrap();
     engine.run(workflow, &data, request).await.unwrap()
 }
@@ -495,20 +422,10 @@ fn an_observer_is_told_each_step_and_what_it_recorded_is_not_asked_again() {
         ]));
         let scribe = Scribe::default();
         let whole = watched(&engine, &workflow, engine.settings(), &scribe).await;
-        let told = [
-            "begun a 1",
-            "ended a 1 true",
-            "begun b 1",
-            "ended b 1 true",
-            "begun b 2",
-            "ended b 2 true",
-        ];
+        let told = ["begun a 1", "ended a 1 true", "begun b 1", "ended b 1 true", "begun b 2", "ended b 2 true"];
         assert_eq!(scribe.told(), told);
         // After a crash the first two are there.
-        let name = |id: &str, turn| StepName {
-            id: id.to_owned(),
-            turn,
-        };
+        let name = |id: &str, turn| StepName { id: id.to_owned(), turn };
         let scribe = Scribe {
             supplies: vec![
                 (name("a", 1), ken_flow::recorded(r#"{"got":{"x":1}}"#.to_owned())),
@@ -528,10 +445,7 @@ fn what_the_observer_cannot_write_down_does_not_happen() {
     on_runtime(async {
         let engine = bench.engine();
         let workflow = bench.workflow(json!([{"step": "ECHO", "id": "a"}, {"step": "ECHO", "id": "b"}]));
-        let scribe = Scribe {
-            refuses: Some("begun b"),
-            ..Scribe::default()
-        };
+        let scribe = Scribe { refuses: Some("begun b"), ..Scribe::default() };
         let outcome = watched(&engine, &workflow, engine.settings(), &scribe).await;
         assert_eq!(failed(&outcome).message, "the disk is full");
         assert_eq!(scribe.told(), ["begun a 1", "ended a 1 true", "begun b 1"]);
@@ -554,34 +468,22 @@ fn results_that_do_not_agree_are_tried_again_with_the_issues_and_then_abort() {
     let bench = Bench::new().tool_of("REP", Kind::Rep, STUBBORN);
     on_runtime(async {
         let engine = bench.engine();
-        let learns =
-            bench.workflow(json!([{"step": "REP", "input": {"learns": 1, "issues": "{{/issues|}}"}}]));
+        let learns = bench.workflow(json!([{"step": "REP", "input": {"learns": 1, "issues": "{{/issues|}}"}}]));
         let scribe = Scribe::default();
         let outcome = watched(&engine, &learns, &governed(true), &scribe).await;
         assert_eq!(outcome.status, Status::Completed, "{outcome:?}");
         assert!(outcome.governance_summary.is_coherent);
-        assert_eq!(
-            outcome.governance_summary.actions,
-            ["retried REP with 1 issue found"]
-        );
+        assert_eq!(outcome.governance_summary.actions, ["retried REP with 1 issue found"]);
 
         let stubborn = bench.workflow(json!([{"step": "REP"}]));
         let scribe = Scribe::default();
         let outcome = watched(&engine, &stubborn, &governed(true), &scribe).await;
         assert_eq!(outcome.status, Status::Aborted);
         let error = outcome.error.as_ref().unwrap();
-        assert!(
-            error
-                .message
-                .contains("REP says \"it is so\", but REP says \"it is not so\""),
-            "{error}"
-        );
+        assert!(error.message.contains("REP says \"it is so\", but REP says \"it is not so\""), "{error}");
         assert!(outcome.results.get("REP").is_some(), "partial results are kept");
-        let events: Vec<String> = scribe
-            .told()
-            .into_iter()
-            .filter(|line| !line.contains(' ') && !line.contains("quality"))
-            .collect();
+        let events: Vec<String> =
+            scribe.told().into_iter().filter(|line| !line.contains(' ') && !line.contains("quality")).collect();
         assert_eq!(
             events,
             [
@@ -598,15 +500,13 @@ fn results_that_do_not_agree_are_tried_again_with_the_issues_and_then_abort() {
 /// The names of the steps that were executed, with their turns.
 fn executed(scribe: &Scribe) -> Vec<String> {
     let told = scribe.told().into_iter();
-    told.filter_map(|line| line.strip_prefix("begun ").map(str::to_owned))
-        .collect()
+    told.filter_map(|line| line.strip_prefix("begun ").map(str::to_owned)).collect()
 }
 
 #[test]
 fn only_the_step_that_brings_an_issue_in_runs_once_more() {
     // Says that it is so; `OTHER` denies it until it is told what is wrong with that.
-    const SAYS: &str =
-        r#"while read -r line; do echo '{"facts":["it is so"],"validation":{"is_valid":true}}'; done"#;
+    const SAYS: &str = r#"while read -r line; do echo '{"facts":["it is so"],"validation":{"is_valid":true}}'; done"#;
     const LEARNS: &str = r#"while read -r line; do case "$line" in
         *issues*) echo '{"facts":["all is well"],"validation":{"is_valid":true}}';;
         *) echo '{"facts":["it is not so"],"validation":{"is_valid":true}}';; esac; done"#;
@@ -652,10 +552,7 @@ fn only_the_step_that_brings_an_issue_in_runs_once_more() {
         assert!(!outcome.governance_summary.is_coherent);
         assert_eq!(
             outcome.governance_summary.actions,
-            [
-                "retried DENIES with 1 issue found",
-                "aborted: the second result of DENIES disagrees too"
-            ]
+            ["retried DENIES with 1 issue found", "aborted: the second result of DENIES disagrees too"]
         );
     });
 }
@@ -670,11 +567,7 @@ fn without_the_need_to_agree_there_is_a_warning_and_without_governance_nothing()
         assert_eq!(outcome.status, Status::Completed);
         let summary = &outcome.governance_summary;
         assert!(!summary.is_coherent);
-        assert_eq!(
-            (summary.warnings.len(), summary.actions.len()),
-            (2, 0),
-            "{summary:?}"
-        );
+        assert_eq!((summary.warnings.len(), summary.actions.len()), (2, 0), "{summary:?}");
         let mut off = governed(true);
         off.governance.is_enabled = false;
         let outcome = watched(&engine, &workflow, &off, &Scribe::default()).await;
@@ -693,10 +586,7 @@ fn low_quality_is_an_event() {
         let scribe = Scribe::default();
         let workflow = bench.workflow(json!([{"step": "ESL", "input": {"user_input": "x"}}]));
         let outcome = watched(&engine, &workflow, engine.settings(), &scribe).await;
-        assert_eq!(
-            outcome.governance_summary.quality_scores,
-            [("ESL".to_owned(), 0.0)]
-        );
+        assert_eq!(outcome.governance_summary.quality_scores, [("ESL".to_owned(), 0.0)]);
         assert_eq!(scribe.told().last().unwrap(), "governance_low_quality");
     });
 }
@@ -717,11 +607,7 @@ fn side_by_side_every_request_gets_its_own_answer() {
                     let data = json!({"client": n, "round": round, "text": "x".repeat(n * 200)});
                     let outcome = value(&run(&engine, &workflow, data.clone()).await);
                     let got = json!({"got": data});
-                    assert_eq!(
-                        outcome["results"],
-                        json!({"a": got, "b": got, "c": {"got": got}}),
-                        "{outcome}"
-                    );
+                    assert_eq!(outcome["results"], json!({"a": got, "b": got, "c": {"got": got}}), "{outcome}");
                 }
             })
         };

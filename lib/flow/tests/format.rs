@@ -11,11 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn parse(document: &Value) -> Result<Definition, Error> {
-    Definition::parse(
-        &document.to_string(),
-        Path::new("some/file.json"),
-        &Protocols::shipped(),
-    )
+    Definition::parse(&document.to_string(), Path::new("some/file.json"), &Protocols::shipped())
 }
 
 fn steps(items: Value) -> Value {
@@ -61,25 +57,16 @@ const WRONG_ITEMS: &str = r#"{} | /steps | must be a list
 
 #[test]
 fn whatever_is_unknown_or_wrong_is_named_with_its_place() {
-    let nested = |depth: usize| {
-        (0..depth).fold(
-            json!([{"step": "ESL"}]),
-            |items, _| json!([{ "parallel": items }]),
-        )
-    };
-    let many: Vec<Value> = (0..=MAX_ITEMS)
-        .map(|n| json!({"step": "ESL", "id": format!("s{n}")}))
-        .collect();
+    let nested = |depth: usize| (0..depth).fold(json!([{"step": "ESL"}]), |items, _| json!([{ "parallel": items }]));
+    let many: Vec<Value> = (0..=MAX_ITEMS).map(|n| json!({"step": "ESL", "id": format!("s{n}")})).collect();
     let rows = WRONG_ITEMS.lines().map(|row| {
         let cells: Vec<&str> = row.split(" | ").collect();
         (serde_json::from_str(cells[0]).unwrap(), cells[1], cells[2])
     });
     let too_deep = "/steps".to_owned() + &"/0/parallel".repeat(MAX_NESTING + 1);
     let too_many = format!("/steps/{MAX_ITEMS}");
-    let made = [
-        (nested(MAX_NESTING + 1), too_deep.as_str(), "nested deeper"),
-        (json!(many), &too_many, "more than 64 items"),
-    ];
+    let made =
+        [(nested(MAX_NESTING + 1), too_deep.as_str(), "nested deeper"), (json!(many), &too_many, "more than 64 items")];
     for (items, at, words) in rows.chain(made) {
         let (found, message) = refused(&steps(items.clone()));
         assert_eq!(found, at, "{items}: {message}");
@@ -95,22 +82,13 @@ fn the_outer_fields_are_checked() {
         (json!({"steps": [{"step": "ESL"}]}), "/name"),
         (json!({"name": "w"}), "/steps"),
         (json!({"name": "../w", "steps": [{"step": "ESL"}]}), "/name"),
-        (
-            json!({"name": "w", "version": 1, "steps": [{"step": "ESL"}]}),
-            "/version",
-        ),
-        (
-            json!({"name": "w", "public": "yes", "steps": [{"step": "ESL"}]}),
-            "/public",
-        ),
+        (json!({"name": "w", "version": 1, "steps": [{"step": "ESL"}]}), "/version"),
+        (json!({"name": "w", "public": "yes", "steps": [{"step": "ESL"}]}), "/public"),
         (
             json!({"name": "w", "schema": {"properties": {"a": {"oneOf": []}}}, "steps": [{"step": "ESL"}]}),
             "/schema/properties/a/oneOf",
         ),
-        (
-            json!({"name": "w", "schema": {"type": "text"}, "steps": [{"step": "ESL"}]}),
-            "/schema/type",
-        ),
+        (json!({"name": "w", "schema": {"type": "text"}, "steps": [{"step": "ESL"}]}), "/schema/type"),
     ] {
         assert_eq!(refused(&document).0, at, "{document}");
     }
@@ -134,10 +112,7 @@ fn a_schema_says_what_the_data_may_be() {
     let workflow = parse(&document).unwrap();
     for (data, at) in [
         (json!({"text": "é is 1"}), Some("/text")),
-        (
-            json!({"text": "éèàü!", "n": 9.0, "list": [true], "depth": "deep"}),
-            None,
-        ),
+        (json!({"text": "éèàü!", "n": 9.0, "list": [true], "depth": "deep"}), None),
         (json!({"text": "a", "n": null}), None),
         (json!({}), Some("/text")),
         (json!({"text": ""}), Some("/text")),
@@ -177,34 +152,15 @@ fn a_schema_can_ask_for_one_of_several_fields_and_depend_on_a_value() {
         (json!({"text": "x", "decay": 0}), Some(("/decay", "is too low"))),
         (json!({"rule": [[], "c"]}), None),
         (json!({"rule": [[]]}), Some(("/rule", "has too few items"))),
-        (
-            json!({"rule": [[], 7]}),
-            Some(("/rule/1", "must be of type string")),
-        ),
-        (
-            json!({"rule": [[], "c", 1]}),
-            Some(("/rule/2", "must be of type null")),
-        ),
-        (
-            json!({"text": "x", "kind": 1}),
-            Some(("/events", "missing field `events`")),
-        ),
+        (json!({"rule": [[], 7]}), Some(("/rule/1", "must be of type string"))),
+        (json!({"rule": [[], "c", 1]}), Some(("/rule/2", "must be of type null"))),
+        (json!({"text": "x", "kind": 1}), Some(("/events", "missing field `events`"))),
         (json!({"text": "x", "kind": 1, "events": []}), None),
-        (
-            json!({}),
-            Some((
-                "",
-                "missing field `text`; or missing field `rule`; or must be of type array",
-            )),
-        ),
+        (json!({}), Some(("", "missing field `text`; or missing field `rule`; or must be of type array"))),
     ] {
         let checked = workflow.check(&Data::from_value(&data).unwrap());
-        let found = checked
-            .err()
-            .map(|error| (error.at.unwrap_or_default(), error.message));
-        let found = found
-            .as_ref()
-            .map(|(at, message)| (at.as_str(), message.as_str()));
+        let found = checked.err().map(|error| (error.at.unwrap_or_default(), error.message));
+        let found = found.as_ref().map(|(at, message)| (at.as_str(), message.as_str()));
         assert_eq!(found, refusal, "{data}");
     }
     for (schema, at) in [
@@ -222,11 +178,7 @@ fn a_schema_can_ask_for_one_of_several_fields_and_depend_on_a_value() {
 fn without_a_schema_the_input_is_an_object() {
     let workflow = parse(&json!({"name": "w", "steps": [{"step": "ESL"}]})).unwrap();
     for (data, is_taken) in [("{}", true), ("[]", false), ("null", false), ("\"x\"", false)] {
-        assert_eq!(
-            workflow.check(&Data::read(data).unwrap()).is_ok(),
-            is_taken,
-            "{data}"
-        );
+        assert_eq!(workflow.check(&Data::read(data).unwrap()).is_ok(), is_taken, "{data}");
     }
 }
 
@@ -284,18 +236,10 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
                 places(item, &format!("{at}/{place}"), found);
             }
         }
-        Value::Object(fields)
-            if ["step", "parallel", "loop"]
-                .iter()
-                .any(|name| fields.contains_key(*name)) =>
-        {
+        Value::Object(fields) if ["step", "parallel", "loop"].iter().any(|name| fields.contains_key(*name)) => {
             found.push(at.to_owned());
             for name in ["parallel", "steps"] {
-                places(
-                    fields.get(name).unwrap_or(&Value::Null),
-                    &format!("{at}/{name}"),
-                    found,
-                );
+                places(fields.get(name).unwrap_or(&Value::Null), &format!("{at}/{name}"), found);
             }
         }
         _ => {}
@@ -330,10 +274,7 @@ fn anything() -> impl Strategy<Value = Value> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::vec((word.clone(), inner), 0..4).prop_map(|fields| Value::Object(
-                fields
-                    .into_iter()
-                    .map(|(name, value)| (name.to_owned(), value))
-                    .collect()
+                fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
             )),
         ]
     })
@@ -374,10 +315,7 @@ fn write(folder: &Path, name: &str, steps: &Value) {
 }
 
 fn catalog(folders: &[&Path]) -> Catalog {
-    Catalog::new(
-        folders.iter().map(|folder| folder.to_path_buf()).collect(),
-        Protocols::shipped(),
-    )
+    Catalog::new(folders.iter().map(|folder| folder.to_path_buf()).collect(), Protocols::shipped())
 }
 
 #[test]
@@ -385,30 +323,17 @@ fn a_wrong_file_does_not_take_the_others_with_it() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "good", &json!([{"step": "ESL"}]));
     write(folder.path(), "bad", &json!([{"step": "XYZ"}]));
-    fs::write(
-        folder.path().join("other.json"),
-        r#"{"name":"renamed","steps":[{"step":"ESL"}]}"#,
-    )
-    .unwrap();
+    fs::write(folder.path().join("other.json"), r#"{"name":"renamed","steps":[{"step":"ESL"}]}"#).unwrap();
     fs::write(folder.path().join("notes.txt"), "not looked at").unwrap();
     let catalog = catalog(&[folder.path(), Path::new("/nowhere")]);
     let all = catalog.list();
-    let names: Vec<(&str, bool)> = all
-        .iter()
-        .map(|(name, found)| (name.as_str(), found.is_ok()))
-        .collect();
+    let names: Vec<(&str, bool)> = all.iter().map(|(name, found)| (name.as_str(), found.is_ok())).collect();
     assert_eq!(names, [("bad", false), ("good", true), ("other", false)]);
     assert_eq!(catalog.find("good").unwrap().name(), "good");
     let error = catalog.find("bad").unwrap_err();
     assert!(error.message.contains("bad.json: unknown step `XYZ`"), "{error}");
     assert_eq!(error.at.as_deref(), Some("/steps/0/step"));
-    assert!(
-        catalog
-            .find("other")
-            .unwrap_err()
-            .message
-            .contains("is named `renamed`")
-    );
+    assert!(catalog.find("other").unwrap_err().message.contains("is named `renamed`"));
     for name in ["none", "", "../good", "good.json", "/etc/passwd"] {
         assert_eq!(catalog.find(name).unwrap_err().code, Code::NotFound, "{name}");
     }
@@ -418,11 +343,7 @@ fn a_wrong_file_does_not_take_the_others_with_it() {
 fn a_changed_file_is_seen_at_once_and_the_users_comes_first() {
     let (own, shipped) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let catalog = catalog(&[own.path(), shipped.path()]);
-    let first = || {
-        catalog
-            .find("w")
-            .map(|workflow| workflow.steps()[0].protocol.clone())
-    };
+    let first = || catalog.find("w").map(|workflow| workflow.steps()[0].protocol.clone());
     assert_eq!(first().unwrap_err().code, Code::NotFound);
     write(shipped.path(), "w", &json!([{"step": "ESL"}]));
     assert_eq!(first().unwrap(), "ESL");

@@ -28,9 +28,7 @@ fn main() -> ExitCode {
 fn serve(which: &str) -> Result<(), Box<dyn std::error::Error>> {
     let socket = std::net::TcpListener::bind("127.0.0.1:0")?;
     writeln!(std::io::stdout(), "{}", socket.local_addr()?)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match which {
         "hyper" => runtime.block_on(bare(socket)),
         "ken" => runtime.block_on(through_ken(socket)),
@@ -45,12 +43,8 @@ async fn health(_: Arc<()>, _: Request) -> Result<Response, Failure> {
 }
 
 async fn through_ken(socket: std::net::TcpListener) -> Result<(), Box<dyn std::error::Error>> {
-    let routes = Routes::new()
-        .area(Area::below("api").guarded())
-        .on("GET /health", health);
-    Server::new(routes, Arc::new(()))
-        .run(socket, std::future::pending())
-        .await?;
+    let routes = Routes::new().area(Area::below("api").guarded()).on("GET /health", health);
+    Server::new(routes, Arc::new(())).run(socket, std::future::pending()).await?;
     Ok(())
 }
 

@@ -78,9 +78,7 @@ impl Access {
 /// Whether a request is local: its peer has a loopback address, and no header shows another origin. The checks of host
 /// and origin prevent DNS rebinding and requests of foreign web pages.
 pub(crate) fn is_local(peer: IpAddr, version: Version, target: &Uri, headers: &HeaderMap) -> bool {
-    let target_is_local = target
-        .authority()
-        .is_none_or(|authority| names_loopback(authority.as_str()));
+    let target_is_local = target.authority().is_none_or(|authority| names_loopback(authority.as_str()));
     // Only an HTTP/1.0 request may lack a host; others were refused before.
     let mut host_is_local = version == Version::HTTP_10 && !headers.contains_key(HOST);
     // One pass over the headers is faster than a lookup for each of these, most of which are absent.
@@ -128,17 +126,14 @@ fn host_name_is_loopback(host: &str) -> bool {
     match in_brackets {
         Some(address) => address.parse() == Ok(Ipv6Addr::LOCALHOST),
         None => {
-            host.eq_ignore_ascii_case("localhost")
-                || host.parse().is_ok_and(|address: Ipv4Addr| address.is_loopback())
+            host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|address: Ipv4Addr| address.is_loopback())
         }
     }
 }
 
 fn origin_is_loopback(origin: &HeaderValue) -> bool {
     let origin = origin.to_str().unwrap_or_default();
-    let authority = origin
-        .strip_prefix("http://")
-        .or_else(|| origin.strip_prefix("https://"));
+    let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     authority.is_some_and(names_loopback)
 }
 
@@ -152,15 +147,7 @@ mod tests {
 
     #[test]
     fn loopback_names() {
-        for good in [
-            "localhost",
-            "LOCALHOST:1",
-            "127.0.0.1",
-            "127.9.9.9:3940",
-            "[::1]",
-            "[::1]:3940",
-            "localhost:",
-        ] {
+        for good in ["localhost", "LOCALHOST:1", "127.0.0.1", "127.9.9.9:3940", "[::1]", "[::1]:3940", "localhost:"] {
             assert!(names_loopback(good), "{good}");
         }
         for bad in [
@@ -209,12 +196,7 @@ mod tests {
             for (name, value) in headers {
                 map.append(*name, HeaderValue::from_str(value).unwrap());
             }
-            is_local(
-                IpAddr::V4(Ipv4Addr::LOCALHOST),
-                version,
-                &target.parse().unwrap(),
-                &map,
-            )
+            is_local(IpAddr::V4(Ipv4Addr::LOCALHOST), version, &target.parse().unwrap(), &map)
         };
         let host = ("host", "localhost:1");
         assert!(check(Version::HTTP_11, "/", &[host]));
@@ -235,10 +217,7 @@ mod tests {
             "cf-connecting-ip",
         ] {
             for value in ["", " ", "127.0.0.1", "1.1 localhost"] {
-                assert!(
-                    !check(Version::HTTP_11, "/", &[host, (name, value)]),
-                    "{name}: {value:?}"
-                );
+                assert!(!check(Version::HTTP_11, "/", &[host, (name, value)]), "{name}: {value:?}");
             }
         }
         assert!(check(Version::HTTP_11, "/", &[host, ("x-forwarder", "a")]));
@@ -252,33 +231,17 @@ mod tests {
             ("http://localhost.evil.test", false),
             ("file://localhost", false),
         ] {
-            assert_eq!(
-                check(Version::HTTP_11, "/", &[host, ("origin", origin)]),
-                local,
-                "{origin}"
-            );
+            assert_eq!(check(Version::HTTP_11, "/", &[host, ("origin", origin)]), local, "{origin}");
         }
-        for (site, local) in [
-            ("same-origin", true),
-            ("none", true),
-            ("same-site", true),
-            ("cross-site", false),
-        ] {
-            assert_eq!(
-                check(Version::HTTP_11, "/", &[host, ("sec-fetch-site", site)]),
-                local,
-                "{site}"
-            );
+        for (site, local) in [("same-origin", true), ("none", true), ("same-site", true), ("cross-site", false)] {
+            assert_eq!(check(Version::HTTP_11, "/", &[host, ("sec-fetch-site", site)]), local, "{site}");
         }
     }
 
     #[test]
     fn the_secret_is_trimmed_where_it_is_configured() {
         let headers = |secret: &'static str| {
-            HeaderMap::from_iter([(
-                HeaderName::from_static("x-api-secret"),
-                HeaderValue::from_static(secret),
-            )])
+            HeaderMap::from_iter([(HeaderName::from_static("x-api-secret"), HeaderValue::from_static(secret))])
         };
         let access = Access::new(Some(" s3cret\n"));
         assert_eq!(access.admit(&headers("s3cret")), Admission::Right);
@@ -290,10 +253,7 @@ mod tests {
         assert_eq!(admitted("0123456789abcdef0123456789abcdeg"), Admission::Wrong);
         assert_eq!(admitted("0123456789abcdef0123456789abcde"), Admission::Wrong);
         assert_eq!(access.admit(&HeaderMap::new()), Admission::Wrong);
-        assert_eq!(
-            Access::new(Some(" ")).admit(&headers("")),
-            Admission::NotConfigured
-        );
+        assert_eq!(Access::new(Some(" ")).admit(&headers("")), Admission::NotConfigured);
         assert_eq!(Access::new(None).admit(&headers("x")), Admission::NotConfigured);
     }
 }

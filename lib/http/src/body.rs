@@ -99,10 +99,7 @@ impl Stream {
                 return Poll::Pending;
             }
             if connection.poll_rest(cx).map_err(|_| ReaderGone)?.is_pending() {
-                return match self
-                    .patience
-                    .is_over(connection.resources.limits.stalled_reader, cx)
-                {
+                return match self.patience.is_over(connection.resources.limits.stalled_reader, cx) {
                     true => Poll::Ready(Some(Err(ReaderGone))),
                     false => Poll::Pending,
                 };
@@ -131,10 +128,7 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = ReaderGone;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ReaderGone>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ReaderGone>>> {
         let next = match self.get_mut() {
             Body::Empty => Poll::Ready(None),
             Body::Full(bytes) if bytes.is_empty() => Poll::Ready(None),

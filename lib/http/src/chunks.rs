@@ -47,10 +47,7 @@ const MAX_OVERHEAD: usize = 4 << 10;
 
 impl ChunkReader {
     pub(crate) fn new() -> ChunkReader {
-        ChunkReader {
-            place: Place::Size { size: 0, digits: 0 },
-            overhead: 0,
-        }
+        ChunkReader { place: Place::Size { size: 0, digits: 0 }, overhead: 0 }
     }
 
     pub(crate) fn is_at_end(&self) -> bool {
@@ -73,11 +70,7 @@ impl ChunkReader {
     fn skip_data(&mut self, left: u64, available: usize) -> usize {
         let take = usize::try_from(left).unwrap_or(usize::MAX).min(available);
         let left = left - take as u64;
-        self.place = if left == 0 {
-            Place::DataCr
-        } else {
-            Place::Data { left }
-        };
+        self.place = if left == 0 { Place::DataCr } else { Place::Data { left } };
         self.overhead = 0;
         take
     }
@@ -108,10 +101,7 @@ impl ChunkReader {
     fn in_size(size: u64, digits: u32, byte: u8) -> Result<Place, Malformed> {
         match char::from(byte).to_digit(16) {
             // Fifteen digits are less than 2^60, so this does not overflow.
-            Some(digit) if digits < 15 => Ok(Place::Size {
-                size: size << 4 | u64::from(digit),
-                digits: digits + 1,
-            }),
+            Some(digit) if digits < 15 => Ok(Place::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }),
             None if digits > 0 && byte == b'\r' => Ok(Place::SizeLf { size }),
             None if digits > 0 && matches!(byte, b';' | b' ' | b'\t') => Ok(Place::Extension { size }),
             _ => Err(Malformed),

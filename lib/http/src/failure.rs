@@ -30,9 +30,7 @@ pub type Envelope = fn(&Failure) -> Vec<u8>;
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let status = StatusCode::from_u16(error.code.http_status());
-        let outcome = error
-            .outcome
-            .map(|outcome| ("outcome".to_owned(), json!(outcome)));
+        let outcome = error.outcome.map(|outcome| ("outcome".to_owned(), json!(outcome)));
         Failure(Box::new(Parts {
             status: status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             error,
@@ -54,9 +52,7 @@ impl Failure {
 
     /// 408: the request arrived too slowly.
     pub fn too_slow(message: &str) -> Failure {
-        Failure::new(StatusCode::REQUEST_TIMEOUT, Code::Deadline, message)
-            .closing()
-            .common()
+        Failure::new(StatusCode::REQUEST_TIMEOUT, Code::Deadline, message).closing().common()
     }
 
     /// 415.
@@ -244,10 +240,7 @@ mod tests {
     fn the_plain_body() {
         let failure = Failure::from(Error::invalid("/text", "text is missing")).with("eventId", "tui:1");
         let text = String::from_utf8(plain(&failure)).unwrap();
-        assert_eq!(
-            text,
-            r#"{"error":"text is missing","code":"invalid","at":"/text","eventId":"tui:1"}"#
-        );
+        assert_eq!(text, r#"{"error":"text is missing","code":"invalid","at":"/text","eventId":"tui:1"}"#);
     }
 
     #[test]
@@ -255,10 +248,7 @@ mod tests {
         let defect = Failure::from(Error::internal("inside out").at("/x").hint("look inside"));
         for envelope in [plain as Envelope, typed] {
             let text = String::from_utf8(defect.body(envelope, "01K2")).unwrap();
-            assert!(
-                text.contains("01K2") && !text.contains("inside") && !text.contains("/x"),
-                "{text}"
-            );
+            assert!(text.contains("01K2") && !text.contains("inside") && !text.contains("/x"), "{text}");
         }
     }
 

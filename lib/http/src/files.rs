@@ -27,10 +27,7 @@ pub struct Files {
 impl Files {
     /// `policy` is the `Content-Security-Policy` of every response. The folder is accessed only when a file is requested.
     pub fn new(folder: impl Into<PathBuf>, policy: &'static str) -> Files {
-        Files {
-            folder: folder.into(),
-            policy: HeaderValue::from_static(policy),
-        }
+        Files { folder: folder.into(), policy: HeaderValue::from_static(policy) }
     }
 
     /// Answers with the file that the path of a request names, or `index.html` for `/`. Its ETag is a digest of its content; a

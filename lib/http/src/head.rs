@@ -61,10 +61,7 @@ impl HeadReader {
             }
         }
         if bytes.len() >= limits.head_bytes {
-            return Err(too_large(format!(
-                "headers of more than {} bytes",
-                limits.head_bytes
-            )));
+            return Err(too_large(format!("headers of more than {} bytes", limits.head_bytes)));
         }
         Ok(None)
     }
@@ -94,17 +91,13 @@ impl HeadReader {
     fn request_line(&mut self, line: &[u8]) -> Result<(), Failure> {
         let mut parts = line.split(|byte| *byte == b' ');
         let (method, target, version) = (parts.next(), parts.next(), parts.next());
-        let (Some(method), Some(target), Some(version), None) = (method, target, version, parts.next())
-        else {
-            return Err(bad(
-                "a request line is METHOD, one blank, target, one blank, HTTP/1.1",
-            ));
+        let (Some(method), Some(target), Some(version), None) = (method, target, version, parts.next()) else {
+            return Err(bad("a request line is METHOD, one blank, target, one blank, HTTP/1.1"));
         };
         if method.is_empty() || !method.iter().all(|byte| is(TOKEN, *byte)) {
             return Err(bad("a bad method in the request line"));
         }
-        if !(target.starts_with(b"/") || is_absolute(target)) || !target.iter().all(|byte| is(TARGET, *byte))
-        {
+        if !(target.starts_with(b"/") || is_absolute(target)) || !target.iter().all(|byte| is(TARGET, *byte)) {
             return Err(bad("a bad target in the request line"));
         }
         self.version_1_0 = version == b"HTTP/1.0";
@@ -115,10 +108,7 @@ impl HeadReader {
     }
 
     fn field(&mut self, line: &[u8]) -> Result<(), Failure> {
-        let colon = line
-            .iter()
-            .position(|byte| !is(TOKEN, *byte))
-            .unwrap_or(line.len());
+        let colon = line.iter().position(|byte| !is(TOKEN, *byte)).unwrap_or(line.len());
         let (name, rest) = line.split_at_checked(colon).unwrap_or_default();
         let Some((b':', value)) = rest.split_first() else {
             return Err(bad("a header line without name and colon"));
@@ -147,24 +137,16 @@ impl HeadReader {
         // Nineteen digits fit in 64 bits, and no body has that many bytes.
         let well_formed = (1..=19).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
         if self.length.is_some() || !well_formed {
-            return Err(bad_at(
-                "content-length",
-                "two lengths, or a length that is not a number",
-            ));
+            return Err(bad_at("content-length", "two lengths, or a length that is not a number"));
         }
-        let sum = digits
-            .iter()
-            .fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+        let sum = digits.iter().fold(0u64, |sum, digit| sum * 10 + u64::from(digit - b'0'));
         self.length = Some(sum);
         Ok(())
     }
 
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), Failure> {
         if self.chunked || self.version_1_0 || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
-            return Err(bad_at(
-                "transfer-encoding",
-                "a transfer encoding other than one chunked",
-            ));
+            return Err(bad_at("transfer-encoding", "a transfer encoding other than one chunked"));
         }
         self.chunked = true;
         Ok(())
@@ -176,10 +158,7 @@ impl HeadReader {
             return Err(bad("an empty line instead of a request line"));
         }
         if self.at > limits.head_bytes {
-            return Err(too_large(format!(
-                "headers of more than {} bytes",
-                limits.head_bytes
-            )));
+            return Err(too_large(format!("headers of more than {} bytes", limits.head_bytes)));
         }
         if self.hosts > 1 || self.hosts == 0 && !self.version_1_0 {
             return Err(bad_at("host", "a request has exactly one Host"));
@@ -191,10 +170,7 @@ impl HeadReader {
             true => BodyLength::Chunked,
             false => BodyLength::Known(self.length.unwrap_or_default()),
         };
-        Ok(Head {
-            length: self.at,
-            body,
-        })
+        Ok(Head { length: self.at, body })
     }
 }
 

@@ -32,23 +32,14 @@ pub(crate) async fn serve<S: Send + Sync + 'static>(
 }
 
 /// Answers a connection for which there is no place, before it has sent anything.
-pub(crate) async fn refuse<S: Send + Sync + 'static>(
-    stream: TcpStream,
-    peer: IpAddr,
-    listener: Arc<Listener<S>>,
-) {
+pub(crate) async fn refuse<S: Send + Sync + 'static>(stream: TcpStream, peer: IpAddr, listener: Arc<Listener<S>>) {
     let (mut socket, connection) = open(stream, peer, &listener, None);
     let busy = Error::busy("all connections are taken by requests in progress", 1_000);
     socket.refuse(Failure::from(busy).closing().common());
     talk(socket, connection, listener).await;
 }
 
-fn open<S>(
-    stream: TcpStream,
-    peer: IpAddr,
-    listener: &Listener<S>,
-    place: Option<Place>,
-) -> (Socket, Arc<Connection>) {
+fn open<S>(stream: TcpStream, peer: IpAddr, listener: &Listener<S>, place: Option<Place>) -> (Socket, Arc<Connection>) {
     // Send frames and responses without delay. A socket that refuses the option is served all the same.
     let _ = stream.set_nodelay(true);
     let (reader, writer) = stream.into_split();
@@ -56,11 +47,7 @@ fn open<S>(
     (Socket::new(reader, connection.clone()), connection)
 }
 
-async fn talk<S: Send + Sync + 'static>(
-    socket: Socket,
-    connection: Arc<Connection>,
-    listener: Arc<Listener<S>>,
-) {
+async fn talk<S: Send + Sync + 'static>(socket: Socket, connection: Arc<Connection>, listener: Arc<Listener<S>>) {
     let shutdown = listener.resources.shutdown.clone();
     let service = Service::new(listener, connection);
     let talk = std::pin::pin!(protocol().serve_connection(socket, service).without_shutdown());
@@ -90,9 +77,6 @@ async fn until_stopped<T, E>(
 /// hyper's settings. Its own limits are off or wider than those of the socket, which apply first.
 fn protocol() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder
-        .half_close(true)
-        .header_read_timeout(None)
-        .max_buf_size(64 << 10);
+    builder.half_close(true).header_read_timeout(None).max_buf_size(64 << 10);
     builder
 }

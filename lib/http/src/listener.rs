@@ -34,10 +34,7 @@ pub(crate) struct RequestIds {
 impl RequestIds {
     pub(crate) fn new() -> Result<RequestIds, Error> {
         let random: [u8; 16] = id::random()?;
-        Ok(RequestIds {
-            seed: u128::from_be_bytes(random) << 32,
-            count: AtomicU32::new(0),
-        })
+        Ok(RequestIds { seed: u128::from_be_bytes(random) << 32, count: AtomicU32::new(0) })
     }
 
     pub(crate) fn next(&self) -> HeaderValue {

@@ -37,19 +37,12 @@ pub(crate) struct Share {
 
 impl BodyMemory {
     pub(crate) fn new(limit: u64) -> Arc<BodyMemory> {
-        Arc::new(BodyMemory {
-            limit,
-            taken: Mutex::default(),
-        })
+        Arc::new(BodyMemory { limit, taken: Mutex::default() })
     }
 
     /// An empty share for a body of this caller.
     pub(crate) fn share(self: &Arc<BodyMemory>, caller: IpAddr) -> Share {
-        Share {
-            memory: self.clone(),
-            caller,
-            bytes: 0,
-        }
+        Share { memory: self.clone(), caller, bytes: 0 }
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
@@ -68,14 +61,10 @@ impl Share {
         let mut taken = self.memory.lock();
         let own = taken.by_caller.get(&self.caller).copied().unwrap_or_default() + more;
         if own > limit / SHARES {
-            return Err(busy(
-                "the unfinished requests of this caller use all the memory that it may have",
-            ));
+            return Err(busy("the unfinished requests of this caller use all the memory that it may have"));
         }
         if taken.all + more > limit {
-            return Err(busy(
-                "unfinished requests use all the memory that is reserved for bodies",
-            ));
+            return Err(busy("unfinished requests use all the memory that is reserved for bodies"));
         }
         taken.all += more;
         taken.by_caller.insert(self.caller, own);

@@ -21,10 +21,7 @@ impl SharedFrame {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let head = format!("{length:x}\r\n");
         let chunk = Bytes::from([&[head.as_bytes()], parts, &[b"\r\n"]].concat().concat());
-        SharedFrame {
-            frame: chunk.slice(head.len()..head.len() + length),
-            chunk,
-        }
+        SharedFrame { frame: chunk.slice(head.len()..head.len() + length), chunk }
     }
 
     /// The frame without the chunk's framing.

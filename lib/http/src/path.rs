@@ -62,10 +62,7 @@ impl Query {
     pub fn one(&self, name: &str) -> Result<Option<&str>, Error> {
         let mut values = self.all(name);
         match (values.next(), values.next()) {
-            (_, Some(_)) => Err(Error::invalid(
-                format!("?{name}"),
-                format!("{name} is given twice"),
-            )),
+            (_, Some(_)) => Err(Error::invalid(format!("?{name}"), format!("{name} is given twice"))),
             (value, None) => Ok(value),
         }
     }
@@ -82,16 +79,10 @@ impl Query {
             return Ok(default);
         };
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text
-            .parse()
-            .ok()
-            .filter(|number| digits && range.contains(number));
+        let number = text.parse().ok().filter(|number| digits && range.contains(number));
         number.ok_or_else(|| {
             let (low, high) = range.into_inner();
-            Error::invalid(
-                format!("?{name}"),
-                format!("{name} is a number from {low} to {high}"),
-            )
+            Error::invalid(format!("?{name}"), format!("{name} is a number from {low} to {high}"))
         })
     }
 }
@@ -100,10 +91,7 @@ fn parameter(pair: &str) -> Result<(String, String), Error> {
     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
     let text = |part: &str| decode(&part.replace('+', " ")).map(Cow::into_owned);
     let malformed = || Error::invalid(format!("?{name}"), "malformed percent-encoding in the query");
-    Ok((
-        text(name).ok_or_else(malformed)?,
-        text(value).ok_or_else(malformed)?,
-    ))
+    Ok((text(name).ok_or_else(malformed)?, text(value).ok_or_else(malformed)?))
 }
 
 #[cfg(test)]
@@ -131,10 +119,7 @@ mod tests {
             let error = query.number(name, 1..=100, 7).unwrap_err();
             assert_eq!(error.at, Some(format!("?{name}")));
         }
-        assert_eq!(
-            query.number("n", 1..=49, 7).unwrap_err().at.as_deref(),
-            Some("?n")
-        );
+        assert_eq!(query.number("n", 1..=49, 7).unwrap_err().at.as_deref(), Some("?n"));
         assert!(Query::parse("a=%zz").is_err());
     }
 }

@@ -54,11 +54,7 @@ pub(crate) struct Place {
 
 impl Places {
     pub(crate) fn new(limit: usize) -> Arc<Places> {
-        Arc::new(Places {
-            limit,
-            idle_count: AtomicU64::new(BUSY + 1),
-            open: Mutex::default(),
-        })
+        Arc::new(Places { limit, idle_count: AtomicU64::new(BUSY + 1), open: Mutex::default() })
     }
 
     /// Takes a place for a connection from this address. `None` if all places that it may have are taken by connections with a
@@ -74,19 +70,13 @@ impl Places {
         if open.by_number.len() >= room && !open.close_idle(has_few) {
             return None;
         }
-        let usage = Arc::new(Use {
-            state: AtomicU64::new(self.idle_count.fetch_add(1, Relaxed)),
-            closed: Notify::new(),
-        });
+        let usage =
+            Arc::new(Use { state: AtomicU64::new(self.idle_count.fetch_add(1, Relaxed)), closed: Notify::new() });
         open.last_number += 1;
         let number = open.last_number;
         open.by_number.insert(number, (caller, usage.clone()));
         *open.by_caller.entry(caller).or_default() += 1;
-        Some(Place {
-            number,
-            usage,
-            places: self.clone(),
-        })
+        Some(Place { number, usage, places: self.clone() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -102,8 +92,7 @@ impl Open {
     /// Closes the connection that has been idle for longest among the callers with many connections or, with `any`, among all
     /// callers if there is none.
     fn close_idle(&mut self, any: bool) -> bool {
-        self.close_oldest(|open, caller| open.connections_of(caller) >= FEW)
-            || any && self.close_oldest(|_, _| true)
+        self.close_oldest(|open, caller| open.connections_of(caller) >= FEW) || any && self.close_oldest(|_, _| true)
     }
 
     fn close_oldest(&mut self, is_considered: impl Fn(&Open, IpAddr) -> bool) -> bool {
@@ -116,10 +105,7 @@ impl Open {
             let Some((since, number)) = idle.min() else {
                 return false;
             };
-            let is_closed = self
-                .by_number
-                .get(&number)
-                .is_some_and(|(_, usage)| usage.close(since));
+            let is_closed = self.by_number.get(&number).is_some_and(|(_, usage)| usage.close(since));
             if is_closed {
                 self.remove(number);
                 return true;
@@ -142,10 +128,7 @@ impl Open {
 
 impl Use {
     fn close(&self, since: u64) -> bool {
-        let closed = self
-            .state
-            .compare_exchange(since, CLOSED, Relaxed, Relaxed)
-            .is_ok();
+        let closed = self.state.compare_exchange(since, CLOSED, Relaxed, Relaxed).is_ok();
         if closed {
             self.closed.notify_one();
         }
@@ -156,10 +139,7 @@ impl Use {
 impl Place {
     /// Notes that a request has arrived. Returns `false` if the place is lost, so that the request must not be answered.
     pub(crate) fn begin_request(&self) -> bool {
-        self.usage
-            .state
-            .fetch_update(Relaxed, Relaxed, |state| (state != CLOSED).then_some(BUSY))
-            .is_ok()
+        self.usage.state.fetch_update(Relaxed, Relaxed, |state| (state != CLOSED).then_some(BUSY)).is_ok()
     }
 
     /// Notes that the request has been answered. Must not be called while idle, or the connection would seem to have become idle
@@ -248,8 +228,7 @@ mod tests {
 
     #[test]
     fn one_host_is_one_caller() {
-        let same =
-            |one: &str, other: &str| caller_of(one.parse().unwrap()) == caller_of(other.parse().unwrap());
+        let same = |one: &str, other: &str| caller_of(one.parse().unwrap()) == caller_of(other.parse().unwrap());
         assert!(same("::1", "127.0.0.1") && same("::ffff:10.0.0.1", "10.0.0.1"));
         assert!(same("2001:db8::1", "2001:db8::ffff:2"));
         assert!(!same("2001:db8::1", "2001:db8:0:1::1") && !same("10.0.0.1", "10.0.0.2"));

@@ -61,11 +61,7 @@ impl Limiter {
     }
 
     pub fn with_clock(rate: Rate, clock: Clock) -> Limiter {
-        Limiter {
-            rate,
-            clock,
-            buckets: Mutex::default(),
-        }
+        Limiter { rate, clock, buckets: Mutex::default() }
     }
 
     /// Takes one token, or returns when there will be one.
@@ -75,10 +71,7 @@ impl Limiter {
         let bucket = buckets.of(key, self.rate, now);
         let tokens = bucket.filled(self.rate, now);
         let taken = tokens >= 1.0;
-        *bucket = Bucket {
-            tokens: if taken { tokens - 1.0 } else { tokens },
-            at: now,
-        };
+        *bucket = Bucket { tokens: if taken { tokens - 1.0 } else { tokens }, at: now };
         self.quota(bucket.tokens, taken)
     }
 
@@ -111,17 +104,12 @@ impl Buckets {
             true => self.make_room(key, rate, now),
             false => key,
         };
-        self.by_key.entry(key).or_insert(Bucket {
-            tokens: f64::from(rate.count),
-            at: now,
-        })
+        self.by_key.entry(key).or_insert(Bucket { tokens: f64::from(rate.count), at: now })
     }
 
     /// Removes full buckets, which are the same as new ones. It checks all buckets, so it runs at most once a second.
     fn make_room(&mut self, key: Key, rate: Rate, now: Instant) -> Key {
-        let is_due = self
-            .swept
-            .is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP_EVERY);
+        let is_due = self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP_EVERY);
         if is_due {
             self.swept = Some(now);
             let full = f64::from(rate.count);
@@ -155,10 +143,7 @@ mod tests {
             assert_eq!((quota.remaining, quota.retry_after_ms), (left, None));
         }
         let over = limiter.take(Key::Secret);
-        assert_eq!(
-            (over.limit, over.remaining, over.reset_s, over.retry_after_ms),
-            (6, 0, 60, Some(10_000))
-        );
+        assert_eq!((over.limit, over.remaining, over.reset_s, over.retry_after_ms), (6, 0, 60, Some(10_000)));
         *hand.lock().unwrap() += Duration::from_millis(9_999);
         assert_eq!(limiter.take(Key::Secret).retry_after_ms, Some(1));
         *hand.lock().unwrap() += Duration::from_millis(2);
@@ -174,11 +159,7 @@ mod tests {
         for n in 0..MAX_KEYS as u32 {
             assert_eq!(limiter.take(key(n)).retry_after_ms, None);
         }
-        assert_eq!(
-            limiter.take(key(90_000)).retry_after_ms,
-            None,
-            "the first of the others"
-        );
+        assert_eq!(limiter.take(key(90_000)).retry_after_ms, None, "the first of the others");
         for n in 90_001..100_000 {
             assert!(limiter.take(key(n)).retry_after_ms.is_some());
         }

@@ -90,12 +90,10 @@ impl Request {
     /// header.
     pub fn knows(&self, etag: &str) -> bool {
         let given = self.head.headers.get_all(IF_NONE_MATCH).iter();
-        given
-            .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-            .any(|one| {
-                let one = one.trim_ascii();
-                one == b"*" || one.strip_prefix(b"W/").unwrap_or(one) == etag.as_bytes()
-            })
+        given.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).any(|one| {
+            let one = one.trim_ascii();
+            one == b"*" || one.strip_prefix(b"W/").unwrap_or(one) == etag.as_bytes()
+        })
     }
 
     pub fn caller(&self) -> Caller {
@@ -119,12 +117,7 @@ impl Request {
     /// Takes a place among the long responses: for a stream, a long poll, or a waiting prompt. Keep it until the response
     /// ends. The failure is 429 if all places are taken.
     pub fn hold(&self) -> Result<LongResponse, Failure> {
-        let permit = self
-            .connection
-            .resources
-            .long_responses
-            .clone()
-            .try_acquire_owned();
+        let permit = self.connection.resources.long_responses.clone().try_acquire_owned();
         permit.map(LongResponse).map_err(|_| {
             let message = "too many connections are held by streams and waiting requests";
             Failure::from(Error::busy(message, 1_000)).common()
@@ -147,10 +140,7 @@ impl Request {
 
     /// Where the frames of a streamed answer to this request will go.
     pub fn outlet(&self) -> Outlet {
-        Outlet::new(
-            self.connection.clone(),
-            self.head.version >= http::Version::HTTP_11,
-        )
+        Outlet::new(self.connection.clone(), self.head.version >= http::Version::HTTP_11)
     }
 
     /// Reads the whole body. The failure is 413 if it is too long, before a byte is read if its length is announced; 415 if the
@@ -164,11 +154,7 @@ impl Request {
         if announced > self.body_limit {
             return Err(self.too_large());
         }
-        let mut share = self
-            .connection
-            .resources
-            .body_memory
-            .share(caller_of(self.peer()));
+        let mut share = self.connection.resources.body_memory.share(caller_of(self.peer()));
         share.grow_to(announced)?;
         let bytes = self.collect(&mut share).await?;
         self.connection.set_body(BodyLeft::Nothing);
@@ -207,11 +193,7 @@ impl Request {
     fn check_media(&self) -> Result<(), Failure> {
         let given = self.head.headers.get(CONTENT_TYPE);
         let is_json = |value: &HeaderValue| {
-            let essence = value
-                .as_bytes()
-                .split(|byte| *byte == b';')
-                .next()
-                .unwrap_or_default();
+            let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
             essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
         };
         let fits = match (self.media, given) {
@@ -252,8 +234,7 @@ impl Request {
     }
 
     fn broken(&self) -> Failure {
-        let unknown =
-            || Failure::from(Error::new(Code::Invalid, "malformed request: the body is broken")).closing();
+        let unknown = || Failure::from(Error::new(Code::Invalid, "malformed request: the body is broken")).closing();
         self.connection.take_fault().unwrap_or_else(unknown)
     }
 

@@ -214,9 +214,7 @@ impl<S> Routes<S> {
             return Err(wrong("not METHOD /path"));
         };
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("bad method"))?;
-        let path = path
-            .strip_prefix('/')
-            .ok_or_else(|| wrong("the path does not start with /"))?;
+        let path = path.strip_prefix('/').ok_or_else(|| wrong("the path does not start with /"))?;
         let mut node = &mut self.root;
         for segment in path.split('/') {
             node = node.child(segment);
@@ -300,9 +298,7 @@ impl Area {
 }
 
 fn names_in(pattern: &str) -> Vec<String> {
-    let names = pattern
-        .split('/')
-        .filter_map(|segment| segment.strip_prefix([':', '*']));
+    let names = pattern.split('/').filter_map(|segment| segment.strip_prefix([':', '*']));
     names.map(str::to_owned).collect()
 }
 
@@ -352,8 +348,8 @@ impl Node {
             return Ok((!self.rows.is_empty()).then_some(self));
         };
         let (segment, behind) = first_segment(path);
-        let segment = decode(segment)
-            .ok_or_else(|| Error::new(Code::Invalid, "malformed percent-encoding in the path"))?;
+        let segment =
+            decode(segment).ok_or_else(|| Error::new(Code::Invalid, "malformed percent-encoding in the path"))?;
         if segment.is_empty() {
             return Ok(self.find_empty(behind));
         }
@@ -421,10 +417,7 @@ mod tests {
 
     fn table(patterns: &[&str]) -> Result<Routes<()>, Error> {
         let empty = Routes::new().area(Area::below("api").guarded());
-        patterns
-            .iter()
-            .fold(empty, |table, row| table.on(row, nothing))
-            .check()
+        patterns.iter().fold(empty, |table, row| table.on(row, nothing)).check()
     }
 
     const ROWS: [&str; 8] = [
@@ -441,49 +434,27 @@ mod tests {
     fn find(method: Method, path: &str) -> Result<(String, Vec<String>), u16> {
         let table = table(&ROWS).unwrap();
         let found = table.find(&method, path);
-        found
-            .map(|(row, values)| (row.pattern.clone(), values))
-            .map_err(|failure| failure.status_code().as_u16())
+        found.map(|(row, values)| (row.pattern.clone(), values)).map_err(|failure| failure.status_code().as_u16())
     }
 
     #[test]
     fn paths_find_their_rows() {
-        let row = |pattern: &str, values: &[&str]| {
-            Ok((
-                pattern.to_owned(),
-                values.iter().map(ToString::to_string).collect(),
-            ))
-        };
+        let row =
+            |pattern: &str, values: &[&str]| Ok((pattern.to_owned(), values.iter().map(ToString::to_string).collect()));
         assert_eq!(find(Method::GET, "/"), row("GET /", &[]));
         assert_eq!(find(Method::HEAD, "/health"), row("GET /health", &[]));
         assert_eq!(find(Method::GET, "/%68ealth"), row("GET /health", &[]));
-        assert_eq!(
-            find(Method::GET, "/api/approvals/bindings"),
-            row("GET /api/approvals/:id", &["bindings"])
-        );
+        assert_eq!(find(Method::GET, "/api/approvals/bindings"), row("GET /api/approvals/:id", &["bindings"]));
         let decision = row("POST /api/approvals/:id/decision", &["bindings"]);
         assert_eq!(find(Method::POST, "/api/approvals/bindings/decision"), decision);
-        assert_eq!(
-            find(Method::GET, "/agents/a%2Fb/%E2%82%AC"),
-            row("GET /agents/:name/:id", &["a/b", "€"])
-        );
-        assert_eq!(
-            find(Method::PUT, "/streams/a/b%20c"),
-            row("PUT /streams/*path", &["a/b%20c"])
-        );
+        assert_eq!(find(Method::GET, "/agents/a%2Fb/%E2%82%AC"), row("GET /agents/:name/:id", &["a/b", "€"]));
+        assert_eq!(find(Method::PUT, "/streams/a/b%20c"), row("PUT /streams/*path", &["a/b%20c"]));
     }
 
     #[test]
     fn other_paths_do_not() {
-        for path in [
-            "/health/",
-            "//",
-            "/api",
-            "/api/approvals//decision",
-            "/agents/a/b/c",
-            "/Health",
-            "/streams/a//b",
-        ] {
+        for path in ["/health/", "//", "/api", "/api/approvals//decision", "/agents/a/b/c", "/Health", "/streams/a//b"]
+        {
             assert_eq!(find(Method::GET, path), Err(404), "{path}");
         }
         assert_eq!(find(Method::GET, "/api/approvals/%zz"), Err(400));
@@ -511,13 +482,7 @@ mod tests {
 
     #[test]
     fn a_bad_table_is_refused() {
-        for rows in [
-            &["GET /a", "GET  /a"][..],
-            &["GET"],
-            &["GET a"],
-            &["GET /a b"],
-            &["G@T /a"],
-        ] {
+        for rows in [&["GET /a", "GET  /a"][..], &["GET"], &["GET a"], &["GET /a b"], &["G@T /a"]] {
             assert!(table(rows).is_err(), "{rows:?}");
         }
     }

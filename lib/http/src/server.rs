@@ -88,16 +88,11 @@ impl<S: Send + Sync + 'static> Server<S> {
     /// that are still open after the drain time are closed. Must run inside a tokio runtime with I/O and time.
     ///
     /// The socket is made non-blocking here. Fails only at the start, when the table or the socket is not usable.
-    pub async fn run(
-        self,
-        socket: std::net::TcpListener,
-        stop: impl Future<Output = ()>,
-    ) -> Result<(), Error> {
+    pub async fn run(self, socket: std::net::TcpListener, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let unusable = |error: io::Error| Error::internal(format!("the listening socket: {error}"));
         socket.set_nonblocking(true).map_err(unusable)?;
         // An inherited socket may have a short queue, and a connection that does not fit waits a second or is refused.
-        listen(&socket, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN))
-            .map_err(|error| unusable(error.into()))?;
+        listen(&socket, Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN)).map_err(|error| unusable(error.into()))?;
         let socket = TcpListener::from_std(socket).map_err(unusable)?;
         let (phase, shutdown) = Shutdown::channel();
         let (is_open, mut all_closed) = mpsc::channel(1);

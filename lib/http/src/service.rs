@@ -72,12 +72,7 @@ pub(crate) struct Answer<S> {
 
 impl<S: Send + Sync + 'static> Service<S> {
     /// Makes the checks in the order of the contract: the request itself, shutdown, identity, rate, path, method.
-    fn begin(
-        &self,
-        answer: &mut Answer<S>,
-        head: http::request::Parts,
-        body: Incoming,
-    ) -> Result<Work, Failure> {
+    fn begin(&self, answer: &mut Answer<S>, head: http::request::Parts, body: Incoming) -> Result<Work, Failure> {
         if let Some(refusal) = self.connection.take_refusal() {
             return Err(refusal);
         }
@@ -126,24 +121,18 @@ impl<S> Answer<S> {
         match self.listener.access.admit(&head.headers) {
             Admission::Right => Ok(Caller::Operator),
             Admission::Wrong => Err(self.unauthenticated()),
-            Admission::NotConfigured => Err(Failure::from(Error::unavailable(
-                "calls from elsewhere need a secret, and none is configured",
-            ))
-            .common()),
+            Admission::NotConfigured => {
+                Err(Failure::from(Error::unavailable("calls from elsewhere need a secret, and none is configured"))
+                    .common())
+            }
         }
     }
 
     /// Counts a wrong secret against the address that has sent it; nothing else is counted.
     fn unauthenticated(&self) -> Failure {
-        let quota = self
-            .listener
-            .wrong_secrets
-            .take(Key::Address(self.connection.peer));
+        let quota = self.listener.wrong_secrets.take(Key::Address(self.connection.peer));
         match quota.retry_after_ms {
-            None => Failure::from(Error::new(
-                Code::Unauthenticated,
-                "the secret is wrong or missing",
-            )),
+            None => Failure::from(Error::new(Code::Unauthenticated, "the secret is wrong or missing")),
             Some(wait) => Error::busy("too many wrong secrets from this address", wait).into(),
         }
         .common()
@@ -174,13 +163,8 @@ impl<S> Answer<S> {
         let headers = response.headers_mut();
         headers.reserve(4);
         headers.insert(REQUEST_ID, self.id.clone());
-        headers
-            .entry(header::CACHE_CONTROL)
-            .or_insert(HeaderValue::from_static("no-store"));
-        headers.insert(
-            header::X_CONTENT_TYPE_OPTIONS,
-            HeaderValue::from_static("nosniff"),
-        );
+        headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         for (name, value) in self.for_pages.into_iter().flatten() {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
@@ -210,17 +194,10 @@ impl<S> Answer<S> {
         let mut response = Response::json_bytes(status.as_u16(), failure.body(envelope, id)).0;
         if status.as_u16() == 499 {
             // The status is not registered, so the http crate has no phrase for it.
-            response
-                .extensions_mut()
-                .insert(hyper::ext::ReasonPhrase::from_static(b"Cancelled"));
+            response.extensions_mut().insert(hyper::ext::ReasonPhrase::from_static(b"Cancelled"));
         }
         let headers = response.headers_mut();
-        headers.extend(
-            failure
-                .headers()
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone())),
-        );
+        headers.extend(failure.headers().iter().map(|(name, value)| (name.clone(), value.clone())));
         if failure.closes() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }

@@ -147,11 +147,10 @@ impl Socket {
         self.check_body();
         // hyper skips a small body of known length that came with its head. Any other body is open until it is read.
         let is_whole = matches!(self.stage, Stage::Head(_)) && self.checked <= SKIPPED_BY_HYPER;
-        self.connection
-            .set_body(match is_whole && head.body != BodyLength::Chunked {
-                true => BodyLeft::Nothing,
-                false => BodyLeft::Something,
-            });
+        self.connection.set_body(match is_whole && head.body != BodyLength::Chunked {
+            true => BodyLeft::Nothing,
+            false => BodyLeft::Something,
+        });
     }
 
     /// Notes that hyper asks for a request, so the previous ones have been answered.
@@ -247,11 +246,7 @@ impl Socket {
             if !is_head || self.input.len() == count {
                 self.reading.end();
             }
-            if !is_head
-                && self
-                    .pace
-                    .is_too_slow(count as u64, &self.connection.resources.limits)
-            {
+            if !is_head && self.pace.is_too_slow(count as u64, &self.connection.resources.limits) {
                 self.fail_body(Failure::too_slow("the body arrived too slowly"));
             }
             return;
@@ -296,11 +291,7 @@ impl Socket {
 }
 
 impl Read for Socket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        mut out: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut out: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.checked == 0 {
                 self.check();
@@ -389,10 +380,7 @@ impl Pace {
         }
         let least = limits.body_rate * limits.body_rate_time.as_secs();
         let is_slow = self.bytes < least;
-        *self = Pace {
-            since: Some(now),
-            bytes: 0,
-        };
+        *self = Pace { since: Some(now), bytes: 0 };
         is_slow
     }
 }

@@ -21,21 +21,14 @@ fn get(running: &Running, path: &str, headers: &str) -> common::Answer {
 fn local_callers_need_no_secret_and_a_wrong_one_does_not_hurt() {
     let running = start();
     for headers in ["", "X-Api-Secret: wrong\r\n", "Origin: http://127.0.0.1:5173\r\n"] {
-        assert_eq!(
-            get(&running, "/api/who", &format!("{LOCAL}{headers}")).json(),
-            "Local",
-            "{headers}"
-        );
+        assert_eq!(get(&running, "/api/who", &format!("{LOCAL}{headers}")).json(), "Local", "{headers}");
     }
     assert_eq!(running.ask("GET /api/who HTTP/1.0\r\n\r\n").json(), "Local");
 }
 
 #[test]
 fn each_sign_of_a_remote_sender_requires_the_secret() {
-    let running = start_with(
-        |_| {},
-        |server| server.wrong_secrets(Limiter::new(Rate::per_minute(1_000))),
-    );
+    let running = start_with(|_| {}, |server| server.wrong_secrets(Limiter::new(Rate::per_minute(1_000))));
     for signs in [
         FOREIGN,
         "Host: localhost\r\nX-Forwarded-For: 127.0.0.1\r\n",
@@ -47,14 +40,7 @@ fn each_sign_of_a_remote_sender_requires_the_secret() {
         "Host: localhost\r\nOrigin: null\r\n",
         "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n",
     ] {
-        for path in [
-            "/api/who",
-            "/api/none",
-            "/api",
-            "/agents/orchestrator/x",
-            "/streams/x",
-            "/%61pi/who",
-        ] {
+        for path in ["/api/who", "/api/none", "/api", "/agents/orchestrator/x", "/streams/x", "/%61pi/who"] {
             let at = get(&running, path, signs).error(401, "unauthenticated");
             assert_eq!(at.as_deref(), Some("x-api-secret"));
             get(&running, path, &format!("{signs}X-Api-Secret: wrong\r\n")).error(401, "unauthenticated");
@@ -93,15 +79,10 @@ fn where_loopback_is_not_trusted_every_caller_needs_the_secret() {
 
 #[test]
 fn wrong_secrets_count_against_their_own_address() {
-    let running = start_with(
-        |_| {},
-        |server| server.wrong_secrets(Limiter::new(Rate::per_minute(1))),
-    );
+    let running = start_with(|_| {}, |server| server.wrong_secrets(Limiter::new(Rate::per_minute(1))));
     let ask = |from: &str| {
         let mut client = running.connect_from(from);
-        client.send(format!(
-            "GET /api/who HTTP/1.1\r\n{FOREIGN}X-Api-Secret: wrong\r\n\r\n"
-        ));
+        client.send(format!("GET /api/who HTTP/1.1\r\n{FOREIGN}X-Api-Secret: wrong\r\n\r\n"));
         client.answer()
     };
     ask("127.0.0.1").error(401, "unauthenticated");
@@ -114,9 +95,7 @@ fn wrong_secrets_count_against_their_own_address() {
 fn the_check_comes_before_route_and_body() {
     let running = start();
     let mut client = running.connect();
-    client.send(format!(
-        "POST /api/none HTTP/1.1\r\n{FOREIGN}Content-Length: 9999999\r\n\r\n"
-    ));
+    client.send(format!("POST /api/none HTTP/1.1\r\n{FOREIGN}Content-Length: 9999999\r\n\r\n"));
     client.answer().error(401, "unauthenticated");
     assert!(client.is_ended());
 }
@@ -133,13 +112,7 @@ fn wrong_secrets_are_limited_and_right_ones_are_not() {
     let (clock, hand) = clock();
     let limiter = Limiter::with_clock(Rate::per_minute(20), clock);
     let running = start_with(|_| {}, |server| server.wrong_secrets(limiter));
-    let ask = |secret: &str| {
-        get(
-            &running,
-            "/api/who",
-            &format!("{FOREIGN}X-Api-Secret: {secret}\r\n"),
-        )
-    };
+    let ask = |secret: &str| get(&running, "/api/who", &format!("{FOREIGN}X-Api-Secret: {secret}\r\n"));
     for _ in 0..20 {
         ask("wrong").error(401, "unauthenticated");
     }
@@ -155,48 +128,18 @@ fn wrong_secrets_are_limited_and_right_ones_are_not() {
 #[test]
 fn a_limited_route_reports_its_limit() {
     let running = start();
-    let ask = || {
-        get(
-            &running,
-            "/api/few",
-            &format!("{FOREIGN}X-Api-Secret: s3cret\r\n"),
-        )
-    };
+    let ask = || get(&running, "/api/few", &format!("{FOREIGN}X-Api-Secret: s3cret\r\n"));
     for left in ["2", "1", "0"] {
         let answer = ask();
-        assert_eq!(
-            (answer.status, answer.header("x-ratelimit-remaining")),
-            (200, Some(left))
-        );
+        assert_eq!((answer.status, answer.header("x-ratelimit-remaining")), (200, Some(left)));
         assert_eq!(answer.header("x-ratelimit-limit"), Some("3"));
-        assert!(
-            answer
-                .header("x-ratelimit-reset")
-                .unwrap()
-                .parse::<u64>()
-                .unwrap()
-                <= 60
-        );
+        assert!(answer.header("x-ratelimit-reset").unwrap().parse::<u64>().unwrap() <= 60);
     }
     let answer = ask();
     answer.error(429, "busy");
-    assert_eq!(
-        (
-            answer.header("retry-after"),
-            answer.header("x-ratelimit-remaining")
-        ),
-        (Some("20"), Some("0"))
-    );
+    assert_eq!((answer.header("retry-after"), answer.header("x-ratelimit-remaining")), (Some("20"), Some("0")));
     // Others are not touched, nor are local callers.
-    assert_eq!(
-        get(
-            &running,
-            "/api/who",
-            &format!("{FOREIGN}X-Api-Secret: s3cret\r\n")
-        )
-        .status,
-        200
-    );
+    assert_eq!(get(&running, "/api/who", &format!("{FOREIGN}X-Api-Secret: s3cret\r\n")).status, 200);
     for _ in 0..5 {
         let answer = get(&running, "/api/few", LOCAL);
         assert_eq!((answer.status, answer.header("x-ratelimit-limit")), (200, None));

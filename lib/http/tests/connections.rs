@@ -34,11 +34,7 @@ fn a_half_closed_client_is_answered_while_the_function_waits() {
     }
     running.until_waiting(200);
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(
-        running.app.waiting.load(SeqCst),
-        200,
-        "a half-closed client was given up"
-    );
+    assert_eq!(running.app.waiting.load(SeqCst), 200, "a half-closed client was given up");
     running.app.go.notify_waiters();
     for client in &mut clients {
         assert_eq!(client.answer().json(), json!({"done": true}));
@@ -58,10 +54,7 @@ fn a_reset_is_seen_by_a_function_that_looks() {
 
 /// Closes with a reset instead of an end.
 fn reset(client: common::Client) {
-    let linger = nix::libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
+    let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     nix::sys::socket::setsockopt(&client.stream, nix::sys::socket::sockopt::Linger, &linger).unwrap();
 }
 
@@ -101,10 +94,7 @@ fn http_1_0_closes_unless_asked_to_stay() {
     for _ in 0..2 {
         client.send("GET /health HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
         let answer = client.answer();
-        assert_eq!(
-            (answer.status, answer.header("connection")),
-            (200, Some("keep-alive"))
-        );
+        assert_eq!((answer.status, answer.header("connection")), (200, Some("keep-alive")));
     }
 }
 
@@ -114,10 +104,7 @@ fn an_http_1_0_stream_ends_with_its_connection_and_has_no_chunks() {
     let mut client = running.connect();
     client.send("GET /api/events?count=3&size=2 HTTP/1.0\r\n\r\n");
     let answer = client.answer();
-    assert_eq!(
-        (answer.header("transfer-encoding"), answer.body.as_slice()),
-        (None, &b"dddddd"[..])
-    );
+    assert_eq!((answer.header("transfer-encoding"), answer.body.as_slice()), (None, &b"dddddd"[..]));
 }
 
 #[test]
@@ -133,20 +120,14 @@ fn slow_headers_are_408_counted_from_the_first_byte() {
     client.try_send("\r\n\r\n"); // whole, but too late
     let answer = client.answer();
     answer.error(408, "deadline");
-    assert_eq!(
-        (answer.header("x-request-id"), answer.header("connection")),
-        (Some("mine"), Some("close"))
-    );
+    assert_eq!((answer.header("x-request-id"), answer.header("connection")), (Some("mine"), Some("close")));
     assert!(client.is_ended());
 }
 
 #[test]
 fn a_body_that_pauses_is_408() {
     let running = start_limited(|limits| limits.body_pause = Duration::from_millis(300));
-    for body in [
-        "Content-Length: 10\r\n\r\n12345",
-        "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n",
-    ] {
+    for body in ["Content-Length: 10\r\n\r\n12345", "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n"] {
         let mut client = running.connect();
         client.send(format!("POST /api/echo HTTP/1.1\r\nHost: localhost\r\n{body}"));
         let answer = client.answer();
@@ -203,12 +184,7 @@ fn pipelined_requests_are_answered_in_order() {
 #[test]
 fn garbage_behind_a_request_is_answered_after_it() {
     let running = start();
-    for garbage in [
-        "\x16\x03\x01\x02",
-        "hello\r\n\r\n",
-        "GET / HTTP/1.1\r\n\r\n",
-        "\r\n\nGET / HTTP/1.1",
-    ] {
+    for garbage in ["\x16\x03\x01\x02", "hello\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "\r\n\nGET / HTTP/1.1"] {
         let mut client = running.connect();
         client.send(post("/api/echo", "7") + garbage);
         client.shut_write();
@@ -225,17 +201,15 @@ fn empty_lines_before_a_request_are_passed_over() {
     let running = start();
     let mut client = running.connect();
     client.send(post("/api/echo", "1") + "\r\n" + &post("/api/echo", "2"));
-    assert_eq!(
-        (client.answer().json(), client.answer().json()),
-        (json!(1), json!(2))
-    );
+    assert_eq!((client.answer().json(), client.answer().json()), (json!(1), json!(2)));
 }
 
 #[test]
 fn a_request_may_come_byte_by_byte() {
     let running = start();
     let mut client = running.connect();
-    let request = "POST /api/count HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+    let request =
+        "POST /api/count HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
     for byte in request.bytes() {
         client.send([byte]);
     }
@@ -248,15 +222,14 @@ fn a_request_may_come_byte_by_byte() {
 fn expect_continue() {
     let running = start();
     let mut client = running.connect();
-    client.send(
-        "POST /api/count HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
-    );
+    client.send("POST /api/count HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n");
     assert_eq!(client.answer().status, 100);
     client.send("abc");
     assert_eq!(client.answer().json(), json!({"bytes": 3}));
 
     let mut client = running.connect();
-    client.send("POST /api/count HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n");
+    client
+        .send("POST /api/count HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 9999999\r\n\r\n");
     client.answer().error(413, "too_large");
 }
 
@@ -268,10 +241,7 @@ fn body_limits_count_before_the_body_is_read() {
     assert_eq!(answer.json(), json!({"bytes": mebibyte}));
 
     let mut client = running.connect();
-    client.send(format!(
-        "POST /api/count HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
-        mebibyte + 1
-    ));
+    client.send(format!("POST /api/count HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", mebibyte + 1));
     let answer = client.answer();
     answer.error(413, "too_large");
     assert_eq!(answer.header("connection"), Some("close"));
@@ -280,8 +250,7 @@ fn body_limits_count_before_the_body_is_read() {
     let answer = running.post("/agents/orchestrator/x", "");
     assert_eq!(answer.status, 202);
     let mut client = running.connect();
-    let agent =
-        "POST /agents/orchestrator/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let agent = "POST /agents/orchestrator/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     client.send(format!("{agent}Content-Length: {}\r\n\r\n", (16 << 20) + 1));
     client.answer().typed_error(413, "payload_too_large");
 }
@@ -339,9 +308,7 @@ fn a_small_body_that_nobody_reads_keeps_the_connection() {
 }
 
 fn chunked(path: &str) -> String {
-    format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-    )
+    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
 }
 
 #[test]
@@ -358,16 +325,9 @@ fn headers_of_16_kib_are_taken_and_more_are_431() {
         client.answer().error(431, "too_large");
     }
     let many = "a: b\r\n".repeat(100);
-    running
-        .ask(&format!("GET /health HTTP/1.1\r\nHost: localhost\r\n{many}\r\n"))
-        .error(431, "too_large");
+    running.ask(&format!("GET /health HTTP/1.1\r\nHost: localhost\r\n{many}\r\n")).error(431, "too_large");
     let fewer = "a: b\r\n".repeat(99);
-    assert_eq!(
-        running
-            .ask(&format!("GET /health HTTP/1.1\r\nHost: localhost\r\n{fewer}\r\n"))
-            .status,
-        200
-    );
+    assert_eq!(running.ask(&format!("GET /health HTTP/1.1\r\nHost: localhost\r\n{fewer}\r\n")).status, 200);
 }
 
 #[test]
@@ -403,10 +363,7 @@ fn when_every_connection_has_a_request_a_new_one_is_429() {
         let mut refused = running.connect();
         let answer = refused.answer();
         answer.error(429, "busy");
-        assert_eq!(
-            (answer.header("retry-after"), answer.header("connection")),
-            (Some("1"), Some("close"))
-        );
+        assert_eq!((answer.header("retry-after"), answer.header("connection")), (Some("1"), Some("close")));
         assert!(refused.is_ended());
     }
     reset(held.remove(0));
@@ -421,8 +378,7 @@ fn when_every_connection_has_a_request_a_new_one_is_429() {
 #[test]
 fn unfinished_bodies_share_one_budget() {
     let running = start_limited(|limits| limits.body_memory = 4 << 20);
-    let agent =
-        "POST /agents/orchestrator/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let agent = "POST /agents/orchestrator/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let mebibyte = format!("\"{}\"", "x".repeat((1 << 20) - 2));
     let mut first = running.connect();
     first.send(format!("{agent}Content-Length: {}\r\n\r\n", mebibyte.len()));
@@ -436,10 +392,7 @@ fn unfinished_bodies_share_one_budget() {
         // The first one may not have been seen yet.
         if answer.status == 429 {
             answer.error(429, "busy");
-            assert_eq!(
-                (answer.header("retry-after"), answer.header("connection")),
-                (Some("1"), Some("close"))
-            );
+            assert_eq!((answer.header("retry-after"), answer.header("connection")), (Some("1"), Some("close")));
         }
         answer.status == 429
     });
@@ -458,16 +411,10 @@ fn unfinished_bodies_share_one_budget() {
 #[test]
 fn a_body_that_trickles_is_408() {
     let running = start_limited(|limits| limits.body_rate_time = Duration::from_secs(1));
-    for body in [
-        "Content-Length: 9000\r\n\r\n",
-        "Transfer-Encoding: chunked\r\n\r\n1000\r\n",
-    ] {
+    for body in ["Content-Length: 9000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n1000\r\n"] {
         let mut client = running.connect();
         client.send(format!("POST /api/count HTTP/1.1\r\nHost: localhost\r\n{body}"));
-        client
-            .stream
-            .set_read_timeout(Some(Duration::from_millis(10)))
-            .unwrap();
+        client.stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         // Never a pause, and never as much as 1 KiB in a second.
         for _ in 0..500 {
             client.try_send("x");
@@ -475,10 +422,7 @@ fn a_body_that_trickles_is_408() {
                 break;
             }
         }
-        client
-            .stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        client.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         client.answer().error(408, "deadline");
     }
     // A body may come in pieces, as long as they are large enough.
@@ -523,7 +467,9 @@ fn a_drain_answers_waiting_callers_ends_streams_and_accepts_nothing_new() {
     let mut begun = running.connect();
     begun.send("GET /health HTTP/1.1\r\nHost: loc");
     let mut busy = running.connect();
-    busy.send("GET /api/sleep?ms=300 HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    busy.send(
+        "GET /api/sleep?ms=300 HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    );
     running.until_waiting(2);
     std::thread::sleep(Duration::from_millis(50));
     running.stop();
@@ -537,10 +483,7 @@ fn a_drain_answers_waiting_callers_ends_streams_and_accepts_nothing_new() {
     begun.send("alhost\r\n\r\n");
     let answer = begun.answer();
     answer.error(503, "unavailable");
-    assert_eq!(
-        (answer.header("connection"), answer.header("retry-after")),
-        (Some("close"), Some("1"))
-    );
+    assert_eq!((answer.header("connection"), answer.header("retry-after")), (Some("close"), Some("1")));
     assert_eq!(busy.answer().json(), json!(300));
     assert!(busy.is_ended());
     running.join();

@@ -34,9 +34,7 @@ fn start(dir: &Path) -> Running {
 
 fn ask(running: &Running, method: &str, path: &str, headers: &str) -> Answer {
     let mut client = running.connect();
-    client.send(format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"
-    ));
+    client.send(format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"));
     client.answer_to(method)
 }
 
@@ -53,16 +51,9 @@ fn files_have_their_types_and_a_policy() {
         ("/data.bin", "application/octet-stream", "\u{0}\u{1}"),
     ] {
         let answer = ask(&running, GET, path, "").checked();
-        assert_eq!(
-            (answer.status, answer.body.as_slice()),
-            (200, body.as_bytes()),
-            "{path}"
-        );
+        assert_eq!((answer.status, answer.body.as_slice()), (200, body.as_bytes()), "{path}");
         assert_eq!(answer.header("content-type"), Some(content_type));
-        assert_eq!(
-            answer.header("content-security-policy"),
-            Some("default-src 'self'")
-        );
+        assert_eq!(answer.header("content-security-policy"), Some("default-src 'self'"));
         assert_eq!(answer.header("cache-control"), Some("no-cache"));
         let head = ask(&running, "HEAD", path, "");
         assert_eq!((head.status, head.header("etag")), (200, answer.header("etag")));
@@ -76,12 +67,7 @@ fn a_file_that_the_client_has_is_304_until_it_changes() {
     let first = ask(&running, GET, "/style.css", "");
     let etag = first.header("etag").unwrap().to_owned();
     for given in [etag.clone(), format!("\"x\", W/{etag}"), "*".to_owned()] {
-        let answer = ask(
-            &running,
-            GET,
-            "/style.css",
-            &format!("If-None-Match: {given}\r\n"),
-        );
+        let answer = ask(&running, GET, "/style.css", &format!("If-None-Match: {given}\r\n"));
         assert_eq!((answer.status, answer.header("etag")), (304, Some(etag.as_str())));
         assert!(answer.body.is_empty());
     }
@@ -119,10 +105,7 @@ fn routes_come_first_and_their_areas_have_no_files() {
     fs::write(dir.path().join("files/api/file.txt"), "file").unwrap();
     fs::write(dir.path().join("files/health"), "file").unwrap();
     let running = start(dir.path());
-    assert_eq!(
-        ask(&running, GET, "/health", "").header("content-type"),
-        Some("application/json")
-    );
+    assert_eq!(ask(&running, GET, "/health", "").header("content-type"), Some("application/json"));
     ask(&running, GET, "/api/file.txt", "").error(404, "not_found");
     ask(&running, GET, "/agents/none", "").typed_error(404, "route_not_found");
     ask(&running, "POST", "/style.css", "Content-Length: 0\r\n").error(404, "not_found");

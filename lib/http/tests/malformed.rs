@@ -114,9 +114,8 @@ fn a_head_that_ends_early_is_400() {
 #[test]
 fn malformed_bodies_are_400_and_the_end() {
     let running = start();
-    let chunked = |body: &str| {
-        format!("POST /api/echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{body}")
-    };
+    let chunked =
+        |body: &str| format!("POST /api/echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
     for request in [
         chunked("x\r\n"),
         chunked("\r\n"),
@@ -135,11 +134,7 @@ fn malformed_bodies_are_400_and_the_end() {
         assert_eq!(answer.header("connection"), Some("close"), "{request:?}");
         assert!(client.is_ended(), "{request:?}");
     }
-    for request in [
-        chunked("5\r\nhel"),
-        chunked("2\r\n{}\r\n"),
-        post("/api/echo", "{\"a\":1}"),
-    ] {
+    for request in [chunked("5\r\nhel"), chunked("2\r\n{}\r\n"), post("/api/echo", "{\"a\":1}")] {
         let mut client = running.connect();
         client.send(&request[..request.len() - 1]);
         client.shut_write();
@@ -155,10 +150,8 @@ fn one_wrong_byte_anywhere_is_answered_in_json() {
     let running = start();
     let whole = b"POST /api/echo?a=b HTTP/1.1\r\nHost: localhost\r\nX-A: b\r\nContent-Length: 2\r\n\r\n{}";
     let head = whole.len() - 2;
-    for byte in [
-        0u8, b'\n', b'\r', b' ', b'\t', b':', b'"', b'/', b'%', b'?', b'<', b'`', b'^', b'0', b'\x7f',
-        b'\xff',
-    ] {
+    for byte in [0u8, b'\n', b'\r', b' ', b'\t', b':', b'"', b'/', b'%', b'?', b'<', b'`', b'^', b'0', b'\x7f', b'\xff']
+    {
         for place in 0..head {
             let mut request = whole.to_vec();
             request[place] = byte;
@@ -166,10 +159,7 @@ fn one_wrong_byte_anywhere_is_answered_in_json() {
             client.send(&request);
             client.shut_write();
             let answer = client.answer().checked();
-            assert!(
-                matches!(answer.status, 200 | 400 | 401 | 404 | 405 | 429),
-                "{answer:?}"
-            );
+            assert!(matches!(answer.status, 200 | 400 | 401 | 404 | 405 | 429), "{answer:?}");
             answer.json();
         }
     }

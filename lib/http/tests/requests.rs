@@ -14,21 +14,9 @@ fn request(line: &str, headers: &str) -> String {
 #[test]
 fn every_answer_has_the_same_headers() {
     let running = start();
-    for path in [
-        "/health",
-        "/nothing",
-        "/none",
-        "/api/none",
-        "/api/defect",
-        "/api/few",
-        "/api/events?count=1",
-    ] {
+    for path in ["/health", "/nothing", "/none", "/api/none", "/api/defect", "/api/few", "/api/events?count=1"] {
         let answer = running.get(path).checked();
-        let expected = if path.starts_with("/api/events") {
-            "no-cache"
-        } else {
-            "no-store"
-        };
+        let expected = if path.starts_with("/api/events") { "no-cache" } else { "no-store" };
         assert_eq!(answer.header("cache-control"), Some(expected), "{path}");
     }
 }
@@ -44,20 +32,13 @@ fn the_request_id_is_the_callers_or_a_ulid() {
     for id in ["", "a b", too_long.as_str()] {
         let answer = running.ask(&request("GET /health", &format!("X-Request-Id: {id}\r\n")));
         let own = answer.header("x-request-id").unwrap();
-        assert!(
-            own.len() == 26 && own.bytes().all(|byte| byte.is_ascii_alphanumeric()),
-            "{own}"
-        );
+        assert!(own.len() == 26 && own.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{own}");
     }
-    let ids: std::collections::HashSet<_> = (0..50)
-        .map(|_| running.get("/health").header("x-request-id").unwrap().to_owned())
-        .collect();
+    let ids: std::collections::HashSet<_> =
+        (0..50).map(|_| running.get("/health").header("x-request-id").unwrap().to_owned()).collect();
     assert_eq!(ids.len(), 50);
     let refused = running.ask("GET / HTTP/1.1\r\nX-Request-Id: mine\r\n\r\n");
-    assert_eq!(
-        (refused.status, refused.header("x-request-id")),
-        (400, Some("mine"))
-    );
+    assert_eq!((refused.status, refused.header("x-request-id")), (400, Some("mine")));
 }
 
 #[test]
@@ -68,10 +49,7 @@ fn head_is_get_without_a_body() {
     let head = client.answer_to("HEAD").checked();
     client.send(request("GET /health", ""));
     let get = client.answer();
-    assert_eq!(
-        (head.status, head.header("content-length")),
-        (200, get.header("content-length"))
-    );
+    assert_eq!((head.status, head.header("content-length")), (200, get.header("content-length")));
     assert_eq!(head.header("content-type"), get.header("content-type"));
     client.send(request("HEAD /none", ""));
     assert_eq!(client.answer_to("HEAD").status, 404);
@@ -82,22 +60,12 @@ fn head_is_get_without_a_body() {
 #[test]
 fn unknown_paths_are_404() {
     let running = start();
-    for path in [
-        "/none",
-        "/health/",
-        "//health",
-        "/health/x",
-        "/api",
-        "/api/",
-        "/api/items",
-        "/api/items/",
-        "/api/items//",
-    ] {
+    for path in
+        ["/none", "/health/", "//health", "/health/x", "/api", "/api/", "/api/items", "/api/items/", "/api/items//"]
+    {
         assert_eq!(running.get(path).error(404, "not_found"), None, "{path}");
     }
-    running
-        .get("/agents/orchestrator")
-        .typed_error(404, "route_not_found");
+    running.get("/agents/orchestrator").typed_error(404, "route_not_found");
     running.get("/streams/a//b").typed_error(404, "route_not_found");
 }
 
@@ -128,10 +96,7 @@ fn segments_are_decoded_once_and_literals_have_priority() {
 fn query_parameters() {
     let running = start();
     assert_eq!(running.get("/api/items/a").json()["limit"], 50);
-    assert_eq!(
-        running.get("/api/items/a?limit=100&other=1&other=2").json()["limit"],
-        100
-    );
+    assert_eq!(running.get("/api/items/a?limit=100&other=1&other=2").json()["limit"], 100);
     for bad in [
         "limit=",
         "limit",
@@ -155,31 +120,15 @@ fn json_is_read_strictly() {
     let deep = "[".repeat(64) + &"]".repeat(64);
     assert_eq!(running.post("/api/echo", &deep).status, 200);
     let deeper = "[".repeat(65) + &"]".repeat(65);
-    for bad in [
-        "{",
-        "{\"a\":1,\"a\":2}",
-        "\"\\u0000\"",
-        "1 2",
-        "nul",
-        deeper.as_str(),
-        "\u{feff}{}",
-    ] {
+    for bad in ["{", "{\"a\":1,\"a\":2}", "\"\\u0000\"", "1 2", "nul", deeper.as_str(), "\u{feff}{}"] {
         running.post("/api/echo", bad).error(400, "invalid");
     }
     let mut client = running.connect();
     client.send(b"POST /api/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n\"\xff\"");
     client.answer().error(400, "invalid");
-    for (body, at) in [
-        ("{}", "/text"),
-        ("", "/text"),
-        (r#"{"text":1}"#, "/text"),
-        (r#"{"text":"","more":1}"#, "/more"),
-    ] {
-        assert_eq!(
-            running.post("/api/text", body).error(400, "invalid").as_deref(),
-            Some(at),
-            "{body}"
-        );
+    for (body, at) in [("{}", "/text"), ("", "/text"), (r#"{"text":1}"#, "/text"), (r#"{"text":"","more":1}"#, "/more")]
+    {
+        assert_eq!(running.post("/api/text", body).error(400, "invalid").as_deref(), Some(at), "{body}");
     }
     assert_eq!(running.post("/api/text", r#"{"text":"€"}"#).json(), "€");
 }
@@ -190,13 +139,7 @@ fn no_body_and_an_empty_object_are_equivalent() {
     for body in ["", "{}", " { } "] {
         assert_eq!(running.post("/api/pause", body).status, 200, "{body:?}");
     }
-    assert_eq!(
-        running
-            .post("/api/pause", r#"{"a/b":1}"#)
-            .error(400, "invalid")
-            .as_deref(),
-        Some("/a~1b")
-    );
+    assert_eq!(running.post("/api/pause", r#"{"a/b":1}"#).error(400, "invalid").as_deref(), Some("/a~1b"));
     running.post("/api/pause", "[]").error(400, "invalid");
 }
 
@@ -204,40 +147,19 @@ fn no_body_and_an_empty_object_are_equivalent() {
 fn media_types() {
     let running = start();
     let with = |path: &str, media: &str| {
-        running.ask(&format!(
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\n{media}Content-Length: 2\r\n\r\n{{}}"
-        ))
+        running.ask(&format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{media}Content-Length: 2\r\n\r\n{{}}"))
     };
-    for good in [
-        "",
-        "Content-Type: application/json\r\n",
-        "Content-Type: Application/JSON ; charset=utf-8\r\n",
-    ] {
+    for good in ["", "Content-Type: application/json\r\n", "Content-Type: Application/JSON ; charset=utf-8\r\n"] {
         assert_eq!(with("/api/echo", good).status, 200, "{good}");
     }
-    for bad in [
-        "text/plain",
-        "application/jsonx",
-        "application/x-www-form-urlencoded",
-        "",
-    ] {
+    for bad in ["text/plain", "application/jsonx", "application/x-www-form-urlencoded", ""] {
         let answer = with("/api/echo", &format!("Content-Type: {bad}\r\n"));
-        assert_eq!(
-            answer.error(415, "invalid").as_deref(),
-            Some("content-type"),
-            "{bad}"
-        );
+        assert_eq!(answer.error(415, "invalid").as_deref(), Some("content-type"), "{bad}");
     }
     with("/agents/orchestrator/x", "").typed_error(415, "unsupported_media_type");
     with("/agents/orchestrator/x", "Content-Type: text/plain\r\n").typed_error(415, "unsupported_media_type");
-    assert_eq!(
-        with("/agents/orchestrator/x", "Content-Type: application/json\r\n").status,
-        202
-    );
-    assert_eq!(
-        running.post("/agents/orchestrator/x", "").json()["body"],
-        json!({})
-    );
+    assert_eq!(with("/agents/orchestrator/x", "Content-Type: application/json\r\n").status, 202);
+    assert_eq!(running.post("/agents/orchestrator/x", "").json()["body"], json!({}));
     // The name comes before the media type.
     with("/agents/other/x", "").typed_error(404, "agent_not_found");
     let put = "PUT /streams/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 2\r\n\r\nab";

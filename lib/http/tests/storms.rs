@@ -17,10 +17,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn three_thousand_resets() {
     let _alone = ALONE.lock();
     let running = start();
-    let linger = nix::libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
+    let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
     for round in 0..3_000 {
         let mut client = running.connect();
         nix::sys::socket::setsockopt(&client.stream, nix::sys::socket::sockopt::Linger, &linger).unwrap();
@@ -44,10 +41,7 @@ fn a_client_that_pipelines_and_never_reads_uses_little_memory() {
     for path in ["/health", "/nothing", "/none"] {
         let before = resident_kib();
         let mut client = running.connect();
-        client
-            .stream
-            .set_write_timeout(Some(Duration::from_millis(500)))
-            .unwrap();
+        client.stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
         let block = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(1_000);
         let mut sent = 0usize;
         // Until the listener takes no more; a listener that reads on would take all of it.
@@ -58,10 +52,7 @@ fn a_client_that_pipelines_and_never_reads_uses_little_memory() {
             }
             Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
         });
-        assert!(
-            stopped,
-            "{sent} bytes of requests were taken from a client that does not read"
-        );
+        assert!(stopped, "{sent} bytes of requests were taken from a client that does not read");
         let grown = resident_kib().saturating_sub(before);
         assert!(grown < 8 << 10, "{grown} KiB for one client at {path}");
         assert_eq!(running.get("/health").status, 200);
@@ -76,11 +67,7 @@ fn silent_connections_do_not_block_others() {
     for round in 0..11 {
         silent.extend((0..100).map(|_| running.connect()));
         if round % 2 == 0 {
-            silent
-                .iter_mut()
-                .rev()
-                .take(50)
-                .for_each(|client| client.try_send("GET /hea"));
+            silent.iter_mut().rev().take(50).for_each(|client| client.try_send("GET /hea"));
         }
         let begun = Instant::now();
         assert_eq!(running.get("/health").status, 200);

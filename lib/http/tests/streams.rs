@@ -17,14 +17,8 @@ fn each_frame_is_one_chunk_and_the_end_closes() {
     client.send("GET /api/events?count=3&size=4 HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let head = client.head().checked();
     assert_eq!(head.header("content-type"), Some("text/event-stream"));
-    assert_eq!(
-        (head.header("cache-control"), head.header("connection")),
-        (Some("no-cache"), Some("close"))
-    );
-    assert_eq!(
-        (head.header("transfer-encoding"), head.header("content-length")),
-        (Some("chunked"), None)
-    );
+    assert_eq!((head.header("cache-control"), head.header("connection")), (Some("no-cache"), Some("close")));
+    assert_eq!((head.header("transfer-encoding"), head.header("content-length")), (Some("chunked"), None));
     for _ in 0..3 {
         assert_eq!(client.chunk(), b"dddd");
     }
@@ -66,10 +60,7 @@ fn a_reader_that_does_not_read_stops_its_producer_and_nobody_else() {
         std::mem::replace(&mut last, now) == now
     });
     // What was made lies in the kernel's buffers: some megabytes each, not the hundred gigabytes asked for.
-    assert!(
-        last < 20 * 200,
-        "{last} frames were made for readers that do not read"
-    );
+    assert!(last < 20 * 200, "{last} frames were made for readers that do not read");
     assert_eq!(running.get("/health").status, 200);
     assert_eq!(running.get("/api/events?count=50&size=1000").body.len(), 50_000);
 }

@@ -100,9 +100,7 @@ impl Closure {
 
     /// The depth of a literal; 0 for a given one and for an axiom.
     pub fn depth(&self, literal: Literal) -> u32 {
-        self.step_of(literal)
-            .and_then(|step| self.steps.get(step))
-            .map_or(0, |step| step.depth)
+        self.step_of(literal).and_then(|step| self.steps.get(step)).map_or(0, |step| step.depth)
     }
 
     /// The indices of all steps in the literal's proof, in order, its own last. Empty for a given literal; `None` if there
@@ -133,11 +131,7 @@ impl Closure {
         let premises = steps.flat_map(|step| self.premises(step));
         let mut grounds: Vec<Literal> = Vec::new();
         let mut known = std::collections::HashSet::new();
-        grounds.extend(
-            premises
-                .copied()
-                .filter(|&literal| self.is_given(literal) && known.insert(literal)),
-        );
+        grounds.extend(premises.copied().filter(|&literal| self.is_given(literal) && known.insert(literal)));
         grounds
     }
 
@@ -176,20 +170,15 @@ impl Closure {
         let at = |list: &[usize], literal: Literal| list.get(literal.index()).copied().unwrap_or(usize::MAX);
         for step in &self.steps {
             let premises = self.premises(step).iter();
-            let earliest = premises
-                .map(|&premise| at(&own, premise).min(at(&through, premise)))
-                .min();
+            let earliest = premises.map(|&premise| at(&own, premise).min(at(&through, premise))).min();
             if let (Some(place), Some(earliest)) = (through.get_mut(step.conclusion.index()), earliest) {
                 *place = earliest;
             }
         }
         let root = |number: usize, first, second| at(&through, first).min(at(&through, second)) >= number;
         let pairs = pairs.iter().enumerate();
-        let contradiction = |(number, &(first, second))| Contradiction {
-            first,
-            second,
-            is_root: root(number, first, second),
-        };
+        let contradiction =
+            |(number, &(first, second))| Contradiction { first, second, is_root: root(number, first, second) };
         pairs.map(contradiction).collect()
     }
 }

@@ -78,10 +78,7 @@ impl<'t, 'a> Engine<'t, 'a> {
     fn instances(mut self) -> Result<Closure, Exhausted> {
         self.only_instances = true;
         self.round(1)?;
-        Ok(Closure {
-            steps: self.instances,
-            ..self.closure
-        })
+        Ok(Closure { steps: self.instances, ..self.closure })
     }
 
     /// Derives everything that follows in one step, at this depth.
@@ -99,9 +96,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         let Some(mut joins) = self.joins.take() else {
             return Ok(());
         };
-        let new: Vec<Literal> = (start..end)
-            .filter_map(|place| self.closure.held_at(place))
-            .collect();
+        let new: Vec<Literal> = (start..end).filter_map(|place| self.closure.held_at(place)).collect();
         joins.absorb(self.theory, &new)?;
         let with_negations = !self.only_instances;
         let found = joins.join(with_negations)?;
@@ -109,14 +104,8 @@ impl<'t, 'a> Engine<'t, 'a> {
             let (wording, negated) = joins.head(firing);
             joins.spend(wording.len())?;
             if let Some(conclusion) = self.theory.made(wording, negated) {
-                let inference = if firing.is_tollens() {
-                    Inference::ModusTollens
-                } else {
-                    Inference::ModusPonens
-                };
-                self.conclude(conclusion, inference, firing.rule, depth, |premises| {
-                    premises.extend(&firing.premises)
-                });
+                let inference = if firing.is_tollens() { Inference::ModusTollens } else { Inference::ModusPonens };
+                self.conclude(conclusion, inference, firing.rule, depth, |premises| premises.extend(&firing.premises));
             }
             if self.closure.steps.len() > crate::MAX_DERIVED {
                 return Err(Exhausted);
@@ -153,10 +142,7 @@ impl<'t, 'a> Engine<'t, 'a> {
     /// no counter.
     fn count(&mut self, rule: RuleId) -> usize {
         match (self.theory.triggers_of(rule), self.held.get_mut(rule as usize)) {
-            (triggers @ [_, _], _) => triggers
-                .iter()
-                .filter(|&&trigger| self.is_looked_at(trigger))
-                .count(),
+            (triggers @ [_, _], _) => triggers.iter().filter(|&&trigger| self.is_looked_at(trigger)).count(),
             (_, Some(held)) => {
                 *held += 1;
                 *held as usize
@@ -206,31 +192,15 @@ impl<'t, 'a> Engine<'t, 'a> {
         if tollens && self.only_instances {
             return;
         }
-        let inference = if tollens {
-            Inference::ModusTollens
-        } else {
-            Inference::ModusPonens
-        };
+        let inference = if tollens { Inference::ModusTollens } else { Inference::ModusPonens };
         let closure = &mut self.closure;
-        let into = if self.only_instances {
-            Some(&mut self.instances)
-        } else {
-            None
-        };
-        conclude(
-            closure,
-            into,
-            refuted.negation(),
-            inference,
-            rule,
-            depth,
-            |premises| {
-                // The refuting statement comes first, then the ones that hold.
-                premises.extend(triggers.last().filter(|_| tollens));
-                premises.extend_from_slice(triggers.get(..left).unwrap_or_default());
-                premises.extend_from_slice(triggers.get(left + 1..last).unwrap_or_default());
-            },
-        );
+        let into = if self.only_instances { Some(&mut self.instances) } else { None };
+        conclude(closure, into, refuted.negation(), inference, rule, depth, |premises| {
+            // The refuting statement comes first, then the ones that hold.
+            premises.extend(triggers.last().filter(|_| tollens));
+            premises.extend_from_slice(triggers.get(..left).unwrap_or_default());
+            premises.extend_from_slice(triggers.get(left + 1..last).unwrap_or_default());
+        });
     }
 
     fn conclude(
@@ -241,20 +211,8 @@ impl<'t, 'a> Engine<'t, 'a> {
         depth: u32,
         premises: impl FnOnce(&mut Vec<Literal>),
     ) {
-        let into = if self.only_instances {
-            Some(&mut self.instances)
-        } else {
-            None
-        };
-        conclude(
-            &mut self.closure,
-            into,
-            conclusion,
-            inference,
-            rule,
-            depth,
-            premises,
-        );
+        let into = if self.only_instances { Some(&mut self.instances) } else { None };
+        conclude(&mut self.closure, into, conclusion, inference, rule, depth, premises);
     }
 }
 
@@ -280,14 +238,7 @@ fn conclude(
     let start = closure.premises.len() as u32;
     premises(&mut closure.premises);
     let end = closure.premises.len() as u32;
-    let step = Step {
-        inference,
-        rule,
-        conclusion,
-        depth,
-        start,
-        end,
-    };
+    let step = Step { inference, rule, conclusion, depth, start, end };
     match instances {
         Some(instances) => instances.push(step),
         None => {

@@ -24,18 +24,10 @@ impl fmt::Display for Invalid {
             Invalid::VariableInFact => f.write_str("a fact must not contain a variable"),
             Invalid::Unbound(name) => write!(f, "variable {name} of the conclusion is in no premise"),
             Invalid::TooManyVariables => {
-                write!(
-                    f,
-                    "the statement has more than {} variables",
-                    crate::MAX_VARIABLES
-                )
+                write!(f, "the statement has more than {} variables", crate::MAX_VARIABLES)
             }
             Invalid::TooManyPremises => {
-                write!(
-                    f,
-                    "a rule with variables has more than {} premises",
-                    crate::MAX_VARIABLE_PREMISES
-                )
+                write!(f, "a rule with variables has more than {} premises", crate::MAX_VARIABLE_PREMISES)
             }
         }
     }

@@ -85,10 +85,7 @@ impl Texts {
     fn with_capacity(texts: usize) -> Texts {
         let mut starts = Vec::with_capacity(texts + 1);
         starts.push(0);
-        Texts {
-            all: String::new(),
-            starts,
-        }
+        Texts { all: String::new(), starts }
     }
 
     fn get(&self, number: u32) -> &str {

@@ -134,12 +134,7 @@ impl Joins {
     }
 
     fn add(&mut self, id: RuleId, premises: &[&str], conclusion: &str) {
-        let mut rule = JoinRule {
-            id,
-            parts: Vec::new(),
-            variables: 0,
-            names: Vec::new(),
-        };
+        let mut rule = JoinRule { id, parts: Vec::new(), variables: 0, names: Vec::new() };
         for premise in premises {
             let part = self.part(premise, false, &mut rule.names);
             let known = |other: &Part| other.relation == part.relation && other.variables == part.variables;
@@ -184,33 +179,18 @@ impl Joins {
         if number == next {
             let columns = pattern.columns();
             let (cells, literals, indexes) = (Vec::new(), Vec::new(), Vec::new());
-            self.relations.push(Relation {
-                pattern,
-                columns,
-                cells,
-                literals,
-                new_from: 0,
-                indexes,
-            });
+            self.relations.push(Relation { pattern, columns, cells, literals, new_from: 0, indexes });
         }
         number
     }
 
     fn index_patterns(&mut self) {
         let mut uses: HashMap<u32, usize> = HashMap::new();
-        for word in self
-            .relations
-            .iter()
-            .flat_map(|relation| relation.pattern.words())
-        {
+        for word in self.relations.iter().flat_map(|relation| relation.pattern.words()) {
             *uses.entry(word).or_default() += 1;
         }
         for (number, relation) in self.relations.iter().enumerate() {
-            match relation
-                .pattern
-                .words()
-                .min_by_key(|word| uses.get(word).copied())
-            {
+            match relation.pattern.words().min_by_key(|word| uses.get(word).copied()) {
                 Some(rarest) => self.by_word.entry(rarest).or_default().push(number),
                 None => self.wordless.push(number),
             }
@@ -225,11 +205,7 @@ impl Joins {
     /// Adds to the work, and fails when it exceeds the limit.
     pub(crate) fn spend(&mut self, work: usize) -> Result<(), Exhausted> {
         self.work = self.work.saturating_add(work);
-        if self.work > crate::MAX_WORK {
-            Err(Exhausted)
-        } else {
-            Ok(())
-        }
+        if self.work > crate::MAX_WORK { Err(Exhausted) } else { Ok(()) }
     }
 
     /// Adds the literals that are new in this round to the relations that they match.
@@ -322,13 +298,7 @@ impl Joins {
         rules
     }
 
-    fn join_from(
-        &mut self,
-        rule: usize,
-        head: usize,
-        start: usize,
-        found: &mut Vec<Firing>,
-    ) -> Result<(), Exhausted> {
+    fn join_from(&mut self, rule: usize, head: usize, start: usize, found: &mut Vec<Firing>) -> Result<(), Exhausted> {
         self.spend(1)?;
         if !self.is_worth_a_join(rule, head, start) {
             return Ok(());
@@ -355,11 +325,7 @@ impl Joins {
         search.begin();
         let (work, choices) = (search.work, search.found);
         self.spend(work)?;
-        found.extend(
-            choices
-                .into_iter()
-                .filter_map(|choice| self.firing(rule, head, choice)),
-        );
+        found.extend(choices.into_iter().filter_map(|choice| self.firing(rule, head, choice)));
         Ok(())
     }
 
@@ -369,26 +335,12 @@ impl Joins {
             return false;
         };
         let relation = |part: &Part| self.relations.get(part.relation);
-        let has_new = rule
-            .parts
-            .get(start)
-            .and_then(relation)
-            .is_some_and(Relation::has_new);
-        let body = || {
-            rule.parts
-                .iter()
-                .enumerate()
-                .filter(|&(place, _)| place != head)
-                .map(|(_, part)| part)
-        };
+        let has_new = rule.parts.get(start).and_then(relation).is_some_and(Relation::has_new);
+        let body = || rule.parts.iter().enumerate().filter(|&(place, _)| place != head).map(|(_, part)| part);
         let head = rule.parts.get(head).map_or(&[][..], |part| &part.variables);
         has_new
-            && body()
-                .filter_map(relation)
-                .all(|relation| !relation.literals.is_empty())
-            && head
-                .iter()
-                .all(|variable| body().any(|part| part.variables.contains(variable)))
+            && body().filter_map(relation).all(|relation| !relation.literals.is_empty())
+            && head.iter().all(|variable| body().any(|part| part.variables.contains(variable)))
     }
 
     /// Orders the other parts greedily: the next part is always the one with the most bound columns.
@@ -396,30 +348,18 @@ impl Joins {
         let Some(rule) = self.rules.get(rule) else {
             return Plan { lookups: Vec::new() };
         };
-        let mut left: Vec<usize> = (0..rule.parts.len())
-            .filter(|&part| part != head && part != start)
-            .collect();
-        let mut bound: Vec<usize> = rule
-            .parts
-            .get(start)
-            .map_or(Vec::new(), |part| part.variables.clone());
+        let mut left: Vec<usize> = (0..rule.parts.len()).filter(|&part| part != head && part != start).collect();
+        let mut bound: Vec<usize> = rule.parts.get(start).map_or(Vec::new(), |part| part.variables.clone());
         let mut lookups = Vec::new();
         while let Some(part) = most_bound(rule, &left, &bound) {
             left.retain(|&other| other != part);
             let Some(next) = rule.parts.get(part) else {
                 continue;
             };
-            let columns: Vec<usize> = (0..next.variables.len())
-                .filter(|&column| is_bound(next, column, &bound))
-                .collect();
-            let key = columns
-                .iter()
-                .filter_map(|&column| next.variables.get(column).copied())
-                .collect();
-            let index = self
-                .relations
-                .get_mut(next.relation)
-                .map_or(0, |relation| relation.index(columns));
+            let columns: Vec<usize> =
+                (0..next.variables.len()).filter(|&column| is_bound(next, column, &bound)).collect();
+            let key = columns.iter().filter_map(|&column| next.variables.get(column).copied()).collect();
+            let index = self.relations.get_mut(next.relation).map_or(0, |relation| relation.index(columns));
             lookups.push(Lookup { part, index, key });
             bound.extend(&next.variables);
         }
@@ -438,14 +378,7 @@ impl Joins {
         let others = (0..last).filter(|&part| part != head);
         let premises = refuting.into_iter().chain(others).filter_map(literal).collect();
         let tollens = head != last;
-        Some(Firing {
-            rule: rule.id,
-            premises,
-            join_rule,
-            head,
-            tollens,
-            binding: choice.binding,
-        })
+        Some(Firing { rule: rule.id, premises, join_rule, head, tollens, binding: choice.binding })
     }
 
     /// The wording of the statement that a firing is about, and whether the firing concludes its negation.
@@ -455,9 +388,7 @@ impl Joins {
         };
         let value = |name: &str| {
             let variable = rule.names.iter().position(|known| known == name)?;
-            self.wordings
-                .get(*firing.binding.get(variable)? as usize)
-                .map(String::as_str)
+            self.wordings.get(*firing.binding.get(variable)? as usize).map(String::as_str)
         };
         let Some(part) = rule.parts.get(firing.head) else {
             return (String::new(), false);
@@ -470,19 +401,13 @@ impl Joins {
 }
 
 fn is_bound(part: &Part, column: usize, bound: &[usize]) -> bool {
-    part.variables
-        .get(column)
-        .is_some_and(|variable| bound.contains(variable))
+    part.variables.get(column).is_some_and(|variable| bound.contains(variable))
 }
 
 fn most_bound(rule: &JoinRule, left: &[usize], bound: &[usize]) -> Option<usize> {
     let count = |part: &usize| {
         let part = rule.parts.get(*part);
-        part.map_or(0, |part| {
-            (0..part.variables.len())
-                .filter(|&column| is_bound(part, column, bound))
-                .count()
-        })
+        part.map_or(0, |part| (0..part.variables.len()).filter(|&column| is_bound(part, column, bound)).count())
     };
     // max_by_key returns the last of equal elements, but the first is wanted.
     left.iter().rev().copied().max_by_key(count)
@@ -512,10 +437,7 @@ impl Relation {
         if let Some(known) = self.indexes.iter().position(|index| index.key == key) {
             return known;
         }
-        let mut index = Index {
-            key,
-            tuples: HashMap::new(),
-        };
+        let mut index = Index { key, tuples: HashMap::new() };
         for number in 0..self.literals.len() as u32 {
             index.insert(self.tuple(number), number);
         }
@@ -526,11 +448,7 @@ impl Relation {
 
 impl Index {
     fn insert(&mut self, tuple: &[u32], number: u32) {
-        let key = self
-            .key
-            .iter()
-            .filter_map(|&column| tuple.get(column).copied())
-            .collect();
+        let key = self.key.iter().filter_map(|&column| tuple.get(column).copied()).collect();
         self.tuples.entry(key).or_default().push(number);
     }
 }
@@ -589,20 +507,15 @@ impl Search<'_> {
         let Some(part) = rule.parts.get(part) else {
             return false;
         };
-        let tuple = relations
-            .get(part.relation)
-            .map_or(&[][..], |relation| relation.tuple(number));
-        part.variables
-            .iter()
-            .zip(tuple)
-            .all(|(&variable, &phrase)| match self.binding.get_mut(variable) {
-                Some(bound @ None) => {
-                    *bound = Some(phrase);
-                    true
-                }
-                Some(Some(bound)) => *bound == phrase,
-                None => false,
-            })
+        let tuple = relations.get(part.relation).map_or(&[][..], |relation| relation.tuple(number));
+        part.variables.iter().zip(tuple).all(|(&variable, &phrase)| match self.binding.get_mut(variable) {
+            Some(bound @ None) => {
+                *bound = Some(phrase);
+                true
+            }
+            Some(Some(bound)) => *bound == phrase,
+            None => false,
+        })
     }
 
     fn go(&mut self, next: usize) {
@@ -610,40 +523,19 @@ impl Search<'_> {
         let Some(lookup) = plan.lookups.get(next) else {
             let binding = self.binding.iter().map(|bound| bound.unwrap_or(0)).collect();
             self.work += FIRING_WORK;
-            self.found.push(Choice {
-                chosen: self.chosen.clone(),
-                binding,
-            });
+            self.found.push(Choice { chosen: self.chosen.clone(), binding });
             return;
         };
-        let Some(relation) = rule
-            .parts
-            .get(lookup.part)
-            .and_then(|part| relations.get(part.relation))
-        else {
+        let Some(relation) = rule.parts.get(lookup.part).and_then(|part| relations.get(part.relation)) else {
             return;
         };
-        let key: Vec<u32> = lookup
-            .key
-            .iter()
-            .filter_map(|&variable| self.binding.get(variable).copied().flatten())
-            .collect();
+        let key: Vec<u32> =
+            lookup.key.iter().filter_map(|&variable| self.binding.get(variable).copied().flatten()).collect();
         self.work += 1;
-        let tuples = relation
-            .indexes
-            .get(lookup.index)
-            .and_then(|index| index.tuples.get(&key));
+        let tuples = relation.indexes.get(lookup.index).and_then(|index| index.tuples.get(&key));
         // Parts before the start use only old tuples, so that a combination with two new tuples is found only once.
-        let end = if lookup.part < self.start {
-            relation.new_from
-        } else {
-            relation.literals.len()
-        };
-        for &number in tuples
-            .into_iter()
-            .flatten()
-            .take_while(|&&number| (number as usize) < end)
-        {
+        let end = if lookup.part < self.start { relation.new_from } else { relation.literals.len() };
+        for &number in tuples.into_iter().flatten().take_while(|&&number| (number as usize) < end) {
             self.choose(lookup.part, number, next + 1);
         }
     }

@@ -33,8 +33,7 @@ fn is_variable(word: &str) -> bool {
 /// Whether any word of a wording is a variable.
 pub(crate) fn has_variable(wording: &str) -> bool {
     // Most wordings are short and contain no variable, so a loop without an early exit is faster.
-    wording.bytes().fold(false, |has, byte| has | (byte == b'?'))
-        && wording.split_whitespace().any(is_variable)
+    wording.bytes().fold(false, |has, byte| has | (byte == b'?')) && wording.split_whitespace().any(is_variable)
 }
 
 /// The variable in a word of a wording, without the punctuation after it ("?x." is "?x").
@@ -50,21 +49,12 @@ impl Pattern {
         let mut tokens = Vec::new();
         for word in statement.atom.split(' ') {
             tokens.push(match variable(word) {
-                Some(name) => Token::Variable {
-                    column: column(&mut names, name),
-                    wide: true,
-                },
+                Some(name) => Token::Variable { column: column(&mut names, name), wide: true },
                 None => Token::Word(words.intern(word).0),
             });
         }
         narrow(&mut tokens);
-        (
-            Pattern {
-                negated: statement.negated,
-                tokens,
-            },
-            names,
-        )
+        (Pattern { negated: statement.negated, tokens }, names)
     }
 
     pub(crate) fn columns(&self) -> usize {
@@ -92,10 +82,7 @@ fn column(names: &mut Vec<String>, name: &str) -> u32 {
 }
 
 fn narrow(tokens: &mut [Token]) {
-    let is_variable: Vec<bool> = tokens
-        .iter()
-        .map(|token| matches!(token, Token::Variable { .. }))
-        .collect();
+    let is_variable: Vec<bool> = tokens.iter().map(|token| matches!(token, Token::Variable { .. })).collect();
     let beside = |place: Option<usize>| place.and_then(|place| is_variable.get(place)) == Some(&true);
     for (place, token) in tokens.iter_mut().enumerate() {
         if let Token::Variable { wide, .. } = token {
@@ -109,17 +96,8 @@ pub const MAX_VARIABLES: usize = 64;
 
 /// Checks that every variable of the conclusion is in a premise, and that no statement has too many variables.
 pub(crate) fn check_variables(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
-    let count = |wording: &str| {
-        wording
-            .split_whitespace()
-            .filter(|word| is_variable(word))
-            .count()
-    };
-    if premises
-        .iter()
-        .chain([&conclusion])
-        .any(|wording| count(wording) > MAX_VARIABLES)
-    {
+    let count = |wording: &str| wording.split_whitespace().filter(|word| is_variable(word)).count();
+    if premises.iter().chain([&conclusion]).any(|wording| count(wording) > MAX_VARIABLES) {
         return Err(Invalid::TooManyVariables);
     }
     let mut words = Interner::new();
@@ -127,11 +105,7 @@ pub(crate) fn check_variables(premises: &[&str], conclusion: &str) -> Result<(),
     for premise in premises {
         bound.extend(Pattern::of(premise, &mut words).1);
     }
-    match Pattern::of(conclusion, &mut words)
-        .1
-        .into_iter()
-        .find(|name| !bound.contains(name))
-    {
+    match Pattern::of(conclusion, &mut words).1.into_iter().find(|name| !bound.contains(name)) {
         Some(name) => Err(Invalid::Unbound(name)),
         None => Ok(()),
     }
@@ -160,10 +134,7 @@ impl<'t> Words<'t> {
 
     /// The text of `words[from..to]`.
     pub(crate) fn phrase(&self, from: usize, to: usize) -> &'t str {
-        match (
-            self.words.get(from),
-            to.checked_sub(1).and_then(|last| self.words.get(last)),
-        ) {
+        match (self.words.get(from), to.checked_sub(1).and_then(|last| self.words.get(last))) {
             (Some(&(_, start, _)), Some(&(_, _, end))) => self.text.get(start..end).unwrap_or_default(),
             _ => "",
         }
@@ -189,14 +160,7 @@ impl<'m, 't> Matcher<'m, 't> {
     /// Stops with the matches found so far when more than `most` positions were tried; `work` is then greater than `most`.
     pub(crate) fn run(pattern: &'m Pattern, words: &'m Words<'t>, most: usize) -> Matcher<'m, 't> {
         let bound = vec![None; pattern.columns()];
-        let mut matcher = Matcher {
-            pattern,
-            words,
-            bound,
-            matches: Vec::new(),
-            work: 0,
-            most,
-        };
+        let mut matcher = Matcher { pattern, words, bound, matches: Vec::new(), work: 0, most };
         if matcher.ends_alike() {
             matcher.go(0, 0);
         }
@@ -213,8 +177,7 @@ impl<'m, 't> Matcher<'m, 't> {
         let last = self.pattern.tokens.iter().rev().map_while(end);
         let mut words = self.words.words.iter().rev().map(|known| known.0);
         self.work += 1;
-        self.pattern.tokens.len() <= self.words.words.len()
-            && last.into_iter().all(|word| words.next() == Some(word))
+        self.pattern.tokens.len() <= self.words.words.len() && last.into_iter().all(|word| words.next() == Some(word))
     }
 
     /// Matches the rest of the pattern. Recurses only at variables, of which there are at most [`MAX_VARIABLES`].
@@ -264,11 +227,7 @@ impl<'m, 't> Matcher<'m, 't> {
     }
 
     fn found(&mut self) {
-        let phrases = self
-            .bound
-            .iter()
-            .flatten()
-            .map(|&(from, to)| self.words.phrase(from, to));
+        let phrases = self.bound.iter().flatten().map(|&(from, to)| self.words.phrase(from, to));
         self.matches.push(phrases.collect());
     }
 }

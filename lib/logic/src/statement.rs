@@ -15,10 +15,7 @@ pub struct Statement<'a> {
 /// and the statement does not count as negated.
 pub fn normalise(wording: &str) -> Statement<'_> {
     if is_plain(wording) {
-        return Statement {
-            atom: Cow::Borrowed(wording),
-            negated: false,
-        };
+        return Statement { atom: Cow::Borrowed(wording), negated: false };
     }
     let folded = ken_text::fold(wording);
     let folded = folded.trim_end_matches(['.', ' ']);
@@ -26,18 +23,13 @@ pub fn normalise(wording: &str) -> Statement<'_> {
     let words: Vec<&str> = expanded.split(' ').filter(|word| !word.is_empty()).collect();
     let (rest, negated) = strip_prefixes(&words);
     let (atom, inner) = strip_inner(rest);
-    Statement {
-        atom: Cow::Owned(atom),
-        negated: negated ^ inner,
-    }
+    Statement { atom: Cow::Owned(atom), negated: negated ^ inner }
 }
 
 /// Whether the bytes show that a wording is already in normal form: lower-case ASCII words separated by single blanks, without
 /// apostrophe, period, `not`, or an "it is …" that could introduce a negation.
 fn is_plain(wording: &str) -> bool {
-    let kinds = wording
-        .bytes()
-        .fold(0, |kinds, byte| kinds | KINDS[byte as usize]);
+    let kinds = wording.bytes().fold(0, |kinds, byte| kinds | KINDS[byte as usize]);
     kinds & ODD == 0 && !wording.is_empty() && (kinds & LOOK == 0 || is_plain_phrase(wording))
 }
 
@@ -123,10 +115,7 @@ fn strip_inner(words: &[&str]) -> (String, bool) {
     let Some(at) = words.iter().position(|word| *word == "not") else {
         return (words.join(" "), false);
     };
-    let (before, after) = (
-        words.get(..at).unwrap_or_default(),
-        words.get(at + 1..).unwrap_or_default(),
-    );
+    let (before, after) = (words.get(..at).unwrap_or_default(), words.get(at + 1..).unwrap_or_default());
     if !is_one_clause(before, after) {
         return (words.join(" "), false);
     }
@@ -152,15 +141,14 @@ fn is_one_clause(before: &[&str], after: &[&str]) -> bool {
 }
 
 const SUBORDINATORS: [&str; 14] = [
-    "if", "because", "who", "which", "that", "when", "while", "unless", "although", "since", "whether",
-    "where", "until", "whose",
+    "if", "because", "who", "which", "that", "when", "while", "unless", "although", "since", "whether", "where",
+    "until", "whose",
 ];
 
 /// After these words, a "not" negates only a statement about a part or by somebody: "some swans are not white" does not
 /// contradict "some swans are white".
-const OPEN: [&str; 11] = [
-    "some", "many", "several", "few", "whoever", "whatever", "says", "said", "thinks", "believes", "claims",
-];
+const OPEN: [&str; 11] =
+    ["some", "many", "several", "few", "whoever", "whatever", "says", "said", "thinks", "believes", "claims"];
 
 /// Removes a final "does" or "do", and gives the following verb the form that it has alone: "does bark" becomes "barks".
 fn without_do<'a, 'b>(before: &'b [&'a str], after: &[&str]) -> (&'b [&'a str], Option<String>) {
@@ -180,9 +168,7 @@ fn is_adverb(word: &str) -> bool {
 
 const ADVERBS: [&str; 7] = ["always", "often", "ever", "even", "yet", "just", "quite"];
 
-const VERBS_IN_LY: [&str; 9] = [
-    "apply", "bully", "comply", "imply", "multiply", "rally", "reply", "supply", "tally",
-];
+const VERBS_IN_LY: [&str; 9] = ["apply", "bully", "comply", "imply", "multiply", "rally", "reply", "supply", "tally"];
 
 fn third_person(verb: &str) -> String {
     let ends = |endings: &[&str]| endings.iter().any(|ending| verb.ends_with(ending));
@@ -250,10 +236,7 @@ mod tests {
         }
         assert!(opposite("that is red", "that is not red"));
         assert!(opposite("may is a cold month", "may is not a cold month"));
-        assert!(opposite(
-            "cats and dogs are reptiles",
-            "cats and dogs are not reptiles"
-        ));
+        assert!(opposite("cats and dogs are reptiles", "cats and dogs are not reptiles"));
     }
 
     #[test]
@@ -266,12 +249,7 @@ mod tests {
     #[test]
     fn plain_wordings_are_borrowed_and_the_fast_path_agrees() {
         assert!(matches!(normalise("socrates is a man").atom, Cow::Borrowed(_)));
-        for word in [
-            "knot is tight",
-            "it is false that a",
-            "a-not",
-            "cannot fly it can",
-        ] {
+        for word in ["knot is tight", "it is false that a", "a-not", "cannot fly it can"] {
             assert!(!is_plain(word), "{word}");
         }
     }

@@ -170,18 +170,9 @@ impl<'a> Theory<'a> {
         Ok(())
     }
 
-    fn variable_rule(
-        &mut self,
-        id: RuleId,
-        premises: Vec<&'a str>,
-        conclusion: &'a str,
-    ) -> Result<(), Invalid> {
+    fn variable_rule(&mut self, id: RuleId, premises: Vec<&'a str>, conclusion: &'a str) -> Result<(), Invalid> {
         check_variable_rule(&premises, conclusion)?;
-        self.variable_rules.push(VariableRule {
-            id,
-            premises,
-            conclusion,
-        });
+        self.variable_rules.push(VariableRule { id, premises, conclusion });
         Ok(())
     }
 
@@ -189,10 +180,7 @@ impl<'a> Theory<'a> {
         if self.seen.len() <= premise.index() {
             self.seen.resize(premise.index() + 1, RuleId::MAX);
         }
-        let last = self
-            .seen
-            .get_mut(premise.index())
-            .map(|seen| std::mem::replace(seen, rule));
+        let last = self.seen.get_mut(premise.index()).map(|seen| std::mem::replace(seen, rule));
         last != Some(rule)
     }
 
@@ -225,27 +213,17 @@ pub fn check_statement(wording: &str) -> Result<(), Invalid> {
 
 /// Checks whether [`Theory::add_rule`] would accept the rule.
 pub fn check_rule(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
-    if premises
-        .iter()
-        .chain([&conclusion])
-        .any(|text| has_variable(text))
-    {
+    if premises.iter().chain([&conclusion]).any(|text| has_variable(text)) {
         return check_variable_rule(premises, conclusion);
     }
-    premises
-        .iter()
-        .chain([&conclusion])
-        .try_for_each(|text| check_wording(text))
+    premises.iter().chain([&conclusion]).try_for_each(|text| check_wording(text))
 }
 
 fn check_variable_rule(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
     if premises.len() > crate::MAX_VARIABLE_PREMISES {
         return Err(Invalid::TooManyPremises);
     }
-    premises
-        .iter()
-        .chain([&conclusion])
-        .try_for_each(|text| check_wording(text))?;
+    premises.iter().chain([&conclusion]).try_for_each(|text| check_wording(text))?;
     crate::pattern::check_variables(premises, conclusion)
 }
 

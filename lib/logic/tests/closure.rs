@@ -12,37 +12,24 @@ type Rule = (Vec<String>, String);
 fn derive<'a>(theory: &mut Theory<'a>, facts: &'a [String], rules: &'a [Rule]) -> Closure {
     let given: Vec<Literal> = facts.iter().map(|fact| theory.statement(fact).unwrap()).collect();
     for (premises, conclusion) in rules {
-        theory
-            .add_rule(premises.iter().map(String::as_str), conclusion)
-            .unwrap();
+        theory.add_rule(premises.iter().map(String::as_str), conclusion).unwrap();
     }
     theory.derive(&given).unwrap()
 }
 
 fn all(theory: &Theory<'_>, closure: &Closure) -> BTreeSet<String> {
-    closure
-        .steps
-        .iter()
-        .map(|step| theory.wording(step.conclusion).into_owned())
-        .collect()
+    closure.steps.iter().map(|step| theory.wording(step.conclusion).into_owned()).collect()
 }
 
 fn run(facts: &[&str], rules: &[(&[&str], &str)]) -> Vec<String> {
     let facts: Vec<String> = facts.iter().map(|&fact| fact.to_owned()).collect();
     let owned = |(premises, conclusion): &(&[&str], &str)| {
-        (
-            premises.iter().map(|&premise| premise.to_owned()).collect(),
-            (*conclusion).to_owned(),
-        )
+        (premises.iter().map(|&premise| premise.to_owned()).collect(), (*conclusion).to_owned())
     };
     let rules: Vec<Rule> = rules.iter().map(owned).collect();
     let mut theory = Theory::new();
     let closure = derive(&mut theory, &facts, &rules);
-    closure
-        .steps
-        .iter()
-        .map(|step| theory.wording(step.conclusion).into_owned())
-        .collect()
+    closure.steps.iter().map(|step| theory.wording(step.conclusion).into_owned()).collect()
 }
 
 #[test]
@@ -73,35 +60,20 @@ fn ground_rules() {
     assert_eq!(run(&["not b"], &[(&["a", "a"], "b")]), ["not a"]);
     assert_eq!(run(&["a"], &[(&["a"], "not a")]), ["not a"]);
     assert_eq!(run(&["a"], &[(&["a"], "a")]), [""; 0]);
-    assert_eq!(
-        run(
-            &["Socrates is a man "],
-            &[(&["socrates is a man"], "Socrates is mortal")]
-        ),
-        ["Socrates is mortal"]
-    );
+    assert_eq!(run(&["Socrates is a man "], &[(&["socrates is a man"], "Socrates is mortal")]), ["Socrates is mortal"]);
 }
 
 #[test]
 fn variables_bind_words_and_keep_their_wording() {
     let mortal: (&[&str], &str) = (&["?x is a man"], "?x is mortal");
     assert_eq!(run(&["Socrates is a man"], &[mortal]), ["Socrates is mortal"]);
-    assert_eq!(
-        run(&["The old King is a man."], &[mortal]),
-        ["The old King is mortal"]
-    );
+    assert_eq!(run(&["The old King is a man."], &[mortal]), ["The old King is mortal"]);
     assert_eq!(run(&["Zeus is not mortal"], &[mortal]), ["not Zeus is a man"]);
     let rules: [(&[&str], &str); 2] = [
         (&["?x is parent of ?y"], "?x is ancestor of ?y"),
-        (
-            &["?x is ancestor of ?y", "?y is ancestor of ?z"],
-            "?x is ancestor of ?z",
-        ),
+        (&["?x is ancestor of ?y", "?y is ancestor of ?z"], "?x is ancestor of ?z"),
     ];
-    let derived = run(
-        &["Ann is parent of Bo", "Bo is parent of Cy", "Cy is parent of Di"],
-        &rules,
-    );
+    let derived = run(&["Ann is parent of Bo", "Bo is parent of Cy", "Cy is parent of Di"], &rules);
     assert_eq!(
         derived,
         [
@@ -113,18 +85,14 @@ fn variables_bind_words_and_keep_their_wording() {
             "Ann is ancestor of Di",
         ]
     );
-    assert_eq!(
-        run(&["a likes a", "a likes b"], &[(&["?x likes ?x"], "?x is vain")]),
-        ["a is vain"]
-    );
+    assert_eq!(run(&["a likes a", "a likes b"], &[(&["?x likes ?x"], "?x is vain")]), ["a is vain"]);
 }
 
 /// Each round considers only the rules that a new statement can trigger, and only statements that end like the pattern.
 #[test]
 fn the_work_is_in_proportion_to_what_can_apply() {
-    let rules: Vec<Rule> = (0..10_000)
-        .map(|place| (vec![format!("?x is s{place}")], format!("?x is s{}", place + 1)))
-        .collect();
+    let rules: Vec<Rule> =
+        (0..10_000).map(|place| (vec![format!("?x is s{place}")], format!("?x is s{}", place + 1))).collect();
     let chain = derive(&mut Theory::new(), &["a is s0".to_owned()], &rules);
     assert_eq!(chain.steps.len(), 10_000);
     assert!(chain.work() < 10_000_000, "{}", chain.work());
@@ -152,11 +120,8 @@ fn instances_are_found_with_conclusions_given() {
     theory.add_rule(["a ?x"].into_iter(), "e ?x").unwrap();
     theory.add_rule(["z"].into_iter(), "c").unwrap();
     let instances = theory.instances(&given).unwrap();
-    let found: Vec<_> = instances
-        .steps
-        .iter()
-        .map(|step| (step.rule, theory.wording(step.conclusion).into_owned()))
-        .collect();
+    let found: Vec<_> =
+        instances.steps.iter().map(|step| (step.rule, theory.wording(step.conclusion).into_owned())).collect();
     assert_eq!(found, [(0, "d".to_owned()), (1, "e b".to_owned())]);
 }
 
@@ -170,13 +135,8 @@ fn check(theory: &mut Theory<'_>, closure: &Closure, given: &[Literal], rules: &
         let mut body: Vec<String> = rule_premises.clone();
         let mut head = rule_conclusion.clone();
         let worded = |literal: Literal| theory.wording(literal).into_owned();
-        let (mut facts, mut concluded) = (
-            premises
-                .iter()
-                .map(|&premise| worded(premise))
-                .collect::<Vec<_>>(),
-            worded(step.conclusion),
-        );
+        let (mut facts, mut concluded) =
+            (premises.iter().map(|&premise| worded(premise)).collect::<Vec<_>>(), worded(step.conclusion));
         if step.inference == Inference::ModusTollens {
             // Turn the step back into the rule: the refuted statement is a premise, and the refuting one is the conclusion.
             let refuting = facts.remove(0);
@@ -202,19 +162,12 @@ fn check(theory: &mut Theory<'_>, closure: &Closure, given: &[Literal], rules: &
 const CONSTANTS: [&str; 3] = ["a", "b", "c"];
 
 fn bind(part: &str, binding: &BTreeMap<&str, &str>) -> String {
-    part.split(' ')
-        .map(|word| binding.get(word).copied().unwrap_or(word))
-        .collect::<Vec<_>>()
-        .join(" ")
+    part.split(' ').map(|word| binding.get(word).copied().unwrap_or(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// Every assignment of constants to the variables of a rule.
 fn bindings<'r>(body: &'r [String], head: &'r str) -> Vec<BTreeMap<&'r str, &'static str>> {
-    let words = body
-        .iter()
-        .map(String::as_str)
-        .chain([head])
-        .flat_map(|part| part.split(' '));
+    let words = body.iter().map(String::as_str).chain([head]).flat_map(|part| part.split(' '));
     let names: BTreeSet<&str> = words.filter(|word| word.starts_with('?')).collect();
     let mut bindings = vec![BTreeMap::new()];
     for name in names {
@@ -236,8 +189,7 @@ fn plain(text: &str) -> String {
 }
 
 fn opposite(text: &str) -> String {
-    text.strip_prefix("not ")
-        .map_or_else(|| format!("not {text}"), str::to_owned)
+    text.strip_prefix("not ").map_or_else(|| format!("not {text}"), str::to_owned)
 }
 
 /// Computes the closure by trying every ground instance of every rule and of its contrapositives until nothing changes.
@@ -245,12 +197,7 @@ fn naive(facts: &[String], rules: &[Rule]) -> BTreeSet<String> {
     let mut clauses: Vec<(Vec<String>, String)> = Vec::new();
     for (body, head) in rules {
         // A premise that is given twice counts once.
-        let body: Vec<String> = body
-            .iter()
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .cloned()
-            .collect();
+        let body: Vec<String> = body.iter().collect::<BTreeSet<_>>().into_iter().cloned().collect();
         for binding in bindings(&body, head) {
             let body: Vec<String> = body.iter().map(|part| bind(part, &binding)).collect();
             let head = bind(head, &binding);
@@ -281,8 +228,7 @@ fn naive(facts: &[String], rules: &[Rule]) -> BTreeSet<String> {
 fn statement(terms: &'static str) -> impl Strategy<Value = String> + use<> {
     let term = proptest::string::string_regex(terms).unwrap().boxed();
     let atom = prop_oneof![
-        (prop_oneof![Just("p"), Just("q"), Just("r")], term.clone())
-            .prop_map(|(name, term)| format!("{name} {term}")),
+        (prop_oneof![Just("p"), Just("q"), Just("r")], term.clone()).prop_map(|(name, term)| format!("{name} {term}")),
         (prop_oneof![Just("s"), Just("t")], term.clone(), term)
             .prop_map(|(name, first, second)| format!("{name} {first} {second}")),
     ];
@@ -294,10 +240,7 @@ fn statement(terms: &'static str) -> impl Strategy<Value = String> + use<> {
 fn is_safe(rule: &Rule) -> bool {
     let (body, head) = rule;
     let names = |part: &str| -> BTreeSet<String> {
-        part.split(' ')
-            .filter(|word| word.starts_with('?'))
-            .map(str::to_owned)
-            .collect()
+        part.split(' ').filter(|word| word.starts_with('?')).map(str::to_owned).collect()
     };
     let once: BTreeSet<&String> = body.iter().collect();
     let mut parts: Vec<BTreeSet<String>> = once.into_iter().map(|part| names(part)).collect();
@@ -311,10 +254,7 @@ fn is_safe(rule: &Rule) -> bool {
 
 fn theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     let facts = prop::collection::vec(statement("[abc]"), 0..8);
-    let rule = (
-        prop::collection::vec(statement("[abc]|\\?[xyz]|\\?[xy]"), 0..4),
-        statement("[abc]|\\?[xyz]|\\?[xy]"),
-    );
+    let rule = (prop::collection::vec(statement("[abc]|\\?[xyz]|\\?[xy]"), 0..4), statement("[abc]|\\?[xyz]|\\?[xy]"));
     let rules = prop::collection::vec(rule.prop_filter("safe", is_safe), 0..8);
     (facts, rules)
 }
@@ -324,11 +264,7 @@ fn refuting_theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     let statement = || {
         (0..5usize, any::<bool>()).prop_map(|(place, is_denied)| {
             let atom = ["a", "b", "c", "d", "e"][place];
-            if is_denied {
-                format!("not {atom}")
-            } else {
-                atom.to_owned()
-            }
+            if is_denied { format!("not {atom}") } else { atom.to_owned() }
         })
     };
     let rule = (prop::collection::vec(statement(), 1..4), statement());
@@ -340,20 +276,14 @@ fn refuting_theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
 #[test]
 fn a_refutation_rests_on_every_other_premise() {
     for (count, term) in [(1, "a"), (2, "a"), (3, "a"), (5, "a"), (2, "?x"), (4, "?x")] {
-        let rule: Rule = (
-            (0..count).map(|place| format!("p{place} {term}")).collect(),
-            format!("c {term}"),
-        );
+        let rule: Rule = ((0..count).map(|place| format!("p{place} {term}")).collect(), format!("c {term}"));
         for missing in 0..count {
             let others = (0..count).filter(|place| *place != missing);
             let mut facts: Vec<String> = others.map(|place| format!("p{place} a")).collect();
             facts.push("not c a".to_owned());
             let mut theory = Theory::new();
             let closure = derive(&mut theory, &facts, std::slice::from_ref(&rule));
-            assert_eq!(
-                all(&theory, &closure),
-                BTreeSet::from([format!("not p{missing} a")])
-            );
+            assert_eq!(all(&theory, &closure), BTreeSet::from([format!("not p{missing} a")]));
             let premises = closure.premises(&closure.steps[0]).iter();
             let premises: BTreeSet<String> = premises.map(|&one| theory.wording(one).into_owned()).collect();
             assert_eq!(premises, facts.iter().cloned().collect());
@@ -424,12 +354,7 @@ fn the_contradiction_to_repair_is_distinguished_from_its_consequences() {
     let found: Vec<(String, bool)> = closure
         .contradictions()
         .iter()
-        .map(|contradiction| {
-            (
-                theory.wording(contradiction.second).into_owned(),
-                contradiction.is_root,
-            )
-        })
+        .map(|contradiction| (theory.wording(contradiction.second).into_owned(), contradiction.is_root))
         .collect();
     assert_eq!(found, [("not b".to_owned(), true), ("not a".to_owned(), false)]);
 }

@@ -20,8 +20,7 @@ pub(crate) fn load(path: &Path) -> Result<Config, Error> {
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = 1 + before.unwrap_or_default().matches('\n').count();
-        Error::invalid(format!("{place}:{line}"), error.message().to_owned())
-            .hint("`kend --check` reports all errors")
+        Error::invalid(format!("{place}:{line}"), error.message().to_owned()).hint("`kend --check` reports all errors")
     })
 }
 

@@ -7,10 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Starts logging. `KEN_LOG` is the level; `info` if it is unset or not a level.
 pub(crate) fn start() {
-    let level = std::env::var("KEN_LOG")
-        .ok()
-        .and_then(|level| level.parse().ok())
-        .unwrap_or(LevelFilter::INFO);
+    let level = std::env::var("KEN_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
     let subscriber = tracing_subscriber::fmt()
         .json()
         .flatten_event(true)
@@ -20,9 +17,7 @@ pub(crate) fn start() {
         .with_writer(std::io::stderr)
         .finish();
     // rmcp logs at `info` what MCP servers say about themselves.
-    let filter = Targets::new()
-        .with_default(level)
-        .with_target("rmcp", level.min(LevelFilter::WARN));
+    let filter = Targets::new().with_default(level).with_target("rmcp", level.min(LevelFilter::WARN));
     // Tests start more than one daemon in a process; the first subscriber stays.
     _ = subscriber.with(filter).try_init();
     std::panic::set_hook(Box::new(|panic| {
@@ -34,6 +29,5 @@ pub(crate) fn start() {
 fn panic_text<'a>(panic: &'a std::panic::PanicHookInfo<'_>) -> &'a str {
     let payload = panic.payload();
     let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("panic")
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
 }

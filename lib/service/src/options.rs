@@ -32,11 +32,7 @@ pub(crate) fn parse<A: Args>(
     version: &'static str,
     about: &'static str,
 ) -> Result<Options<A>, clap::Error> {
-    let command = Options::<A>::command()
-        .name(name)
-        .version(version)
-        .about(about)
-        .after_help(AFTER);
+    let command = Options::<A>::command().name(name).version(version).about(about).after_help(AFTER);
     let matches = command.try_get_matches()?;
     Options::from_arg_matches(&matches)
 }

@@ -224,11 +224,9 @@ fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
     };
     let mut places = Places::resolve(options.home.as_deref(), geteuid().as_raw(), variable)?;
     // kend passes the exact paths, which may differ from those that KEN_HOME implies.
-    for (place, name) in [
-        (&mut places.state, "KEN_STATE_DIR"),
-        (&mut places.run, "KEN_RUN_DIR"),
-        (&mut places.config, "KEN_CONFIG"),
-    ] {
+    for (place, name) in
+        [(&mut places.state, "KEN_STATE_DIR"), (&mut places.run, "KEN_RUN_DIR"), (&mut places.config, "KEN_CONFIG")]
+    {
         if let Some(path) = variable(name).filter(|_| options.home.is_none()) {
             *place = path;
         }
@@ -254,13 +252,7 @@ fn fail(name: &str, error: &Error) -> ExitCode {
     if stderr.is_terminal() {
         _ = writeln!(stderr, "{name}: {error}");
     } else {
-        tracing::error!(
-            code = error.code.name(),
-            at = error.at,
-            hint = error.hint,
-            "{}",
-            error.message
-        );
+        tracing::error!(code = error.code.name(), at = error.at, hint = error.hint, "{}", error.message);
     }
     ExitCode::from(error.code.exit_status())
 }

@@ -20,9 +20,7 @@ static PASSED: OnceLock<HashMap<String, String>> = OnceLock::new();
 /// that is run by hand uses. An empty value counts as absent. Passed values are read once, when the daemon starts.
 pub fn secret(name: &str) -> Option<String> {
     let passed = PASSED.get().and_then(|passed| passed.get(name).cloned());
-    passed
-        .or_else(|| std::env::var(name).ok())
-        .filter(|value| !value.is_empty())
+    passed.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
 }
 
 /// Shorter values, such as `test`, occur in texts that have nothing to do with them.
@@ -61,9 +59,7 @@ pub fn inherit() -> Result<(), Error> {
 
 fn parse(text: &str) -> HashMap<String, String> {
     let entries = text.split('\0').filter_map(|entry| entry.split_once('='));
-    entries
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -74,20 +70,14 @@ mod tests {
     fn secrets_are_taken_out_of_a_text() {
         let secrets = ["number-1", "with\"and\\", "test", ""];
         let text = r#"number-1, {"x":"with\"and\\"}, with"and\, test"#;
-        assert_eq!(
-            redact(text.to_owned(), secrets.into_iter()),
-            r#"[redacted], {"x":"[redacted]"}, [redacted], test"#
-        );
+        assert_eq!(redact(text.to_owned(), secrets.into_iter()), r#"[redacted], {"x":"[redacted]"}, [redacted], test"#);
     }
 
     #[test]
     fn a_value_may_contain_anything_except_nul() {
         let found = parse("A=1\0B=x=y\nz\0C=\0");
         let value = |name: &str| found.get(name).map(String::as_str);
-        assert_eq!(
-            [value("A"), value("B"), value("C")],
-            [Some("1"), Some("x=y\nz"), Some("")]
-        );
+        assert_eq!([value("A"), value("B"), value("C")], [Some("1"), Some("x=y\nz"), Some("")]);
         assert_eq!(found.len(), 3);
     }
 }

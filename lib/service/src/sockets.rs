@@ -22,13 +22,10 @@ pub struct Sockets {
 impl Sockets {
     /// Takes the sockets that the environment names. Call it once, before anything else opens descriptors.
     pub(crate) fn inherited() -> Result<Sockets, Error> {
-        let named = sd_notify::listen_fds_with_names().map_err(|error| {
-            Error::invalid("LISTEN_FDS", format!("inherited sockets are misnamed: {error}"))
-        })?;
+        let named = sd_notify::listen_fds_with_names()
+            .map_err(|error| Error::invalid("LISTEN_FDS", format!("inherited sockets are misnamed: {error}")))?;
         let owned = named.map(|(fd, name)| Ok((name, own(fd)?)));
-        Ok(Sockets {
-            by_name: owned.collect::<Result<_, Error>>()?,
-        })
+        Ok(Sockets { by_name: owned.collect::<Result<_, Error>>()? })
     }
 
     /// The socket of this name, if there is one.
@@ -55,11 +52,7 @@ fn bind(path: &Path) -> Result<UnixListener, Error> {
     let place = path.display().to_string();
     let failed = |error: io::Error| Error::unavailable(format!("cannot listen at {place}: {error}"));
     if let Some(dir) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(failed)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     }
     if UnixStream::connect(path).is_ok() {
         let message = format!("another process listens at {place}");

@@ -56,10 +56,7 @@ fn it_passes_the_conformance_suite_and_ends_on_term_with_0() {
     let dir = tempfile::tempdir().unwrap();
     let child = start(probe(dir.path()), dir.path());
     let slow = Some(("probe.sleep", serde_json::json!({})));
-    let failed = check(&Subject {
-        socket: socket(dir.path()),
-        slow,
-    });
+    let failed = check(&Subject { socket: socket(dir.path()), slow });
     assert!(failed.is_empty(), "{failed:#?}");
     let (code, stderr) = end(child, Some(15));
     assert_eq!(code, Some(0), "{stderr}");

@@ -28,10 +28,7 @@ impl Accepted {
             Some(bytes) => json::parse(&bytes, MAX_DEPTH).and_then(json::from_value),
             None => Ok(Accepted::default()),
         });
-        read.map_err(|error| Error {
-            at: Some(path.display().to_string()),
-            ..error
-        })
+        read.map_err(|error| Error { at: Some(path.display().to_string()), ..error })
     }
 
     /// Puts it in the place of the file.
@@ -53,26 +50,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("accepted.json");
         assert_eq!(Accepted::read(&path), Ok(Accepted::default()));
-        let accepted = Accepted {
-            skills: BTreeMap::from([("a".to_owned(), "00".to_owned())]),
-            ..Accepted::default()
-        };
+        let accepted = Accepted { skills: BTreeMap::from([("a".to_owned(), "00".to_owned())]), ..Accepted::default() };
         accepted.write(&path).unwrap();
         assert_eq!(Accepted::read(&path), Ok(accepted));
         fs::write(&path, "{\"skills\": 1}").unwrap();
-        assert!(
-            Accepted::read(&path)
-                .unwrap_err()
-                .at
-                .unwrap()
-                .ends_with("accepted.json")
-        );
+        assert!(Accepted::read(&path).unwrap_err().at.unwrap().ends_with("accepted.json"));
         fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
-        assert!(
-            Accepted::read(&path)
-                .unwrap_err()
-                .message
-                .contains("others can change it")
-        );
+        assert!(Accepted::read(&path).unwrap_err().message.contains("others can change it"));
     }
 }

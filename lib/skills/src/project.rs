@@ -26,10 +26,7 @@ impl Project {
     /// The one of this folder, if there is one. A file that cannot be used is an error.
     pub fn of(folder: &Path, accepted: &Accepted) -> Result<Option<Project>, Error> {
         let file = folder.join(PROJECT_FILE);
-        let at_file = |error: Error| Error {
-            at: Some(file.display().to_string()),
-            ..error
-        };
+        let at_file = |error: Error| Error { at: Some(file.display().to_string()), ..error };
         let Some(bytes) = ken_trusted::find_any(&file, PROJECT_BYTES).map_err(at_file)? else {
             return Ok(None);
         };
@@ -43,11 +40,6 @@ impl Project {
             Some(_) => State::Changed,
             None => State::New,
         };
-        Ok(Some(Project {
-            file,
-            state,
-            sha256,
-            text,
-        }))
+        Ok(Some(Project { file, state, sha256, text }))
     }
 }

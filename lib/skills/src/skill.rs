@@ -51,13 +51,9 @@ impl Skill {
     /// A skill from its text. The name has to be that of its folder.
     pub(crate) fn new(folder: &str, text: String, file: Option<PathBuf>) -> Result<Skill, Error> {
         let at_line = |line: usize| format!("line {line}");
-        let matter = front_matter(&text)
-            .map_err(|(line, what)| Error::invalid(at_line(line), what))?
-            .ok_or_else(|| {
-                Error::invalid(
-                    at_line(1),
-                    "it does not begin with front matter: `---`, name, description, `---`",
-                )
+        let matter =
+            front_matter(&text).map_err(|(line, what)| Error::invalid(at_line(line), what))?.ok_or_else(|| {
+                Error::invalid(at_line(1), "it does not begin with front matter: `---`, name, description, `---`")
             })?;
         let field = |name: &str| matter.texts.get(name).map(|text| text.trim()).unwrap_or_default();
         let (name, description) = (field("name"), field("description"));
@@ -66,16 +62,10 @@ impl Skill {
             return Err(Error::invalid("name", wanted));
         }
         if name != folder {
-            return Err(Error::invalid(
-                "name",
-                format!("{name:?} is not the name of its folder, {folder:?}"),
-            ));
+            return Err(Error::invalid("name", format!("{name:?} is not the name of its folder, {folder:?}")));
         }
         if !(1..=DESCRIPTION_CHARACTERS).contains(&description.chars().count()) {
-            return Err(Error::invalid(
-                "description",
-                format!("1 to {DESCRIPTION_CHARACTERS} characters"),
-            ));
+            return Err(Error::invalid("description", format!("1 to {DESCRIPTION_CHARACTERS} characters")));
         }
         if matter.body.trim().is_empty() {
             return Err(Error::invalid("body", "nothing follows the front matter"));
@@ -139,10 +129,7 @@ impl Listing {
 /// The names of the public format.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    (1..=NAME_BYTES).contains(&name.len())
-        && name
-            .split('-')
-            .all(|word| !word.is_empty() && word.bytes().all(is_plain))
+    (1..=NAME_BYTES).contains(&name.len()) && name.split('-').all(|word| !word.is_empty() && word.bytes().all(is_plain))
 }
 
 #[cfg(test)]
@@ -159,10 +146,7 @@ mod tests {
             ("---\nname: a--b\ndescription: x\n---\nB".to_owned(), "name"),
             ("---\nname: other\ndescription: x\n---\nB".to_owned(), "name"),
             ("---\nname: a\n---\nB".to_owned(), "description"),
-            (
-                format!("---\nname: a\ndescription: {long}\n---\nB"),
-                "description",
-            ),
+            (format!("---\nname: a\ndescription: {long}\n---\nB"), "description"),
             ("---\nname: a\ndescription: x\n---\n\n".to_owned(), "body"),
         ] {
             let error = Skill::new("a", text.clone(), None).unwrap_err();
@@ -185,9 +169,7 @@ mod tests {
         accepted.skills.insert("a".to_owned(), own.sha256.clone());
         assert_eq!(state(&own, &accepted), State::Accepted);
         let listing = Listing {
-            skills: [&own, &shipped[0]]
-                .map(|skill| skill.clone().judged(&shipped, &accepted))
-                .to_vec(),
+            skills: [&own, &shipped[0]].map(|skill| skill.clone().judged(&shipped, &accepted)).to_vec(),
             broken: Vec::new(),
         };
         let bodies: Vec<&str> = listing.in_force().map(Skill::body).collect();

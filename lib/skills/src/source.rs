@@ -15,14 +15,8 @@ const SKILL_FILE: &str = "SKILL.md";
 
 /// The copies in the program of what ken ships.
 const SHIPPED: [(&str, &str); 2] = [
-    (
-        "greeting",
-        include_str!("../../../share/skills/greeting/SKILL.md"),
-    ),
-    (
-        "research",
-        include_str!("../../../share/skills/research/SKILL.md"),
-    ),
+    ("greeting", include_str!("../../../share/skills/greeting/SKILL.md")),
+    ("research", include_str!("../../../share/skills/research/SKILL.md")),
 ];
 
 /// The folders and files that decide.
@@ -39,9 +33,7 @@ impl Sources {
     /// `config` is the path of `ken.toml`.
     pub fn of(config: &Path, workspace: PathBuf) -> Sources {
         Sources {
-            folders: std::iter::once(config.with_file_name("skills"))
-                .chain(share::find("skills"))
-                .collect(),
+            folders: std::iter::once(config.with_file_name("skills")).chain(share::find("skills")).collect(),
             accepted: config.with_file_name("accepted.json"),
             // As one path, however it is reached.
             workspace: workspace.canonicalize().unwrap_or(workspace),
@@ -61,9 +53,7 @@ impl Sources {
     /// All skills that there are.
     pub fn skills(&self, accepted: &Accepted) -> Listing {
         let mut broken = Vec::new();
-        let copies = SHIPPED
-            .iter()
-            .map(|(name, text)| Skill::new(name, (*text).to_owned(), None));
+        let copies = SHIPPED.iter().map(|(name, text)| Skill::new(name, (*text).to_owned(), None));
         let shipped: Vec<Skill> = copies.filter_map(Result::ok).collect();
         let mut skills = Vec::new();
         for file in self.folders.iter().flat_map(|folder| files(folder)) {
@@ -79,10 +69,7 @@ impl Sources {
         // Stable: of one name the user's own stays first.
         skills.sort_by(|one, other| one.name.cmp(&other.name));
         let judged = skills.into_iter().map(|skill| skill.judged(&shipped, accepted));
-        Listing {
-            skills: judged.collect(),
-            broken,
-        }
+        Listing { skills: judged.collect(), broken }
     }
 
     /// The rules of the project in the workspace, if it has some.
@@ -129,20 +116,14 @@ mod tests {
             names.collect::<Vec<_>>()
         };
         let listing = sources.skills(&Accepted::default());
-        assert_eq!(
-            (names(&listing), listing.broken.len()),
-            (vec!["greeting".to_owned(), "research".to_owned()], 0)
-        );
+        assert_eq!((names(&listing), listing.broken.len()), (vec!["greeting".to_owned(), "research".to_owned()], 0));
         let changed = SHIPPED[0].1.replace("two or three", "forty");
         put(&folder.path().join("shipped"), "greeting", &changed);
         put(&folder.path().join("shipped"), "research", SHIPPED[1].1);
         put(&folder.path().join("own"), "broken", "---\nname: x\n");
         let mut accepted = Accepted::default();
         let listing = sources.skills(&accepted);
-        let states = listing
-            .skills
-            .iter()
-            .map(|skill| (skill.name.as_str(), skill.state, skill.file.is_some()));
+        let states = listing.skills.iter().map(|skill| (skill.name.as_str(), skill.state, skill.file.is_some()));
         let states: Vec<_> = states.collect();
         assert_eq!(
             states,
@@ -154,18 +135,12 @@ mod tests {
         );
         assert!(listing.broken[0].file.ends_with("broken/SKILL.md"));
         let greeting = listing.waiting().next().unwrap();
-        accepted
-            .skills
-            .insert(greeting.name.clone(), greeting.sha256.clone());
+        accepted.skills.insert(greeting.name.clone(), greeting.sha256.clone());
         sources.accept(&accepted).unwrap();
         let listing = sources.skills(&sources.accepted().unwrap());
         assert!(listing.in_force().next().unwrap().body().contains("forty"));
         // Changed again, it is not in force again.
-        put(
-            &folder.path().join("shipped"),
-            "greeting",
-            &changed.replace("forty", "fifty"),
-        );
+        put(&folder.path().join("shipped"), "greeting", &changed.replace("forty", "fifty"));
         let listing = sources.skills(&accepted);
         assert!(listing.in_force().next().unwrap().body().contains("two or three"));
     }
@@ -180,13 +155,8 @@ mod tests {
         fs::write(&file, "Use tabs.").unwrap();
         let project = sources.project(&accepted).unwrap().unwrap();
         assert_eq!(project.state, State::New);
-        accepted
-            .projects
-            .insert(file.display().to_string(), project.sha256);
-        assert_eq!(
-            sources.project(&accepted).unwrap().unwrap().state,
-            State::Accepted
-        );
+        accepted.projects.insert(file.display().to_string(), project.sha256);
+        assert_eq!(sources.project(&accepted).unwrap().unwrap().state, State::Accepted);
         fs::write(&file, "Use blanks.").unwrap();
         assert_eq!(sources.project(&accepted).unwrap().unwrap().state, State::Changed);
         fs::write(&file, "x".repeat(33 * 1024)).unwrap();

@@ -49,50 +49,27 @@ struct Comparison<'a> {
 
 pub(crate) fn find(index: &Index<'_>, sentence: &Sentence, passage: Option<&SourceSentence>) -> Vec<Finding> {
     let mut words = Vec::new();
-    let source = passage
-        .and_then(|passage| index.sources.get(passage.source))
-        .copied()
-        .unwrap_or_default();
+    let source = passage.and_then(|passage| index.sources.get(passage.source)).copied().unwrap_or_default();
     if let Some(passage) = passage {
-        index
-            .vocabulary
-            .look_up(source, passage.span, &mut Spellings::new(), &mut words);
+        index.vocabulary.look_up(source, passage.span, &mut Spellings::new(), &mut words);
     }
-    let comparison = Comparison {
-        index,
-        text: index.text,
-        tokens: index.tokens_of(sentence),
-        source,
-        passage: words,
-    };
+    let comparison = Comparison { index, text: index.text, tokens: index.tokens_of(sentence), source, passage: words };
     if let Some(contradiction) = comparison.contradiction(sentence.span) {
         return vec![contradiction];
     }
     let missing = missing(index, comparison.tokens);
-    let missing = missing.filter(|token| {
-        !comparison
-            .passage
-            .iter()
-            .any(|other| comparison.is_form_of(token, other))
-    });
-    let finding = |token: &Token| Finding {
-        kind: Finds::Unsupported,
-        span: token.span,
-    };
+    let missing = missing.filter(|token| !comparison.passage.iter().any(|other| comparison.is_form_of(token, other)));
+    let finding = |token: &Token| Finding { kind: Finds::Unsupported, span: token.span };
     missing.map(finding).collect()
 }
 
 /// Numbers, dates and names that no source has.
 fn missing<'a>(index: &'a Index<'_>, tokens: &'a [Token]) -> impl Iterator<Item = &'a Token> {
-    let absent = tokens
-        .iter()
-        .enumerate()
-        .filter(|(_, token)| !index.has(token.id));
+    let absent = tokens.iter().enumerate().filter(|(_, token)| !index.has(token.id));
     absent
         .filter(|(at, token)| {
             let number = token.kind == Kind::Number && !is_rough(index, tokens, *at);
-            let measures =
-                is_unit(index, token) && at.checked_sub(1).is_some_and(|before| is_figure(tokens, before));
+            let measures = is_unit(index, token) && at.checked_sub(1).is_some_and(|before| is_figure(tokens, before));
             number || measures || is_name(token, *at) || is_date(index, token)
         })
         .map(|(_, token)| token)
@@ -106,9 +83,7 @@ fn is_name(token: &Token, at: usize) -> bool {
 /// Whether the number at `at` is a bound or an estimate, which a different number can support.
 fn is_rough(index: &Index<'_>, tokens: &[Token], at: usize) -> bool {
     let before = tokens.get(at.saturating_sub(2)..at).unwrap_or_default();
-    before
-        .iter()
-        .any(|token| ROUGH.contains(&token.span.of(index.text).to_lowercase().as_str()))
+    before.iter().any(|token| ROUGH.contains(&token.span.of(index.text).to_lowercase().as_str()))
 }
 
 const ROUGH: [&str; 14] = [
@@ -202,10 +177,7 @@ const CALENDAR: [&str; 19] = [
 
 impl Comparison<'_> {
     fn contradiction(&self, sentence: Span) -> Option<Finding> {
-        let at = |span| Finding {
-            kind: Finds::Contradicted,
-            span,
-        };
+        let at = |span| Finding { kind: Finds::Contradicted, span };
         self.other_word().map(at).or_else(|| {
             let denied = self.held(None) >= SAME_WORDS && (self.is_denied() || self.has_changed_roles());
             denied.then(|| at(sentence))
@@ -261,44 +233,25 @@ impl Comparison<'_> {
         let date = |token: &Token, text| CALENDAR.contains(&token.span.of(text).to_lowercase().as_str());
         let same_kind = match token.kind {
             Kind::Number => other.kind == Kind::Number,
-            _ => {
-                other.kind == Kind::Content
-                    && other.capital
-                    && date(token, self.text) == date(other, self.source)
-            }
+            _ => other.kind == Kind::Content && other.capital && date(token, self.text) == date(other, self.source),
         };
         same_kind && !self.sentence_has(other.id) && !self.is_form_of(token, other)
     }
 
     /// Whether two words begin with the same letters, like "Romania" and "Romanian".
     fn is_form_of(&self, token: &Token, other: &Token) -> bool {
-        let start = |token: &Token, text| {
-            token
-                .span
-                .of(text)
-                .chars()
-                .take(4)
-                .flat_map(char::to_lowercase)
-                .collect::<String>()
-        };
+        let start =
+            |token: &Token, text| token.span.of(text).chars().take(4).flat_map(char::to_lowercase).collect::<String>();
         token.kind != Kind::Number && start(token, self.text) == start(other, self.source)
     }
 
     /// The word of the passage in the same place as the sentence's word `at`: between the same neighbours, or beside the same
     /// one if the sentence ends on the other side.
     fn slot(&self, at: usize) -> Option<&Token> {
-        let near = |index: Option<usize>| {
-            index
-                .and_then(|index| self.tokens.get(index))
-                .map(|token| token.id)
-        };
+        let near = |index: Option<usize>| index.and_then(|index| self.tokens.get(index)).map(|token| token.id);
         let (before, after) = (near(at.checked_sub(1)), near(at.checked_add(1)));
         let fits = |place: usize| {
-            let beside = |index: Option<usize>| {
-                index
-                    .and_then(|index| self.passage.get(index))
-                    .map(|token| token.id)
-            };
+            let beside = |index: Option<usize>| index.and_then(|index| self.passage.get(index)).map(|token| token.id);
             let left = beside(place.checked_sub(1));
             let right = beside(place.checked_add(1));
             let same = |ours: Option<u32>, theirs: Option<u32>| ours.is_some() && ours == theirs;
@@ -310,10 +263,7 @@ impl Comparison<'_> {
             same_right && (same_left || content(after)) || same_left && (after.is_none() || content(before))
         };
         let places = self.passage.iter().enumerate();
-        places
-            .filter(|(place, _)| fits(*place))
-            .map(|(_, token)| token)
-            .next()
+        places.filter(|(place, _)| fits(*place)).map(|(_, token)| token).next()
     }
 
     /// Whether only one of the two negates a word that both have.
@@ -326,11 +276,7 @@ impl Comparison<'_> {
     /// Whether subject and object of the same verb are exchanged: "A sued B" and "B sued A".
     fn has_changed_roles(&self) -> bool {
         let content = |tokens: &[Token]| -> Vec<u32> {
-            tokens
-                .iter()
-                .filter(|token| token.is_content())
-                .map(|token| token.id)
-                .collect()
+            tokens.iter().filter(|token| token.is_content()).map(|token| token.id).collect()
         };
         let (ours, theirs) = (content(self.tokens), content(&self.passage));
         let place = |id: u32| {
@@ -359,9 +305,7 @@ fn denials(tokens: &[Token], is_shared: impl Fn(u32) -> bool) -> usize {
     let denies = |at: &usize| tokens.get(*at).is_some_and(|token| token.negates);
     let denied = |at: &usize| {
         let mut after = tokens.iter().skip(at + 1);
-        after
-            .find(|token| token.is_content())
-            .is_some_and(|token| is_shared(token.id))
+        after.find(|token| token.is_content()).is_some_and(|token| is_shared(token.id))
     };
     (0..tokens.len()).filter(denies).filter(denied).count()
 }

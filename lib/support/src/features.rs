@@ -40,74 +40,41 @@ const FUNCTION_WEIGHT: f64 = 0.1;
 
 pub(crate) fn measure<'a>(index: &'a Index<'_>) -> Vec<Measured<'a>> {
     let mut choice = HashMap::new();
-    index
-        .sentences
-        .iter()
-        .map(|sentence| measure_sentence(index, sentence, &mut choice))
-        .collect()
+    index.sentences.iter().map(|sentence| measure_sentence(index, sentence, &mut choice)).collect()
 }
 
-fn measure_sentence<'a>(
-    index: &'a Index<'_>,
-    sentence: &'a Sentence,
-    choice: &mut HashMap<u32, f32>,
-) -> Measured<'a> {
+fn measure_sentence<'a>(index: &'a Index<'_>, sentence: &'a Sentence, choice: &mut HashMap<u32, f32>) -> Measured<'a> {
     let tokens = index.tokens_of(sentence);
     let tokens = tokens.get(..tokens.len().min(LONGEST)).unwrap_or(tokens);
-    let content: Vec<u32> = tokens
-        .iter()
-        .filter(|token| token.is_content())
-        .map(|token| token.id)
-        .collect();
+    let content: Vec<u32> = tokens.iter().filter(|token| token.is_content()).map(|token| token.id).collect();
     let weight = |id: u32| f64::from(index.rarity(id));
     let all: f64 = content.iter().map(|id| weight(*id)).sum();
-    let held: f64 = content
-        .iter()
-        .filter(|id| index.has(**id))
-        .map(|id| weight(*id))
-        .sum();
+    let held: f64 = content.iter().filter(|id| index.has(**id)).map(|id| weight(*id)).sum();
     let missing = content.iter().filter(|id| !index.has(**id)).count();
     let present = share(content.len() - missing, content.len());
 
     let (best, aligned) = best_passage(index, &content, tokens, choice);
     let runs: Vec<bool> = trigrams(tokens).map(|three| index.has_trigram(&three)).collect();
     let copied = runs.iter().filter(|run| **run).count();
-    let distances: Vec<u8> = content_pairs(tokens)
-        .map(|two| index.pair(two).distance)
-        .collect();
+    let distances: Vec<u8> = content_pairs(tokens).map(|two| index.pair(two).distance).collect();
     let adjacent = distances.iter().filter(|distance| **distance == 1).count();
-    let weakest = distances
-        .iter()
-        .map(|distance| closeness(*distance))
-        .reduce(f64::min);
+    let weakest = distances.iter().map(|distance| closeness(*distance)).reduce(f64::min);
     let stray = match best {
         Some(best) => stray_number(index, tokens, best),
         None => tokens.iter().any(|token| token.kind == Kind::Number),
     };
     let features = [
-        if runs.is_empty() {
-            present
-        } else {
-            share(copied, runs.len())
-        },
+        if runs.is_empty() { present } else { share(copied, runs.len()) },
         if all > 0.0 { (held - aligned) / all } else { 0.0 },
         f64::from(u8::from(stray)),
         weakest.unwrap_or(present),
         share(repeated(&content), content.len().max(1)),
-        if distances.is_empty() {
-            present
-        } else {
-            share(adjacent, distances.len())
-        },
+        if distances.is_empty() { present } else { share(adjacent, distances.len()) },
         weight_in_runs(index, tokens, &runs),
         missing.min(5) as f64 / 5.0,
         copied_runs(index, tokens, &runs),
     ];
-    Measured {
-        sentence,
-        best,
-        features,
-    }
+    Measured { sentence, best, features }
 }
 
 /// The share of `part` in `all`; 1 if `all` is 0.
@@ -116,11 +83,7 @@ fn share(part: usize, all: usize) -> f64 {
 }
 
 fn closeness(distance: u8) -> f64 {
-    if distance == 0 {
-        0.0
-    } else {
-        1.0 / f64::from(distance)
-    }
+    if distance == 0 { 0.0 } else { 1.0 / f64::from(distance) }
 }
 
 /// The source sentence that has most of the content words in the same order, and their weight.
@@ -134,9 +97,7 @@ fn best_passage(
     let mut rarest: Vec<u32> = content.to_vec();
     rarest.sort_unstable_by(|a, b| {
         let by_count = index.postings_of(*a).len().cmp(&index.postings_of(*b).len());
-        by_count
-            .then(index.rarity(*b).total_cmp(&index.rarity(*a)))
-            .then(a.cmp(b))
+        by_count.then(index.rarity(*b).total_cmp(&index.rarity(*a))).then(a.cmp(b))
     });
     rarest.dedup();
     let choosing = rarest.iter().filter(|id| index.has(**id)).take(CHOOSING);
@@ -145,16 +106,10 @@ fn best_passage(
             *choice.entry(*sentence).or_default() += index.rarity(*id);
         }
     }
-    for pair in content_pairs(tokens)
-        .map(|two| index.pair(two))
-        .filter(|pair| pair.distance > 0)
-    {
+    for pair in content_pairs(tokens).map(|two| index.pair(two)).filter(|pair| pair.distance > 0) {
         *choice.entry(pair.sentence).or_default() += 0.1;
     }
-    let mut candidates: Vec<(u32, f32)> = choice
-        .iter()
-        .map(|(sentence, weight)| (*sentence, *weight))
-        .collect();
+    let mut candidates: Vec<(u32, f32)> = choice.iter().map(|(sentence, weight)| (*sentence, *weight)).collect();
     candidates.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     candidates.truncate(CANDIDATES);
     let mut best = (None, 0.0);
@@ -177,11 +132,7 @@ fn common_subsequence(index: &Index<'_>, a: &[u32], b: &[u32]) -> f64 {
         let mut left = 0.0;
         for (cell, other) in row.iter_mut().skip(1).zip(b) {
             let above = *cell;
-            *cell = if id == other {
-                diagonal + weight
-            } else {
-                f64::max(above, left)
-            };
+            *cell = if id == other { diagonal + weight } else { f64::max(above, left) };
             diagonal = above;
             left = *cell;
         }
@@ -192,9 +143,7 @@ fn common_subsequence(index: &Index<'_>, a: &[u32], b: &[u32]) -> f64 {
 /// Whether the sentence has a number that the passage lacks.
 fn stray_number(index: &Index<'_>, tokens: &[Token], best: usize) -> bool {
     let known = index.known_of(best);
-    tokens
-        .iter()
-        .any(|token| token.kind == Kind::Number && !known.contains(&token.id))
+    tokens.iter().any(|token| token.kind == Kind::Number && !known.contains(&token.id))
 }
 
 /// The number of content words that are repetitions within the sentence.
@@ -213,9 +162,7 @@ fn weight_in_runs(index: &Index<'_>, tokens: &[Token], runs: &[bool]) -> f64 {
             Kind::Function => FUNCTION_WEIGHT,
             _ => f64::from(index.rarity(token.id)),
         };
-        let around = runs
-            .get(at.saturating_sub(2)..runs.len().min(at + 1))
-            .unwrap_or_default();
+        let around = runs.get(at.saturating_sub(2)..runs.len().min(at + 1)).unwrap_or_default();
         all += weight;
         if around.contains(&true) {
             covered += weight;
@@ -230,11 +177,7 @@ fn copied_runs(index: &Index<'_>, tokens: &[Token], runs: &[bool]) -> f64 {
     while at < tokens.len() {
         let trigrams = runs.iter().skip(at).take_while(|run| **run).count();
         let alone = tokens.get(at).is_some_and(|token| index.has(token.id));
-        let length = if trigrams > 0 {
-            trigrams + 2
-        } else {
-            usize::from(alone)
-        };
+        let length = if trigrams > 0 { trigrams + 2 } else { usize::from(alone) };
         sum += length * length;
         at += length.max(1);
     }

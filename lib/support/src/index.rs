@@ -83,11 +83,7 @@ impl<'a> Index<'a> {
             self.vocabulary.learn(self.text, sentence.span, &mut self.tokens);
             let end = self.tokens.len();
             if end > first {
-                self.sentences.push(Sentence {
-                    span: sentence.span,
-                    first,
-                    end,
-                });
+                self.sentences.push(Sentence { span: sentence.span, first, end });
             }
         }
         for sentence in &self.sentences {
@@ -108,8 +104,7 @@ impl<'a> Index<'a> {
         let mut recent = [UNKNOWN; REACH]; // the latest content words, the newest first
         for sentence in sentences(text) {
             tokens.clear();
-            self.vocabulary
-                .look_up(text, sentence.span, &mut spellings, &mut tokens);
+            self.vocabulary.look_up(text, sentence.span, &mut spellings, &mut tokens);
             let number = self.source_sentences.len() as u32;
             let first = self.known.len();
             for token in &tokens {
@@ -128,12 +123,7 @@ impl<'a> Index<'a> {
                     self.post(token.id, number);
                 }
             }
-            self.source_sentences.push(SourceSentence {
-                source,
-                span: sentence.span,
-                first,
-                end: self.known.len(),
-            });
+            self.source_sentences.push(SourceSentence { source, span: sentence.span, first, end: self.known.len() });
         }
     }
 
@@ -178,10 +168,7 @@ impl<'a> Index<'a> {
     }
 
     pub(crate) fn postings_of(&self, id: u32) -> &[u32] {
-        self.postings
-            .get(id as usize)
-            .map(Vec::as_slice)
-            .unwrap_or_default()
+        self.postings.get(id as usize).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Whether a source has this sequence of three words.

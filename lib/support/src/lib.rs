@@ -83,16 +83,10 @@ pub fn support(text: &str, sources: &[&str]) -> Support {
     let index = Index::new(text, sources);
     let measured = features::measure(&index);
     let scores = Model::shipped().scores(&measured.iter().map(|each| each.features).collect::<Vec<_>>());
-    let sentences: Vec<Supported> = measured
-        .iter()
-        .zip(scores)
-        .map(|(each, score)| judge(&index, each, score))
-        .collect();
+    let sentences: Vec<Supported> =
+        measured.iter().zip(scores).map(|(each, score)| judge(&index, each, score)).collect();
     let sum: f64 = sentences.iter().map(|sentence| sentence.score).sum();
-    Support {
-        score: sum / sentences.len().max(1) as f64,
-        sentences,
-    }
+    Support { score: sum / sentences.len().max(1) as f64, sentences }
 }
 
 /// The features of each sentence of `text`, as the model is trained on them.
@@ -109,22 +103,12 @@ fn judge(index: &Index<'_>, measured: &Measured, score: f64) -> Supported {
     let contradicted = findings.iter().any(|finding| finding.kind == Kind::Contradicted);
     let asks = sentence.span.of(index.text).ends_with('?');
     if score < UNSUPPORTED && findings.is_empty() && !asks {
-        findings.push(Finding {
-            kind: Kind::Unsupported,
-            span: sentence.span,
-        });
+        findings.push(Finding { kind: Kind::Unsupported, span: sentence.span });
     }
     Supported {
         span: sentence.span,
-        score: if contradicted {
-            score.min(CONTRADICTED)
-        } else {
-            score
-        },
-        passage: passage.map(|sentence| Passage {
-            source: sentence.source,
-            span: sentence.span,
-        }),
+        score: if contradicted { score.min(CONTRADICTED) } else { score },
+        passage: passage.map(|sentence| Passage { source: sentence.source, span: sentence.span }),
         findings,
     }
 }

@@ -59,8 +59,7 @@ impl Model {
     pub fn scores(&self, sentences: &[[f64; FEATURES]]) -> Vec<f64> {
         let copying = self.copying(sentences);
         let score = |features| {
-            let [copied, rewritten] =
-                [&self.copied, &self.rewritten].map(|weights| linear(weights, features));
+            let [copied, rewritten] = [&self.copied, &self.rewritten].map(|weights| linear(weights, features));
             (copying * copied + (1.0 - copying) * rewritten).clamp(0.0, 1.0)
         };
         sentences.iter().map(score).collect()
@@ -71,9 +70,7 @@ impl Model {
     pub fn copying(&self, sentences: &[[f64; FEATURES]]) -> f64 {
         let mut sum = self.regime.last().copied().unwrap_or(0.0);
         for (feature, weight) in self.regime.iter().take(REGIME).enumerate() {
-            let values = sentences
-                .iter()
-                .filter_map(|features| features.get(INPUTS + feature));
+            let values = sentences.iter().filter_map(|features| features.get(INPUTS + feature));
             sum += weight * values.sum::<f64>() / sentences.len().max(1) as f64;
         }
         (0.5 + sum / SLOPE).clamp(0.0, 1.0)
@@ -82,10 +79,7 @@ impl Model {
     /// Reads the text that `Display` writes: one line for each input, and one for each weight of `regime`.
     pub fn parse(text: &str) -> Result<Model, ModelError> {
         let mut model = Model::default();
-        let lines = text
-            .lines()
-            .enumerate()
-            .filter(|(_, line)| !line.starts_with('#'));
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#'));
         for (line, text) in lines {
             model.read(text).ok_or(ModelError { line: line + 1 })?;
         }
@@ -95,9 +89,7 @@ impl Model {
     fn read(&mut self, line: &str) -> Option<()> {
         let mut words = line.split_whitespace();
         let (kind, name) = (words.next()?, words.next()?);
-        let numbers = words
-            .map(|word| word.parse().ok())
-            .collect::<Option<Vec<f64>>>()?;
+        let numbers = words.map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>()?;
         match (kind, numbers.as_slice()) {
             ("input", [copied, rewritten]) => {
                 let at = position(&INPUT_NAMES, name)?;
@@ -145,11 +137,7 @@ impl fmt::Display for Model {
 
 fn linear(weights: &[f64; WEIGHTS], features: &[f64; FEATURES]) -> f64 {
     let inputs = features.iter().take(INPUTS).chain(std::iter::once(&1.0));
-    weights
-        .iter()
-        .zip(inputs)
-        .map(|(weight, input)| weight * input)
-        .sum()
+    weights.iter().zip(inputs).map(|(weight, input)| weight * input).sum()
 }
 
 #[cfg(test)]
@@ -161,10 +149,7 @@ mod tests {
         let shipped = Model::shipped();
         assert!(shipped.copied.iter().any(|weight| *weight != 0.0));
         assert_eq!(Model::parse(&shipped.to_string()).as_ref(), Ok(shipped));
-        assert_eq!(
-            Model::parse("# a comment\ninput trigrams 1"),
-            Err(ModelError { line: 2 })
-        );
+        assert_eq!(Model::parse("# a comment\ninput trigrams 1"), Err(ModelError { line: 2 }));
         assert_eq!(Model::parse("input nonsense 1 2"), Err(ModelError { line: 1 }));
     }
 }

@@ -31,13 +31,7 @@ pub(crate) const UNKNOWN: u32 = u32::MAX;
 
 impl Token {
     fn new(word: Word, span: Span, capital: bool) -> Token {
-        Token {
-            id: word.id,
-            kind: word.kind,
-            span,
-            capital,
-            negates: word.negates,
-        }
+        Token { id: word.id, kind: word.kind, span, capital, negates: word.negates }
     }
 
     pub(crate) fn is_content(&self) -> bool {
@@ -76,11 +70,7 @@ impl Vocabulary {
                 self.rarities.push(rarity(&stem));
                 id
             });
-            Word {
-                id,
-                kind,
-                negates: is_negator(spelled),
-            }
+            Word { id, kind, negates: is_negator(spelled) }
         };
         each_word(text, span, word, |token| to.push(token));
     }
@@ -93,11 +83,7 @@ impl Vocabulary {
                 return *known;
             }
             let kind = normalise(spelled, &mut stem);
-            let word = Word {
-                id: self.ids.get(&stem).copied().unwrap_or(UNKNOWN),
-                kind,
-                negates: is_negator(spelled),
-            };
+            let word = Word { id: self.ids.get(&stem).copied().unwrap_or(UNKNOWN), kind, negates: is_negator(spelled) };
             spellings.insert(spelled.to_owned(), word);
             word
         };
@@ -107,19 +93,12 @@ impl Vocabulary {
 
 /// Calls `each` with the stems of a text as this crate compares them, for counting how rare words are.
 pub fn stems(text: &str, mut each: impl FnMut(&str)) {
-    let span = Span {
-        start: 0,
-        end: text.len(),
-    };
+    let span = Span { start: 0, end: text.len() };
     let mut stem = String::new();
     let word = |spelled: &str| {
         let kind = normalise(spelled, &mut stem);
         each(&stem);
-        Word {
-            id: UNKNOWN,
-            kind,
-            negates: false,
-        }
+        Word { id: UNKNOWN, kind, negates: false }
     };
     each_word(text, span, word, |_| {});
 }
@@ -161,10 +140,7 @@ fn each_part(
 ) {
     let mut start = span.start;
     for part in whole.split('-') {
-        let span = Span {
-            start,
-            end: start + part.len(),
-        };
+        let span = Span { start, end: start + part.len() };
         start = span.end + 1;
         lower.clear();
         if part.is_ascii() {
@@ -176,17 +152,9 @@ fn each_part(
         let apostrophe = lower.find(['\'', '’']);
         let denied = apostrophe.is_some() && expand(lower).is_some_and(|two| two.second == "not");
         let before = lower.get(..apostrophe.unwrap_or(lower.len())).unwrap_or_default();
-        let first = if denied {
-            before.strip_suffix('n').unwrap_or(before)
-        } else {
-            before
-        };
+        let first = if denied { before.strip_suffix('n').unwrap_or(before) } else { before };
         if !first.is_empty() {
-            each(Token::new(
-                word(first),
-                span,
-                part.starts_with(char::is_uppercase),
-            ));
+            each(Token::new(word(first), span, part.starts_with(char::is_uppercase)));
         }
         if denied {
             each(Token::new(word("not"), span, false));
@@ -202,16 +170,9 @@ fn is_number(word: &str) -> bool {
 fn normalise(word: &str, stem: &mut String) -> Kind {
     stem.clear();
     if word.starts_with(|char: char| char.is_ascii_digit()) {
-        let end = word
-            .find(|char: char| !(char.is_ascii_digit() || char == '.' || char == ','))
-            .unwrap_or(word.len());
+        let end = word.find(|char: char| !(char.is_ascii_digit() || char == '.' || char == ',')).unwrap_or(word.len());
         stem.push('#');
-        stem.extend(
-            word.get(..end)
-                .unwrap_or_default()
-                .chars()
-                .filter(|&char| char != ','),
-        );
+        stem.extend(word.get(..end).unwrap_or_default().chars().filter(|&char| char != ','));
         return Kind::Number;
     }
     if let Some(value) = NUMERALS.iter().position(|numeral| *numeral == word) {
@@ -262,18 +223,9 @@ mod tests {
 
     #[test]
     fn words_are_compared_by_stem_and_numbers_by_value() {
-        assert_eq!(
-            of("The pumps weren't stopped"),
-            ["the", "pump", "be", "not", "stop"]
-        );
-        assert_eq!(
-            of("1,000 euros, £3.50, two, 5m"),
-            ["#1000", "euro", "#3.50", "#2", "#5"]
-        );
-        assert_eq!(
-            of("about 1, 056 and 1,056 of 12, 9"),
-            ["about", "#1056", "and", "#1056", "of", "#12", "#9"]
-        );
+        assert_eq!(of("The pumps weren't stopped"), ["the", "pump", "be", "not", "stop"]);
+        assert_eq!(of("1,000 euros, £3.50, two, 5m"), ["#1000", "euro", "#3.50", "#2", "#5"]);
+        assert_eq!(of("about 1, 056 and 1,056 of 12, 9"), ["about", "#1056", "and", "#1056", "of", "#12", "#9"]);
         assert_eq!(of("Anna's well-known log"), ["anna", "well", "know", "log"]);
         assert_eq!(of("can't won’t '"), ["ca", "not", "wo", "not"]);
     }

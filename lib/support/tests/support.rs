@@ -17,11 +17,7 @@ fn of(text: &str) -> Support {
 /// The kind of the first finding, and the words that it stands at.
 fn first(text: &str) -> Option<(Kind, String)> {
     let support = of(text);
-    let finding = support
-        .sentences
-        .iter()
-        .flat_map(|sentence| &sentence.findings)
-        .next()?;
+    let finding = support.sentences.iter().flat_map(|sentence| &sentence.findings).next()?;
     Some((finding.kind, finding.span.of(text).to_owned()))
 }
 
@@ -44,10 +40,7 @@ fn what_a_source_says_is_supported_and_its_passage_is_named() {
         assert!(SOURCE.get(passage.span.start..passage.span.end).is_some());
     }
     let passage = of("Ferries replace the bridge.").sentences[0].passage.unwrap();
-    assert_eq!(
-        passage.span.of(SOURCE),
-        "Ferries replace the bridge until it opens again."
-    );
+    assert_eq!(passage.span.of(SOURCE), "Ferries replace the bridge until it opens again.");
 }
 
 #[test]
@@ -68,24 +61,14 @@ fn what_no_source_says_is_unsupported() {
 #[test]
 fn what_a_source_says_otherwise_is_contradicted() {
     for (text, words) in [
-        (
-            "Inspectors found 14 cracks in the main girder of the bridge.",
-            "14",
-        ),
-        (
-            "The bridge was closed on 4 April after inspectors found 12 cracks.",
-            "April",
-        ),
+        ("Inspectors found 14 cracks in the main girder of the bridge.", "14"),
+        ("The bridge was closed on 4 April after inspectors found 12 cracks.", "April"),
         ("The Northgate bridge was opened on 4 March.", "opened"),
         ("Mayor Peter Hart said repairs would take nine weeks.", "Peter"),
         ("The city raised its taxes.", "The city raised its taxes."),
         ("Northgate sued Velden in May.", "Northgate sued Velden in May."),
     ] {
-        assert_eq!(
-            first(text),
-            Some((Kind::Contradicted, words.to_owned())),
-            "{text}"
-        );
+        assert_eq!(first(text), Some((Kind::Contradicted, words.to_owned())), "{text}");
         assert!(of(text).score <= ken_support::CONTRADICTED, "{text}");
     }
 }
@@ -96,10 +79,7 @@ fn a_copy_scores_above_a_paraphrase_and_that_above_an_invention() {
     let copy = score("Mayor Ellen Hart said repairs would cost 3.4 million euros and take nine weeks.");
     let paraphrase = score("Repairing the closed bridge takes nine weeks, the mayor said.");
     let invention = score("A storm destroyed the harbour wall and three fishing boats overnight.");
-    assert!(
-        copy > paraphrase && paraphrase > invention,
-        "{copy} {paraphrase} {invention}"
-    );
+    assert!(copy > paraphrase && paraphrase > invention, "{copy} {paraphrase} {invention}");
 }
 
 #[test]

@@ -12,8 +12,7 @@ pub struct Contraction {
 impl Contraction {
     /// The first word as spelled in `word`, or its full form.
     pub fn first<'a>(&self, word: &'a str) -> &'a str {
-        self.irregular
-            .unwrap_or_else(|| word.get(..self.stem).unwrap_or_default())
+        self.irregular.unwrap_or_else(|| word.get(..self.stem).unwrap_or_default())
     }
 }
 
@@ -22,97 +21,50 @@ impl Contraction {
 /// `is` only after a pronoun or a question word, since "the server's log" does not mean that the server is a log.
 pub fn expand(word: &str) -> Option<Contraction> {
     if word.eq_ignore_ascii_case("cannot") {
-        return Some(Contraction {
-            stem: 3,
-            irregular: None,
-            second: "not",
-        });
+        return Some(Contraction { stem: 3, irregular: None, second: "not" });
     }
     let (stem, tail) = split(word)?;
     let before = word.get(..stem)?;
     if tail.eq_ignore_ascii_case("t") {
         return not(before);
     }
-    let second = SECOND
-        .iter()
-        .find(|(ending, _)| tail.eq_ignore_ascii_case(ending))?
-        .1;
+    let second = SECOND.iter().find(|(ending, _)| tail.eq_ignore_ascii_case(ending))?.1;
     if second == "is" && !TAKES_IS.iter().any(|known| known.eq_ignore_ascii_case(before)) {
         let let_us = before.eq_ignore_ascii_case("let");
-        return let_us.then_some(Contraction {
-            stem,
-            irregular: None,
-            second: "us",
-        });
+        return let_us.then_some(Contraction { stem, irregular: None, second: "us" });
     }
-    Some(Contraction {
-        stem,
-        irregular: None,
-        second,
-    })
+    Some(Contraction { stem, irregular: None, second })
 }
 
 /// The length of the part before the last apostrophe, and the part after it.
 fn split(word: &str) -> Option<(usize, &str)> {
-    let (offset, apostrophe) = word
-        .char_indices()
-        .rfind(|&(_, char)| matches!(char, '\'' | '\u{2019}' | '\u{2bc}'))?;
+    let (offset, apostrophe) = word.char_indices().rfind(|&(_, char)| matches!(char, '\'' | '\u{2019}' | '\u{2bc}'))?;
     Some((offset, word.get(offset + apostrophe.len_utf8()..)?))
 }
 
 /// Expands "isn", "won" or "can" before "'t".
 fn not(before: &str) -> Option<Contraction> {
-    let irregular = IRREGULAR
-        .iter()
-        .find(|(spelled, _)| before.eq_ignore_ascii_case(spelled));
+    let irregular = IRREGULAR.iter().find(|(spelled, _)| before.eq_ignore_ascii_case(spelled));
     if let Some(&(_, full)) = irregular {
-        return Some(Contraction {
-            stem: before.len(),
-            irregular: Some(full),
-            second: "not",
-        });
+        return Some(Contraction { stem: before.len(), irregular: Some(full), second: "not" });
     }
     let stem = before.len().checked_sub(1)?;
     let auxiliary = before.get(..stem)?;
-    let known = TAKES_NOT
-        .iter()
-        .any(|known| known.eq_ignore_ascii_case(auxiliary));
-    (known && before.ends_with(['n', 'N'])).then_some(Contraction {
-        stem,
-        irregular: None,
-        second: "not",
-    })
+    let known = TAKES_NOT.iter().any(|known| known.eq_ignore_ascii_case(auxiliary));
+    (known && before.ends_with(['n', 'N'])).then_some(Contraction { stem, irregular: None, second: "not" })
 }
 
-const SECOND: [(&str, &str); 6] = [
-    ("m", "am"),
-    ("re", "are"),
-    ("s", "is"),
-    ("ve", "have"),
-    ("ll", "will"),
-    ("d", "would"),
-];
+const SECOND: [(&str, &str); 6] =
+    [("m", "am"), ("re", "are"), ("s", "is"), ("ve", "have"), ("ll", "will"), ("d", "would")];
 
-const TAKES_IS: [&str; 12] = [
-    "it",
-    "he",
-    "she",
-    "that",
-    "this",
-    "there",
-    "here",
-    "what",
-    "who",
-    "where",
-    "how",
-    "everything",
-];
+const TAKES_IS: [&str; 12] =
+    ["it", "he", "she", "that", "this", "there", "here", "what", "who", "where", "how", "everything"];
 
 const IRREGULAR: [(&str, &str); 4] = [("can", "can"), ("won", "will"), ("shan", "shall"), ("ain", "is")];
 
 const TAKES_NOT: [&str; 18] = [
-    "is", "are", "was", "were", "do", "does", "did", "has", "have", "had", "could", "would", "should",
-    "might", "must", "need", "dare", "ought",
+    "is", "are", "was", "were", "do", "does", "did", "has", "have", "had", "could", "would", "should", "might", "must",
+    "need", "dare", "ought",
 ];
 
 #[cfg(test)]
@@ -142,17 +94,7 @@ mod tests {
 
     #[test]
     fn other_words_stay_whole() {
-        for word in [
-            "server's",
-            "not",
-            "'t",
-            "n't",
-            "o'clock",
-            "rock'n'roll",
-            "",
-            "’",
-            "xn't",
-        ] {
+        for word in ["server's", "not", "'t", "n't", "o'clock", "rock'n'roll", "", "’", "xn't"] {
             assert_eq!(full(word), None, "{word}");
         }
     }

@@ -93,36 +93,24 @@ fn text(lines: &[&str]) -> Result<String, &'static str> {
         // Lists, maps, anchors, aliases and tags.
         Some('[' | '{' | '&' | '*' | '!') => Ok(String::new()),
         None if following.iter().any(|line| is_structure(line)) => Ok(String::new()),
-        _ => Ok(joined(lines)
-            .split(" #")
-            .next()
-            .unwrap_or_default()
-            .trim_end()
-            .to_owned()),
+        _ => Ok(joined(lines).split(" #").next().unwrap_or_default().trim_end().to_owned()),
     }
 }
 
 /// Whether a line below a key begins a list or a map.
 fn is_structure(line: &str) -> bool {
     let line = line.trim();
-    line.starts_with("- ")
-        || line.split_once(':').is_some_and(|(key, _)| !key.contains(' ')) && !line.is_empty()
+    line.starts_with("- ") || line.split_once(':').is_some_and(|(key, _)| !key.contains(' ')) && !line.is_empty()
 }
 
 fn joined(lines: &[&str]) -> String {
-    let words = lines
-        .iter()
-        .map(|line| line.trim())
-        .filter(|line| !line.is_empty());
+    let words = lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
     words.collect::<Vec<_>>().join(" ")
 }
 
 fn block(lines: &[&str], between: &str) -> String {
     let indents = lines.iter().filter(|line| !line.trim().is_empty());
-    let indent = indents
-        .map(|line| line.len() - line.trim_start().len())
-        .min()
-        .unwrap_or(0);
+    let indent = indents.map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
     let lines = lines.iter().map(|line| line.get(indent..).unwrap_or_default());
     lines.collect::<Vec<_>>().join(between).trim().to_owned()
 }
@@ -130,10 +118,7 @@ fn block(lines: &[&str], between: &str) -> String {
 const UNCLOSED: &str = "a quotation mark is not closed";
 
 fn single_quoted(text: &str) -> Result<String, &'static str> {
-    let inner = text
-        .strip_prefix('\'')
-        .and_then(|text| text.strip_suffix('\''))
-        .ok_or(UNCLOSED)?;
+    let inner = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')).ok_or(UNCLOSED)?;
     match inner.replace("''", "").contains('\'') {
         true => Err("a quotation mark inside is not doubled"),
         false => Ok(inner.replace("''", "'")),
@@ -191,19 +176,13 @@ mod tests {
             ("a:\n  k: v", ""),
             ("a: é…", "é…"),
         ] {
-            assert_eq!(
-                value(&format!("---\n{written}\n---\nbody")),
-                Ok(read.to_owned()),
-                "{written}"
-            );
+            assert_eq!(value(&format!("---\n{written}\n---\nbody")), Ok(read.to_owned()), "{written}");
         }
     }
 
     #[test]
     fn the_body_is_what_follows() {
-        let found = front_matter("---\r\na: x\r\n---\r\n\r\n# Body\n")
-            .unwrap()
-            .unwrap();
+        let found = front_matter("---\r\na: x\r\n---\r\n\r\n# Body\n").unwrap().unwrap();
         assert_eq!((found.body, found.texts["a"].as_str()), ("\r\n# Body\n", "x"));
         assert_eq!(front_matter("# No front matter\n"), Ok(None));
         assert_eq!(front_matter(""), Ok(None));

@@ -47,9 +47,7 @@ impl Span {
 pub fn head(text: &str, bytes: usize) -> &str {
     // Characters have at most four bytes.
     let ends = (0..=3).filter_map(|back| bytes.min(text.len()).checked_sub(back));
-    ends.into_iter()
-        .find_map(|end| text.get(..end))
-        .unwrap_or_default()
+    ends.into_iter().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -58,10 +56,7 @@ mod tests {
 
     #[test]
     fn a_head_ends_between_characters() {
-        assert_eq!(
-            [0, 1, 2, 3, 4, 5, 9].map(|bytes| head("a€b", bytes)),
-            ["", "a", "a", "a", "a€", "a€b", "a€b"]
-        );
+        assert_eq!([0, 1, 2, 3, 4, 5, 9].map(|bytes| head("a€b", bytes)), ["", "a", "a", "a", "a€", "a€b", "a€b"]);
         assert_eq!([3, 4].map(|bytes| head("🦀", bytes)), ["", "🦀"]);
     }
 }

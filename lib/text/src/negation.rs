@@ -11,19 +11,14 @@ pub fn is_negator(word: &str) -> bool {
 
 /// Whether a word contrasts with the words before it ("not angry, *just* disappointed"), and so ends a negation.
 pub fn is_contrast(word: &str) -> bool {
-    CONTRASTS
-        .iter()
-        .any(|contrast| contrast.eq_ignore_ascii_case(word))
+    CONTRASTS.iter().any(|contrast| contrast.eq_ignore_ascii_case(word))
 }
 
 /// For each word, whether it is in the scope of a negator: after it in the same clause, at most [`MAX_SCOPE`] words
 /// away. A clause ends at punctuation between two words and at a contrast. The negator itself is not in its scope, and
 /// two negations in one clause cancel each other. `words` are consecutive words of `text`.
 pub fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
-    let mut scope = Scope {
-        left: 0,
-        negative: false,
-    };
+    let mut scope = Scope { left: 0, negative: false };
     let mut end_of_last = words.first().map_or(0, |word| word.span.start);
     let mut flags = Vec::with_capacity(words.len());
     for word in words {
@@ -49,10 +44,7 @@ impl Scope {
         if is_negator(word) {
             // "nor" continues the negation of "neither"; any other negator within a negation cancels it.
             let again = self.left > 0 && self.negative && !word.eq_ignore_ascii_case("nor");
-            *self = Scope {
-                left: MAX_SCOPE,
-                negative: !again,
-            };
+            *self = Scope { left: MAX_SCOPE, negative: !again };
             return false;
         }
         let held = self.left > 0 && self.negative;
@@ -62,29 +54,16 @@ impl Scope {
 }
 
 fn ends_clause(char: char) -> bool {
-    matches!(
-        char,
-        '.' | ',' | ';' | ':' | '!' | '?' | '…' | '(' | ')' | '"' | '“' | '”' | '—' | '–' | '\n'
-    )
+    matches!(char, '.' | ',' | ';' | ':' | '!' | '?' | '…' | '(' | ')' | '"' | '“' | '”' | '—' | '–' | '\n')
 }
 
 const NEGATORS: [&str; 14] = [
-    "not", "no", "never", "neither", "nor", "none", "nobody", "nothing", "nowhere", "without", "hardly",
-    "barely", "scarcely", "lacks",
+    "not", "no", "never", "neither", "nor", "none", "nobody", "nothing", "nowhere", "without", "hardly", "barely",
+    "scarcely", "lacks",
 ];
 
-const CONTRASTS: [&str; 10] = [
-    "but",
-    "however",
-    "just",
-    "yet",
-    "though",
-    "although",
-    "rather",
-    "instead",
-    "nevertheless",
-    "only",
-];
+const CONTRASTS: [&str; 10] =
+    ["but", "however", "just", "yet", "though", "although", "rather", "instead", "nevertheless", "only"];
 
 #[cfg(test)]
 mod tests {
@@ -94,12 +73,7 @@ mod tests {
     fn negated_words(text: &str) -> Vec<&str> {
         let words: Vec<Word<'_>> = words(text).collect();
         let flags = negated(text, &words);
-        words
-            .iter()
-            .zip(flags)
-            .filter(|(_, flag)| *flag)
-            .map(|(word, _)| word.text)
-            .collect()
+        words.iter().zip(flags).filter(|(_, flag)| *flag).map(|(word, _)| word.text).collect()
     }
 
     #[test]

@@ -38,13 +38,7 @@ fn push_folded(word: &str, to: &mut String) {
     }
     // Converting to lower case may decompose (the Turkish dotted capital I), so composition comes last.
     let plain = word.nfc().collect::<String>().to_lowercase();
-    to.extend(plain.nfc().map(|char| {
-        if matches!(char, '\u{2019}' | '\u{2bc}') {
-            '\''
-        } else {
-            char
-        }
-    }));
+    to.extend(plain.nfc().map(|char| if matches!(char, '\u{2019}' | '\u{2bc}') { '\'' } else { char }));
 }
 
 #[cfg(test)]

@@ -31,15 +31,9 @@ pub struct Section {
 pub fn sections(name: &str, text: &str) -> Vec<Section> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body) = title_and_tags(text);
-    let first_line = 1 + text
-        .len()
-        .checked_sub(body.len())
-        .map_or(0, |end| lines(head(text, end)));
+    let first_line = 1 + text.len().checked_sub(body.len()).map_or(0, |end| lines(head(text, end)));
     let first_heading = || body.lines().find_map(heading).map(|(_, title)| title);
-    let title = front
-        .title
-        .or_else(first_heading)
-        .unwrap_or_else(|| name.to_owned());
+    let title = front.title.or_else(first_heading).unwrap_or_else(|| name.to_owned());
     let mut found = Vec::new();
     if body.len() <= PIECE_BYTES {
         push(&mut found, &title, first_line, body, &front.tags);
@@ -53,33 +47,18 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
         let opened = fence.is_some();
         fence = fenced(line, fence);
         if let Some((level, text)) = heading(line).filter(|_| !opened && fence.is_none()) {
-            push(
-                &mut found,
-                &titled,
-                start_line,
-                part(body, start, at),
-                &front.tags,
-            );
+            push(&mut found, &titled, start_line, part(body, start, at), &front.tags);
             (start, start_line) = (at, first_line + number);
             path.retain(|(above, _)| *above < level);
             if text != title {
                 path.push((level, text));
             }
             let names = path.iter().map(|(_, name)| name.as_str());
-            titled = std::iter::once(title.as_str())
-                .chain(names)
-                .collect::<Vec<_>>()
-                .join(" › ");
+            titled = std::iter::once(title.as_str()).chain(names).collect::<Vec<_>>().join(" › ");
         }
         at += line.len();
     }
-    push(
-        &mut found,
-        &titled,
-        start_line,
-        part(body, start, body.len()),
-        &front.tags,
-    );
+    push(&mut found, &titled, start_line, part(body, start, body.len()), &front.tags);
     found
 }
 
@@ -126,9 +105,7 @@ fn cut(text: &str) -> usize {
     // A piece of a few lines would not be useful.
     let late = |end: &usize| *end > PIECE_BYTES / 4;
     let blank = fitting.rfind("\n\n").map(|at| at + 2).filter(late);
-    let end = blank
-        .or_else(|| fitting.rfind('\n').map(|at| at + 1))
-        .filter(late);
+    let end = blank.or_else(|| fitting.rfind('\n').map(|at| at + 1)).filter(late);
     end.unwrap_or(fitting.len()).max(1)
 }
 
@@ -151,11 +128,7 @@ fn shortened(title: &str) -> Cow<'_, str> {
 fn heading(line: &str) -> Option<(usize, String)> {
     let level = line.bytes().take_while(|byte| *byte == b'#').count();
     let rest = line.get(level..).filter(|_| (1..=6).contains(&level))?;
-    let text = rest
-        .strip_prefix([' ', '\t'])?
-        .trim()
-        .trim_end_matches('#')
-        .trim();
+    let text = rest.strip_prefix([' ', '\t'])?.trim().trim_end_matches('#').trim();
     (!text.is_empty()).then(|| (level, text.to_owned()))
 }
 
@@ -163,9 +136,7 @@ fn heading(line: &str) -> Option<(usize, String)> {
 fn fenced(line: &str, open: Option<(char, usize)>) -> Option<(char, usize)> {
     let line = line.trim_start();
     let mark = line.chars().next().filter(|mark| ['`', '~'].contains(mark));
-    let length = mark.map_or(0, |mark| {
-        line.chars().take_while(|letter| *letter == mark).count()
-    });
+    let length = mark.map_or(0, |mark| line.chars().take_while(|letter| *letter == mark).count());
     match (open, mark) {
         (None, Some(mark)) if length >= 3 => Some((mark, length)),
         (Some((of, least)), Some(mark)) if mark == of && length >= least => None,
@@ -191,10 +162,7 @@ fn title_and_tags(text: &str) -> (Front, &str) {
         let item = line.trim_start().strip_prefix("- ").filter(|_| key == "tags");
         if let Some(item) = item {
             front.add(item);
-        } else if let Some((name, value)) = line
-            .split_once(':')
-            .filter(|_| !line.starts_with([' ', '\t', '#']))
-        {
+        } else if let Some((name, value)) = line.split_once(':').filter(|_| !line.starts_with([' ', '\t', '#'])) {
             key = name.trim();
             match key {
                 "title" => front.title = Some(plain(value).to_owned()).filter(|title| !title.is_empty()),
@@ -222,9 +190,7 @@ impl Front {
 /// A value without the blanks and quotes around it.
 fn plain(value: &str) -> &str {
     let value = value.trim();
-    let quoted = ['"', '\'']
-        .iter()
-        .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
+    let quoted = ['"', '\''].iter().find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
     quoted.unwrap_or(value).trim()
 }
 
@@ -237,8 +203,7 @@ mod tests {
 
     #[test]
     fn a_short_file_is_one_piece() {
-        let text =
-            "---\ntitle: \"Deploy\"\ntags: [ops, 'web']\nother:\n  - x\n---\n\n# Something\n\nOn Tuesdays.\n";
+        let text = "---\ntitle: \"Deploy\"\ntags: [ops, 'web']\nother:\n  - x\n---\n\n# Something\n\nOn Tuesdays.\n";
         let found = sections("a.md", text);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].title.as_str(), found[0].line), ("Deploy", 8));
@@ -262,12 +227,7 @@ mod tests {
         let shown: Vec<(&str, usize)> = found.iter().map(|one| (one.title.as_str(), one.line)).collect();
         assert_eq!(
             shown,
-            [
-                ("Guide", 1),
-                ("Guide › Install", 5),
-                ("Guide › Install › Linux", 163),
-                ("Guide › Use", 171)
-            ]
+            [("Guide", 1), ("Guide › Install", 5), ("Guide › Install › Linux", 163), ("Guide › Use", 171)]
         );
         assert!(found[2].text.contains("# not a heading"));
     }

@@ -30,14 +30,8 @@ impl<'a> Iterator for Sentences<'a> {
         let end = start + end_of_first(self.text.get(start..)?);
         self.at = end;
         let length = self.text.get(start..end)?.trim_end().len();
-        let span = Span {
-            start,
-            end: start + length,
-        };
-        Some(Sentence {
-            text: span.of(self.text),
-            span,
-        })
+        let span = Span { start, end: start + length };
+        Some(Sentence { text: span.of(self.text), span })
     }
 }
 
@@ -67,10 +61,7 @@ fn end_of_first(text: &str) -> usize {
 /// Whether `rest`, which starts with a line feed, continues with an empty line.
 fn ends_paragraph(rest: &str) -> bool {
     let mut chars = rest.chars().skip(1);
-    matches!(
-        chars.find(|&char| char != ' ' && char != '\t' && char != '\r'),
-        Some('\n') | None
-    )
+    matches!(chars.find(|&char| char != ' ' && char != '\t' && char != '\r'), Some('\n') | None)
 }
 
 /// Whether the period between `word` and `rest` belongs to the word. A word may contain periods itself (`e.g`).
@@ -80,17 +71,13 @@ fn is_abbreviation(word: &str, rest: &str) -> bool {
     let is_capital = first.is_some_and(char::is_uppercase);
     let initial = is_capital && second.is_none() && first != Some('I');
     let is_one_of = |list: &[&str]| list.iter().any(|known| known.eq_ignore_ascii_case(word));
-    initial
-        || is_one_of(&ATTACHED)
-        || is_capital && is_one_of(&TITLES)
-        || is_one_of(&CLOSING) && !opens_sentence(rest)
+    initial || is_one_of(&ATTACHED) || is_capital && is_one_of(&TITLES) || is_one_of(&CLOSING) && !opens_sentence(rest)
 }
 
 /// Whether the text after the period of an abbreviation can begin a sentence, which it can with a capital, and at the end of the
 /// text. A Roman numeral ("Vol. II") counts as a number.
 pub fn opens_sentence(rest: &str) -> bool {
-    let opens =
-        |char: char| char.is_whitespace() || matches!(char, '"' | '“' | '”' | '\'' | '‘' | '’' | '(' | ')');
+    let opens = |char: char| char.is_whitespace() || matches!(char, '"' | '“' | '”' | '\'' | '‘' | '’' | '(' | ')');
     let rest = rest.trim_start_matches(opens);
     let word = rest.split(|char: char| !char.is_alphanumeric()).next();
     let is_roman = |word: &str| word.len() > 1 && word.bytes().all(|byte| b"IVXLC".contains(&byte));
@@ -104,9 +91,7 @@ const ATTACHED: [&str; 8] = ["vs", "e.g", "i.e", "cf", "fig", "figs", "eq", "res
 const TITLES: [&str; 6] = ["mr", "mrs", "ms", "dr", "prof", "st"];
 
 /// Abbreviations that are followed by a number or a small letter; before a capital they end a sentence.
-const CLOSING: [&str; 13] = [
-    "approx", "dept", "est", "no", "nos", "vol", "pp", "ed", "eds", "al", "ca", "sec", "min",
-];
+const CLOSING: [&str; 13] = ["approx", "dept", "est", "no", "nos", "vol", "pp", "ed", "eds", "al", "ca", "sec", "min"];
 
 #[cfg(test)]
 mod tests {
@@ -118,43 +103,21 @@ mod tests {
 
     #[test]
     fn sentences_end_where_a_reader_stops() {
-        assert_eq!(
-            texts("One. Two! Three?  Four"),
-            ["One.", "Two!", "Three?", "Four"]
-        );
-        assert_eq!(
-            texts("He said \"stop.\" Then left."),
-            ["He said \"stop.\"", "Then left."]
-        );
-        assert_eq!(
-            texts("It costs 3.50 at ken.example today."),
-            ["It costs 3.50 at ken.example today."]
-        );
+        assert_eq!(texts("One. Two! Three?  Four"), ["One.", "Two!", "Three?", "Four"]);
+        assert_eq!(texts("He said \"stop.\" Then left."), ["He said \"stop.\"", "Then left."]);
+        assert_eq!(texts("It costs 3.50 at ken.example today."), ["It costs 3.50 at ken.example today."]);
         assert_eq!(
             texts("Dr. A. Smith came, e.g. by car. So did I. Yes."),
             ["Dr. A. Smith came, e.g. by car.", "So did I.", "Yes."]
         );
-        assert_eq!(
-            texts("A title\n\nA line that\ngoes on.\n"),
-            ["A title", "A line that\ngoes on."]
-        );
+        assert_eq!(texts("A title\n\nA line that\ngoes on.\n"), ["A title", "A line that\ngoes on."]);
         assert_eq!(texts("What?! No..."), ["What?!", "No..."]);
         assert_eq!(texts(" \n "), [""; 0]);
     }
 
     #[test]
     fn an_abbreviation_closes_a_sentence_where_another_opens() {
-        for word in [
-            "5 min",
-            "5 ms",
-            "5 sec",
-            "no",
-            "vol",
-            "est",
-            "approx",
-            "the dept",
-            "Miller et al",
-        ] {
+        for word in ["5 min", "5 ms", "5 sec", "no", "vol", "est", "approx", "the dept", "Miller et al"] {
             let text = format!("It took {word}. It ended.");
             assert_eq!(texts(&text), [&format!("It took {word}."), "It ended."]);
         }
@@ -164,10 +127,7 @@ mod tests {
         ] {
             assert_eq!(texts(text), [text]);
         }
-        assert_eq!(
-            texts("He said \"no.\" “It ended.”"),
-            ["He said \"no.\"", "“It ended.”"]
-        );
+        assert_eq!(texts("He said \"no.\" “It ended.”"), ["He said \"no.\"", "“It ended.”"]);
     }
 
     #[test]

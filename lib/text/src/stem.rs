@@ -114,9 +114,7 @@ pub fn same_stem(a: &str, b: &str) -> bool {
 
 /// The verb in a noun that is joined with its particle: `back` for `backup`.
 pub fn verb_of(word: &str) -> Option<&str> {
-    let verb = PARTICLES
-        .iter()
-        .find_map(|particle| word.strip_suffix(particle))?;
+    let verb = PARTICLES.iter().find_map(|particle| word.strip_suffix(particle))?;
     (verb.len() >= SHORTEST).then_some(verb)
 }
 
@@ -331,10 +329,7 @@ mod tests {
             &["tree", "trees"],
             &["guarantee", "guarantees", "guaranteed"],
         ] {
-            assert!(
-                forms.iter().all(|form| inflected(form) == inflected(forms[0])),
-                "{forms:?}"
-            );
+            assert!(forms.iter().all(|form| inflected(form) == inflected(forms[0])), "{forms:?}");
         }
         assert_ne!(inflected("bus"), inflected("bu"));
         assert_ne!(inflected("owner"), inflected("own"));

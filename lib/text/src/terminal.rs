@@ -20,9 +20,7 @@ fn safe(c: char) -> char {
         '\n' | '\t' => c,
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or(char::REPLACEMENT_CHARACTER),
         '\x7f' => '\u{2421}',
-        '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-            char::REPLACEMENT_CHARACTER
-        }
+        '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => char::REPLACEMENT_CHARACTER,
         _ => c,
     }
 }
@@ -73,11 +71,7 @@ mod tests {
         let plain = "a\tb\nüé漢🦀 \u{5d0}\u{200f}\u{a0}";
         assert!(matches!(for_terminal(plain), Cow::Borrowed(text) if text == plain));
         assert_eq!(for_terminal("\x1b]52;c;eA==\x07\r"), "␛]52;c;eA==␇␍");
-        for code in (0..0x20)
-            .chain(0x7f..0xa0)
-            .chain(0x202a..=0x202e)
-            .chain(0x2066..=0x2069)
-        {
+        for code in (0..0x20).chain(0x7f..0xa0).chain(0x202a..=0x202e).chain(0x2066..=0x2069) {
             let c = char::from_u32(code).unwrap();
             let text = format!("<{c}>");
             let shown = for_terminal(&text);

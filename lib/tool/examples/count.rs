@@ -34,11 +34,7 @@ impl Answer for Answered {
 
     fn summary(&self, verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         writeln!(to, "{} words", self.words)?;
-        if verbose {
-            writeln!(to, "yes: {}", self.yes)
-        } else {
-            Ok(())
-        }
+        if verbose { writeln!(to, "yes: {}", self.yes) } else { Ok(()) }
     }
 }
 
@@ -63,14 +59,8 @@ impl Filter for Count {
         if input.contains("boom") {
             return Err(Error::invalid("/0", "boom"));
         }
-        let words: Vec<&str> = input
-            .split_whitespace()
-            .chain(self.words.iter().map(String::as_str))
-            .collect();
-        Ok(reply.send(&Answered {
-            words: words.len() * usize::from(self.repeat),
-            yes: words.contains(&"yes"),
-        }))
+        let words: Vec<&str> = input.split_whitespace().chain(self.words.iter().map(String::as_str)).collect();
+        Ok(reply.send(&Answered { words: words.len() * usize::from(self.repeat), yes: words.contains(&"yes") }))
     }
 }
 

@@ -78,12 +78,8 @@ pub(crate) fn parse<P: FromArgMatches>(
     match matches.and_then(|mut matches| P::from_arg_matches_mut(&mut matches)) {
         Ok(cli) => Ok(Parsed::Run(cli)),
         Err(error) => match error.kind() {
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                Ok(Parsed::Print(error.render().to_string()))
-            }
-            _ => Err(Failure::Error(
-                usage_error(&error).hint(format!("{name} --help lists the flags")),
-            )),
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Parsed::Print(error.render().to_string())),
+            _ => Err(Failure::Error(usage_error(&error).hint(format!("{name} --help lists the flags")))),
         },
     }
 }
@@ -102,11 +98,7 @@ pub(crate) fn bare<R: Report>() -> clap::Command {
 }
 
 pub(crate) fn named(command: clap::Command, name: &'static str, about: &'static str) -> clap::Command {
-    command
-        .name(name)
-        .bin_name(name)
-        .about(about)
-        .version(env!("CARGO_PKG_VERSION")) // the workspace's: every program has the same
+    command.name(name).bin_name(name).about(about).version(env!("CARGO_PKG_VERSION")) // the workspace's: every program has the same
 }
 
 /// What the parsers of Rust's standard library say of a wrong number, and what a user understands.
@@ -117,10 +109,7 @@ const PARSE_ERRORS: [(&str, &str); 7] = [
     ("number too small to fit in target type", "it is too small"),
     ("cannot parse integer from empty string", "it is empty"),
     ("cannot parse float from empty string", "it is empty"),
-    (
-        "provided string was not `true` or `false`",
-        "it must be true or false",
-    ),
+    ("provided string was not `true` or `false`", "it must be true or false"),
 ];
 
 fn plain_words(message: String) -> String {

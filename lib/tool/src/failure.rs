@@ -38,11 +38,7 @@ impl Failure {
             Failure::Error(error) => say(tool, &error, ""),
             Failure::NothingToRead(usage) => {
                 let error = Error::invalid("", "nothing to read: standard input is a terminal");
-                say(
-                    tool,
-                    &error.hint(format!("{tool} --help explains the input")),
-                    &usage,
-                );
+                say(tool, &error.hint(format!("{tool} --help explains the input")), &usage);
             }
         }
         ExitCode::from(ERROR_STATUS)

@@ -95,12 +95,7 @@ impl<'a> Source<'a> {
 pub(crate) fn choose<F: Filter>(cli: &Cli<F>) -> Result<Vec<Source<'_>>, Error> {
     let inline = cli.filter.inline().map(Source::Inline);
     let flag = cli.common.file.as_deref().map(|path| Source::at(path, true));
-    let files: Vec<Source<'_>> = cli
-        .common
-        .files
-        .iter()
-        .map(|path| Source::at(path, false))
-        .collect();
+    let files: Vec<Source<'_>> = cli.common.files.iter().map(|path| Source::at(path, false)).collect();
     let mut named = inline.into_iter().chain(flag);
     match (named.next(), named.next(), files.is_empty()) {
         (Some(source), None, true) => Ok(vec![source]),
@@ -108,9 +103,7 @@ pub(crate) fn choose<F: Filter>(cli: &Cli<F>) -> Result<Vec<Source<'_>>, Error> 
         (Some(_), ..) => Err(Error::invalid("", "more than one input is named")
             .hint("give one of the inline flag, --file PATH, or FILE arguments")),
         // With --lines each line is an input, which the flags only modify.
-        (None, _, true) if cli.filter.need() == Need::Nothing && !cli.common.lines => {
-            Ok(vec![Source::Nothing])
-        }
+        (None, _, true) if cli.filter.need() == Need::Nothing && !cli.common.lines => Ok(vec![Source::Nothing]),
         (None, _, true) => Ok(vec![Source::Stdin { named: false }]),
     }
 }
@@ -123,9 +116,7 @@ pub(crate) fn read(source: &Source<'_>, need: Need) -> Result<String, Error> {
     }
     let mut bytes = Vec::with_capacity(source.size());
     let mut reader = source.open()?.take(MAX_INPUT as u64 + 1);
-    reader
-        .read_to_end(&mut bytes)
-        .map_err(|error| source.unreadable(&error))?;
+    reader.read_to_end(&mut bytes).map_err(|error| source.unreadable(&error))?;
     if bytes.len() > MAX_INPUT {
         return Err(too_large());
     }
@@ -139,12 +130,8 @@ pub(crate) fn too_large() -> Error {
 /// Decodes UTF-8. The byte order mark that some editors put before a JSON document is removed; before plain text it stays,
 /// so that offsets in the text are offsets in the file.
 pub(crate) fn text(bytes: Vec<u8>) -> Result<String, Error> {
-    let mut text = String::from_utf8(bytes).map_err(|error| {
-        Error::invalid(
-            "",
-            format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to()),
-        )
-    })?;
+    let mut text = String::from_utf8(bytes)
+        .map_err(|error| Error::invalid("", format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to())))?;
     let marked = text.strip_prefix(BYTE_ORDER_MARK);
     if marked.is_some_and(|rest| rest.trim_start().starts_with('{')) {
         text.drain(..BYTE_ORDER_MARK.len_utf8());

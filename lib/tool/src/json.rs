@@ -55,12 +55,7 @@ struct Layout<'m> {
 
 impl<'m> Layout<'m> {
     fn new(open_levels: usize, mark: Option<&'m Mark>) -> Layout<'m> {
-        Layout {
-            open_levels,
-            depth: 0,
-            is_filled: false,
-            mark,
-        }
+        Layout { open_levels, depth: 0, is_filled: false, mark }
     }
 
     fn is_open(&self) -> bool {
@@ -188,28 +183,20 @@ mod tests {
     fn compact_is_what_serde_json_writes_and_raw_text_stays_as_it_is() {
         let value = json!({"a": [1.5, -0.0, "é\"\n"], "b": {"c": null}, "d": []});
         assert_eq!(written(|output| compact(&value, None, output)), value.to_string());
-        assert_eq!(
-            written(|output| compact(&[Raw("{\"a\": 1.50}"), Raw("2")], None, output)),
-            "[{\"a\": 1.50},2]"
-        );
+        assert_eq!(written(|output| compact(&[Raw("{\"a\": 1.50}"), Raw("2")], None, output)), "[{\"a\": 1.50},2]");
     }
 
     #[test]
     fn a_mark_is_the_last_field_of_the_outer_object() {
         let mark = Mark::id("[7]");
-        for (value, expected) in [
-            (json!({"a": {"b": 1}}), r#"{"a":{"b":1},"id":[7]}"#),
-            (json!({}), r#"{"id":[7]}"#),
-            (json!([{}]), "[{}]"),
-        ] {
+        for (value, expected) in
+            [(json!({"a": {"b": 1}}), r#"{"a":{"b":1},"id":[7]}"#), (json!({}), r#"{"id":[7]}"#), (json!([{}]), "[{}]")]
+        {
             assert_eq!(written(|output| compact(&value, Some(&mark), output)), expected);
         }
         let mark = Mark::file("a \"b\".md");
         let expected = "{\n  \"a\": 1,\n  \"file\": \"a \\\"b\\\".md\"\n}";
-        assert_eq!(
-            written(|output| open(&json!({"a": 1}), Some(&mark), output)),
-            expected
-        );
+        assert_eq!(written(|output| open(&json!({"a": 1}), Some(&mark), output)), expected);
         assert_eq!(mark.field(), r#""file":"a \"b\".md""#);
     }
 }

@@ -183,11 +183,7 @@ fn answer_one<F: Filter>(
 
 /// Answers each file in turn. As with grep, a file in error is reported and the next one is read; the exit status is that
 /// of the worst.
-fn answer_files<F: Filter>(
-    cli: &Cli<F>,
-    sources: &[Source<'_>],
-    output: &mut Output,
-) -> Result<Verdict, Failure> {
+fn answer_files<F: Filter>(cli: &Cli<F>, sources: &[Source<'_>], output: &mut Output) -> Result<Verdict, Failure> {
     let mut verdict = Verdict::Positive;
     let mut failed = None;
     for source in sources {

@@ -29,11 +29,7 @@ pub(crate) fn answer_each<F: Filter>(
     output: &mut Output,
 ) -> Result<Verdict, Failure> {
     if cli.common.shown.format == Format::Summary {
-        return Err(Error::invalid(
-            "--format",
-            "a summary is more than one line; --lines cannot write it",
-        )
-        .into());
+        return Err(Error::invalid("--format", "a summary is more than one line; --lines cannot write it").into());
     }
     let mut reader = BufReader::with_capacity(BUFFER, source.open()?);
     let mut line = Vec::new();
@@ -98,10 +94,7 @@ fn next(reader: &mut BufReader<impl Read>, end: Option<usize>, line: &mut Vec<u8
         reader.consume(end + 1);
         return Ok(Line::Whole);
     }
-    let count = reader
-        .by_ref()
-        .take(MAX_INPUT as u64 + 1)
-        .read_until(b'\n', line)?;
+    let count = reader.by_ref().take(MAX_INPUT as u64 + 1).read_until(b'\n', line)?;
     if count == 0 {
         return Ok(Line::End);
     }

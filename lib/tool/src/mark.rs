@@ -12,10 +12,7 @@ pub(crate) struct Mark {
 impl Mark {
     /// `json` must be a JSON value on one line.
     pub(crate) fn id(json: &str) -> Mark {
-        Mark {
-            name: "id",
-            json: json.to_owned(),
-        }
+        Mark { name: "id", json: json.to_owned() }
     }
 
     pub(crate) fn file(name: &str) -> Mark {
@@ -23,10 +20,7 @@ impl Mark {
         json.push(b'"');
         escape(name, |bytes| json.extend_from_slice(bytes));
         json.push(b'"');
-        Mark {
-            name: "file",
-            json: String::from_utf8_lossy(&json).into_owned(),
-        }
+        Mark { name: "file", json: String::from_utf8_lossy(&json).into_owned() }
     }
 
     /// The line that stands before a summary.

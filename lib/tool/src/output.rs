@@ -50,13 +50,7 @@ impl Output {
 
     #[cfg(test)]
     pub(crate) fn to_memory() -> Output {
-        Output {
-            file: None,
-            block: vec![0; BLOCK],
-            filled: 0,
-            guard: None,
-            error: None,
-        }
+        Output { file: None, block: vec![0; BLOCK], filled: 0, guard: None, error: None }
     }
 
     #[cfg(test)]

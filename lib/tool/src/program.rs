@@ -14,9 +14,7 @@ pub fn find_program(program: impl AsRef<Path>) -> Option<PathBuf> {
     let beside = exe.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = beside.into_iter().chain(std::env::split_paths(&path));
-    folders
-        .map(|folder| folder.join(program))
-        .find(|path| is_runnable(path))
+    folders.map(|folder| folder.join(program)).find(|path| is_runnable(path))
 }
 
 fn is_runnable(path: &Path) -> bool {

@@ -73,29 +73,12 @@ impl Sent {
 
 impl<'a> Reply<'a> {
     pub(crate) fn new(output: &'a mut Output, shown: &Shown) -> Reply<'a> {
-        Reply {
-            output,
-            format: shown.format,
-            verbose: shown.verbose,
-            tag: None,
-            mark: None,
-        }
+        Reply { output, format: shown.format, verbose: shown.verbose, tag: None, mark: None }
     }
 
     /// A reply to a line of `--lines` with this tag and this id.
-    pub(crate) fn to_line(
-        output: &'a mut Output,
-        verbose: bool,
-        tag: Option<Tag>,
-        mark: Option<Mark>,
-    ) -> Reply<'a> {
-        Reply {
-            output,
-            format: Format::Compact,
-            verbose,
-            tag,
-            mark,
-        }
+    pub(crate) fn to_line(output: &'a mut Output, verbose: bool, tag: Option<Tag>, mark: Option<Mark>) -> Reply<'a> {
+        Reply { output, format: Format::Compact, verbose, tag, mark }
     }
 
     /// Adds the name of the file that the answer is about, if there are several.
@@ -112,13 +95,7 @@ impl<'a> Reply<'a> {
     /// Writes the answer in the format that the flags choose. It is written in blocks and may borrow from the input. An
     /// error of the output is reported when the tool ends.
     pub fn send(self, answer: &impl Answer) -> Sent {
-        let Reply {
-            output,
-            format,
-            verbose,
-            tag,
-            mark,
-        } = self;
+        let Reply { output, format, verbose, tag, mark } = self;
         match format {
             Format::Summary => {
                 let mut text = mark.as_ref().map_or_else(String::new, Mark::heading);

@@ -35,9 +35,7 @@ pub fn report<R: Report>() -> ExitCode {
 /// Handles a command line that names none of a tool's commands: `--help`, `--version`, or an error. `commands` are the
 /// names, each with its line for `--help`.
 pub fn front(name: &'static str, about: &'static str, commands: &[(&'static str, &'static str)]) -> ExitCode {
-    let commands = commands
-        .iter()
-        .map(|(name, about)| clap::Command::new(*name).about(*about));
+    let commands = commands.iter().map(|(name, about)| clap::Command::new(*name).about(*about));
     let command = cli::named(clap::Command::new(name), name, about)
         .subcommands(commands)
         .subcommand_required(true)
@@ -52,10 +50,7 @@ struct Nothing;
 
 impl FromArgMatches for Nothing {
     fn from_arg_matches(_: &clap::ArgMatches) -> Result<Nothing, ClapError> {
-        Err(ClapError::raw(
-            ErrorKind::MissingSubcommand,
-            "a command is needed",
-        ))
+        Err(ClapError::raw(ErrorKind::MissingSubcommand, "a command is needed"))
     }
 
     fn update_from_arg_matches(&mut self, _: &clap::ArgMatches) -> Result<(), ClapError> {

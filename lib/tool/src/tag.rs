@@ -49,13 +49,7 @@ mod tests {
             let line = [b"{}", tag.as_bytes()].concat();
             assert_eq!(Tag::of(&line), Some(tag));
         }
-        for line in [
-            &b"{}"[..],
-            b"",
-            b"{}            ",
-            b"{}\t\t\t\t\t\t\t\t\t\t\t",
-            b"\t           }",
-        ] {
+        for line in [&b"{}"[..], b"", b"{}            ", b"{}\t\t\t\t\t\t\t\t\t\t\t", b"\t           }"] {
             assert_eq!(Tag::of(line), None);
         }
     }

@@ -21,11 +21,7 @@ fn tool() -> Command {
 
 fn run_with(args: &[&str], stdin: &[u8]) -> Outcome {
     let mut command = tool();
-    command
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let _ = child.stdin.take().unwrap().write_all(stdin); // the tool may end before it reads all
     let output = child.wait_with_output().unwrap();
@@ -51,11 +47,7 @@ fn assert_error(outcome: &Outcome, code: &str, at: &str, says: &str) {
     assert_eq!(outcome.stdout, "");
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
     let error = &serde_json::from_str::<serde_json::Value>(&outcome.stderr).unwrap()["error"];
-    assert_eq!(
-        (error["code"].as_str(), error["at"].as_str()),
-        (Some(code), Some(at)),
-        "{error}"
-    );
+    assert_eq!((error["code"].as_str(), error["at"].as_str()), (Some(code), Some(at)), "{error}");
     assert!(error["message"].as_str().unwrap().contains(says), "{error}");
     assert_eq!(outcome.status, 2);
 }
@@ -79,10 +71,7 @@ fn every_source_gives_the_same_answer() {
         (&["--optional"], "a yes"),
     ] {
         let outcome = run_with(args, stdin.as_bytes());
-        assert_eq!(
-            outcome.stdout, "{\n  \"words\": 2,\n  \"yes\": true\n}\n",
-            "{args:?}"
-        );
+        assert_eq!(outcome.stdout, "{\n  \"words\": 2,\n  \"yes\": true\n}\n", "{args:?}");
         assert_eq!((outcome.stderr.as_str(), outcome.status), ("", 0), "{args:?}");
     }
 }
@@ -90,10 +79,7 @@ fn every_source_gives_the_same_answer() {
 #[test]
 fn formats_and_verdict() {
     let outcome = run(&["--text", "no", "--format", "compact"]);
-    assert_eq!(
-        (outcome.stdout.as_str(), outcome.status),
-        ("{\"words\":1,\"yes\":false}\n", 1)
-    );
+    assert_eq!((outcome.stdout.as_str(), outcome.status), ("{\"words\":1,\"yes\":false}\n", 1));
     let outcome = run(&["--text", "yes", "--format", "summary"]);
     assert_eq!((outcome.stdout.as_str(), outcome.status), ("1 words\n", 0));
     let outcome = run(&["--text", "yes", "--format=summary", "-v"]);
@@ -102,57 +88,27 @@ fn formats_and_verdict() {
 
 #[test]
 fn wrong_flags_are_one_line_of_json() {
-    assert_error(
-        &run(&["--nothing"]),
-        "invalid",
-        "--nothing",
-        "unexpected argument",
-    );
-    assert_error(
-        &run(&["--format", "xml"]),
-        "invalid",
-        "--format",
-        "possible values: json, compact, summary",
-    );
+    assert_error(&run(&["--nothing"]), "invalid", "--nothing", "unexpected argument");
+    assert_error(&run(&["--format", "xml"]), "invalid", "--format", "possible values: json, compact, summary");
     assert_error(&run(&["--text"]), "invalid", "--text", "value is required");
     assert_error(&run(&["stray"]), "not_found", "", "cannot read stray");
-    assert_error(
-        &run(&["--text", "a", "--file", "b"]),
-        "invalid",
-        "",
-        "more than one input",
-    );
+    assert_error(&run(&["--text", "a", "--file", "b"]), "invalid", "", "more than one input");
     assert_error(&run(&["--text", "a", "-"]), "invalid", "", "more than one input");
     assert_error(&run(&["--file", "b", "-"]), "invalid", "", "more than one input");
-    assert_error(
-        &run(&["--lines", "--format", "summary"]),
-        "invalid",
-        "--format",
-        "more than one line",
-    );
+    assert_error(&run(&["--lines", "--format", "summary"]), "invalid", "--format", "more than one line");
 }
 
 #[test]
 fn bad_input_is_named() {
     let folder = scratch("bad");
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-    assert_error(
-        &run(&["--file", &path("none")]),
-        "not_found",
-        "--file",
-        "No such file",
-    );
+    assert_error(&run(&["--file", &path("none")]), "not_found", "--file", "No such file");
     assert_error(&run(&["--file", &path("")]), "invalid", "--file", "directory");
     fs::write(path("locked"), "x").unwrap();
     fs::set_permissions(path("locked"), fs::Permissions::from_mode(0o0)).unwrap();
     if File::open(path("locked")).is_err() {
         // root may read anything
-        assert_error(
-            &run(&["--file", &path("locked")]),
-            "forbidden",
-            "--file",
-            "ermission denied",
-        );
+        assert_error(&run(&["--file", &path("locked")]), "forbidden", "--file", "ermission denied");
     }
     assert_error(&run_with(&[], b"ab\xff"), "invalid", "", "not UTF-8 at byte 2");
     assert_error(&run(&[]), "invalid", "", "empty");
@@ -183,12 +139,7 @@ fn help_and_version_touch_no_file() {
 fn a_full_disk_is_reported() {
     for args in [&["--text", "yes"][..], &["--help"], &["--text", "yes", "--lines"]] {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let output = tool()
-            .args(args)
-            .stdout(full)
-            .stderr(Stdio::piped())
-            .output()
-            .unwrap();
+        let output = tool().args(args).stdout(full).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(stderr.contains("No space left on device"), "{stderr}");
@@ -203,11 +154,7 @@ fn a_closed_stdout_is_reported_and_dev_null_is_fine() {
     };
     let output = shell("\"$0\" --text yes >&-");
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("standard output: it is closed")
-    );
+    assert!(String::from_utf8(output.stderr).unwrap().contains("standard output: it is closed"));
     assert_eq!(shell("\"$0\" --text yes >/dev/null").status.code(), Some(0));
     assert_eq!(shell("\"$0\" --text yes <&-").status.code(), Some(0));
     assert_eq!(shell("\"$0\" <&-").status.code(), Some(2));
@@ -217,16 +164,8 @@ fn a_closed_stdout_is_reported_and_dev_null_is_fine() {
 fn a_reader_that_leaves_is_no_error() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let output = tool()
-        .args(["--text", "yes"])
-        .stdout(writer)
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
-    assert_eq!(
-        (output.status.code(), output.stderr.as_slice()),
-        (Some(141), &b""[..])
-    );
+    let output = tool().args(["--text", "yes"]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(141), &b""[..]));
 }
 
 #[test]
@@ -250,17 +189,10 @@ fn lines_answers_line_by_line_and_survives_bad_ones() {
 #[test]
 fn lines_gives_a_tag_back_with_answers_and_errors() {
     let tag = "\t  \t   \t\t  \t";
-    let outcome = run_with(
-        &["--lines"],
-        format!("a yes{tag}\nboom{tag}\nno{tag} \n").as_bytes(),
-    );
+    let outcome = run_with(&["--lines"], format!("a yes{tag}\nboom{tag}\nno{tag} \n").as_bytes());
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert_eq!(lines[0], format!(r#"{{"words":2,"yes":true}}{tag}"#));
-    assert!(
-        lines[1].starts_with("{\"error\"") && lines[1].ends_with(&format!("}}{tag}")),
-        "{}",
-        lines[1]
-    );
+    assert!(lines[1].starts_with("{\"error\"") && lines[1].ends_with(&format!("}}{tag}")), "{}", lines[1]);
     assert!(lines[2].ends_with('}'), "a tag is the end of a line");
 }
 
@@ -268,20 +200,12 @@ fn lines_gives_a_tag_back_with_answers_and_errors() {
 fn lines_reads_even_if_the_flags_say_it_all() {
     let outcome = run_with(&["--lines", "--words", "yes"], b"a\n\nb c\n");
     let words: Vec<&str> = outcome.stdout.lines().collect();
-    assert_eq!(
-        words,
-        [2, 1, 3].map(|words| format!("{{\"words\":{words},\"yes\":true}}"))
-    );
+    assert_eq!(words, [2, 1, 3].map(|words| format!("{{\"words\":{words},\"yes\":true}}")));
 }
 
 #[test]
 fn lines_never_holds_an_answer_back() {
-    let mut child = tool()
-        .arg("--lines")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = tool().arg("--lines").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut answer = String::new();
@@ -323,18 +247,13 @@ fn files_are_inputs_of_their_own() {
     let found = run(&[one, "--format", "compact"]);
     assert_eq!(found.stdout, "{\"words\":3,\"yes\":true}\n");
     let found = run(&[one, two, "--format", "compact"]);
-    let expected = format!(
-        "{{\"words\":3,\"yes\":true,\"file\":\"{one}\"}}\n{{\"words\":1,\"yes\":true,\"file\":\"{two}\"}}\n"
-    );
+    let expected =
+        format!("{{\"words\":3,\"yes\":true,\"file\":\"{one}\"}}\n{{\"words\":1,\"yes\":true,\"file\":\"{two}\"}}\n");
     assert_eq!((found.stdout, found.status), (expected, 0));
     let found = run(&["--format", "summary", one, two]);
     assert_eq!(found.stdout, format!("{one}:\n3 words\n{two}:\n1 words\n"));
     let found = run(&[two, one]);
-    assert!(
-        found.stdout.ends_with(&format!("\n  \"file\": \"{one}\"\n}}\n")),
-        "{}",
-        found.stdout
-    );
+    assert!(found.stdout.ends_with(&format!("\n  \"file\": \"{one}\"\n}}\n")), "{}", found.stdout);
     // Standard input is one of them, and the worst of all is the status.
     let found = run_with(&[one, "-", "--format", "compact"], b"never");
     let last = found.stdout.lines().last().unwrap();
@@ -344,11 +263,7 @@ fn files_are_inputs_of_their_own() {
     let missing = folder.join("missing");
     let found = run(&[missing.to_str().unwrap(), two, "--format", "compact"]);
     assert_eq!(found.stdout.lines().count(), 1);
-    assert!(
-        found.stderr.contains("missing") && found.stderr.lines().count() == 1,
-        "{}",
-        found.stderr
-    );
+    assert!(found.stderr.contains("missing") && found.stderr.lines().count() == 1, "{}", found.stderr);
     assert_eq!(found.status, 2);
     assert_error(&run(&["--text", "a", one]), "invalid", "", "more than one input");
     let lines = run(&["--lines", one, two]);
@@ -359,16 +274,10 @@ fn files_are_inputs_of_their_own() {
 fn the_id_of_a_line_comes_back_with_its_answer() {
     for (line, expected) in [
         (r#"{"id":7,"text":" yes "}"#, r#"{"words":3,"yes":true,"id":7}"#),
-        (
-            r#"{"text":" yes ", "id" : {"a":[1]} }"#,
-            r#"{"words":7,"yes":true,"id":{"a":[1]}}"#,
-        ),
+        (r#"{"text":" yes ", "id" : {"a":[1]} }"#, r#"{"words":7,"yes":true,"id":{"a":[1]}}"#),
         (r#"{"text":" yes \"id\" "}"#, r#"{"words":4,"yes":true}"#),
         (r#"{"id":1} yes"#, r#"{"words":2,"yes":true}"#),
-        (
-            r#"{"inner":{"id":1},"text":" yes "}"#,
-            r#"{"words":3,"yes":true}"#,
-        ),
+        (r#"{"inner":{"id":1},"text":" yes "}"#, r#"{"words":3,"yes":true}"#),
     ] {
         let found = run_with(&["--lines"], format!("{line}\n").as_bytes());
         assert_eq!(found.stdout.trim_end(), expected, "{line}");
@@ -380,10 +289,7 @@ fn the_id_of_a_line_comes_back_with_its_answer() {
 #[test]
 fn a_wrong_number_is_told_in_plain_words() {
     for (count, says) in [
-        (
-            "x",
-            "invalid value 'x' for '--repeat <N>': it is not a whole number",
-        ),
+        ("x", "invalid value 'x' for '--repeat <N>': it is not a whole number"),
         ("300", "300 is not from 0 to 255"),
         ("", "it is empty"),
     ] {

@@ -51,10 +51,7 @@ pub fn find(path: &Path, others: Others, most: u64) -> Result<Option<Vec<u8>>, E
 pub fn secrets(path: &Path) -> Result<String, Error> {
     let at = path.display().to_string();
     let found = find(path, Others::Nothing, SECRETS_BYTES);
-    let bytes = found.map_err(|error| Error {
-        at: Some(at.clone()),
-        ..error
-    })?;
+    let bytes = found.map_err(|error| Error { at: Some(at.clone()), ..error })?;
     String::from_utf8(bytes.unwrap_or_default()).map_err(|_| Error::invalid(at, "is not text in UTF-8"))
 }
 
@@ -155,9 +152,7 @@ fn regular(file: File) -> Result<(File, Metadata), Error> {
     let meta = file.metadata().map_err(|error| unreadable(&error))?;
     match meta.is_file() {
         true => Ok((file, meta)),
-        false => {
-            Err(Error::invalid("", "is not a regular file").hint("put a file in its place, or remove it"))
-        }
+        false => Err(Error::invalid("", "is not a regular file").hint("put a file in its place, or remove it")),
     }
 }
 
@@ -176,8 +171,7 @@ fn check_owner(path: &Path, meta: &Metadata) -> Result<(), Error> {
     if owner == 0 || owner == own {
         return Ok(());
     }
-    let message =
-        format!("belongs to the user with id {owner}, who is neither root nor the user of this program");
+    let message = format!("belongs to the user with id {owner}, who is neither root nor the user of this program");
     Err(Error::invalid("", message).hint(format!("chown {own} {}", path.display())))
 }
 

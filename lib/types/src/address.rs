@@ -30,10 +30,7 @@ impl Allowed {
                     Some((host, port.parse().ok()?))
                 });
                 let pair = pair.filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
-                    Error::invalid(
-                        at,
-                        format!("{entry:?} is neither HOST:PORT nor a network such as 10.1.0.0/16"),
-                    )
+                    Error::invalid(at, format!("{entry:?} is neither HOST:PORT nor a network such as 10.1.0.0/16"))
                 })?;
                 allowed.hosts.push(pair);
             }
@@ -56,8 +53,7 @@ impl Allowed {
     /// Whether the address is among the exceptions.
     pub fn names(&self, host: &str, address: SocketAddr) -> bool {
         let host = host.trim_matches(['[', ']']);
-        let is_host =
-            |(name, port): &(String, u16)| name.eq_ignore_ascii_case(host) && *port == address.port();
+        let is_host = |(name, port): &(String, u16)| name.eq_ignore_ascii_case(host) && *port == address.port();
         let holds = |network: &IpNet| network.contains(&address.ip());
         self.hosts.iter().any(is_host) || self.networks.iter().any(holds)
     }
@@ -97,9 +93,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     match segments {
         // Mapped, NAT64 and 6to4 addresses lead to the IPv4 address inside them.
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            is_public_v4(joined(high, low))
-        }
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_public_v4(joined(high, low)),
         [0x2002, high, low, ..] => is_public_v4(joined(high, low)),
         // Teredo, ORCHID, benchmarking, documentation.
         [0x2001, 0..=0x01ff | 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => false,
@@ -194,33 +188,17 @@ mod tests {
 
     #[test]
     fn addresses_and_networks_need_no_look_up() {
-        for address in [
-            "127.0.0.1",
-            "127.0.0.1:80",
-            "::1",
-            "[::1]:80",
-            "10.0.0.0/8",
-            "fd00::/8",
-        ] {
+        for address in ["127.0.0.1", "127.0.0.1:80", "::1", "[::1]:80", "10.0.0.0/8", "fd00::/8"] {
             assert!(is_address(address), "{address}");
         }
-        for other in [
-            "localhost",
-            "localhost:80",
-            "10.0.0.0/40",
-            "10.0.0.0/",
-            "/8",
-            "127.0.0.1:",
-            "",
-        ] {
+        for other in ["localhost", "localhost:80", "10.0.0.0/40", "10.0.0.0/", "/8", "127.0.0.1:", ""] {
             assert!(!is_address(other), "{other}");
         }
     }
 
     #[test]
     fn exceptions_are_a_host_with_its_port_or_a_network() {
-        let allowed =
-            Allowed::parse("KEN_WEB_ALLOW", "wiki.test:8080, 10.1.0.0/16 127.0.0.2,[::1]:81").unwrap();
+        let allowed = Allowed::parse("KEN_WEB_ALLOW", "wiki.test:8080, 10.1.0.0/16 127.0.0.2,[::1]:81").unwrap();
         let admits = |host: &str, address: &str| allowed.admits(host, address.parse().unwrap());
         assert!(admits("WIKI.test", "192.168.0.1:8080") && !admits("wiki.test", "192.168.0.1:80"));
         assert!(admits("any", "10.1.2.3:80") && !admits("any", "10.2.0.1:80"));

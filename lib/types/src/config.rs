@@ -54,12 +54,7 @@ pub struct Kend {
 
 impl Default for Kend {
     fn default() -> Kend {
-        Kend {
-            builtin_parts: true,
-            watch: true,
-            log_max_bytes: 10 * 1024 * 1024,
-            log_keep: 5,
-        }
+        Kend { builtin_parts: true, watch: true, log_max_bytes: 10 * 1024 * 1024, log_keep: 5 }
     }
 }
 
@@ -121,10 +116,7 @@ pub struct Cognitive {
 
 impl Default for Cognitive {
     fn default() -> Cognitive {
-        Cognitive {
-            listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            port: 8000,
-        }
+        Cognitive { listen: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 8000 }
     }
 }
 
@@ -173,13 +165,8 @@ impl Budget {
 
     /// Every cap whose value is not allowed: its key and the reason.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
-        let costs = [
-            ("cost_per_day", self.cost_per_day),
-            ("cost_per_session", self.cost_per_session),
-        ];
-        let wrong = costs
-            .into_iter()
-            .filter_map(|(key, cost)| Some((key, dollars_problem(cost)?)));
+        let costs = [("cost_per_day", self.cost_per_day), ("cost_per_session", self.cost_per_session)];
+        let wrong = costs.into_iter().filter_map(|(key, cost)| Some((key, dollars_problem(cost)?)));
         wrong.collect()
     }
 }
@@ -192,11 +179,7 @@ pub fn dollars_problem(dollars: f64) -> Option<String> {
 
 impl Default for Model {
     fn default() -> Model {
-        Model {
-            choice: String::from("rules"),
-            embed: String::new(),
-            budget: Budget::default(),
-        }
+        Model { choice: String::from("rules"), embed: String::new(), budget: Budget::default() }
     }
 }
 
@@ -233,10 +216,7 @@ pub enum Unattended {
 
 impl Default for Approvals {
     fn default() -> Approvals {
-        Approvals {
-            expiry_ms: 900_000,
-            unattended: Unattended::Deny,
-        }
+        Approvals { expiry_ms: 900_000, unattended: Unattended::Deny }
     }
 }
 
@@ -454,10 +434,7 @@ pub struct Limit {
 
 impl Default for Limit {
     fn default() -> Limit {
-        Limit {
-            n: 0,
-            within_ms: 60_000,
-        }
+        Limit { n: 0, within_ms: 60_000 }
     }
 }
 
@@ -476,18 +453,11 @@ mod tests {
     #[test]
     fn the_workspace_is_what_was_named() {
         let state = Path::new("/state");
-        let named = Workspace {
-            root: "/w".to_owned(),
-            ..Workspace::default()
-        };
-        assert_eq!(
-            Workspace::default().folder(state, None),
-            Path::new("/state/workspace")
-        );
+        let named = Workspace { root: "/w".to_owned(), ..Workspace::default() };
+        assert_eq!(Workspace::default().folder(state, None), Path::new("/state/workspace"));
         assert_eq!(named.folder(state, Some(PathBuf::new())), Path::new("/w"));
         assert_eq!(named.folder(state, Some("/v".into())), Path::new("/v"));
-        let wrong =
-            r#"{"root":"w","read":["r"],"rules":[{"path":"../x","policy":"auto-edit","commands":[[]]}]}"#;
+        let wrong = r#"{"root":"w","read":["r"],"rules":[{"path":"../x","policy":"auto-edit","commands":[[]]}]}"#;
         let wrong: Workspace = serde_json::from_str(wrong).unwrap();
         assert_eq!(wrong.problems().len(), 4);
         assert!(serde_json::from_str::<Workspace>(r#"{"rules":[{"path":"repos"}]}"#).is_err());
@@ -501,9 +471,7 @@ mod tests {
         assert!(!trusts(r#"{"listen":"0.0.0.0"}"#));
         assert!(!trusts(r#"{"listen":"10.0.0.1"}"#));
         assert!(!trusts(r#"{"public_url":"https://ken.example"}"#));
-        assert!(trusts(
-            r#"{"public_url":"https://ken.example","trust_loopback":"yes"}"#
-        ));
+        assert!(trusts(r#"{"public_url":"https://ken.example","trust_loopback":"yes"}"#));
         assert!(!trusts(r#"{"trust_loopback":"no"}"#));
         assert!(serde_json::from_str::<Gateway>(r#"{"trust_loopback":"perhaps"}"#).is_err());
     }

@@ -19,8 +19,7 @@ pub enum Engine {
     Anthropic(String),
 }
 
-const KNOWN: &str =
-    "a list like `openai/gpt-4o,rules`; known providers: anthropic, local, openai, rules, script";
+const KNOWN: &str = "a list like `openai/gpt-4o,rules`; known providers: anthropic, local, openai, rules, script";
 
 impl Engine {
     /// A list like `rules` or `script,rules`, first choice first; at least one.
@@ -34,15 +33,12 @@ impl FromStr for Engine {
 
     fn from_str(entry: &str) -> Result<Engine, Error> {
         let wrong = |message: String| Err(Error::invalid("", message));
-        let (provider, model) = entry
-            .split_once('/')
-            .map_or((entry, None), |(provider, model)| (provider, Some(model)));
+        let (provider, model) =
+            entry.split_once('/').map_or((entry, None), |(provider, model)| (provider, Some(model)));
         match (provider, model) {
             ("rules", None | Some("rules-1")) => Ok(Engine::Rules),
             ("rules", Some(model)) => wrong(format!("`rules` has no model `{model}`, only rules-1")),
-            ("local", Some("")) => {
-                wrong("`local/` names no model; `local` alone takes the active one".into())
-            }
+            ("local", Some("")) => wrong("`local/` names no model; `local` alone takes the active one".into()),
             ("local", alias) => Ok(Engine::Local(alias.map(str::to_owned))),
             ("script", name) => Ok(Engine::Script(name.map(str::to_owned))),
             ("openai" | "anthropic", None | Some("")) => {
@@ -67,13 +63,7 @@ mod tests {
         let list = Engine::list("script/a, local/small,local ,rules/rules-1,rules").unwrap();
         assert_eq!(
             list,
-            [
-                Engine::Script(own("a")),
-                Engine::Local(own("small")),
-                Engine::Local(None),
-                Engine::Rules,
-                Engine::Rules
-            ]
+            [Engine::Script(own("a")), Engine::Local(own("small")), Engine::Local(None), Engine::Rules, Engine::Rules]
         );
     }
 

@@ -104,14 +104,7 @@ pub struct Error {
 
 impl Error {
     pub fn new(code: Code, message: impl Into<String>) -> Error {
-        Error {
-            code,
-            message: message.into(),
-            hint: None,
-            at: None,
-            retry_after_ms: None,
-            outcome: None,
-        }
+        Error { code, message: message.into(), hint: None, at: None, retry_after_ms: None, outcome: None }
     }
 
     /// An error for an invalid value at `at`.
@@ -144,10 +137,7 @@ impl Error {
     }
 
     pub fn busy(message: impl Into<String>, retry_after_ms: u64) -> Error {
-        Error {
-            retry_after_ms: Some(retry_after_ms),
-            ..Error::new(Code::Busy, message)
-        }
+        Error { retry_after_ms: Some(retry_after_ms), ..Error::new(Code::Busy, message) }
     }
 
     pub fn deadline(message: impl Into<String>) -> Error {
@@ -209,9 +199,6 @@ mod tests {
     #[test]
     fn absent_parts_are_left_out() {
         let text = serde_json::to_string(&Error::invalid("/text", "text is missing")).unwrap();
-        assert_eq!(
-            text,
-            r#"{"code":"invalid","message":"text is missing","at":"/text"}"#
-        );
+        assert_eq!(text, r#"{"code":"invalid","message":"text is missing","at":"/text"}"#);
     }
 }

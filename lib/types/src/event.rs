@@ -284,10 +284,7 @@ impl StopReason {
 
     /// Whether the model did not finish the message itself. Such a message is not sent to the model again.
     pub fn is_cut(self) -> bool {
-        matches!(
-            self,
-            StopReason::Error | StopReason::Aborted | StopReason::Interrupted
-        )
+        matches!(self, StopReason::Error | StopReason::Aborted | StopReason::Interrupted)
     }
 }
 
@@ -307,10 +304,7 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(name: &str, message: &str) -> Failure {
-        Failure {
-            name: name.to_owned(),
-            message: message.to_owned(),
-        }
+        Failure { name: name.to_owned(), message: message.to_owned() }
     }
 }
 
@@ -331,10 +325,7 @@ pub struct ToolResult {
 impl ToolResult {
     /// A result with this text and no details.
     pub fn said(text: impl Into<String>) -> ToolResult {
-        ToolResult {
-            content: vec![Block::text(text)],
-            ..ToolResult::default()
-        }
+        ToolResult { content: vec![Block::text(text)], ..ToolResult::default() }
     }
 
     /// The text of all its text blocks, joined.
@@ -504,11 +495,7 @@ pub struct Cost {
 }
 
 fn plain_number<S: serde::Serializer>(amount: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    if *amount == 0.0 {
-        serializer.serialize_u8(0)
-    } else {
-        serializer.serialize_f64(*amount)
-    }
+    if *amount == 0.0 { serializer.serialize_u8(0) } else { serializer.serialize_f64(*amount) }
 }
 
 /// The model that answered.
@@ -577,11 +564,7 @@ mod tests {
             (Some("tui"), "tui-1", false),
             (None, "mine", false),
         ] {
-            assert_eq!(
-                is_dispatched(connector, instance),
-                dispatched,
-                "{connector:?} {instance}"
-            );
+            assert_eq!(is_dispatched(connector, instance), dispatched, "{connector:?} {instance}");
         }
     }
 
@@ -628,9 +611,6 @@ mod tests {
             timestamp: 1,
         };
         let text = serde_json::to_string(&message).unwrap();
-        assert!(
-            text.starts_with(r#"{"role":"toolResult","toolCallId":"c""#),
-            "{text}"
-        );
+        assert!(text.starts_with(r#"{"role":"toolResult","toolCallId":"c""#), "{text}");
     }
 }

@@ -15,7 +15,5 @@ pub fn fence(text: &str) -> Result<String, Error> {
 /// the sentence "Between the two lines with the mark stands ...". Fails if the system has no random numbers.
 pub fn fence_as(about: &str, text: &str) -> Result<String, Error> {
     let mark = Mint::fresh()?.ulid();
-    Ok(format!(
-        "Between the two lines with the mark {mark} stands {about}\n--- begin {mark}\n{text}\n--- end {mark}"
-    ))
+    Ok(format!("Between the two lines with the mark {mark} stands {about}\n--- begin {mark}\n{text}\n--- end {mark}"))
 }

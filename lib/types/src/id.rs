@@ -24,10 +24,7 @@ impl Mint {
     pub fn of(at: Timestamp, seed: &[u8; 16]) -> Mint {
         let word = |part: &[u8]| part.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
         let (low, high) = seed.split_at(8);
-        Mint {
-            at,
-            lanes: [word(low), word(high)],
-        }
+        Mint { at, lanes: [word(low), word(high)] }
     }
 
     pub fn at(&self) -> Timestamp {

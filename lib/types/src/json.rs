@@ -36,9 +36,7 @@ pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
 /// `invalid type: string "x", expected u32` becomes `must be a whole number from 0 to 4294967295, not text`. Any other
 /// message is returned as it is.
 pub fn plain_words(message: &str) -> String {
-    let wrong = message
-        .strip_prefix("invalid type: ")
-        .or_else(|| message.strip_prefix("invalid value: "));
+    let wrong = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong.and_then(|rest| rest.rsplit_once(", expected ")) {
         return format!("must be {}, not {}", wanted(expected), given(found));
     }
@@ -239,8 +237,7 @@ pub fn escape_pointer(token: &str) -> String {
 
 /// The bytes as text; `invalid` if they are not UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Result<&str, Error> {
-    std::str::from_utf8(bytes)
-        .map_err(|error| Error::invalid("", format!("not UTF-8 at byte {}", error.valid_up_to())))
+    std::str::from_utf8(bytes).map_err(|error| Error::invalid("", format!("not UTF-8 at byte {}", error.valid_up_to())))
 }
 
 pub(crate) fn malformed(error: serde_json::Error) -> Error {
@@ -325,16 +322,8 @@ mod tests {
 
     #[test]
     fn duplicates_depth_nul_and_trailing_text_are_refused() {
-        for bad in [
-            r#"{"a":1,"a":2}"#,
-            r#"{"a":{"b":1,"b":1}}"#,
-            "\"a\\u0000b\"",
-            "1 2",
-            "{",
-            "",
-            "\u{feff}{}",
-            "[1,]",
-        ] {
+        for bad in [r#"{"a":1,"a":2}"#, r#"{"a":{"b":1,"b":1}}"#, "\"a\\u0000b\"", "1 2", "{", "", "\u{feff}{}", "[1,]"]
+        {
             let error = parse(bad.as_bytes(), MAX_DEPTH).expect_err(bad);
             assert_eq!(error.code, crate::Code::Invalid, "{bad}");
         }
@@ -423,48 +412,20 @@ mod tests {
             Bad,
         }
         for (text, at, message) in [
-            (
-                r#"{"count":"x"}"#,
-                "/count",
-                "must be a whole number from 0 to 4294967295, not text",
-            ),
-            (
-                r#"{"count":-1}"#,
-                "/count",
-                "must be a whole number from 0 to 4294967295, not -1",
-            ),
-            (
-                r#"{"count":1.5}"#,
-                "/count",
-                "must be a whole number from 0 to 4294967295, not 1.5",
-            ),
+            (r#"{"count":"x"}"#, "/count", "must be a whole number from 0 to 4294967295, not text"),
+            (r#"{"count":-1}"#, "/count", "must be a whole number from 0 to 4294967295, not -1"),
+            (r#"{"count":1.5}"#, "/count", "must be a whole number from 0 to 4294967295, not 1.5"),
             (r#"{"share":[]}"#, "/share", "must be a number, not a list"),
             (r#"{"name":7}"#, "/name", "must be text, not 7"),
             (r#"{"name":{}}"#, "/name", "must be text, not an object"),
             (r#"{"list":true}"#, "/list", "must be a list, not true"),
-            (
-                r#"{"list":[null]}"#,
-                "/list/0",
-                "must be a whole number, not null",
-            ),
-            (
-                r#"{"fields":"a, expected b"}"#,
-                "/fields",
-                "must be an object, not text",
-            ),
-            (
-                r#"{"mood":"odd"}"#,
-                "/mood",
-                "must be good, fair or bad, not `odd`",
-            ),
+            (r#"{"list":[null]}"#, "/list/0", "must be a whole number, not null"),
+            (r#"{"fields":"a, expected b"}"#, "/fields", "must be an object, not text"),
+            (r#"{"mood":"odd"}"#, "/mood", "must be good, fair or bad, not `odd`"),
             (r#"{"flag":"yes"}"#, "/flag", "must be a boolean, not text"),
         ] {
             let error = from_value::<Fields>(serde_json::from_str(text).unwrap()).unwrap_err();
-            assert_eq!(
-                (error.at.as_deref(), error.message.as_str()),
-                (Some(at), message),
-                "{text}"
-            );
+            assert_eq!((error.at.as_deref(), error.message.as_str()), (Some(at), message), "{text}");
         }
     }
 }

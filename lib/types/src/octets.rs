@@ -104,10 +104,7 @@ mod tests {
     fn text_where_it_is_short_and_base64_elsewhere() {
         for (bytes, json) in [
             (&b""[..], r#"{"text":""}"#),
-            (
-                b"a \"line\"\nand a good deal more of it",
-                r#"{"text":"a \"line\"\nand a good deal more of it"}"#,
-            ),
+            (b"a \"line\"\nand a good deal more of it", r#"{"text":"a \"line\"\nand a good deal more of it"}"#),
             (b"\0\0\0", r#"{"base64":"AAAA"}"#),
             (b"\xff\xfe", r#"{"base64":"//4="}"#),
         ] {

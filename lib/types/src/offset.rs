@@ -21,11 +21,7 @@ pub enum Offset {
 impl Offset {
     /// The end of a stream that holds `count` entries: `-1` while it is empty.
     pub fn end(count: u64) -> Offset {
-        if count == 0 {
-            Offset::Start
-        } else {
-            Offset::After(count)
-        }
+        if count == 0 { Offset::Start } else { Offset::After(count) }
     }
 
     /// The number of entries before this offset in a stream of `count` entries. An offset beyond the end means the end.
@@ -103,19 +99,7 @@ mod tests {
         assert_eq!("0_3".parse(), Ok(Offset::After(3)));
         assert_eq!(Offset::After(3).to_string(), "0000000000000000_0000000000000003");
         assert_eq!("1_3".parse::<Offset>().map(|offset| offset.before(7)), Ok(7));
-        for bad in [
-            "",
-            "-2",
-            "Now",
-            "3",
-            "_3",
-            "3_",
-            "0_-1",
-            "0_3_4",
-            "0_+3",
-            "0_99999999999999999999999",
-            " 0_3",
-        ] {
+        for bad in ["", "-2", "Now", "3", "_3", "3_", "0_-1", "0_3_4", "0_+3", "0_99999999999999999999999", " 0_3"] {
             assert_eq!(bad.parse::<Offset>(), Err(NotAnOffset), "{bad:?}");
         }
     }

@@ -20,11 +20,7 @@ pub struct Places {
 impl Places {
     /// Uses `--home DIR`, else `KEN_HOME`, else the variables for each directory, else the defaults of the user or, for uid 0,
     /// of the system. A relative home is relative to the current directory. Fails if a directory is neither set nor implied.
-    pub fn resolve(
-        home: Option<&Path>,
-        uid: u32,
-        env: impl Fn(&str) -> Option<PathBuf>,
-    ) -> Result<Places, Error> {
+    pub fn resolve(home: Option<&Path>, uid: u32, env: impl Fn(&str) -> Option<PathBuf>) -> Result<Places, Error> {
         let set = |name: &str| env(name).filter(|path| !path.as_os_str().is_empty());
         if let Some(home) = home.map(Path::to_owned).or_else(|| set("KEN_HOME")) {
             let absolute = std::path::absolute(&home);
@@ -55,17 +51,10 @@ impl Places {
             (None, Some(dir)) => dir.join("ken"),
             (None, None) => {
                 let message = "no run directory: XDG_RUNTIME_DIR is not set";
-                return Err(
-                    Error::invalid("XDG_RUNTIME_DIR", message).hint("give --home DIR, or set KEN_RUN_DIR")
-                );
+                return Err(Error::invalid("XDG_RUNTIME_DIR", message).hint("give --home DIR, or set KEN_RUN_DIR"));
             }
         };
-        Ok(Places {
-            home: None,
-            config,
-            state,
-            run,
-        })
+        Ok(Places { home: None, config, state, run })
     }
 
     fn under(home: &Path) -> Places {
@@ -112,9 +101,7 @@ mod tests {
 
     fn resolve(uid: u32, set: &[(&str, &str)]) -> Result<Places, Error> {
         Places::resolve(None, uid, |name| {
-            set.iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| PathBuf::from(value))
+            set.iter().find(|(key, _)| *key == name).map(|(_, value)| PathBuf::from(value))
         })
     }
 
@@ -146,19 +133,9 @@ mod tests {
         let places = resolve(1000, &[("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "/r")]).unwrap();
         assert_eq!(places.config, Path::new("/etc/ken/ken.toml"));
         assert_eq!((places.state, places.run), ("/s".into(), "/r".into()));
-        let places = resolve(
-            1000,
-            &[
-                ("KEN_STATE_DIR", "/s"),
-                ("KEN_RUN_DIR", "/r"),
-                ("KEN_CONFIG", "/c"),
-            ],
-        );
+        let places = resolve(1000, &[("KEN_STATE_DIR", "/s"), ("KEN_RUN_DIR", "/r"), ("KEN_CONFIG", "/c")]);
         assert_eq!(places.unwrap().config, Path::new("/c"));
-        assert!(
-            resolve(1000, &[("KEN_RUN_DIR", "/r")]).is_err(),
-            "no state directory"
-        );
+        assert!(resolve(1000, &[("KEN_RUN_DIR", "/r")]).is_err(), "no state directory");
     }
 
     #[test]

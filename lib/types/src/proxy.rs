@@ -38,10 +38,7 @@ impl Host {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         let is_name = (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(plain);
         match (is_name || name.parse::<IpAddr>().is_ok()) && port != 0 {
-            true => Ok(Host {
-                name: name.to_ascii_lowercase(),
-                port,
-            }),
+            true => Ok(Host { name: name.to_ascii_lowercase(), port }),
             false => Err(wrong()),
         }
     }
@@ -123,10 +120,7 @@ impl ProxyRules {
     /// The destination of a request for `http://NAME[:PORT]`; `None` if it is not allowed. A host that is listed for https only, or
     /// has a key, is reached over TLS: a key is never sent in clear.
     pub fn route(&self, name: &str, port: Option<u16>) -> Option<Route<'_>> {
-        let at = |port| Host {
-            name: name.to_ascii_lowercase(),
-            port,
-        };
+        let at = |port| Host { name: name.to_ascii_lowercase(), port };
         let known = |host: &Host| self.hosts.contains(host);
         let (plain, secure) = (at(port.unwrap_or(HTTP)), at(port.unwrap_or(HTTPS)));
         let key = self.keys.get(&secure).filter(|_| known(&secure));
@@ -136,11 +130,7 @@ impl ProxyRules {
             None if known(&secure) => (secure, true),
             None => return None,
         };
-        Some(Route {
-            host,
-            is_secure,
-            key: key.map(String::as_str),
-        })
+        Some(Route { host, is_secure, key: key.map(String::as_str) })
     }
 }
 
@@ -160,18 +150,7 @@ mod tests {
         assert_eq!(host("127.0.0.1:80").authority("http"), "127.0.0.1");
         assert_eq!(host("[::1]:8080").authority("https"), "[::1]:8080");
         assert_eq!(host("::1"), host("[::1]:443"));
-        for wrong in [
-            "",
-            "*.org",
-            "a b",
-            "a:b",
-            "a:0",
-            "a:70000",
-            "user@host",
-            "http://a",
-            "[::1]x",
-            "a/b",
-        ] {
+        for wrong in ["", "*.org", "a b", "a:b", "a:0", "a:70000", "user@host", "http://a", "[::1]x", "a/b"] {
             assert!(Host::parse(wrong).is_err(), "{wrong:?}");
         }
     }
@@ -183,18 +162,11 @@ mod tests {
                 "keys":{"git.test":"Bearer 1","keyed.test:8443":"Bearer 2","absent.test":"Bearer 3"}}"#,
         )
         .unwrap();
-        let route = |name, port| {
-            rules
-                .route(name, port)
-                .map(|route| (route.host.port, route.is_secure, route.key))
-        };
+        let route = |name, port| rules.route(name, port).map(|route| (route.host.port, route.is_secure, route.key));
         assert_eq!(route("GIT.test", None), Some((443, true, Some("Bearer 1"))));
         assert_eq!(route("git.test", Some(80)), None);
         assert_eq!(route("plain.test", None), Some((80, false, None)));
-        assert_eq!(
-            route("keyed.test", Some(8443)),
-            Some((8443, true, Some("Bearer 2")))
-        );
+        assert_eq!(route("keyed.test", Some(8443)), Some((8443, true, Some("Bearer 2"))));
         assert_eq!(route("keyed.test", None), None);
         assert_eq!(route("absent.test", None), None);
         assert!(rules.admits(&host("git.test")) && !rules.admits(&host("git.test:22")));

@@ -14,10 +14,7 @@ pub struct Rate {
 
 impl Rate {
     pub const fn per_minute(count: u32) -> Rate {
-        Rate {
-            count,
-            per: Duration::from_secs(60),
-        }
+        Rate { count, per: Duration::from_secs(60) }
     }
 
     pub fn per_second(self) -> f64 {
@@ -40,15 +37,8 @@ impl FromStr for Rate {
             _ => return Err(wrong()),
         };
         let digits = count.bytes().all(|byte| byte.is_ascii_digit());
-        let count = count
-            .parse()
-            .ok()
-            .filter(|count| digits && *count > 0)
-            .ok_or_else(wrong)?;
-        Ok(Rate {
-            count,
-            per: Duration::from_secs(seconds),
-        })
+        let count = count.parse().ok().filter(|count| digits && *count > 0).ok_or_else(wrong)?;
+        Ok(Rate { count, per: Duration::from_secs(seconds) })
     }
 }
 
@@ -62,17 +52,7 @@ mod tests {
         for (text, seconds) in [("1/second", 1), ("1/hour", 3_600), ("1/day", 86_400)] {
             assert_eq!(text.parse::<Rate>().unwrap().per, Duration::from_secs(seconds));
         }
-        for bad in [
-            "",
-            "1",
-            "0/minute",
-            "-1/minute",
-            "+1/minute",
-            "1/week",
-            "a/minute",
-            "1/minute/2",
-            "/minute",
-        ] {
+        for bad in ["", "1", "0/minute", "-1/minute", "+1/minute", "1/week", "a/minute", "1/minute/2", "/minute"] {
             assert!(bad.parse::<Rate>().is_err(), "{bad}");
         }
     }

@@ -203,10 +203,7 @@ const WORKERS: [&str; 2] = ["research-worker", "coding-worker"];
 fn known<'a>(patterns: impl IntoIterator<Item = &'a String>, names: &[&str]) -> Result<(), Error> {
     let mut patterns = patterns.into_iter();
     match patterns.find(|pattern| !names.iter().any(|name| fits(pattern, name))) {
-        Some(unknown) => Err(Error::invalid(
-            "",
-            format!("{unknown:?} is none of {}", names.join(", ")),
-        )),
+        Some(unknown) => Err(Error::invalid("", format!("{unknown:?} is none of {}", names.join(", ")))),
         None => Ok(()),
     }
 }
@@ -218,8 +215,7 @@ const DIRECTIVES: usize = 64;
 impl Rule {
     /// Reads a rule. An unknown field or directive is an error that names it, its line and what there is.
     pub fn parse(text: &[u8]) -> Result<Rule, Error> {
-        let rule: Rule =
-            serde_json::from_slice(text).map_err(|error| Error::invalid("", error.to_string()))?;
+        let rule: Rule = serde_json::from_slice(text).map_err(|error| Error::invalid("", error.to_string()))?;
         rule.check()?;
         Ok(rule)
     }
@@ -298,26 +294,13 @@ mod tests {
         assert_eq!(rule.directives.len(), 4);
         let again = Rule::parse(serde_json::to_string(&rule).unwrap().as_bytes()).unwrap();
         assert_eq!(again, rule);
-        let facts = Facts {
-            actor: Some("ann"),
-            task: Some("xyz"),
-            ..Facts::default()
-        };
+        let facts = Facts { actor: Some("ann"), task: Some("xyz"), ..Facts::default() };
         assert!(rule.when.selects(&facts));
         assert!(!rule.when.selects(&Facts { task: None, ..facts }));
         for (text, wanted) in [
-            (
-                r#"{"name":"a","directives":[{"allow_tool":"x"}]}"#,
-                "unknown variant `allow_tool`",
-            ),
-            (
-                r#"{"name":"a","when":{"user":"x"},"directives":[{"text":"x"}]}"#,
-                "unknown field `user`",
-            ),
-            (
-                r#"{"name":"a","directives":[{"require_validation":{"law9":1}}]}"#,
-                "law9",
-            ),
+            (r#"{"name":"a","directives":[{"allow_tool":"x"}]}"#, "unknown variant `allow_tool`"),
+            (r#"{"name":"a","when":{"user":"x"},"directives":[{"text":"x"}]}"#, "unknown field `user`"),
+            (r#"{"name":"a","directives":[{"require_validation":{"law9":1}}]}"#, "law9"),
             (r#"{"name":"A b","directives":[{"text":"x"}]}"#, "lower-case"),
             (r#"{"name":"a","directives":[]}"#, "1 to 64 directives"),
             (r#"{"name":"a","directives":[{"max_cost":-1}]}"#, "0 or more"),

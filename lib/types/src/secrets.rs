@@ -11,16 +11,14 @@ pub struct Setting<'a> {
 /// Parses the lines; `Err` is the number of a malformed line.
 pub fn parse(text: &str) -> impl Iterator<Item = Result<Setting<'_>, usize>> {
     let lines = text.lines().map(str::trim).zip(1..);
-    lines
-        .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'))
-        .map(|(line, number)| match line.split_once('=') {
-            Some((name, value)) if is_name(name.trim()) && !value.contains('\0') => Ok(Setting {
-                name: name.trim(),
-                value: unquote(value.trim()),
-                line: number,
-            }),
+    lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')).map(|(line, number)| {
+        match line.split_once('=') {
+            Some((name, value)) if is_name(name.trim()) && !value.contains('\0') => {
+                Ok(Setting { name: name.trim(), value: unquote(value.trim()), line: number })
+            }
             _ => Err(number),
-        })
+        }
+    })
 }
 
 /// The value of a name. If several lines set it, the last one counts.
@@ -48,18 +46,13 @@ mod tests {
     fn names_values_quotes_and_comments() {
         let text = "# c\nA=1\n B = \"x y\" \nC='='\nD=\n\nA=2";
         let pairs: Vec<_> = parse(text).flatten().map(|one| (one.name, one.value)).collect();
-        assert_eq!(
-            pairs,
-            [("A", "1"), ("B", "x y"), ("C", "="), ("D", ""), ("A", "2")]
-        );
+        assert_eq!(pairs, [("A", "1"), ("B", "x y"), ("C", "="), ("D", ""), ("A", "2")]);
         assert_eq!((find(text, "A"), find(text, "E")), (Some("2"), None));
     }
 
     #[test]
     fn a_line_of_another_form_is_told_by_its_number() {
-        let wrong: Vec<usize> = parse("A=1\nsecret-value\n2X=3\nB=\0")
-            .filter_map(Result::err)
-            .collect();
+        let wrong: Vec<usize> = parse("A=1\nsecret-value\n2X=3\nB=\0").filter_map(Result::err).collect();
         assert_eq!(wrong, [2, 3, 4]);
     }
 }

@@ -28,7 +28,5 @@ pub fn of_user(name: &str) -> Option<PathBuf> {
 
 /// `name` below each of [`folders`] that has it.
 pub fn find(name: &str) -> impl Iterator<Item = PathBuf> {
-    folders()
-        .into_iter()
-        .filter_map(move |folder| folder.join(name).canonicalize().ok())
+    folders().into_iter().filter_map(move |folder| folder.join(name).canonicalize().ok())
 }

@@ -100,22 +100,14 @@ mod tests {
     }
 
     fn event(name: &str, data: &str) -> Event {
-        Event {
-            name: name.into(),
-            data: data.into(),
-        }
+        Event { name: name.into(), data: data.into() }
     }
 
     #[test]
     fn every_form_of_the_format_is_read() {
         let text = "\u{feff}: keep-alive\r\n\r\ndata:a\r\ndata: b\r\n\r\nevent: x\rdata\r\rid: 7\nretry: 3\nevent: y\n\n\
                     data:  two blanks\n\ndata: [DONE]";
-        let wanted = [
-            event("", "a\nb"),
-            event("x", ""),
-            event("", " two blanks"),
-            event("", "[DONE]"),
-        ];
+        let wanted = [event("", "a\nb"), event("x", ""), event("", " two blanks"), event("", "[DONE]")];
         assert_eq!(all(&[text.as_bytes()]), wanted);
     }
 

@@ -77,16 +77,12 @@ fn has_rfc3339_form(text: &[u8]) -> bool {
             }
         }
     };
-    fits(b"0000-00-00T00:00:00", local)
-        && (fits(b"Z", zone) || fits(b"+00:00", zone) && zone.get(1..3) < Some(b"24"))
+    fits(b"0000-00-00T00:00:00", local) && (fits(b"Z", zone) || fits(b"+00:00", zone) && zone.get(1..3) < Some(b"24"))
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = self.0.clamp(
-            jiff::Timestamp::MIN.as_millisecond(),
-            jiff::Timestamp::MAX.as_millisecond(),
-        );
+        let ms = self.0.clamp(jiff::Timestamp::MIN.as_millisecond(), jiff::Timestamp::MAX.as_millisecond());
         let instant = jiff::Timestamp::from_millisecond(ms).unwrap_or_default();
         write!(f, "{instant:.3}")
     }
@@ -147,13 +143,9 @@ mod tests {
 
     #[test]
     fn other_forms_are_refused() {
-        for text in [
-            "",
-            "2027-02-03",
-            "2027-02-30T00:00:00.000Z",
-            "2027-02-03 04:05:06.789Z",
-            "2027-13-01T00:00:00.000Z",
-        ] {
+        for text in
+            ["", "2027-02-03", "2027-02-30T00:00:00.000Z", "2027-02-03 04:05:06.789Z", "2027-13-01T00:00:00.000Z"]
+        {
             assert_eq!(text.parse::<Timestamp>(), Err(NotATimestamp), "{text}");
         }
     }

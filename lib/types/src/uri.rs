@@ -7,9 +7,7 @@ pub fn encode_segment(text: &str) -> String {
     let mut segment = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            _ if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte) => {
-                segment.push(char::from(byte))
-            }
+            _ if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte) => segment.push(char::from(byte)),
             // Writing to a String cannot fail.
             other => _ = write!(segment, "%{other:02X}"),
         }
@@ -20,10 +18,7 @@ pub fn encode_segment(text: &str) -> String {
 /// Percent-encodes a value in a query string: like a path segment, and also `&` and `=`, which delimit pairs, and `+`, which
 /// stands for a space.
 pub fn encode_query(text: &str) -> String {
-    encode_segment(text)
-        .replace('&', "%26")
-        .replace('+', "%2B")
-        .replace('=', "%3D")
+    encode_segment(text).replace('&', "%26").replace('+', "%2B").replace('=', "%3D")
 }
 
 #[cfg(test)]

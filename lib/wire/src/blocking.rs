@@ -23,11 +23,7 @@ pub struct Client {
 impl Client {
     /// Connects to a part's socket. `part` is its name in messages.
     pub fn connect(socket: &Path, part: &str) -> io::Result<Client> {
-        Ok(Client {
-            stream: BufReader::new(UnixStream::connect(socket)?),
-            part: part.to_owned(),
-            last_id: 0,
-        })
+        Ok(Client { stream: BufReader::new(UnixStream::connect(socket)?), part: part.to_owned(), last_id: 0 })
     }
 
     /// Calls an operation, passes its items to `on_item` as they arrive, and returns its reply. Without a deadline it waits
@@ -44,9 +40,7 @@ impl Client {
         let request = json!({"id": self.last_id, "op": op, "args": args, "deadline_ms": ms as u64});
         let limit = deadline.map(|deadline| deadline + GRACE);
         let stream = self.stream.get_mut();
-        stream
-            .set_read_timeout(limit)
-            .map_err(|error| lost(&self.part, &error))?;
+        stream.set_read_timeout(limit).map_err(|error| lost(&self.part, &error))?;
         // A part that refuses its caller answers and closes without reading. The write then fails, but the answer is there.
         _ = stream.write_all(format!("{request}\n").as_bytes());
         loop {
@@ -63,10 +57,7 @@ impl Client {
         let read = limited.read_until(b'\n', &mut line);
         read.map_err(|error| lost(&self.part, &error))?;
         if line.last() != Some(&b'\n') {
-            return Err(Error::unavailable(format!(
-                "{} ended before it answered",
-                self.part
-            )));
+            return Err(Error::unavailable(format!("{} ended before it answered", self.part)));
         }
         Reply::parse(&line, self.last_id)
             .ok_or_else(|| Error::internal(format!("{} sent something that is not a reply", self.part)))
@@ -126,9 +117,7 @@ mod tests {
         let part = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut line = String::new();
-            BufReader::new(stream.try_clone().unwrap())
-                .read_line(&mut line)
-                .unwrap();
+            BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
             stream.write_all(answer.as_bytes()).unwrap();
             line
         });
@@ -143,10 +132,7 @@ mod tests {
             },
         );
         let request: Value = serde_json::from_str(&part.join().unwrap()).unwrap();
-        assert_eq!(
-            request,
-            json!({"id": 1, "op": "test.op", "args": {"n": 1}, "deadline_ms": 5_000})
-        );
+        assert_eq!(request, json!({"id": 1, "op": "test.op", "args": {"n": 1}, "deadline_ms": 5_000}));
         (reply, items)
     }
 
@@ -159,14 +145,8 @@ mod tests {
     #[test]
     fn errors_of_the_part_and_of_the_connection() {
         for (answer, code) in [
-            (
-                "{\"id\":1,\"error\":{\"code\":\"busy\",\"message\":\"later\"}}\n",
-                Code::Busy,
-            ),
-            (
-                "{\"id\":null,\"error\":{\"code\":\"forbidden\",\"message\":\"not you\"}}\n",
-                Code::Forbidden,
-            ),
+            ("{\"id\":1,\"error\":{\"code\":\"busy\",\"message\":\"later\"}}\n", Code::Busy),
+            ("{\"id\":null,\"error\":{\"code\":\"forbidden\",\"message\":\"not you\"}}\n", Code::Forbidden),
             ("", Code::Unavailable),
             ("{\"id\":1,\"ok\":{}", Code::Unavailable),
             ("{\"id\":2,\"ok\":{}}\n", Code::Internal),
@@ -180,17 +160,8 @@ mod tests {
     #[test]
     fn a_silent_part_is_a_deadline() {
         let (stream, _part) = UnixStream::pair().unwrap();
-        let mut client = Client {
-            stream: BufReader::new(stream),
-            part: "probe".to_owned(),
-            last_id: 0,
-        };
-        let error = client
-            .call("test.op", &json!({}), Some(Duration::ZERO), |_| Ok(()))
-            .unwrap_err();
-        assert_eq!(
-            (error.code, error.message.as_str()),
-            (Code::Deadline, "probe does not answer")
-        );
+        let mut client = Client { stream: BufReader::new(stream), part: "probe".to_owned(), last_id: 0 };
+        let error = client.call("test.op", &json!({}), Some(Duration::ZERO), |_| Ok(())).unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (Code::Deadline, "probe does not answer"));
     }
 }

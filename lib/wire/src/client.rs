@@ -79,9 +79,7 @@ impl Calls {
 
 /// Whether a request with this id has been made. It may have ended, because a reply and a cancellation can cross.
 fn is_issued(pending: &Pending, id: u64) -> bool {
-    lock(pending)
-        .as_ref()
-        .is_some_and(|calls| (1..=calls.last_id).contains(&id))
+    lock(pending).as_ref().is_some_and(|calls| (1..=calls.last_id).contains(&id))
 }
 
 fn lock(pending: &Pending) -> MutexGuard<'_, Option<Calls>> {
@@ -92,10 +90,7 @@ impl Connection {
     /// Connects to a part's socket. While the part restarts, the connection waits in the backlog of the socket, which
     /// `kend` holds, but not longer than the deadline.
     pub async fn open(socket: &Path, deadline: Instant) -> Result<Connection, Error> {
-        let part = socket
-            .file_stem()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
+        let part = socket.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let stream = loop {
             match UnixStream::connect(socket).await {
                 Ok(stream) => break stream,
@@ -111,15 +106,8 @@ impl Connection {
         let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
         tokio::spawn(write_lines(write, lines));
         let reader = tokio::spawn(read_lines(read, pending.clone(), part.clone())).abort_handle();
-        let shared = Shared {
-            part,
-            out,
-            pending,
-            reader,
-        };
-        Ok(Connection {
-            shared: Arc::new(shared),
-        })
+        let shared = Shared { part, out, pending, reader };
+        Ok(Connection { shared: Arc::new(shared) })
     }
 
     /// Calls an operation and waits for its final line. An error whose outcome is unknown says that the call was sent and
@@ -139,11 +127,7 @@ impl Connection {
     pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
         let (items, received) = mpsc::channel(ITEMS);
         let call = self.start(O::NAME, args, Some(items), time).await?;
-        Ok(Items {
-            call,
-            received,
-            op: PhantomData,
-        })
+        Ok(Items { call, received, op: PhantomData })
     }
 
     /// Whether the part has closed it.
@@ -172,18 +156,10 @@ impl Connection {
             Some(calls) => calls.begin(Waiting { last, items }),
             None => return Err(closed(&self.shared.part)),
         };
-        let call = Call {
-            id,
-            connection: self.clone(),
-            last: received,
-        };
+        let call = Call { id, connection: self.clone(), last: received };
         // A request that cannot be sent ends the call that has just begun.
         let line = request(id, op, args, time)?;
-        self.shared
-            .out
-            .send(line)
-            .await
-            .map_err(|_| closed(&self.shared.part))?;
+        self.shared.out.send(line).await.map_err(|_| closed(&self.shared.part))?;
         Ok(call)
     }
 }
@@ -198,9 +174,7 @@ struct Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        let waiting = lock(&self.connection.shared.pending)
-            .as_mut()
-            .and_then(|calls| calls.open.remove(&self.id));
+        let waiting = lock(&self.connection.shared.pending).as_mut().and_then(|calls| calls.open.remove(&self.id));
         if waiting.is_some() {
             let line = format!("{{\"id\":{},\"cancel\":true}}\n", self.id);
             // If the queue is full, the part does not read, and the deadline ends the call.
@@ -232,10 +206,7 @@ impl<O: Op> Items<O> {
 
 impl<O: Op> fmt::Debug for Items<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Items")
-            .field(&O::NAME)
-            .field(&self.call.id)
-            .finish()
+        f.debug_tuple("Items").field(&O::NAME).field(&self.call.id).finish()
     }
 }
 
@@ -256,11 +227,8 @@ fn closed(part: &str) -> Error {
 }
 
 fn unreachable_part(part: &str, socket: &Path, error: &io::Error) -> Error {
-    Error::unavailable(format!(
-        "{part} cannot be reached at {}: {error}",
-        socket.display()
-    ))
-    .hint("`ken status` shows whether it runs")
+    Error::unavailable(format!("{part} cannot be reached at {}: {error}", socket.display()))
+        .hint("`ken status` shows whether it runs")
 }
 
 #[derive(Serialize)]
@@ -274,19 +242,12 @@ struct Outgoing<'a, A> {
 fn request<A: Serialize>(id: u64, op: &'static str, args: &A, time: Duration) -> Result<Vec<u8>, Error> {
     let deadline_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let deadline_ms = deadline_ms.min(ken_types::limits::WIRE_DEADLINE_MAX_MS);
-    let mut line = serde_json::to_vec(&Outgoing {
-        id,
-        op,
-        args,
-        deadline_ms,
-    })
-    .map_err(|error| Error::internal(format!("a request could not be written as JSON: {error}")))?;
+    let mut line = serde_json::to_vec(&Outgoing { id, op, args, deadline_ms })
+        .map_err(|error| Error::internal(format!("a request could not be written as JSON: {error}")))?;
     line.push(b'\n');
     match line.len() {
         length if length <= ken_types::limits::WIRE_LINE_BYTES => Ok(line),
-        length => Err(Error::too_large(format!(
-            "the request has {length} bytes, more than a line may have"
-        ))),
+        length => Err(Error::too_large(format!("the request has {length} bytes, more than a line may have"))),
     }
 }
 
@@ -311,24 +272,10 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
                 reason = Error::internal(format!("{part} answered request {id}, which was never made"));
                 break;
             }
-            Ok(Incoming {
-                id: Some(id),
-                item: Some(item),
-                ..
-            }) => deliver_item(&pending, id, item).await,
-            Ok(Incoming {
-                id: Some(id),
-                ok: Some(ok),
-                ..
-            }) => deliver_last(&pending, id, Ok(ok.to_owned())),
-            Ok(Incoming {
-                id: Some(id),
-                error: Some(error),
-                ..
-            }) => deliver_last(&pending, id, Err(error)),
-            Ok(Incoming {
-                error: Some(error), ..
-            }) => reason = error, // about the connection, which is now closed
+            Ok(Incoming { id: Some(id), item: Some(item), .. }) => deliver_item(&pending, id, item).await,
+            Ok(Incoming { id: Some(id), ok: Some(ok), .. }) => deliver_last(&pending, id, Ok(ok.to_owned())),
+            Ok(Incoming { id: Some(id), error: Some(error), .. }) => deliver_last(&pending, id, Err(error)),
+            Ok(Incoming { error: Some(error), .. }) => reason = error, // about the connection, which is now closed
             _ => break,
         }
     }
@@ -339,9 +286,7 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
 }
 
 async fn deliver_item(pending: &Pending, id: u64, item: &RawValue) {
-    let items = lock(pending)
-        .as_ref()
-        .and_then(|calls| calls.open.get(&id)?.items.clone());
+    let items = lock(pending).as_ref().and_then(|calls| calls.open.get(&id)?.items.clone());
     if let Some(items) = items {
         _ = items.send(item.to_owned()).await;
     }
@@ -411,12 +356,7 @@ impl Pool {
     /// Makes a change and finds out its outcome: repeats the call with the same ids until there is an answer, for at most `time`.
     /// A change that has not begun within `try_time` of its arrival is given up, and then the error is certain. An error whose
     /// outcome is unknown means that `time` was over first.
-    pub async fn change<O: Op>(
-        &self,
-        args: &O::Args,
-        try_time: Duration,
-        time: Duration,
-    ) -> Result<O::Reply, Error> {
+    pub async fn change<O: Op>(&self, args: &O::Args, try_time: Duration, time: Duration) -> Result<O::Reply, Error> {
         let deadline = Instant::now() + time;
         let mut result = self.call::<O>(args, try_time.min(time)).await;
         while let Err(unknown) = &result
@@ -436,10 +376,7 @@ impl Pool {
     /// Calls an operation that streams, on a separate connection, so that a caller that reads its items slowly does not delay
     /// others. The call is not repeated, because items that were delivered cannot be taken back.
     pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
-        self.own_connection(Instant::now() + time)
-            .await?
-            .stream::<O>(args, time)
-            .await
+        self.own_connection(Instant::now() + time).await?.stream::<O>(args, time).await
     }
 
     /// A connection that no other call of this pool uses.
@@ -465,17 +402,10 @@ impl Pool {
     }
 
     async fn open(&self, deadline: Instant) -> Result<Connection, Error> {
-        timeout_at(deadline, Connection::open(&self.socket, deadline))
-            .await
-            .map_err(no_connection)?
+        timeout_at(deadline, Connection::open(&self.socket, deadline)).await.map_err(no_connection)?
     }
 
-    async fn call_once<O: Op>(
-        &self,
-        args: &O::Args,
-        time: Duration,
-        until: Instant,
-    ) -> Result<O::Reply, Error> {
+    async fn call_once<O: Op>(&self, args: &O::Args, time: Duration, until: Instant) -> Result<O::Reply, Error> {
         self.connection(until).await?.call::<O>(args, time).await
     }
 
@@ -484,9 +414,7 @@ impl Pool {
         if let Some(connection) = self.free() {
             return Ok(connection);
         }
-        let _opening = timeout_at(deadline, self.opening.lock())
-            .await
-            .map_err(no_connection)?;
+        let _opening = timeout_at(deadline, self.opening.lock()).await.map_err(no_connection)?;
         if let Some(connection) = self.free() {
             return Ok(connection);
         }
@@ -499,11 +427,8 @@ impl Pool {
     fn free(&self) -> Option<Connection> {
         let mut open = connections(&self.connections);
         open.retain(|connection| !connection.is_closed());
-        let with_room = |connection: &&Connection| {
-            connection
-                .open_calls()
-                .is_some_and(|open| open < WIRE_OPEN_REQUESTS)
-        };
+        let with_room =
+            |connection: &&Connection| connection.open_calls().is_some_and(|open| open < WIRE_OPEN_REQUESTS);
         open.iter().find(with_room).cloned()
     }
 }
@@ -530,18 +455,14 @@ where
 {
     /// Makes no call yet.
     pub fn new(pool: Pool) -> CachedReply<O> {
-        CachedReply {
-            pool,
-            known: Mutex::default(),
-        }
+        CachedReply { pool, known: Mutex::default() }
     }
 
     /// The reply. While the part is down this is an error, not the last reply.
     pub async fn get(&self, time: Duration) -> Result<O::Reply, Error> {
         let known = self.lock().clone();
-        let is_current = |(connection, _, at): &(Connection, O::Reply, Instant)| {
-            !connection.is_closed() && at.elapsed() < CACHED
-        };
+        let is_current =
+            |(connection, _, at): &(Connection, O::Reply, Instant)| !connection.is_closed() && at.elapsed() < CACHED;
         if let Some((_, reply, _)) = known.filter(is_current) {
             return Ok(reply);
         }
@@ -562,10 +483,7 @@ fn no_connection(_: Elapsed) -> Error {
 
 /// The error of a repeated attempt. If it does not determine the outcome, the outcome remains as unknown as it was before.
 fn still_unknown(earlier: &Error, error: Error) -> Error {
-    let says_nothing = matches!(
-        error.code,
-        Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled
-    );
+    let says_nothing = matches!(error.code, Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled);
     match earlier.is_outcome_unknown() && says_nothing {
         true => error.outcome_unknown(),
         false => error,

@@ -29,35 +29,21 @@ pub const CHECKS: [Check; 13] = [
     ("info, ping and stats are answered", answers_the_common_operations),
     ("an unknown operation is not_found", refuses_an_unknown_operation),
     ("an unknown field is invalid and named", names_an_unknown_field),
-    (
-        "a malformed line is invalid and the next one is answered",
-        survives_malformed_lines,
-    ),
+    ("a malformed line is invalid and the next one is answered", survives_malformed_lines),
     ("nesting deeper than 64 is invalid", refuses_deep_nesting),
-    (
-        "an over-long line is too_large, then the connection closes",
-        closes_after_an_over_long_line,
-    ),
+    ("an over-long line is too_large, then the connection closes", closes_after_an_over_long_line),
     ("a line in single bytes is a line", joins_single_bytes),
-    (
-        "1 000 pipelined requests have 1 000 answers",
-        answers_pipelined_requests,
-    ),
+    ("1 000 pipelined requests have 1 000 answers", answers_pipelined_requests),
     ("a cancelled request ends as cancelled", cancels),
     ("a passed deadline ends as deadline", keeps_deadlines),
     ("the 65th open request is busy at once", bounds_open_requests),
-    (
-        "a peer that never reads stalls only itself",
-        survives_a_peer_that_never_reads,
-    ),
+    ("a peer that never reads stalls only itself", survives_a_peer_that_never_reads),
     ("an end in mid-line is dropped", drops_a_begun_line),
 ];
 
 /// Runs all checks, and returns the names and reasons of those that failed.
 pub fn check(subject: &Subject) -> Vec<String> {
-    let failed = CHECKS
-        .iter()
-        .filter_map(|(name, check)| check(subject).err().map(|why| format!("{name}: {why}")));
+    let failed = CHECKS.iter().filter_map(|(name, check)| check(subject).err().map(|why| format!("{name}: {why}")));
     failed.collect()
 }
 
@@ -73,16 +59,11 @@ impl Peer {
         let from = to.try_clone().map_err(text)?;
         to.set_write_timeout(limit).map_err(text)?;
         from.set_read_timeout(limit).map_err(text)?;
-        Ok(Peer {
-            to,
-            from: BufReader::new(from),
-        })
+        Ok(Peer { to, from: BufReader::new(from) })
     }
 
     fn send(&mut self, bytes: &[u8]) -> Verdict {
-        self.to
-            .write_all(bytes)
-            .map_err(|error| format!("write: {error}"))
+        self.to.write_all(bytes).map_err(|error| format!("write: {error}"))
     }
 
     fn request(&mut self, request: &Value) -> Verdict {
@@ -130,11 +111,7 @@ fn text(error: impl std::fmt::Display) -> String {
 
 fn expect(line: &Value, pointer: &str, wanted: &Value) -> Verdict {
     let found = line.pointer(pointer).unwrap_or(&Value::Null);
-    if found == wanted {
-        Ok(())
-    } else {
-        Err(format!("{pointer} is {found} instead of {wanted} in {line}"))
-    }
+    if found == wanted { Ok(()) } else { Err(format!("{pointer} is {found} instead of {wanted} in {line}")) }
 }
 
 fn ping(id: u64) -> Value {
@@ -145,11 +122,7 @@ fn answers_the_common_operations(subject: &Subject) -> Verdict {
     let mut peer = Peer::connect(subject)?;
     let info = peer.ask(&json!({"id": 1, "op": "service.info", "args": {}}))?;
     expect(&info, "/ok/wire", &json!(1))?;
-    let ops = info
-        .pointer("/ok/ops")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let ops = info.pointer("/ok/ops").and_then(Value::as_array).cloned().unwrap_or_default();
     for name in ["service.info", "service.ping", "service.stats"] {
         if !ops.contains(&json!(name)) {
             return Err(format!("service.info does not list {name}"));
@@ -177,15 +150,9 @@ fn names_an_unknown_field(subject: &Subject) -> Verdict {
 
 fn survives_malformed_lines(subject: &Subject) -> Verdict {
     let mut peer = Peer::connect(subject)?;
-    for bad in [
-        "nonsense",
-        "",
-        "[]",
-        "{\"id\":1",
-        "{\"id\":1,\"id\":2,\"op\":\"service.ping\"}",
-        "\u{0}",
-        "{\"op\":\"x\"}",
-    ] {
+    for bad in
+        ["nonsense", "", "[]", "{\"id\":1", "{\"id\":1,\"id\":2,\"op\":\"service.ping\"}", "\u{0}", "{\"op\":\"x\"}"]
+    {
         peer.send(format!("{bad}\n").as_bytes())?;
         expect(&peer.line()?, "/error/code", &json!("invalid"))?;
     }
@@ -196,11 +163,7 @@ fn survives_malformed_lines(subject: &Subject) -> Verdict {
 
 fn refuses_deep_nesting(subject: &Subject) -> Verdict {
     let mut peer = Peer::connect(subject)?;
-    let deep = format!(
-        "{{\"id\":1,\"op\":\"service.ping\",\"args\":{}{}}}\n",
-        "[".repeat(64),
-        "]".repeat(64)
-    );
+    let deep = format!("{{\"id\":1,\"op\":\"service.ping\",\"args\":{}{}}}\n", "[".repeat(64), "]".repeat(64));
     peer.send(deep.as_bytes())?;
     expect(&peer.line()?, "/error/code", &json!("invalid"))
 }
@@ -236,11 +199,7 @@ fn answers_pipelined_requests(subject: &Subject) -> Verdict {
             seen.insert(answer.get("id").and_then(Value::as_u64));
         }
     }
-    if seen.len() == 1_000 {
-        Ok(())
-    } else {
-        Err(format!("{} different ids were answered", seen.len()))
-    }
+    if seen.len() == 1_000 { Ok(()) } else { Err(format!("{} different ids were answered", seen.len())) }
 }
 
 fn slow_request(subject: &Subject, id: u64, deadline_ms: u64) -> Option<Value> {
@@ -268,11 +227,7 @@ fn keeps_deadlines(subject: &Subject) -> Verdict {
     let answer = Peer::connect(subject)?.ask(&slow)?;
     expect(&answer, "/error/code", &json!("deadline"))?;
     let took = begun.elapsed();
-    if took < Duration::from_secs(3) {
-        Ok(())
-    } else {
-        Err(format!("answered after {took:?}"))
-    }
+    if took < Duration::from_secs(3) { Ok(()) } else { Err(format!("answered after {took:?}")) }
 }
 
 fn bounds_open_requests(subject: &Subject) -> Verdict {
@@ -294,9 +249,7 @@ fn bounds_open_requests(subject: &Subject) -> Verdict {
 
 fn survives_a_peer_that_never_reads(subject: &Subject) -> Verdict {
     let mut deaf = Peer::connect(subject)?;
-    deaf.to
-        .set_write_timeout(Some(Duration::from_millis(300)))
-        .map_err(text)?;
+    deaf.to.set_write_timeout(Some(Duration::from_millis(300))).map_err(text)?;
     let line = format!("{}\n", json!({"id": 1, "op": "service.info"})).repeat(100);
     let mut written = 0;
     while deaf.to.write_all(line.as_bytes()).is_ok() {

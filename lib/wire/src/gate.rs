@@ -25,18 +25,12 @@ pub struct Gate {
 
 impl Gate {
     pub(crate) fn new(deadline: Instant) -> Gate {
-        Gate {
-            state: Arc::default(),
-            deadline: Some(deadline),
-        }
+        Gate { state: Arc::default(), deadline: Some(deadline) }
     }
 
     /// The gate of the call that this task answers. Outside a call it is always open.
     pub fn current() -> Gate {
-        CURRENT.try_with(Gate::clone).unwrap_or_else(|_| Gate {
-            state: Arc::default(),
-            deadline: None,
-        })
+        CURRENT.try_with(Gate::clone).unwrap_or_else(|_| Gate { state: Arc::default(), deadline: None })
     }
 
     pub(crate) async fn scope<F: Future>(self, answer: F) -> F::Output {
@@ -67,9 +61,7 @@ impl Gate {
 
     /// Sets the state, unless it was set before, and returns the current state.
     fn set(&self, state: u8) -> u8 {
-        let set = self
-            .state
-            .compare_exchange(WAITING, state, Ordering::AcqRel, Ordering::Acquire);
+        let set = self.state.compare_exchange(WAITING, state, Ordering::AcqRel, Ordering::Acquire);
         set.map_or_else(|decided| decided, |_| state)
     }
 }

@@ -111,10 +111,7 @@ mod tests {
     use tokio::io::AsyncWriteExt;
 
     fn reader(text: &[u8]) -> LineReader<&[u8]> {
-        LineReader {
-            line_bytes: 16,
-            ..LineReader::new(text)
-        }
+        LineReader { line_bytes: 16, ..LineReader::new(text) }
     }
 
     #[tokio::test]
@@ -128,10 +125,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_may_have_exactly_the_limit() {
-        assert_eq!(
-            reader(b"123456789012345\n").next().await.unwrap(),
-            Line::Text(b"123456789012345")
-        );
+        assert_eq!(reader(b"123456789012345\n").next().await.unwrap(), Line::Text(b"123456789012345"));
         assert_eq!(reader(b"1234567890123456\n").next().await.unwrap(), Line::TooLong);
         assert_eq!(reader(b"1234567890123456").next().await.unwrap(), Line::TooLong);
     }
@@ -140,11 +134,7 @@ mod tests {
     async fn a_slow_line_times_out_and_a_slow_start_does_not() {
         let (mut to, from) = tokio::io::duplex(64);
         let mut lines = LineReader::new(from);
-        assert!(
-            tokio::time::timeout(Duration::from_secs(3600), lines.next())
-                .await
-                .is_err()
-        );
+        assert!(tokio::time::timeout(Duration::from_secs(3600), lines.next()).await.is_err());
         to.write_all(b"{").await.unwrap();
         assert_eq!(lines.next().await.unwrap(), Line::TooSlow);
     }

@@ -34,10 +34,7 @@ pub struct Malformed {
 
 /// The id of a line that is nested too deep to be parsed, if it is the first field, where callers usually write it.
 fn first_id(line: &[u8]) -> Option<u64> {
-    let digits = line
-        .strip_prefix(b"{\"id\":")?
-        .split(|byte| !byte.is_ascii_digit())
-        .next()?;
+    let digits = line.strip_prefix(b"{\"id\":")?.split(|byte| !byte.is_ascii_digit()).next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
@@ -74,10 +71,7 @@ impl<'a> Request<'a> {
     /// Reads a line, without its LF.
     pub fn parse(line: &'a [u8]) -> Result<Request<'a>, Malformed> {
         let no_id = |error| Malformed { id: None, error };
-        check_depth(line, json::MAX_DEPTH).map_err(|error| Malformed {
-            id: first_id(line),
-            error,
-        })?;
+        check_depth(line, json::MAX_DEPTH).map_err(|error| Malformed { id: first_id(line), error })?;
         // serde also reads a struct from an array, field by field.
         if !is_object(line) {
             return Err(no_id(Error::invalid("", "a request is a JSON object").hint(FORM)));
@@ -101,18 +95,10 @@ impl<'a> Envelope<'a> {
                     return Err(wrong(Error::invalid("/args", "args is not an object")));
                 }
                 let deadline = deadline(self.deadline_ms).map_err(wrong)?;
-                Ok(Request::Call {
-                    id,
-                    op,
-                    args,
-                    deadline,
-                })
+                Ok(Request::Call { id, op, args, deadline })
             }
             (None, Some(true)) => Ok(Request::Cancel { id }),
-            _ => Err(wrong(Error::invalid(
-                "/op",
-                "a request has either `op` or `cancel`: true",
-            ))),
+            _ => Err(wrong(Error::invalid("/op", "a request has either `op` or `cancel`: true"))),
         }
     }
 }
@@ -137,10 +123,7 @@ fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     let below = |at: Option<String>| format!("/args{}", at.unwrap_or_default());
     json::parse(text.as_bytes(), json::MAX_DEPTH)
         .and_then(json::from_value)
-        .map_err(|error| Error {
-            at: Some(below(error.at.clone())),
-            ..error
-        })
+        .map_err(|error| Error { at: Some(below(error.at.clone())), ..error })
 }
 
 /// A line of an answer, including its LF: `{"id":…,"<key>":<value>}`, where the key is `item`, `ok` or `error`. Returns an
@@ -160,9 +143,7 @@ pub fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Result<Vec<
     line.extend_from_slice(b"}\n");
     match line.len() {
         length if length <= WIRE_LINE_BYTES => Ok(line),
-        length => Err(Error::too_large(format!(
-            "the answer has {length} bytes, a line at most {WIRE_LINE_BYTES}"
-        ))),
+        length => Err(Error::too_large(format!("the answer has {length} bytes, a line at most {WIRE_LINE_BYTES}"))),
     }
 }
 
@@ -196,11 +177,7 @@ mod tests {
             assert_eq!(malformed.id, id, "{line}");
             assert_eq!(malformed.error.code, Code::Invalid, "{line}");
         }
-        let deep = format!(
-            r#"{{"id":3,"op":"x","args":{}{}}}"#,
-            "[".repeat(64),
-            "]".repeat(64)
-        );
+        let deep = format!(r#"{{"id":3,"op":"x","args":{}{}}}"#, "[".repeat(64), "]".repeat(64));
         assert_eq!(Request::parse(deep.as_bytes()).unwrap_err().id, Some(3));
     }
 
@@ -213,16 +190,10 @@ mod tests {
             limit: u32,
         }
         assert!(read_args::<Args>(r#"{"limit":1}"#).is_ok());
-        for (text, at) in [
-            ("{}", "/args/limit"),
-            (r#"{"limit":"a"}"#, "/args/limit"),
-            (r#"{"limit":1,"x":2}"#, "/args/x"),
-        ] {
-            assert_eq!(
-                read_args::<Args>(text).unwrap_err().at.as_deref(),
-                Some(at),
-                "{text}"
-            );
+        for (text, at) in
+            [("{}", "/args/limit"), (r#"{"limit":"a"}"#, "/args/limit"), (r#"{"limit":1,"x":2}"#, "/args/x")]
+        {
+            assert_eq!(read_args::<Args>(text).unwrap_err().at.as_deref(), Some(at), "{text}");
         }
     }
 

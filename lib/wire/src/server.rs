@@ -110,12 +110,7 @@ type Permit = tokio::sync::OwnedSemaphorePermit;
 
 /// Waits for a permit before it accepts, so that connections over the limit wait in the backlog.
 async fn accept(server: &Server, listener: &UnixListener) -> io::Result<(UnixStream, Permit)> {
-    let permit = server
-        .permits
-        .clone()
-        .acquire_owned()
-        .await
-        .map_err(io::Error::other)?;
+    let permit = server.permits.clone().acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
     Ok((stream, permit))
 }
@@ -145,11 +140,7 @@ impl<S: Daemon> Connection<S> {
 
     /// Reads requests until the peer closes the connection, violates the format or stops reading. Then its open calls end.
     async fn answer(&self, read: ReadHalf, out: &mpsc::Sender<Vec<u8>>) {
-        let calls = Calls {
-            open: Arc::default(),
-            all_ended: Arc::default(),
-            count: self.server.open.clone(),
-        };
+        let calls = Calls { open: Arc::default(), all_ended: Arc::default(), count: self.server.open.clone() };
         let mut lines = LineReader::new(read);
         let mut stop = self.server.stop.subscribe();
         loop {
@@ -180,9 +171,7 @@ impl<S: Daemon> Connection<S> {
                     break;
                 }
                 Ok(Line::TooSlow) => {
-                    _ = out
-                        .send(refusal(None, &Error::deadline("a line took longer than 10 s")))
-                        .await;
+                    _ = out.send(refusal(None, &Error::deadline("a line took longer than 10 s"))).await;
                     break;
                 }
             };
@@ -196,22 +185,10 @@ impl<S: Daemon> Connection<S> {
 
     async fn handle(&self, line: &[u8], calls: &Calls, out: &mpsc::Sender<Vec<u8>>) -> Result<(), Gone> {
         let line = match Request::parse(line) {
-            Ok(Request::Call {
-                id,
-                op,
-                args,
-                deadline,
-            }) => {
+            Ok(Request::Call { id, op, args, deadline }) => {
                 let deadline = Instant::now() + deadline;
-                let call = RawCall {
-                    connection: self.id,
-                    id,
-                    deadline,
-                    out: out.clone(),
-                };
-                let started = calls
-                    .check(id)
-                    .and_then(|()| self.table.start(self.state.clone(), call, &op, args));
+                let call = RawCall { connection: self.id, id, deadline, out: out.clone() };
+                let started = calls.check(id).and_then(|()| self.table.start(self.state.clone(), call, &op, args));
                 match started {
                     Ok(answer) => {
                         calls.spawn(id, deadline, answer, out.clone());
@@ -269,10 +246,7 @@ impl Calls {
     fn spawn(&self, id: u64, deadline: Instant, answer: Answer, out: mpsc::Sender<Vec<u8>>) {
         let gate = Gate::new(deadline);
         // The call is entered before its task can run, because the task removes it when it ends.
-        let open = OpenCall {
-            gate: gate.clone(),
-            task: None,
-        };
+        let open = OpenCall { gate: gate.clone(), task: None };
         self.lock().insert(id, open);
         self.count.fetch_add(1, Ordering::Relaxed);
         let calls = self.clone();

@@ -44,10 +44,7 @@ impl<O: Op> Context<O> {
     /// Sends one item. Waits while the caller does not read.
     pub async fn item(&self, item: &O::Item) -> Result<(), Error> {
         let line = answer(Some(self.id), "item", item)?;
-        self.out
-            .send(line)
-            .await
-            .map_err(|_| Error::cancelled("the caller is gone"))
+        self.out.send(line).await.map_err(|_| Error::cancelled("the caller is gone"))
     }
 
     /// The time until the deadline, for calls to other parts.
@@ -58,10 +55,7 @@ impl<O: Op> Context<O> {
 
 impl<O: Op> fmt::Debug for Context<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(O::NAME)
-            .field("connection", &self.connection)
-            .field("id", &self.id)
-            .finish_non_exhaustive()
+        f.debug_struct(O::NAME).field("connection", &self.connection).field("id", &self.id).finish_non_exhaustive()
     }
 }
 
@@ -87,13 +81,9 @@ pub struct Table<S> {
 impl<S: Daemon> Table<S> {
     /// A table with the three operations that every daemon has. `name` is the part's name without `ken-`.
     pub fn new(name: &'static str, version: &'static str) -> Table<S> {
-        Table {
-            name,
-            version,
-            ops: BTreeMap::new(),
-        }
-        .op::<ServicePing, _, _>(|_, _, _| async { Ok(Nothing {}) })
-        .op::<ServiceStats, _, _>(|state: Arc<S>, _, _| async move { Ok(state.stats()) })
+        Table { name, version, ops: BTreeMap::new() }
+            .op::<ServicePing, _, _>(|_, _, _| async { Ok(Nothing {}) })
+            .op::<ServiceStats, _, _>(|state: Arc<S>, _, _| async move { Ok(state.stats()) })
     }
 
     /// Adds an operation.
@@ -105,23 +95,8 @@ impl<S: Daemon> Table<S> {
     {
         let start: Start<S> = Box::new(move |state, call, args| {
             let args = read_args::<O::Args>(args)?;
-            let RawCall {
-                connection,
-                id,
-                deadline,
-                out,
-            } = call;
-            let reply = handler(
-                state,
-                Context {
-                    connection,
-                    deadline,
-                    id,
-                    out,
-                    op: PhantomData,
-                },
-                args,
-            );
+            let RawCall { connection, id, deadline, out } = call;
+            let reply = handler(state, Context { connection, deadline, id, out, op: PhantomData }, args);
             Ok(Box::pin(async move { answer(Some(id), "ok", &reply.await?) }))
         });
         self.ops.insert(O::NAME, start);
@@ -137,12 +112,7 @@ impl<S: Daemon> Table<S> {
         let mut ops: Vec<String> = self.ops.keys().map(|name| (*name).to_owned()).collect();
         ops.push(ServiceInfo::NAME.to_owned());
         ops.sort();
-        Info {
-            name: self.name.to_owned(),
-            version: self.version.to_owned(),
-            wire: 1,
-            ops,
-        }
+        Info { name: self.name.to_owned(), version: self.version.to_owned(), wire: 1, ops }
     }
 
     pub(crate) fn start(&self, state: Arc<S>, call: RawCall, op: &str, args: &str) -> Result<Answer, Error> {
@@ -163,9 +133,6 @@ impl<S: Daemon> Table<S> {
 
 impl<S> fmt::Debug for Table<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table")
-            .field("name", &self.name)
-            .field("ops", &self.ops.keys())
-            .finish()
+        f.debug_struct("Table").field("name", &self.name).field("ops", &self.ops.keys()).finish()
     }
 }

@@ -125,13 +125,7 @@ fn start() -> Running {
     let socket = dir.path().join("probe.sock");
     let state = Arc::new(Probe::default());
     let (server, task) = listen(&socket, state.clone());
-    Running {
-        _dir: dir,
-        socket,
-        server,
-        state,
-        task,
-    }
+    Running { _dir: dir, socket, server, state, task }
 }
 
 fn listen(socket: &Path, state: Arc<Probe>) -> (Server, tokio::task::JoinHandle<()>) {
@@ -149,13 +143,9 @@ fn listen(socket: &Path, state: Arc<Probe>) -> (Server, tokio::task::JoinHandle<
 #[tokio::test]
 async fn the_server_conforms() {
     let running = start();
-    let subject = Subject {
-        socket: running.socket.clone(),
-        slow: Some(("test.sleep", serde_json::json!({"n": 5_000}))),
-    };
-    let failed = tokio::task::spawn_blocking(move || check(&subject))
-        .await
-        .unwrap();
+    let subject =
+        Subject { socket: running.socket.clone(), slow: Some(("test.sleep", serde_json::json!({"n": 5_000}))) };
+    let failed = tokio::task::spawn_blocking(move || check(&subject)).await.unwrap();
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
@@ -170,10 +160,7 @@ async fn calls_interleave_and_a_pool_opens_what_it_needs() {
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(
-        pool.call::<ServiceInfo>(&Nothing {}, SECOND).await.unwrap().name,
-        "probe"
-    );
+    assert_eq!(pool.call::<ServiceInfo>(&Nothing {}, SECOND).await.unwrap().name, "probe");
     assert_eq!(running.server.connections(), 2);
     for sleep in sleeps {
         sleep.await.unwrap().unwrap();
@@ -185,10 +172,7 @@ async fn calls_interleave_and_a_pool_opens_what_it_needs() {
 async fn items_come_in_order_and_wait_for_a_slow_caller() {
     let running = start();
     let pool = Pool::new(&running.socket);
-    let mut items = pool
-        .stream::<Count>(&Number { n: 10_000 }, 10 * SECOND)
-        .await
-        .unwrap();
+    let mut items = pool.stream::<Count>(&Number { n: 10_000 }, 10 * SECOND).await.unwrap();
     let mut wanted = 0;
     while let Some(item) = items.next().await {
         assert_eq!(item.unwrap(), wanted);
@@ -201,10 +185,7 @@ async fn items_come_in_order_and_wait_for_a_slow_caller() {
 async fn a_dropped_call_is_cancelled_in_the_part() {
     let running = start();
     let pool = Pool::new(&running.socket);
-    let call = tokio::time::timeout(
-        Duration::from_millis(50),
-        pool.call::<Sleep>(&Number { n: 60_000 }, 100 * SECOND),
-    );
+    let call = tokio::time::timeout(Duration::from_millis(50), pool.call::<Sleep>(&Number { n: 60_000 }, 100 * SECOND));
     assert!(call.await.is_err());
     let until = Instant::now() + 5 * SECOND;
     while running.state.dropped.load(Ordering::SeqCst) == 0 && Instant::now() < until {
@@ -216,9 +197,7 @@ async fn a_dropped_call_is_cancelled_in_the_part() {
 #[tokio::test]
 async fn calls_of_a_lost_connection_fail_and_its_end_is_reported() {
     let running = start();
-    let connection = Connection::open(&running.socket, Instant::now() + SECOND)
-        .await
-        .unwrap();
+    let connection = Connection::open(&running.socket, Instant::now() + SECOND).await.unwrap();
     let other = connection.clone();
     let call = tokio::spawn(async move { other.call::<Sleep>(&Number { n: 60_000 }, 100 * SECOND).await });
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -271,8 +250,7 @@ async fn a_client_that_shuts_its_write_half_is_answered_before_the_connection_en
     client.await.unwrap();
     // The work of such a client ends with it all the same.
     let mut gone = UnixStream::connect(&running.socket).unwrap();
-    gone.write_all(request(1, "test.sleep", r#"{"n":60000}"#).as_bytes())
-        .unwrap();
+    gone.write_all(request(1, "test.sleep", r#"{"n":60000}"#).as_bytes()).unwrap();
     gone.shutdown(Shutdown::Write).unwrap();
     until("the call is open", || running.server.open_requests() == 1).await;
     drop(gone);
@@ -290,14 +268,8 @@ async fn open_calls_do_not_outlive_their_client() {
     }
     until("three calls are open", || running.server.open_requests() == 3).await;
     drop(client);
-    until("the server is told", || {
-        running.state.disconnected.load(Ordering::SeqCst) == 1
-    })
-    .await;
-    until("all calls are dropped", || {
-        running.state.dropped.load(Ordering::SeqCst) == 3
-    })
-    .await;
+    until("the server is told", || running.state.disconnected.load(Ordering::SeqCst) == 1).await;
+    until("all calls are dropped", || running.state.dropped.load(Ordering::SeqCst) == 3).await;
     assert_eq!(running.server.open_requests(), 0);
 }
 
@@ -306,10 +278,7 @@ async fn a_stream_that_nobody_reads_delays_no_other_call() {
     let running = start();
     let pool = Pool::new(&running.socket);
     pool.call::<ServicePing>(&Nothing {}, SECOND).await.unwrap();
-    let mut items = pool
-        .stream::<Count>(&Number { n: 1_000_000 }, 60 * SECOND)
-        .await
-        .unwrap();
+    let mut items = pool.stream::<Count>(&Number { n: 1_000_000 }, 60 * SECOND).await.unwrap();
     assert_eq!(items.next().await.unwrap().unwrap(), 0);
     // From here on its items fill every buffer between the two.
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -325,11 +294,7 @@ async fn a_reply_to_an_unknown_request_ends_the_connection() {
     let socket = dir.path().join("liar.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let liar = tokio::task::spawn_blocking(move || {
-        for reply in [
-            "\"ok\":7",
-            "\"item\":7",
-            "\"error\":{\"code\":\"busy\",\"message\":\"\"}",
-        ] {
+        for reply in ["\"ok\":7", "\"item\":7", "\"error\":{\"code\":\"busy\",\"message\":\"\"}"] {
             let (stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             lines.read_line(&mut String::new()).unwrap();
@@ -340,10 +305,7 @@ async fn a_reply_to_an_unknown_request_ends_the_connection() {
     });
     for _ in 0..3 {
         let connection = Connection::open(&socket, Instant::now() + SECOND).await.unwrap();
-        let error = connection
-            .call::<Times>(&Nothing {}, 5 * SECOND)
-            .await
-            .unwrap_err();
+        let error = connection.call::<Times>(&Nothing {}, 5 * SECOND).await.unwrap_err();
         assert_eq!(error.code, Code::Internal);
         assert_eq!(error.message, "liar answered request 99, which was never made");
         assert!(connection.is_closed());
@@ -375,10 +337,7 @@ async fn a_deadline_reports_whether_the_change_had_begun() {
     let call = async |n| pool.call::<Change>(&Number { n }, SECOND / 10).await.unwrap_err();
     for (begins, unknown) in [(0, false), (1, true)] {
         let error = call(begins).await;
-        assert_eq!(
-            (error.code, error.is_outcome_unknown()),
-            (Code::Deadline, unknown)
-        );
+        assert_eq!((error.code, error.is_outcome_unknown()), (Code::Deadline, unknown));
     }
     // So it is when the part stops.
     let open = |n| {
@@ -392,10 +351,7 @@ async fn a_deadline_reports_whether_the_change_had_begun() {
     running.server.stop();
     for (call, unknown) in [(not_begun, false), (begun, true)] {
         let error = call.await.unwrap().unwrap_err();
-        assert_eq!(
-            (error.code, error.is_outcome_unknown()),
-            (Code::Unavailable, unknown)
-        );
+        assert_eq!((error.code, error.is_outcome_unknown()), (Code::Unavailable, unknown));
     }
 }
 
@@ -406,12 +362,7 @@ async fn a_part_that_does_not_read_leaves_the_outcome_unknown_once_it_was_sent()
     let socket = dir.path().join("probe.sock");
     let _still = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let connection = Connection::open(&socket, Instant::now() + SECOND).await.unwrap();
-    let call = async || {
-        connection
-            .call::<ServicePing>(&Nothing {}, SECOND / 10)
-            .await
-            .unwrap_err()
-    };
+    let call = async || connection.call::<ServicePing>(&Nothing {}, SECOND / 10).await.unwrap_err();
     let sent = call().await;
     assert!(sent.code == Code::Deadline && sent.is_outcome_unknown());
     let large = "x".repeat(1 << 20);
@@ -442,21 +393,12 @@ async fn a_change_is_repeated_if_its_connection_is_lost() {
     });
     let pool = Pool::new(&socket);
     let other = pool.clone();
-    let change = tokio::spawn(async move {
-        other
-            .change::<ServicePing>(&Nothing {}, 5 * SECOND, 20 * SECOND)
-            .await
-    });
+    let change = tokio::spawn(async move { other.change::<ServicePing>(&Nothing {}, 5 * SECOND, 20 * SECOND).await });
     deaths.await.unwrap();
     listener.set_nonblocking(true).unwrap();
     let listener = UnixListener::from_std(listener).unwrap();
     let probe = Table::new("probe", "0");
-    let server = tokio::spawn(serve(
-        Server::new(SECOND),
-        listener,
-        probe,
-        Arc::new(Probe::default()),
-    ));
+    let server = tokio::spawn(serve(Server::new(SECOND), listener, probe, Arc::new(Probe::default())));
     change.await.unwrap().unwrap();
     server.abort();
     _ = server.await;
@@ -469,24 +411,12 @@ async fn a_change_is_repeated_if_its_connection_is_lost() {
         std::fs::remove_file(&socket).unwrap();
         drop((caller, listener));
     });
-    let error = pool
-        .change::<ServicePing>(&Nothing {}, SECOND, SECOND)
-        .await
-        .unwrap_err();
-    assert!(
-        error.code == Code::Unavailable && error.is_outcome_unknown(),
-        "{error:?}"
-    );
+    let error = pool.change::<ServicePing>(&Nothing {}, SECOND, SECOND).await.unwrap_err();
+    assert!(error.code == Code::Unavailable && error.is_outcome_unknown(), "{error:?}");
     death.await.unwrap();
     // A part that nobody can reach has done nothing.
-    let nobody = pool
-        .change::<ServicePing>(&Nothing {}, SECOND, SECOND)
-        .await
-        .unwrap_err();
-    assert!(
-        nobody.code == Code::Unavailable && !nobody.is_outcome_unknown(),
-        "{nobody:?}"
-    );
+    let nobody = pool.change::<ServicePing>(&Nothing {}, SECOND, SECOND).await.unwrap_err();
+    assert!(nobody.code == Code::Unavailable && !nobody.is_outcome_unknown(), "{nobody:?}");
 }
 
 #[tokio::test]
@@ -502,12 +432,7 @@ async fn a_call_is_repeated_once_if_the_part_dies() {
     death.await.unwrap();
     std_listener.set_nonblocking(true).unwrap();
     let listener = UnixListener::from_std(std_listener).unwrap();
-    tokio::spawn(serve(
-        Server::new(SECOND),
-        listener,
-        Table::new("probe", "0"),
-        Arc::new(Probe::default()),
-    ));
+    tokio::spawn(serve(Server::new(SECOND), listener, Table::new("probe", "0"), Arc::new(Probe::default())));
     call.await.unwrap().unwrap();
 }
 

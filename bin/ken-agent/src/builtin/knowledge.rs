@@ -72,12 +72,10 @@ async fn search(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
     let asked: Asked = arguments(given)?;
     let mut query = asked.search(&caller);
     let embedded = parts.embedding.query(&asked.query).await;
-    let note = embedded.as_ref().err().map(|error| {
-        format!(
-            "The search was made by words alone, as no vector could be made: {}",
-            error.message
-        )
-    });
+    let note = embedded
+        .as_ref()
+        .err()
+        .map(|error| format!("The search was made by words alone, as no vector could be made: {}", error.message));
     query.vector = embedded.unwrap_or_default();
     let found = store::<KnowledgeSearch>(&parts, &query).await?.found;
     let entries = found.iter().map(|found| {
@@ -120,11 +118,9 @@ enum Scope {
 async fn add(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let entry: Entry = arguments(given)?;
     let Some(scope) = caller.claim.scope.clone() else {
-        return Err(
-            "This conversation belongs to no person, and an entry for everybody is added by a person: \
+        return Err("This conversation belongs to no person, and an entry for everybody is added by a person: \
                     `ken knowledge add`."
-                .to_owned(),
-        );
+            .to_owned());
     };
     let put = PutKnowledge {
         title: entry.title,

@@ -54,18 +54,9 @@ pub(crate) struct Builtins {
 
 impl Builtins {
     pub(crate) fn new(parts: Parts) -> Builtins {
-        let nouns = [
-            knowledge::tools(),
-            memory::tools(),
-            notes::tools(),
-            output::tools(),
-            schedules::tools(),
-            skill::tools(),
-        ];
-        Builtins {
-            parts,
-            tools: nouns.into_iter().flatten().collect(),
-        }
+        let nouns =
+            [knowledge::tools(), memory::tools(), notes::tools(), output::tools(), schedules::tools(), skill::tools()];
+        Builtins { parts, tools: nouns.into_iter().flatten().collect() }
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<&Builtin> {
@@ -123,11 +114,7 @@ fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
 
 /// A result as JSON, which the model gets as text.
 pub(crate) fn result(value: Value) -> ToolResult {
-    ToolResult {
-        content: vec![Block::text(value.to_string())],
-        details: value,
-        output: None,
-    }
+    ToolResult { content: vec![Block::text(value.to_string())], details: value, output: None }
 }
 
 /// Calls the store, again while it is away. The error is worded for the model.

@@ -93,9 +93,7 @@ async fn write_list(parts: Parts, caller: Caller, given: Value) -> Result<ToolRe
     put(&parts, &caller, NoteKind::Checklist, &name, body).await?;
     let left = |status: &Status| !matches!(status, Status::Done);
     let open = checklist.items.iter().filter(|item| left(&item.status)).count();
-    Ok(result(
-        json!({"list": name, "items": checklist.items.len(), "open": open}),
-    ))
+    Ok(result(json!({"list": name, "items": checklist.items.len(), "open": open})))
 }
 
 #[derive(Deserialize)]
@@ -138,33 +136,18 @@ struct WhichNote {
 async fn read_notes(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let which: WhichNote = arguments(given)?;
     let notes = list(&parts, &caller, NoteKind::Note, which.name.as_deref()).await?;
-    let notes = notes
-        .iter()
-        .map(|note| json!({"name": note.name, "text": note.body, "updatedAt": note.updated_at}));
+    let notes = notes.iter().map(|note| json!({"name": note.name, "text": note.body, "updatedAt": note.updated_at}));
     Ok(result(json!({ "notes": notes.collect::<Vec<_>>() })))
 }
 
 async fn put(parts: &Parts, caller: &Caller, kind: NoteKind, name: &str, body: String) -> Result<(), String> {
-    let note = PutNote {
-        instance: caller.claim.instance.clone(),
-        kind,
-        name: name.to_owned(),
-        body,
-    };
+    let note = PutNote { instance: caller.claim.instance.clone(), kind, name: name.to_owned(), body };
     store::<NotesPut>(parts, &note).await.map(drop)
 }
 
 /// The notes of a kind, or the one of this name.
-async fn list(
-    parts: &Parts,
-    caller: &Caller,
-    kind: NoteKind,
-    name: Option<&str>,
-) -> Result<Vec<Note>, String> {
-    let which = ListNotes {
-        instance: caller.claim.instance.clone(),
-        kind,
-    };
+async fn list(parts: &Parts, caller: &Caller, kind: NoteKind, name: Option<&str>) -> Result<Vec<Note>, String> {
+    let which = ListNotes { instance: caller.claim.instance.clone(), kind };
     let mut notes = store::<NotesList>(parts, &which).await?.notes;
     if let Some(name) = name {
         notes.retain(|note| note.name == name);

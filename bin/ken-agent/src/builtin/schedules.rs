@@ -121,9 +121,7 @@ async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
     let new: New = arguments(given)?;
     let owner = owner(&caller)?;
     if owner.connector == SCHEDULED {
-        return Err(
-            "A scheduled turn can make no schedules: nobody is there who could stop them.".to_owned(),
-        );
+        return Err("A scheduled turn can make no schedules: nobody is there who could stop them.".to_owned());
     }
     let here = match owner.connector.as_str() {
         "messenger" => DeliverTo::Chat(ToChat {
@@ -131,9 +129,7 @@ async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
             chat_id: owner.conversation_id.clone(),
             thread_id: owner.thread_id.clone(),
         }),
-        _ => DeliverTo::Session(ToSession {
-            session: caller.claim.instance.clone(),
-        }),
+        _ => DeliverTo::Session(ToSession { session: caller.claim.instance.clone() }),
     };
     let args = CreateSchedule {
         id: minted()?,
@@ -150,9 +146,7 @@ async fn create(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult
         },
     };
     let made = call::<SchedulesCreate>(&parts, &args).await?;
-    Ok(result(
-        json!({"slug": made.slug, "timezone": made.settings.timezone, "next": at(made.next_fire_at)}),
-    ))
+    Ok(result(json!({"slug": made.slug, "timezone": made.settings.timezone, "next": at(made.next_fire_at)})))
 }
 
 fn at(ms: Option<i64>) -> Value {
@@ -165,9 +159,7 @@ struct Nothing {}
 
 async fn list(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let Nothing {} = arguments(given)?;
-    let args = ListSchedules {
-        owner: Some(owner(&caller)?),
-    };
+    let args = ListSchedules { owner: Some(owner(&caller)?) };
     let found = call::<SchedulesList>(&parts, &args).await?.schedules;
     let shown = found.iter().map(|schedule| {
         json!({"slug": schedule.slug, "kind": schedule.kind, "schedule": schedule.schedule,
@@ -184,28 +176,16 @@ struct Named {
 }
 
 /// An operation on one schedule whose reply is not used.
-async fn one<O: Op<Args = OfSchedule>>(
-    parts: Parts,
-    caller: Caller,
-    given: Value,
-) -> Result<ToolResult, String> {
+async fn one<O: Op<Args = OfSchedule>>(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let Named { slug } = arguments(given)?;
-    let args = OfSchedule {
-        slug,
-        owner: Some(owner(&caller)?),
-    };
+    let args = OfSchedule { slug, owner: Some(owner(&caller)?) };
     call::<O>(&parts, &args).await?;
     Ok(result(json!({"slug": args.slug, "done": true})))
 }
 
 async fn run(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let Named { slug } = arguments(given)?;
-    let args = RunSchedule {
-        slug,
-        owner: Some(owner(&caller)?),
-        run_id: minted()?,
-        wait_ms: 0,
-    };
+    let args = RunSchedule { slug, owner: Some(owner(&caller)?), run_id: minted()?, wait_ms: 0 };
     let begun = call::<SchedulesRun>(&parts, &args).await?;
     Ok(result(json!({"slug": args.slug, "runId": begun.run_id})))
 }

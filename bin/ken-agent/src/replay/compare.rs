@@ -38,11 +38,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
 }
 
 /// The first difference between the record and the loop. With `shows`, each step is printed.
-pub(crate) async fn difference(
-    case: &Case,
-    share: &Arc<Share>,
-    shows: bool,
-) -> Result<Option<Difference>, Error> {
+pub(crate) async fn difference(case: &Case, share: &Arc<Share>, shows: bool) -> Result<Option<Difference>, Error> {
     if case.events.is_empty() {
         return Err(Error::invalid("/events", "the record has no events"));
     }
@@ -70,19 +66,12 @@ async fn play(
     let (abort, aborted) = watch::channel(false);
     let tape: SharedTape = Arc::new(Mutex::new(Tape::of(segment, &case.events, abort)));
     let state = case.model_state(lock(&tape).models("default"));
-    let model = TapeModel {
-        tape: tape.clone(),
-        session: "default".to_owned(),
-        state: state.clone(),
-    };
+    let model = TapeModel { tape: tape.clone(), session: "default".to_owned(), state: state.clone() };
     let seams = Seams {
         share: share.clone(),
         // Their text only matters to a model, and no model is called.
         skills: Arc::new(Skills::new(Sources::default())),
-        tools: Arc::new(TapeTools {
-            record: case.record.clone(),
-            tape: tape.clone(),
-        }),
+        tools: Arc::new(TapeTools { record: case.record.clone(), tape: tape.clone() }),
         embedding: Embedding::none(),
         policy: Arc::new(TapePolicy { tape: tape.clone() }),
         workers: Arc::new(TapeWorkers { model: model.clone() }),
@@ -141,9 +130,9 @@ fn resumed(before: &TurnState, segment: &Segment, is_resumed: bool) -> TurnState
     let mut state = before.clone();
     if is_resumed {
         let is_cut = |id: &str| {
-            segment.events.iter().any(|event| {
-                matches!(&event.body, Body::Tool { tool_call_id, interrupted: true, .. } if tool_call_id == id)
-            })
+            segment.events.iter().any(
+                |event| matches!(&event.body, Body::Tool { tool_call_id, interrupted: true, .. } if tool_call_id == id),
+            )
         };
         state.resume(&|call| !is_cut(&call.id));
     }
@@ -187,8 +176,7 @@ fn ending(events: &[Event]) -> Option<Ending> {
 fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<Planned>) {
     let mut planned = None;
     let compaction = Purpose::Compaction;
-    let is_of_compaction =
-        |event: &Event| matches!(event.body, Body::TurnStart { purpose } if purpose == compaction);
+    let is_of_compaction = |event: &Event| matches!(event.body, Body::TurnStart { purpose } if purpose == compaction);
     let ends_here = |event: &Event| matches!(event.body, Body::Compaction { .. });
     let least = match segment.events.iter().any(ends_here) {
         true => 0,
@@ -196,10 +184,7 @@ fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<
     };
     for event in events {
         match &event.body {
-            Body::CompactionStart {
-                reason,
-                estimated_tokens,
-            } => {
+            Body::CompactionStart { reason, estimated_tokens } => {
                 let mut reasons = ["manual", "threshold", "overflow"].into_iter();
                 planned = Some(Planned {
                     reason: reasons.find(|known| known == reason).unwrap_or("threshold"),
@@ -222,7 +207,5 @@ fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<
 }
 
 fn has_validation(events: &[Event]) -> bool {
-    events
-        .iter()
-        .any(|event| matches!(event.body, Body::Validation { .. }) && event.place.parent_session.is_none())
+    events.iter().any(|event| matches!(event.body, Body::Validation { .. }) && event.place.parent_session.is_none())
 }

@@ -35,10 +35,7 @@ use crate::turn_state::{Plan, TurnState, task_end};
 const NOT_RECORDED: &str = "There is no recorded result of this call.";
 
 pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path) -> Result<bool, Error> {
-    let model = Named {
-        inner: WireModel::new(Pool::new(socket)),
-        state: case.model_state(vec![name.to_owned()]),
-    };
+    let model = Named { inner: WireModel::new(Pool::new(socket)), state: case.model_state(vec![name.to_owned()]) };
     let recorded = Arc::new(Results::of(&case));
     let seams = Seams {
         share,
@@ -66,11 +63,8 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
         ending: None,
         ..Plan::of_submission(&claim)
     };
-    let journal = Kept {
-        state: TurnState::default(),
-        envelope: Envelope::of(&claim, Mint::fresh()?),
-        bodies: Vec::new(),
-    };
+    let journal =
+        Kept { state: TurnState::default(), envelope: Envelope::of(&claim, Mint::fresh()?), bodies: Vec::new() };
     let mut turns = TurnLoop::new(journal, &model, &seams, caller, plan, aborted);
     (turns.background, turns.budget) = (Some(background), Some(budget));
     turns.until = Some(Instant::now() + LONGEST_TURN);
@@ -78,10 +72,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     turns.go().await?;
     let settlement = turns.journal.state.settlement(&turns.plan);
     turns.journal.record(settlement.event(), None).await?;
-    let own = case
-        .events
-        .iter()
-        .filter(|event| event.place.parent_session.is_none());
+    let own = case.events.iter().filter(|event| event.place.parent_session.is_none());
     let then = Outline::of(own.map(|event| &event.body));
     let now = Outline::of(turns.journal.bodies.iter());
     let unrecorded = recorded.unrecorded();
@@ -111,10 +102,7 @@ fn sources() -> Sources {
 /// The names of the fields in which two turns differ.
 fn differences(then: &Outline, now: &Outline, unrecorded: &[Value]) -> Vec<&'static str> {
     let found = [
-        (
-            "tool calls",
-            then.tool_calls != now.tool_calls || !unrecorded.is_empty(),
-        ),
+        ("tool calls", then.tool_calls != now.tool_calls || !unrecorded.is_empty()),
         ("outcome", then.outcome != now.outcome),
         ("verdict", then.verdict != now.verdict),
         ("answer", then.answer != now.answer),
@@ -138,10 +126,7 @@ impl Model for Named {
     }
 
     async fn generate(&self, request: &Generate) -> Result<WireReply, ModelError> {
-        let request = Generate {
-            unlisted: true,
-            ..request.clone()
-        };
+        let request = Generate { unlisted: true, ..request.clone() };
         self.inner.generate(&request).await
     }
 }
@@ -170,20 +155,11 @@ impl Results {
         for event in case.events.iter().filter(own) {
             let task = event.place.task_id.clone().unwrap_or_default();
             match &event.body {
-                Body::ToolStart {
-                    tool_call_id, args, ..
-                } => {
+                Body::ToolStart { tool_call_id, args, .. } => {
                     arguments.insert(tool_call_id.clone(), args.to_string());
                 }
-                Body::Tool {
-                    tool_name,
-                    tool_call_id,
-                    ..
-                } => {
-                    let key = (
-                        tool_name.clone(),
-                        arguments.get(tool_call_id).cloned().unwrap_or_default(),
-                    );
+                Body::Tool { tool_name, tool_call_id, .. } => {
+                    let key = (tool_name.clone(), arguments.get(tool_call_id).cloned().unwrap_or_default());
                     calls.entry(key).or_default().extend(result(&event.body));
                 }
                 Body::TaskStart { agent, prompt, .. } => {
@@ -197,12 +173,7 @@ impl Results {
                 _ => {}
             }
         }
-        Results {
-            record: case.record.clone(),
-            calls: Mutex::new(calls),
-            tasks,
-            unrecorded: Mutex::default(),
-        }
+        Results { record: case.record.clone(), calls: Mutex::new(calls), tasks, unrecorded: Mutex::default() }
     }
 
     fn unrecorded(&self) -> MutexGuard<'_, Vec<Value>> {
@@ -210,8 +181,7 @@ impl Results {
     }
 
     fn note<T>(&self, name: &str, arguments: &Value) -> Result<T, String> {
-        self.unrecorded()
-            .push(json!({"name": name, "arguments": arguments}));
+        self.unrecorded().push(json!({"name": name, "arguments": arguments}));
         Err(NOT_RECORDED.to_owned())
     }
 }
@@ -229,12 +199,10 @@ impl Tools for Results {
         let call = &asked.call;
         let key = (call.name.clone(), call.arguments.to_string());
         // The model may repeat a call more often than the record has it: the last result is given again.
-        let found = lock(&self.calls)
-            .get_mut(&key)
-            .and_then(|results| match results.len() {
-                0 | 1 => results.front().cloned(),
-                _ => results.pop_front(),
-            });
+        let found = lock(&self.calls).get_mut(&key).and_then(|results| match results.len() {
+            0 | 1 => results.front().cloned(),
+            _ => results.pop_front(),
+        });
         let result = found.unwrap_or_else(|| self.note(&call.name, &call.arguments));
         Box::pin(std::future::ready(result))
     }
@@ -246,10 +214,7 @@ impl Workers for Results {
     }
 
     fn work(&self, task: Task, _: Seams, _: Events) -> Pending<'static, Result<Value, String>> {
-        let found = self
-            .tasks
-            .get(&(task.agent.clone(), task.prompt.clone()))
-            .cloned();
+        let found = self.tasks.get(&(task.agent.clone(), task.prompt.clone())).cloned();
         let arguments = json!({"agent": task.agent, "prompt": task.prompt});
         let result = found.unwrap_or_else(|| self.note("task", &arguments));
         Box::pin(std::future::ready(result))

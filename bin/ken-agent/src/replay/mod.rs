@@ -66,20 +66,12 @@ pub(crate) struct Outline {
 
 impl Outline {
     pub(crate) fn of<'a>(events: impl Iterator<Item = &'a Body>) -> Outline {
-        let mut outline = Outline {
-            outcome: None,
-            verdict: None,
-            answer: String::new(),
-            tool_calls: Vec::new(),
-        };
+        let mut outline = Outline { outcome: None, verdict: None, answer: String::new(), tool_calls: Vec::new() };
         for body in events {
             match body {
-                Body::MessageEnd {
-                    message:
-                        message @ Message::Assistant {
-                            content, stop_reason, ..
-                        },
-                } if !stop_reason.is_some_and(StopReason::is_cut) => {
+                Body::MessageEnd { message: message @ Message::Assistant { content, stop_reason, .. } }
+                    if !stop_reason.is_some_and(StopReason::is_cut) =>
+                {
                     outline.answer = message.text();
                     outline.tool_calls.extend(content.iter().filter_map(call));
                 }
@@ -125,9 +117,7 @@ pub(crate) fn run() -> ExitCode {
 fn replay(words: &Words) -> Result<bool, Error> {
     let mut text = String::new();
     let mut input = std::io::stdin().lock().take(LONGEST + 1);
-    input
-        .read_to_string(&mut text)
-        .map_err(|error| Error::invalid("", format!("standard input: {error}")))?;
+    input.read_to_string(&mut text).map_err(|error| Error::invalid("", format!("standard input: {error}")))?;
     if text.len() as u64 > LONGEST {
         return Err(Error::too_large(format!("a record has at most {LONGEST} bytes")));
     }
@@ -143,10 +133,7 @@ fn replay(words: &Words) -> Result<bool, Error> {
             runtime.block_on(evaluate::run(case, share, model, socket))
         }
         // Without I/O: this runtime cannot open a socket.
-        _ => runtime
-            .build()
-            .map_err(failed)?
-            .block_on(compare::run(case, share)),
+        _ => runtime.build().map_err(failed)?.block_on(compare::run(case, share)),
     }
 }
 

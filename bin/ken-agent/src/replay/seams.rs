@@ -40,10 +40,7 @@ impl Model for TapeModel {
             (tape.answer(&self.session), tape.leaves_calls())
         };
         match answer {
-            Some(answer) => Ok(TapeReply {
-                answer,
-                prefix: request.prefix.clone(),
-            }),
+            Some(answer) => Ok(TapeReply { answer, prefix: request.prefix.clone() }),
             None if is_open => std::future::pending().await,
             None => Err(ModelError::Failed(stopped())),
         }
@@ -63,10 +60,7 @@ impl Reply for TapeReply {
                         self.prefix = rest.to_owned();
                         continue;
                     }
-                    let fresh = delta
-                        .strip_prefix(self.prefix.as_str())
-                        .unwrap_or(&delta)
-                        .to_owned();
+                    let fresh = delta.strip_prefix(self.prefix.as_str()).unwrap_or(&delta).to_owned();
                     self.prefix.clear();
                     return Some(Ok(Delta::Text { delta: fresh }));
                 }
@@ -108,16 +102,11 @@ impl Tools for TapeTools {
         let (result, not_judged) = {
             let mut tape = lock(&self.tape);
             let result = tape.result(asked.caller.session.as_str(), &asked.call.id);
-            (
-                result,
-                asked.call.id.is_empty().then(|| tape.not_judged()).flatten(),
-            )
+            (result, asked.call.id.is_empty().then(|| tape.not_judged()).flatten())
         };
         Box::pin(async move {
             match result {
-                Some(Err(why)) if was_refused(&why) => {
-                    Err(format!("It was refused then, and would run today. {why}"))
-                }
+                Some(Err(why)) if was_refused(&why) => Err(format!("It was refused then, and would run today. {why}")),
                 Some(result) => result,
                 None if asked.call.id.is_empty() => {
                     Err(not_judged.unwrap_or_else(|| "it was not judged then".to_owned()))

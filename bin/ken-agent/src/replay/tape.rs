@@ -37,10 +37,7 @@ pub(super) fn segments(events: &[Event]) -> Vec<Segment> {
                 if let Some(previous) = previous {
                     previous.is_cut = true;
                 }
-                segments.push(Segment {
-                    events: vec![event.clone()],
-                    is_cut: false,
-                });
+                segments.push(Segment { events: vec![event.clone()], is_cut: false });
             }
         }
     }
@@ -172,13 +169,8 @@ impl Tape {
             match &event.body {
                 Body::TurnStart { .. } => *turns.entry(session).or_default() += 1,
                 Body::Validation { .. } => tape.validations.push_back(event.body.clone()),
-                Body::Tool {
-                    interrupted: false, ..
-                } => {
-                    tape.results
-                        .entry(lane(event))
-                        .or_default()
-                        .extend(result(&event.body));
+                Body::Tool { interrupted: false, .. } => {
+                    tape.results.entry(lane(event)).or_default().extend(result(&event.body));
                 }
                 Body::ApprovalRequested { .. } | Body::ApprovalDecided { .. } => {
                     let turn = turns.get(session).copied().unwrap_or_default();
@@ -213,10 +205,7 @@ impl Tape {
             return Err(stopped());
         }
         let now = comparable(event)?;
-        let then = recorded
-            .as_ref()
-            .map(|(_, event)| comparable(event))
-            .transpose()?;
+        let then = recorded.as_ref().map(|(_, event)| comparable(event)).transpose()?;
         if then.as_ref() != Some(&now) {
             self.differ(Difference {
                 event_index: recorded.map(|(index, _)| index),
@@ -294,9 +283,9 @@ impl Tape {
     /// The recorded reason why an answer could not be judged.
     pub(super) fn not_judged(&self) -> Option<String> {
         let of_rule = |(_, event): &(u64, Event)| match &event.body {
-            Body::Operation {
-                error: Some(error), ..
-            } if error.name == RULE => Some(error.message.split_once(NOT_JUDGED)?.1.to_owned()),
+            Body::Operation { error: Some(error), .. } if error.name == RULE => {
+                Some(error.message.split_once(NOT_JUDGED)?.1.to_owned())
+            }
             _ => None,
         };
         self.lanes.values().flatten().find_map(of_rule)
@@ -309,9 +298,7 @@ impl Tape {
     /// The approvals of the turn that a session is in.
     pub(super) fn approvals(&mut self, session: &str) -> Vec<Body> {
         let turn = self.turns.get(session).copied().unwrap_or_default();
-        self.approvals
-            .remove(&(session.to_owned(), turn))
-            .unwrap_or_default()
+        self.approvals.remove(&(session.to_owned(), turn)).unwrap_or_default()
     }
 }
 
@@ -328,12 +315,7 @@ fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
             }
             Body::CompactionStart { .. } => *retry = Retry::default(),
             Body::Compaction { .. } if !is_only_compaction => *retry = Retry::default(),
-            Body::Turn {
-                provider,
-                model,
-                error,
-                ..
-            } => {
+            Body::Turn { provider, model, error, .. } => {
                 let name = format!("{provider}/{model}");
                 if list.len() <= retry.provider {
                     list.push(name);
@@ -379,9 +361,7 @@ fn index(event: &Event) -> u64 {
 /// Why a turn was ended from outside, if it was, and the first event that shows it: nothing is begun after it.
 fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     let of = |event: &Event| match &event.body {
-        Body::Operation {
-            error: Some(error), ..
-        } if event.place.parent_session.is_none() => outside(&error.name),
+        Body::Operation { error: Some(error), .. } if event.place.parent_session.is_none() => outside(&error.name),
         _ => None,
     };
     let ending = events.iter().find_map(of)?;
@@ -395,16 +375,13 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     let ends_from_outside = |event: &Event| {
         let is_own = |other: &&Event| other.place.session == event.place.session;
         let errors = rest.iter().filter(is_own).filter_map(|other| match &other.body {
-            Body::Operation {
-                error: Some(error), ..
-            } => outside(&error.name),
+            Body::Operation { error: Some(error), .. } => outside(&error.name),
             _ => None,
         });
         errors.count() > 0
     };
     let is_cut_next = |event: &Event| {
-        let is_later =
-            |other: &&Event| other.place.session == event.place.session && index(other) > index(event);
+        let is_later = |other: &&Event| other.place.session == event.place.session && index(other) > index(event);
         let next = rest.iter().find(is_later).map(|other| &other.body);
         matches!(
             next,
@@ -413,26 +390,18 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     };
     let shows = |event: &&Event| match &event.body {
         // Of a model that had not begun to answer, or in the middle of a thought.
-        Body::MessageStart {
-            message: Message::Assistant { api, provider, .. },
-        } => api == provider && is_cut_next(event),
+        Body::MessageStart { message: Message::Assistant { api, provider, .. } } => {
+            api == provider && is_cut_next(event)
+        }
         Body::ThinkingEnd { .. } => is_cut_next(event),
         Body::Task { is_error, result, .. } => *is_error && result == TASK_INTERRUPTED,
-        Body::MessageEnd {
-            message: Message::Assistant { stop_reason, .. },
-        } => *stop_reason == Some(stop),
+        Body::MessageEnd { message: Message::Assistant { stop_reason, .. } } => *stop_reason == Some(stop),
         Body::Turn { stop_reason, .. } => *stop_reason == stop,
         Body::Tool { interrupted, .. } => *interrupted,
         // Of calls that had not begun.
-        Body::TurnMessages {
-            message,
-            tool_results,
-            ..
-        } => tool_results.len() < calls(message),
+        Body::TurnMessages { message, tool_results, .. } => tool_results.len() < calls(message),
         Body::ApprovalDecided { status, .. } => status == "cancelled",
-        Body::Compaction {
-            error: Some(error), ..
-        } => outside(&error.name).is_some(),
+        Body::Compaction { error: Some(error), .. } => outside(&error.name).is_some(),
         Body::AgentEnd { .. } | Body::Operation { .. } => ends_from_outside(event),
         _ => false,
     };
@@ -496,10 +465,7 @@ fn unanswered<'a>(events: impl Iterator<Item = &'a Event>) -> HashMap<&'a str, P
         let session = event.place.session.as_str();
         match &event.body {
             Body::TurnStart { purpose } => _ = open.insert(session, *purpose),
-            Body::Turn { .. }
-            | Body::MessageStart {
-                message: Message::Assistant { .. },
-            } => _ = open.remove(session),
+            Body::Turn { .. } | Body::MessageStart { message: Message::Assistant { .. } } => _ = open.remove(session),
             _ => {}
         }
     }
@@ -521,60 +487,27 @@ fn of_message<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
     let mut deltas = VecDeque::new();
     for body in events {
         match body {
-            Body::MessageStart {
-                message: Message::Assistant {
-                    provider, model, api, ..
-                },
-            } => deltas.push_back(Delta::Start {
-                provider: provider.clone(),
-                model: model.clone(),
-                api: api.clone(),
-            }),
+            Body::MessageStart { message: Message::Assistant { provider, model, api, .. } } => {
+                deltas.push_back(Delta::Start { provider: provider.clone(), model: model.clone(), api: api.clone() })
+            }
             Body::TextDelta { text } => deltas.push_back(Delta::Text { delta: text.clone() }),
-            Body::ThinkingDelta { delta } => deltas.push_back(Delta::Think {
-                delta: delta.clone(),
-                opaque: None,
-            }),
+            Body::ThinkingDelta { delta } => deltas.push_back(Delta::Think { delta: delta.clone(), opaque: None }),
             // A thought may say nothing, and what ended it may not be on record.
-            Body::ThinkingStart => deltas.push_back(Delta::Think {
-                delta: String::new(),
-                opaque: None,
-            }),
+            Body::ThinkingStart => deltas.push_back(Delta::Think { delta: String::new(), opaque: None }),
             Body::ThinkingEnd { .. } => deltas.push_back(Delta::Text { delta: String::new() }),
-            Body::MessageEnd {
-                message: message @ Message::Assistant { .. },
-            } => return ended(deltas, message),
+            Body::MessageEnd { message: message @ Message::Assistant { .. } } => return ended(deltas, message),
             Body::Turn { error, is_error, .. } if *is_error => {
-                return RecordedAnswer {
-                    deltas,
-                    end: End::Failed(error.as_ref().map_or_else(stopped, failed)),
-                };
+                return RecordedAnswer { deltas, end: End::Failed(error.as_ref().map_or_else(stopped, failed)) };
             }
             _ => {}
         }
     }
-    RecordedAnswer {
-        deltas,
-        end: End::Cut,
-    }
+    RecordedAnswer { deltas, end: End::Cut }
 }
 
 fn ended(mut deltas: VecDeque<Delta>, message: &Message) -> RecordedAnswer {
-    let Message::Assistant {
-        content,
-        api,
-        provider,
-        model,
-        usage,
-        stop_reason,
-        error,
-        ..
-    } = message
-    else {
-        return RecordedAnswer {
-            deltas,
-            end: End::Cut,
-        };
+    let Message::Assistant { content, api, provider, model, usage, stop_reason, error, .. } = message else {
+        return RecordedAnswer { deltas, end: End::Cut };
     };
     let stop_reason = stop_reason.unwrap_or(StopReason::Stop);
     let end = match (stop_reason, error) {
@@ -583,18 +516,13 @@ fn ended(mut deltas: VecDeque<Delta>, message: &Message) -> RecordedAnswer {
         _ => {
             seal(&mut deltas, content);
             deltas.extend(content.iter().filter_map(|block| match block {
-                Block::ToolCall { id, name, arguments } => Some(Delta::ToolCall {
-                    id: id.clone(),
-                    name: name.clone(),
-                    arguments: arguments.clone(),
-                }),
+                Block::ToolCall { id, name, arguments } => {
+                    Some(Delta::ToolCall { id: id.clone(), name: name.clone(), arguments: arguments.clone() })
+                }
                 _ => None,
             }));
             End::Done(Generated {
-                model: ModelName {
-                    provider: provider.clone(),
-                    id: model.clone(),
-                },
+                model: ModelName { provider: provider.clone(), id: model.clone() },
                 api: api.clone(),
                 stop_reason,
                 usage: *usage,
@@ -611,10 +539,7 @@ fn seal(deltas: &mut VecDeque<Delta>, content: &[Block]) {
         _ => None,
     });
     let mut seals = seals.collect::<VecDeque<_>>();
-    let is_thought: Vec<bool> = deltas
-        .iter()
-        .map(|delta| matches!(delta, Delta::Think { .. }))
-        .collect();
+    let is_thought: Vec<bool> = deltas.iter().map(|delta| matches!(delta, Delta::Think { .. })).collect();
     for (at, delta) in deltas.iter_mut().enumerate() {
         let is_last = !is_thought.get(at + 1).copied().unwrap_or_default();
         if let Delta::Think { opaque, .. } = delta
@@ -628,36 +553,19 @@ fn seal(deltas: &mut VecDeque<Delta>, content: &[Block]) {
 /// The answer of a compaction, for which there is no message event.
 fn of_turn<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
     for body in events {
-        if let Body::Turn {
-            model,
-            provider,
-            api,
-            output,
-            usage,
-            stop_reason,
-            error,
-            ..
-        } = body
-        {
+        if let Body::Turn { model, provider, api, output, usage, stop_reason, error, .. } = body {
             let texts = output.iter().filter_map(|block| match block {
                 Block::Text { text } => Some(Delta::Text { delta: text.clone() }),
                 _ => None,
             });
-            let start = Delta::Start {
-                provider: provider.clone(),
-                model: model.clone(),
-                api: api.clone(),
-            };
+            let start = Delta::Start { provider: provider.clone(), model: model.clone(), api: api.clone() };
             return RecordedAnswer {
                 deltas: std::iter::once(start).chain(texts).collect(),
                 end: match error {
                     Some(error) => End::Failed(failed(error)),
                     None if stop_reason.is_cut() => End::Cut,
                     None => End::Done(Generated {
-                        model: ModelName {
-                            provider: provider.clone(),
-                            id: model.clone(),
-                        },
+                        model: ModelName { provider: provider.clone(), id: model.clone() },
                         api: api.clone(),
                         stop_reason: *stop_reason,
                         usage: *usage,
@@ -666,10 +574,7 @@ fn of_turn<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
             };
         }
     }
-    RecordedAnswer {
-        deltas: VecDeque::new(),
-        end: End::Cut,
-    }
+    RecordedAnswer { deltas: VecDeque::new(), end: End::Cut }
 }
 
 /// A failure as the error that it was made from; its message has the hint already.

@@ -14,9 +14,7 @@ use tokio::sync::watch;
 use super::Agent;
 use crate::seams::{Asked, Events, Grant, Pending, Policy, Tools};
 use crate::share::Share;
-use crate::testing::{
-    Act, MemoryModel, MemoryStore, TestTools, claim, in_session, seams, seams_with_workers,
-};
+use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, in_session, seams, seams_with_workers};
 
 /// A submission to be run, once or after a cut.
 #[derive(Clone)]
@@ -36,11 +34,7 @@ struct Left {
 
 impl Case {
     fn of(answers: Vec<Vec<Act>>) -> Case {
-        Case {
-            claim: claim("hello"),
-            model: MemoryModel::new(answers),
-            history: History::default(),
-        }
+        Case { claim: claim("hello"), model: MemoryModel::new(answers), history: History::default() }
     }
 
     fn compact(answers: Vec<Vec<Act>>) -> Case {
@@ -68,11 +62,8 @@ impl Case {
     /// Runs a claim to its end; with `aborts` it is aborted after half a second.
     fn run_with(&self, store: MemoryStore, claim: Claim, aborts: bool) -> Left {
         let tools = TestTools::default();
-        let agent = Agent {
-            store: store.clone(),
-            model: self.model.clone(),
-            seams: seams_with_workers(&tools, &self.model),
-        };
+        let agent =
+            Agent { store: store.clone(), model: self.model.clone(), seams: seams_with_workers(&tools, &self.model) };
         let (abort, aborted) = watch::channel(false);
         paused().block_on(async {
             let run = agent.run(claim, aborted);
@@ -92,12 +83,7 @@ impl Case {
         drop(kept);
         let ran = tools.ran.lock().unwrap().clone();
         self.replay(&store.events());
-        Left {
-            events: store.events(),
-            settled,
-            ran,
-            appends,
-        }
+        Left { events: store.events(), settled, ran, appends }
     }
 
     /// What has ended goes through the loop again, and comes out the same.
@@ -126,11 +112,7 @@ impl Case {
 /// An agent without workers, and its store.
 fn agent(answers: Vec<Vec<Act>>) -> (Agent<MemoryStore, MemoryModel>, MemoryStore) {
     let store = MemoryStore::default();
-    let agent = Agent {
-        store: store.clone(),
-        model: MemoryModel::new(answers),
-        seams: seams(&TestTools::default()),
-    };
+    let agent = Agent { store: store.clone(), model: MemoryModel::new(answers), seams: seams(&TestTools::default()) };
     (agent, store)
 }
 
@@ -152,11 +134,7 @@ fn told_until_abort(agent: &Agent<MemoryStore, MemoryModel>) -> String {
 
 /// A runtime whose clock jumps when nothing else is to be done.
 fn paused() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
 fn history(exchanges: usize, text: &str) -> History {
@@ -167,11 +145,7 @@ fn history(exchanges: usize, text: &str) -> History {
         answer: format!("{text} {number}."),
         at: Timestamp::from_millis(0),
     };
-    History {
-        exchanges: (0..exchanges).map(exchange).collect(),
-        turns: exchanges as u64,
-        ..History::default()
-    }
+    History { exchanges: (0..exchanges).map(exchange).collect(), turns: exchanges as u64, ..History::default() }
 }
 
 fn text(text: &str) -> Act {
@@ -179,19 +153,11 @@ fn text(text: &str) -> Act {
 }
 
 fn call(id: &str, name: &str) -> Act {
-    Act::Call {
-        id: id.into(),
-        name: name.into(),
-    }
+    Act::Call { id: id.into(), name: name.into() }
 }
 
 fn types(events: &[Event]) -> Vec<String> {
-    let name = |event: &Event| {
-        serde_json::to_value(event).unwrap()["type"]
-            .as_str()
-            .unwrap()
-            .to_owned()
-    };
+    let name = |event: &Event| serde_json::to_value(event).unwrap()["type"].as_str().unwrap().to_owned();
     events.iter().map(name).collect()
 }
 
@@ -208,10 +174,7 @@ fn a_plain_prompt_is_told_in_order() {
     assert_eq!(line(&left.events), PLAIN);
     assert_eq!(left.settled.outcome, Outcome::Completed);
     let result = left.settled.result.clone().unwrap();
-    assert_eq!(
-        (result.text.as_str(), result.usage.total_tokens),
-        ("Hello there.", 12)
-    );
+    assert_eq!((result.text.as_str(), result.usage.total_tokens), ("Hello there.", 12));
     assert_eq!(left.settled.context_usage.clone().unwrap()["usedTokens"], 12);
     check(&left.events);
     assert_eq!(left.appends, 1, "a quick turn is written with its end");
@@ -234,12 +197,11 @@ struct RecordedMayRun(MemoryStore);
 impl Policy for RecordedMayRun {
     fn check(&self, asked: Asked, _events: Events) -> Pending<'static, Result<Option<Grant>, String>> {
         let call = asked.call;
-        let is_start = |event: &Event| matches!(&event.body, Body::ToolStart { tool_call_id, .. } if *tool_call_id == call.id);
+        let is_start =
+            |event: &Event| matches!(&event.body, Body::ToolStart { tool_call_id, .. } if *tool_call_id == call.id);
         let is_recorded = self.0.events().iter().any(is_start);
         let refused = || "it is not recorded".to_owned();
-        Box::pin(std::future::ready(
-            is_recorded.then_some(None).ok_or_else(refused),
-        ))
+        Box::pin(std::future::ready(is_recorded.then_some(None).ok_or_else(refused)))
     }
 }
 
@@ -251,10 +213,7 @@ fn a_tool_runs_when_its_start_is_recorded() {
     seams.policy = Arc::new(RecordedMayRun(store.clone()));
     let agent = Agent {
         store: store.clone(),
-        model: MemoryModel::new(vec![
-            vec![call("c1", "fine"), call("c2", "again")],
-            vec![text("Done.")],
-        ]),
+        model: MemoryModel::new(vec![vec![call("c1", "fine"), call("c2", "again")], vec![text("Done.")]]),
         seams,
     };
     let (_abort, aborted) = watch::channel(false);
@@ -266,26 +225,17 @@ fn a_tool_runs_when_its_start_is_recorded() {
 
 #[test]
 fn thinking_stands_before_the_text_and_closed() {
-    let left = Case::of(vec![vec![
-        Act::Think("a".into()),
-        Act::Think("b".into()),
-        text("Yes."),
-    ]])
-    .run();
-    assert!(line(&left.events).contains(
-        "message_start thinking_start thinking_delta thinking_delta thinking_end text_delta message_end"
-    ));
+    let left = Case::of(vec![vec![Act::Think("a".into()), Act::Think("b".into()), text("Yes.")]]).run();
+    assert!(
+        line(&left.events)
+            .contains("message_start thinking_start thinking_delta thinking_delta thinking_end text_delta message_end")
+    );
     check(&left.events);
 }
 
 #[test]
 fn tools_of_one_turn_run_together_and_a_failing_one_does_not_end_it() {
-    let calls = vec![
-        text("Let me see."),
-        call("c1", "fine"),
-        call("c2", "broken"),
-        call("c3", "nonesuch"),
-    ];
+    let calls = vec![text("Let me see."), call("c1", "fine"), call("c2", "broken"), call("c3", "nonesuch")];
     let left = Case::of(vec![calls, vec![text("Done.")]]).run();
     let wanted = "operation_start agent_start turn_start message_start text_delta message_end tool_start tool_start \
                   tool_start tool tool tool message_start message_end message_start message_end message_start message_end \
@@ -293,11 +243,7 @@ fn tools_of_one_turn_run_together_and_a_failing_one_does_not_end_it() {
                   idle submission_settled";
     assert_eq!(line(&left.events), wanted);
     assert_eq!(left.ran, ["c1", "c2"]);
-    let failed = left
-        .events
-        .iter()
-        .filter(|event| matches!(&event.body, Body::Tool { is_error: true, .. }))
-        .count();
+    let failed = left.events.iter().filter(|event| matches!(&event.body, Body::Tool { is_error: true, .. })).count();
     assert_eq!(failed, 2);
     assert_eq!(left.settled.outcome, Outcome::Completed);
     assert_eq!(left.settled.result.clone().unwrap().text, "Done.");
@@ -317,10 +263,7 @@ fn a_task_is_told_within_its_call() {
         line(&left.events)
     );
     check(&left.events);
-    let of_worker = left
-        .events
-        .iter()
-        .filter(|event| event.place.parent_session.is_some());
+    let of_worker = left.events.iter().filter(|event| event.place.parent_session.is_some());
     for event in of_worker {
         let place = &event.place;
         assert_eq!(place.session, "task:default:c1");
@@ -335,11 +278,7 @@ fn a_task_is_told_within_its_call() {
 fn what_a_worker_does_is_readable_while_it_does_it() {
     let store = MemoryStore::default();
     let model = MemoryModel::new(vec![vec![call("hang", "task")]]);
-    let agent = Agent {
-        store: store.clone(),
-        seams: seams_with_workers(&TestTools::default(), &model),
-        model,
-    };
+    let agent = Agent { store: store.clone(), seams: seams_with_workers(&TestTools::default(), &model), model };
     let told = told_until_abort(&agent);
     let wanted = "task_start operation_start agent_start turn_start message_start message_end message_start";
     assert!(told.ends_with(wanted), "{told}");
@@ -360,10 +299,7 @@ fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
     let case = Case::of(vec![vec![text("Hm"), Act::Fail(Error::busy("overloaded", 1))]]);
     let left = case.run();
     let turn = "turn_start message_start text_delta message_end turn_messages turn ";
-    let wanted = format!(
-        "operation_start agent_start {}agent_end operation idle submission_settled",
-        turn.repeat(4)
-    );
+    let wanted = format!("operation_start agent_start {}agent_end operation idle submission_settled", turn.repeat(4));
     assert_eq!(line(&left.events), wanted);
     assert_eq!(left.settled.outcome, Outcome::Failed);
     assert_eq!(left.settled.error.clone().unwrap().name, "provider");
@@ -385,20 +321,10 @@ fn a_provider_is_left_alone_for_as_long_as_it_asks() {
 
 #[test]
 fn a_wrong_key_goes_to_each_next_model_at_once() {
-    let mut case = Case::of(vec![vec![Act::Fail(Error::new(
-        ken_types::Code::Unauthenticated,
-        "wrong key",
-    ))]]);
+    let mut case = Case::of(vec![vec![Act::Fail(Error::new(ken_types::Code::Unauthenticated, "wrong key"))]]);
     case.model.models = vec!["test/one".into(), "test/two".into(), "test/three".into()];
     let left = case.run();
-    let asked: Vec<_> = case
-        .model
-        .asked
-        .lock()
-        .unwrap()
-        .iter()
-        .map(|request| request.model.clone().unwrap())
-        .collect();
+    let asked: Vec<_> = case.model.asked.lock().unwrap().iter().map(|request| request.model.clone().unwrap()).collect();
     assert_eq!(asked, ["test/one", "test/two", "test/three"]);
     assert_eq!(left.settled.outcome, Outcome::Failed);
     check(&left.events);
@@ -417,17 +343,13 @@ fn a_model_part_that_dies_is_asked_for_the_rest_and_no_reader_notices() {
 /// A thought or a tool call cannot be continued: the call has failed, and the next try is a turn of its own.
 #[test]
 fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
-    for acts in [
-        vec![Act::Think("hm".into()), Act::Die, text("Yes.")],
-        vec![call("c1", "fine"), Act::Die, text("Yes.")],
-    ] {
+    for acts in
+        [vec![Act::Think("hm".into()), Act::Die, text("Yes.")], vec![call("c1", "fine"), Act::Die, text("Yes.")]]
+    {
         let case = Case::of(vec![acts, vec![text("Done.")]]);
         *case.model.deaths.lock().unwrap() = 1;
         let left = case.run();
-        let turns = types(&left.events)
-            .iter()
-            .filter(|name| *name == "turn_start")
-            .count();
+        let turns = types(&left.events).iter().filter(|name| *name == "turn_start").count();
         assert!(turns >= 2, "{}", line(&left.events));
         let asked = case.model.asked.lock().unwrap();
         assert!(asked.iter().all(|request| request.prefix.is_empty()), "{asked:?}");
@@ -436,11 +358,7 @@ fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
             _ => None,
         });
         assert_eq!(failed.unwrap().name, "unavailable");
-        assert!(
-            left.ran.len() <= 1,
-            "a call of a cut answer was run: {:?}",
-            left.ran
-        );
+        assert!(left.ran.len() <= 1, "a call of a cut answer was run: {:?}", left.ran);
         assert_eq!(left.settled.outcome, Outcome::Completed);
         check(&left.events);
     }
@@ -448,22 +366,14 @@ fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
 
 #[test]
 fn a_history_above_the_window_is_cut_when_it_cannot_be_compacted() {
-    let mut case = Case::of(vec![
-        vec![text("Hello.")],
-        vec![Act::Fail(Error::invalid("", "bad"))],
-    ]);
+    let mut case = Case::of(vec![vec![text("Hello.")], vec![Act::Fail(Error::invalid("", "bad"))]]);
     case.history = history(60, &"long ".repeat(2_000));
     let left = case.run();
-    assert!(
-        line(&left.events).contains("compaction_start turn_start turn compaction turn_start message_start")
-    );
+    assert!(line(&left.events).contains("compaction_start turn_start turn compaction turn_start message_start"));
     assert_eq!(left.settled.outcome, Outcome::Completed);
     let usable = 98_304 - 8_192;
     for request in case.model.asked.lock().unwrap().iter() {
-        let texts = request
-            .messages
-            .iter()
-            .map(|message| ken_types::event::estimated_tokens(&message.text()));
+        let texts = request.messages.iter().map(|message| ken_types::event::estimated_tokens(&message.text()));
         let tokens = texts.sum::<u64>() + ken_types::event::estimated_tokens(&request.system);
         assert!(tokens > usable / 2 && tokens <= usable, "{tokens} of {usable}");
     }
@@ -501,16 +411,12 @@ fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
 #[test]
 fn a_failure_names_the_model_and_a_refused_key_is_not_configured() {
     let error = |code| Act::Fail(Error::new(code, "no"));
-    for (code, name) in [
-        (ken_types::Code::Invalid, "provider"),
-        (ken_types::Code::Unauthenticated, "model_not_configured"),
-    ] {
+    for (code, name) in
+        [(ken_types::Code::Invalid, "provider"), (ken_types::Code::Unauthenticated, "model_not_configured")]
+    {
         let left = Case::of(vec![vec![error(code)]]).run();
         let cause = left.settled.error.unwrap();
-        assert_eq!(
-            (cause.name.as_str(), cause.message.as_str()),
-            (name, "The model test/one failed: no")
-        );
+        assert_eq!((cause.name.as_str(), cause.message.as_str()), (name, "The model test/one failed: no"));
     }
 }
 
@@ -548,9 +454,7 @@ fn a_model_that_repeats_itself_is_told_and_then_stopped() {
 
 #[test]
 fn a_hundred_calls_at_once_are_all_answered() {
-    let calls = (0..100)
-        .map(|number| call(&format!("c{number}"), "fine"))
-        .collect();
+    let calls = (0..100).map(|number| call(&format!("c{number}"), "fine")).collect();
     let left = Case::of(vec![calls, vec![text("Done.")]]).run();
     assert_eq!((left.ran.len(), left.settled.outcome), (100, Outcome::Completed));
     check(&left.events);
@@ -599,10 +503,7 @@ impl Policy for SlowApproval {
 #[test]
 fn waiting_for_an_approval_is_no_running_time() {
     for (answers, outcome) in [
-        (
-            vec![vec![call("c1", "fine")], vec![text("Done.")]],
-            Outcome::Completed,
-        ),
+        (vec![vec![call("c1", "fine")], vec![text("Done.")]], Outcome::Completed),
         // After the decision the limit of one hour counts again.
         (vec![vec![call("c1", "slow")]], Outcome::Failed),
     ] {
@@ -623,8 +524,7 @@ fn waiting_for_an_approval_is_no_running_time() {
 #[test]
 fn a_compaction_shows_no_message_and_leaves_a_summary() {
     let left = Case::compact(vec![vec![], vec![text("A summary.")]]).run();
-    let wanted =
-        "operation_start compaction_start turn_start turn compaction operation idle submission_settled";
+    let wanted = "operation_start compaction_start turn_start turn compaction operation idle submission_settled";
     assert_eq!(line(&left.events), wanted);
     assert_eq!(left.settled.summary.as_deref(), Some("A summary."));
     let budget = left.settled.result.clone().unwrap().context_budget.unwrap();
@@ -639,10 +539,7 @@ fn with_nothing_to_compact_no_model_is_asked() {
     let left = case.run();
     let wanted = "operation_start compaction_start compaction operation idle submission_settled";
     assert_eq!(line(&left.events), wanted);
-    assert_eq!(
-        (left.settled.outcome, left.settled.summary),
-        (Outcome::Completed, None)
-    );
+    assert_eq!((left.settled.outcome, left.settled.summary), (Outcome::Completed, None));
     assert!(case.model.asked.lock().unwrap().is_empty());
 }
 
@@ -671,10 +568,7 @@ fn with_nobody_to_ask_it_fails_and_is_closed() {
     let wanted = "operation_start agent_start agent_end operation idle submission_settled";
     for (mut case, wanted) in [
         (Case::of(vec![]), wanted),
-        (
-            Case::compact(vec![]),
-            "operation_start compaction_start compaction operation idle submission_settled",
-        ),
+        (Case::compact(vec![]), "operation_start compaction_start compaction operation idle submission_settled"),
     ] {
         case.model.models.clear();
         let left = case.run();
@@ -698,14 +592,8 @@ fn a_lost_lease_stops_the_writing() {
 #[test]
 fn an_abort_closes_everything_and_keeps_the_partial_text() {
     for (answers, stop) in [
-        (
-            vec![vec![Act::Think("hm".into()), text("Half"), Act::Hang]],
-            StopReason::Aborted,
-        ),
-        (
-            vec![vec![text("Half"), call("c1", "slow"), call("c2", "fine")]],
-            StopReason::ToolUse,
-        ),
+        (vec![vec![Act::Think("hm".into()), text("Half"), Act::Hang]], StopReason::Aborted),
+        (vec![vec![text("Half"), call("c1", "slow"), call("c2", "fine")]], StopReason::ToolUse),
     ] {
         let case = Case::of(answers);
         for name in ["aborted", "timeout"] {
@@ -755,15 +643,7 @@ fn check_every_cut(case: &Case) {
 fn check_resumed(whole: &Left, recorded: &[Event], left: &Left) {
     check(&left.events);
     assert_eq!(left.events[..recorded.len()], *recorded);
-    let interrupted = left.events.iter().any(|event| {
-        matches!(
-            &event.body,
-            Body::Tool {
-                interrupted: true,
-                ..
-            }
-        )
-    });
+    let interrupted = left.events.iter().any(|event| matches!(&event.body, Body::Tool { interrupted: true, .. }));
     assert_eq!(left.settled.outcome, whole.settled.outcome);
     if !interrupted && whole.settled.outcome == Outcome::Completed {
         let text = |left: &Left| left.settled.result.clone().unwrap().text;
@@ -775,23 +655,12 @@ fn check_resumed(whole: &Left, recorded: &[Event], left: &Left) {
             let id = in_session(&event.place.session, tool_call_id);
             assert!(!left.ran.contains(&id), "{id} ran twice");
         }
-        if let Body::ToolStart {
-            tool_call_id,
-            tool_name,
-            ..
-        } = &event.body
-        {
+        if let Body::ToolStart { tool_call_id, tool_name, .. } = &event.body {
             let id = in_session(&event.place.session, tool_call_id);
-            assert!(
-                tool_name == "again" || !left.ran.contains(&id),
-                "{id} may have run twice"
-            );
+            assert!(tool_name == "again" || !left.ran.contains(&id), "{id} may have run twice");
         }
     }
-    if recorded
-        .iter()
-        .any(|event| matches!(event.body, Body::OperationStart { .. }))
-    {
+    if recorded.iter().any(|event| matches!(event.body, Body::OperationStart { .. })) {
         let resumed = &left.events[recorded.len()].body;
         assert!(matches!(resumed, Body::SubmissionResumed { .. }), "{resumed:?}");
     }
@@ -803,19 +672,11 @@ fn every_kind_of_turn_resumes_after_a_crash_at_every_event() {
         Case::of(vec![vec![text("Hello "), text("there.")]]),
         Case::of(vec![vec![Act::Think("hm".into()), text("Yes.")]]),
         Case::of(vec![
-            vec![
-                text("See."),
-                call("c1", "fine"),
-                call("c2", "broken"),
-                call("c3", "again"),
-            ],
+            vec![text("See."), call("c1", "fine"), call("c2", "broken"), call("c3", "again")],
             vec![text("Done.")],
         ]),
         Case::of(vec![vec![call("c1", "task")], vec![text("Done.")]]),
-        Case::of(vec![
-            vec![call("deep", "task"), call("c2", "task")],
-            vec![text("Done.")],
-        ]),
+        Case::of(vec![vec![call("deep", "task"), call("c2", "task")], vec![text("Done.")]]),
         Case::of(vec![vec![text("Hm"), Act::Fail(Error::busy("overloaded", 1))]]),
         Case::of(vec![vec![Act::Fail(Error::invalid("", "bad"))]]),
         Case::compact(vec![vec![], vec![text("A summary.")]]),
@@ -831,29 +692,16 @@ fn check(events: &[Event]) {
     for (index, event) in events.iter().enumerate() {
         assert_eq!(event.place.event_index, index as u64, "{shown}");
     }
-    assert!(
-        events
-            .windows(2)
-            .all(|pair| pair[0].place.timestamp <= pair[1].place.timestamp)
-    );
-    let settled = types(events)
-        .iter()
-        .filter(|name| *name == "submission_settled")
-        .count();
+    assert!(events.windows(2).all(|pair| pair[0].place.timestamp <= pair[1].place.timestamp));
+    let settled = types(events).iter().filter(|name| *name == "submission_settled").count();
     assert_eq!(settled, 1, "{shown}");
-    assert!(
-        matches!(events.last().unwrap().body, Body::SubmissionSettled { .. }),
-        "{shown}"
-    );
+    assert!(matches!(events.last().unwrap().body, Body::SubmissionSettled { .. }), "{shown}");
     let mut of_workers: HashMap<String, Vec<Event>> = HashMap::new();
     let mut own = Vec::new();
     for event in events {
         match event.place.parent_session {
             None => own.push(event.clone()),
-            Some(_) => of_workers
-                .entry(event.place.session.clone())
-                .or_default()
-                .push(event.clone()),
+            Some(_) => of_workers.entry(event.place.session.clone()).or_default().push(event.clone()),
         }
     }
     for events in of_workers.values().chain([&own]) {
@@ -868,8 +716,7 @@ fn check_starts_and_ends(events: &[Event]) {
     let mut open: Vec<String> = Vec::new();
     let mut tools: HashMap<&str, u32> = HashMap::new();
     for event in events {
-        let ends =
-            |open: &mut Vec<String>, name: &str| assert_eq!(open.pop().as_deref(), Some(name), "{shown}");
+        let ends = |open: &mut Vec<String>, name: &str| assert_eq!(open.pop().as_deref(), Some(name), "{shown}");
         match &event.body {
             Body::OperationStart { .. } => open.push("operation".into()),
             Body::AgentStart => open.push("agent".into()),
@@ -903,10 +750,7 @@ fn check_starts_and_ends(events: &[Event]) {
         }
     }
     assert!(open.is_empty(), "still open: {open:?} in {shown}");
-    assert!(
-        tools.values().all(|open| *open == 0),
-        "a tool has no end: {shown}"
-    );
+    assert!(tools.values().all(|open| *open == 0), "a tool has no end: {shown}");
 }
 
 /// The deltas of a message are its text; a final answer comes once and nothing is asked after it.
@@ -915,16 +759,12 @@ fn check_messages(events: &[Event]) {
     let (mut said, mut finals) = (String::new(), 0);
     for event in events {
         match &event.body {
-            Body::MessageStart {
-                message: Message::Assistant { content, .. },
-            } => {
+            Body::MessageStart { message: Message::Assistant { content, .. } } => {
                 assert!(content.is_empty());
                 said.clear();
             }
             Body::TextDelta { text } => said.push_str(text),
-            Body::MessageEnd {
-                message: message @ Message::Assistant { stop_reason, .. },
-            } => {
+            Body::MessageEnd { message: message @ Message::Assistant { stop_reason, .. } } => {
                 assert_eq!(message.text(), said, "{shown}");
                 finals += u32::from(stop_reason.is_some_and(StopReason::is_final));
             }
@@ -944,14 +784,8 @@ fn act() -> impl Strategy<Value = Act> {
 
 fn answers() -> impl Strategy<Value = Vec<Vec<Act>>> {
     let tools = prop::sample::select(vec!["fine", "again", "broken", "nonesuch", "task"]);
-    let with_calls = (
-        prop::collection::vec(act(), 0..4),
-        prop::collection::vec(tools, 1..4),
-    );
-    let last = (
-        prop::collection::vec(act(), 0..4),
-        prop::option::weighted(0.2, Just("fails")),
-    );
+    let with_calls = (prop::collection::vec(act(), 0..4), prop::collection::vec(tools, 1..4));
+    let last = (prop::collection::vec(act(), 0..4), prop::option::weighted(0.2, Just("fails")));
     (prop::collection::vec(with_calls, 0..3), last).prop_map(|(turns, (mut last, fails))| {
         let mut answers = Vec::new();
         for (turn, (mut acts, names)) in turns.into_iter().enumerate() {

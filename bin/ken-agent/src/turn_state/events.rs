@@ -28,10 +28,7 @@ pub(crate) struct Settlement {
 
 impl Settlement {
     pub(crate) fn event(&self) -> Body {
-        Body::SubmissionSettled {
-            outcome: self.outcome,
-            error: self.error.as_ref().map(|error| error.message.clone()),
-        }
+        Body::SubmissionSettled { outcome: self.outcome, error: self.error.as_ref().map(|error| error.message.clone()) }
     }
 }
 
@@ -68,10 +65,7 @@ impl TurnState {
 
     /// Why it did not complete. What the `operation` event says stays so.
     fn error(&self, plan: &Plan) -> Option<Failure> {
-        if let Some(Operation {
-            ended: true, error, ..
-        }) = &self.operation
-        {
+        if let Some(Operation { ended: true, error, .. }) = &self.operation {
             return error.clone();
         }
         if let Some(ending) = &plan.ending {
@@ -84,16 +78,11 @@ impl TurnState {
         if is_failed {
             return Some(self.provider_failure());
         }
-        let missing = self
-            .missing(plan)
-            .filter(|_| plan.kind == SubmissionKind::Prompt)?;
+        let missing = self.missing(plan).filter(|_| plan.kind == SubmissionKind::Prompt)?;
         let tool = missing.wanted.0.join(", ");
         Some(Failure::new(
             RULE,
-            &format!(
-                "The model gave an answer without the tool {tool}, which the rule {} wants.",
-                missing.rule
-            ),
+            &format!("The model gave an answer without the tool {tool}, which the rule {} wants.", missing.rule),
         ))
     }
 
@@ -101,22 +90,16 @@ impl TurnState {
     /// configured: only a person can mend that.
     fn provider_failure(&self) -> Failure {
         let (name, message) = match &self.failure {
-            _ if self.is_looping() && self.repeats >= MOST_REPEATS => (
-                "loop",
-                format!("The model asked {MOST_REPEATS} times in a row for the same calls."),
-            ),
-            _ if self.is_looping() => (
-                "loop",
-                format!("The model called tools in {MOST_TURNS} turns and gave no answer."),
-            ),
+            _ if self.is_looping() && self.repeats >= MOST_REPEATS => {
+                ("loop", format!("The model asked {MOST_REPEATS} times in a row for the same calls."))
+            }
+            _ if self.is_looping() => {
+                ("loop", format!("The model called tools in {MOST_TURNS} turns and gave no answer."))
+            }
             None => (NOT_CONFIGURED, "No model is configured.".to_owned()),
             Some((_, failure)) if failure.name == BUDGET => (BUDGET, failure.message.clone()),
             Some((model, failure)) => {
-                let name = if is_not_configured(failure) {
-                    NOT_CONFIGURED
-                } else {
-                    "provider"
-                };
+                let name = if is_not_configured(failure) { NOT_CONFIGURED } else { "provider" };
                 let who = match model.provider.as_str() {
                     "" => "The model".to_owned(),
                     provider => format!("The model {provider}/{}", model.id),
@@ -124,10 +107,7 @@ impl TurnState {
                 (name, format!("{who} failed: {}", failure.message))
             }
         };
-        Failure {
-            name: name.to_owned(),
-            message,
-        }
+        Failure { name: name.to_owned(), message }
     }
 
     fn result(&self, plan: &Plan) -> TurnResult {
@@ -138,15 +118,9 @@ impl TurnState {
         TurnResult {
             text: shortened(text),
             usage: self.usage,
-            model: self
-                .model
-                .clone()
-                .unwrap_or_else(|| plan.model(self.retry.provider)),
+            model: self.model.clone().unwrap_or_else(|| plan.model(self.retry.provider)),
             context_budget: None,
-            validation: self
-                .validation
-                .as_ref()
-                .map(|found| self.validation_report(found)),
+            validation: self.validation.as_ref().map(|found| self.validation_report(found)),
         }
     }
 
@@ -173,15 +147,9 @@ impl TurnState {
     /// The start of a message that stays empty: its call failed before the first delta.
     pub(super) fn empty_message_start(&self, plan: &Plan) -> Body {
         let model = plan.model(self.retry.provider);
-        let draft = Draft {
-            api: model.provider.clone(),
-            provider: model.provider,
-            model: model.id,
-            ..Draft::default()
-        };
-        Body::MessageStart {
-            message: draft.message(Vec::new(), None, self.last_timestamp),
-        }
+        let draft =
+            Draft { api: model.provider.clone(), provider: model.provider, model: model.id, ..Draft::default() };
+        Body::MessageStart { message: draft.message(Vec::new(), None, self.last_timestamp) }
     }
 
     pub(super) fn cut_message_end(&self, draft: &Draft, plan: &Plan) -> Body {
@@ -189,29 +157,13 @@ impl TurnState {
             Some(_) => StopReason::Error,
             None => plan.cut(),
         };
-        let stop = Stop {
-            reason: stop_reason,
-            usage: Usage::default(),
-            error: self.failing.clone(),
-        };
-        Body::MessageEnd {
-            message: draft.message(draft.blocks(), Some(stop), self.last_timestamp),
-        }
+        let stop = Stop { reason: stop_reason, usage: Usage::default(), error: self.failing.clone() };
+        Body::MessageEnd { message: draft.message(draft.blocks(), Some(stop), self.last_timestamp) }
     }
 
     /// The end of a turn whose message has ended; `None` for a message of another role.
     pub(super) fn turn_ended(&self, turn: &Turn, message: &Message) -> Option<Body> {
-        let Message::Assistant {
-            content,
-            api,
-            provider,
-            model,
-            usage,
-            stop_reason,
-            error,
-            ..
-        } = message
-        else {
+        let Message::Assistant { content, api, provider, model, usage, stop_reason, error, .. } = message else {
             return None;
         };
         Some(Body::Turn {
@@ -239,11 +191,7 @@ impl TurnState {
             provider: model.provider,
             output: Vec::new(),
             usage: Usage::default(),
-            stop_reason: if self.failing.is_some() {
-                StopReason::Error
-            } else {
-                plan.cut()
-            },
+            stop_reason: if self.failing.is_some() { StopReason::Error } else { plan.cut() },
             is_error: self.failing.is_some(),
             error: self.failing.clone(),
         }
@@ -277,9 +225,7 @@ impl TurnState {
             operation_kind: operation.kind,
             duration_ms: since(operation.started, self.last_timestamp),
             is_error: error.is_some(),
-            result: error
-                .is_none()
-                .then(|| serde_json::json!({ "text": result.text, "model": result.model })),
+            result: error.is_none().then(|| serde_json::json!({ "text": result.text, "model": result.model })),
             usage: Some(self.usage),
             error,
         }
@@ -297,10 +243,7 @@ pub(crate) struct Stop {
 impl Draft {
     /// The whole text first, then the thoughts.
     pub(crate) fn blocks(&self) -> Vec<Block> {
-        let thoughts = self.thoughts.iter().map(|thought| Block::Thinking {
-            thinking: thought.clone(),
-            opaque: None,
-        });
+        let thoughts = self.thoughts.iter().map(|thought| Block::Thinking { thinking: thought.clone(), opaque: None });
         std::iter::once(Block::text(&self.text)).chain(thoughts).collect()
     }
 
@@ -323,19 +266,11 @@ impl Draft {
 }
 
 pub(super) fn turn_messages(turn: &Turn, message: &Message) -> Body {
-    Body::TurnMessages {
-        purpose: turn.purpose,
-        message: message.clone(),
-        tool_results: turn.results(),
-    }
+    Body::TurnMessages { purpose: turn.purpose, message: message.clone(), tool_results: turn.results() }
 }
 
 pub(super) fn tool_start(call: &Call) -> Body {
-    Body::ToolStart {
-        tool_name: call.name.clone(),
-        tool_call_id: call.id.clone(),
-        args: call.arguments.clone(),
-    }
+    Body::ToolStart { tool_name: call.name.clone(), tool_call_id: call.id.clone(), args: call.arguments.clone() }
 }
 
 /// The end of a task that nobody can finish.
@@ -352,10 +287,7 @@ pub(super) fn interrupted_task(call: &Call, task: &Task) -> (Body, TaskRef) {
 
 /// The end of a request whose turn ends before it is decided.
 pub(super) fn approval_cancelled(request_id: &str) -> Body {
-    Body::ApprovalDecided {
-        request_id: request_id.to_owned(),
-        status: "cancelled".to_owned(),
-    }
+    Body::ApprovalDecided { request_id: request_id.to_owned(), status: "cancelled".to_owned() }
 }
 
 /// The end of a call that nobody can finish.

@@ -35,12 +35,9 @@ impl TurnState {
     /// `operation_start`, `agent_start`
     fn begin(&self, plan: &Plan) -> Option<Step> {
         if self.operation.is_none() {
-            return record(Body::OperationStart {
-                operation_kind: plan.operation,
-            });
+            return record(Body::OperationStart { operation_kind: plan.operation });
         }
-        let is_due =
-            plan.kind == SubmissionKind::Prompt && self.agent == Span::NotStarted && plan.ending.is_none();
+        let is_due = plan.kind == SubmissionKind::Prompt && self.agent == Span::NotStarted && plan.ending.is_none();
         is_due.then(|| record(Body::AgentStart))?
     }
 
@@ -60,10 +57,8 @@ impl TurnState {
             false => plan.compaction.filter(|_| is_first)?,
         };
         let may_start = self.turn.is_none() && plan.ending.is_none();
-        let body = Body::CompactionStart {
-            reason: planned.reason.to_owned(),
-            estimated_tokens: planned.estimated_tokens,
-        };
+        let body =
+            Body::CompactionStart { reason: planned.reason.to_owned(), estimated_tokens: planned.estimated_tokens };
         may_start.then(|| record(body))?
     }
 
@@ -97,10 +92,7 @@ impl TurnState {
     /// `turn_start`, after a pause if the last turn failed
     fn another_turn(&self, purpose: Purpose) -> Option<Step> {
         match self.retry.pause_ms() {
-            Some(base_ms) if !self.backoff_done => Some(Step::Backoff {
-                base_ms,
-                least_ms: self.retry_after_ms,
-            }),
+            Some(base_ms) if !self.backoff_done => Some(Step::Backoff { base_ms, least_ms: self.retry_after_ms }),
             _ => record(Body::TurnStart { purpose }),
         }
     }
@@ -112,12 +104,8 @@ impl TurnState {
             return Some(step);
         }
         match &turn.message {
-            MessageState::NotStarted if !must_close => Some(Step::CallModel {
-                model: self.retry.provider,
-            }),
-            MessageState::NotStarted if turn.purpose != Purpose::Agent => {
-                record(self.turn_without_message(turn, plan))
-            }
+            MessageState::NotStarted if !must_close => Some(Step::CallModel { model: self.retry.provider }),
+            MessageState::NotStarted if turn.purpose != Purpose::Agent => record(self.turn_without_message(turn, plan)),
             MessageState::NotStarted => record(self.empty_message_start(plan)),
             MessageState::Open(draft) => record(self.close_message(draft, plan)),
             MessageState::Ended(message) => self.tools(turn, plan).or_else(|| match turn.summed_up {
@@ -138,15 +126,9 @@ impl TurnState {
         let is_fresh = matches!(turn.message, MessageState::NotStarted) && turn.purpose == Purpose::Agent;
         let message = match &plan.prompt {
             _ if !is_fresh || plan.ending.is_some() => return None,
-            Some(prompt) if !self.is_prompted => Message::User {
-                content: vec![Block::text(prompt)],
-                timestamp,
-            },
+            Some(prompt) if !self.is_prompted => Message::User { content: vec![Block::text(prompt)], timestamp },
             _ => match self.objection(plan).filter(|_| !turn.has_note)? {
-                Objection::Says(note) => Message::Signal {
-                    content: vec![Block::text(note)],
-                    timestamp,
-                },
+                Objection::Says(note) => Message::Signal { content: vec![Block::text(note)], timestamp },
                 Objection::IsNotJudged => return None,
             },
         };
@@ -156,9 +138,7 @@ impl TurnState {
     /// `thinking_end` if a thought is open, then `message_end`
     fn close_message(&self, draft: &Draft, plan: &Plan) -> Body {
         match &draft.thinking {
-            Some(thought) => Body::ThinkingEnd {
-                content: thought.clone(),
-            },
+            Some(thought) => Body::ThinkingEnd { content: thought.clone() },
             None => self.cut_message_end(draft, plan),
         }
     }
@@ -189,17 +169,11 @@ impl TurnState {
     /// Every `tool_start`, the running, each `tool`; then for each call `message_start` and `message_end`.
     fn tools(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
         let is_ending = plan.ending.is_some();
-        let start = turn
-            .calls
-            .iter()
-            .find(|call| call.stage == Stage::Asked && !is_ending);
+        let start = turn.calls.iter().find(|call| call.stage == Stage::Asked && !is_ending);
         if let Some(call) = start {
             return record(events::tool_start(call));
         }
-        let running = turn
-            .calls
-            .iter()
-            .filter(|call| matches!(call.stage, Stage::Running { .. }));
+        let running = turn.calls.iter().filter(|call| matches!(call.stage, Stage::Running { .. }));
         let is_cut = |call: &&Call| is_ending || matches!(call.stage, Stage::Running { cut: true, .. });
         let (cut, live): (Vec<&Call>, Vec<&Call>) = running.partition(is_cut);
         if let (true, Some(open)) = (is_ending, self.own_approval(turn)) {
@@ -212,12 +186,8 @@ impl TurnState {
             return Some(Step::CallTools(live.into_iter().cloned().collect()));
         }
         turn.calls.iter().find_map(|call| match &call.stage {
-            Stage::Done(message) => record(Body::MessageStart {
-                message: message.clone(),
-            }),
-            Stage::Announced(message) => record(Body::MessageEnd {
-                message: message.clone(),
-            }),
+            Stage::Done(message) => record(Body::MessageStart { message: message.clone() }),
+            Stage::Announced(message) => record(Body::MessageEnd { message: message.clone() }),
             _ => None,
         })
     }
@@ -242,10 +212,7 @@ impl TurnState {
                 let of = match below {
                     // Of a worker of the worker: it stays there.
                     Some(below) if below.worker.is_some() => below,
-                    Some(given) => TaskRef {
-                        id: given.id,
-                        ..of_worker()
-                    },
+                    Some(given) => TaskRef { id: given.id, ..of_worker() },
                     None => of_worker(),
                 };
                 Step::Record(body, Some(of))

@@ -111,10 +111,7 @@ pub(crate) struct WorkerRef {
 impl TaskRef {
     /// `task_start` and `task`, which the parent records.
     pub(crate) fn of(id: &str) -> TaskRef {
-        TaskRef {
-            id: id.to_owned(),
-            worker: None,
-        }
+        TaskRef { id: id.to_owned(), worker: None }
     }
 }
 
@@ -139,30 +136,19 @@ impl Plan {
             SubmissionKind::Compact => OperationKind::Compact,
             _ => OperationKind::Prompt,
         };
-        Plan {
-            attempt: claim.attempt,
-            ending: claim.verdict.map(Ending::from),
-            ..Plan::new(claim.kind, operation)
-        }
+        Plan { attempt: claim.attempt, ending: claim.verdict.map(Ending::from), ..Plan::new(claim.kind, operation) }
     }
 
     /// What a worker has to do: one prompt, without a history that could be compacted.
     pub(crate) fn of_worker(prompt: String, models: Vec<String>) -> Plan {
-        Plan {
-            models,
-            prompt: Some(prompt),
-            ..Plan::new(SubmissionKind::Prompt, OperationKind::Task)
-        }
+        Plan { models, prompt: Some(prompt), ..Plan::new(SubmissionKind::Prompt, OperationKind::Task) }
     }
 
     /// Provider and model of this place in the list; past its end, the last of it.
     pub(crate) fn model(&self, index: usize) -> ModelName {
         let name = self.models.get(index).or(self.models.last()).map(String::as_str);
         let (provider, id) = name.unwrap_or_default().split_once('/').unwrap_or_default();
-        ModelName {
-            provider: provider.to_owned(),
-            id: id.to_owned(),
-        }
+        ModelName { provider: provider.to_owned(), id: id.to_owned() }
     }
 
     /// The compaction that is under way, if one is.

@@ -130,13 +130,7 @@ impl Turn {
             Body::MessageStart { message } => self.start_message(message),
             Body::MessageEnd { message } => return Some(self.end_message(message)),
             Body::TurnMessages { .. } => self.summed_up = true,
-            Body::ToolStart { tool_call_id, .. } => self.stage(
-                tool_call_id,
-                Stage::Running {
-                    since: at,
-                    cut: false,
-                },
-            ),
+            Body::ToolStart { tool_call_id, .. } => self.stage(tool_call_id, Stage::Running { since: at, cut: false }),
             Body::Tool { .. } => self.end_tool(body, at),
             Body::TaskStart { agent, .. } => self.start_task(task_id, agent, session),
             Body::Task { is_error, result, .. } => {
@@ -156,9 +150,7 @@ impl Turn {
 
     fn start_message(&mut self, message: &Message) {
         match message {
-            Message::Assistant {
-                api, provider, model, ..
-            } => {
+            Message::Assistant { api, provider, model, .. } => {
                 self.message = MessageState::Open(Draft::new(api.clone(), provider.clone(), model.clone()));
             }
             Message::ToolResult { tool_call_id, .. } => {
@@ -173,15 +165,10 @@ impl Turn {
         match &mut message {
             Message::Assistant { content, .. } => {
                 // A long text is cut in `message_end` and whole in its deltas.
-                if let (MessageState::Open(draft), Some(Block::Text { text })) =
-                    (&self.message, content.first_mut())
-                {
+                if let (MessageState::Open(draft), Some(Block::Text { text })) = (&self.message, content.first_mut()) {
                     text.clone_from(&draft.text);
                 }
-                self.calls = content
-                    .iter()
-                    .filter_map(|block| Call::from_block(block, &self.id))
-                    .collect();
+                self.calls = content.iter().filter_map(|block| Call::from_block(block, &self.id)).collect();
                 self.message = MessageState::Ended(message.clone());
             }
             Message::ToolResult { tool_call_id, .. } => {
@@ -194,14 +181,7 @@ impl Turn {
     }
 
     fn end_tool(&mut self, body: &Body, at: Timestamp) {
-        if let Body::Tool {
-            tool_name,
-            tool_call_id,
-            is_error,
-            result,
-            ..
-        } = body
-        {
+        if let Body::Tool { tool_name, tool_call_id, is_error, result, .. } = body {
             let message = Message::ToolResult {
                 tool_call_id: tool_call_id.clone(),
                 tool_name: tool_name.clone(),
@@ -280,12 +260,7 @@ impl Call {
 
 impl Draft {
     pub(crate) fn new(api: String, provider: String, model: String) -> Draft {
-        Draft {
-            api,
-            provider,
-            model,
-            ..Draft::default()
-        }
+        Draft { api, provider, model, ..Draft::default() }
     }
 
     fn apply(&mut self, body: &Body) {

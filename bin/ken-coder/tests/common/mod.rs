@@ -25,11 +25,7 @@ impl Home {
     }
 
     pub(crate) fn configure(&self, section: &str) {
-        std::fs::write(
-            self.0.path().join("ken.toml"),
-            format!("[workspace]\n{section}\n"),
-        )
-        .unwrap();
+        std::fs::write(self.0.path().join("ken.toml"), format!("[workspace]\n{section}\n")).unwrap();
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -57,11 +53,7 @@ impl Home {
 
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ken-coder"));
-        command
-            .args(words)
-            .env("KEN_HOME", self.0.path())
-            .env_remove("KEN_WORKSPACE")
-            .env_remove("KEN_RUN");
+        command.args(words).env("KEN_HOME", self.0.path()).env_remove("KEN_WORKSPACE").env_remove("KEN_RUN");
         command
     }
 
@@ -79,11 +71,7 @@ impl Home {
     /// The answer of a call that works.
     pub(crate) fn done(&self, command: &str, call: &Value) -> Value {
         let output = self.call(command, call);
-        assert!(
-            matches!(output.status.code(), Some(0 | 1)),
-            "{command}: {}",
-            said(&output)
-        );
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{command}: {}", said(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -97,36 +85,19 @@ impl Home {
 
     /// The same; its message.
     pub(crate) fn why_not(&self, command: &str, call: &Value) -> String {
-        self.refused(command, call)["message"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        self.refused(command, call)["message"].as_str().unwrap().to_owned()
     }
 
     pub(crate) fn report(&self, words: &[&str]) -> (Option<i32>, Value) {
         let output = self.command(words).output().unwrap();
-        let from = if output.stdout.is_empty() {
-            &output.stderr
-        } else {
-            &output.stdout
-        };
+        let from = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
         let value = serde_json::from_slice(from).unwrap_or_else(|_| panic!("{output:?}"));
         (output.status.code(), value)
     }
 
     fn fed(&self, mut command: Command, call: &Value) -> Output {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(call.to_string().as_bytes())
-            .unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
         child.wait_with_output().unwrap()
     }
 
@@ -138,9 +109,7 @@ impl Home {
             for entry in std::fs::read_dir(folder).unwrap().flatten() {
                 match entry.file_type().unwrap().is_dir() {
                     true => folders.push(entry.path()),
-                    false => {
-                        drop(found.insert(entry.path(), std::fs::read(entry.path()).unwrap_or_default()))
-                    }
+                    false => drop(found.insert(entry.path(), std::fs::read(entry.path()).unwrap_or_default())),
                 }
             }
         }
@@ -149,14 +118,7 @@ impl Home {
 
     pub(crate) fn git(&self, words: &[&str]) -> String {
         let output = Command::new("git")
-            .args([
-                "-c",
-                "user.name=A",
-                "-c",
-                "user.email=a@example.org",
-                "-c",
-                "init.defaultBranch=main",
-            ])
+            .args(["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"])
             .args(["-c", "safe.directory=*"])
             .args(words)
             .current_dir(self.path("repos/site"))
@@ -177,8 +139,5 @@ pub(crate) fn said(output: &Output) -> String {
 pub(crate) fn sandbox_is_built() {
     let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-coder")).with_file_name("ken-sandbox");
     let proxy = sandbox.with_file_name("ken-proxy");
-    assert!(
-        sandbox.exists() && proxy.exists(),
-        "build them first: cargo build -p ken-sandbox -p ken-proxy"
-    );
+    assert!(sandbox.exists() && proxy.exists(), "build them first: cargo build -p ken-sandbox -p ken-proxy");
 }

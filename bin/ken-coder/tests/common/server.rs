@@ -28,9 +28,7 @@ pub(crate) fn certificate() -> PathBuf {
 }
 
 fn beside(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/common")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(name)
 }
 
 impl Server {
@@ -47,23 +45,11 @@ impl Server {
                 }
             });
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let listener = runtime
-            .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
         let secure = listener.local_addr().unwrap();
         runtime.spawn(accept(listener, plain));
-        Server {
-            plain,
-            secure,
-            keys,
-            server,
-            _runtime: runtime,
-        }
+        Server { plain, secure, keys, server, _runtime: runtime }
     }
 
     pub(crate) fn keys(&self) -> Vec<Option<String>> {
@@ -91,10 +77,9 @@ async fn accept(listener: tokio::net::TcpListener, to: SocketAddr) {
     while let Ok((connection, _)) = listener.accept().await {
         let tls = tls.clone();
         tokio::spawn(async move {
-            if let (Ok(mut inside), Ok(mut plain)) = (
-                tls.accept(connection).await,
-                tokio::net::TcpStream::connect(to).await,
-            ) {
+            if let (Ok(mut inside), Ok(mut plain)) =
+                (tls.accept(connection).await, tokio::net::TcpStream::connect(to).await)
+            {
                 let _ = tokio::io::copy_bidirectional(&mut inside, &mut plain).await;
             }
         });
@@ -104,19 +89,13 @@ async fn accept(listener: tokio::net::TcpListener, to: SocketAddr) {
 fn answer(mut request: tiny_http::Request, folder: &Path, keys: &Keys) {
     let header = |name: &'static str| {
         let mut headers = request.headers().iter();
-        headers
-            .find(|header| header.field.equiv(name))
-            .map(|header| header.value.to_string())
+        headers.find(|header| header.field.equiv(name)).map(|header| header.value.to_string())
     };
     keys.lock().unwrap().push(header("Authorization"));
     let url = request.url().to_owned();
     let (path, query) = url.split_once('?').unwrap_or((&url, ""));
     if path == "/show" {
-        let shown: Vec<String> = request
-            .headers()
-            .iter()
-            .map(|header| format!("{header}"))
-            .collect();
+        let shown: Vec<String> = request.headers().iter().map(|header| format!("{header}")).collect();
         let _ = request.respond(tiny_http::Response::from_string(shown.join("\n")));
         return;
     }
@@ -134,15 +113,8 @@ fn answer(mut request: tiny_http::Request, folder: &Path, keys: &Keys) {
         .env("PATH_INFO", path)
         .env("QUERY_STRING", query)
         .env("CONTENT_TYPE", header("Content-Type").unwrap_or_default())
-        .env(
-            "HTTP_CONTENT_ENCODING",
-            header("Content-Encoding").unwrap_or_default(),
-        );
-    let mut child = backend
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+        .env("HTTP_CONTENT_ENCODING", header("Content-Encoding").unwrap_or_default());
+    let mut child = backend.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut body = Vec::new();
     request.as_reader().read_to_end(&mut body).unwrap();
     let mut stdin = child.stdin.take().unwrap();

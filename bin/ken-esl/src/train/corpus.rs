@@ -40,10 +40,7 @@ impl Corpus {
             let rows = rows.filter(move |(at, _)| (at % folds == fold) == inside);
             rows.map(|(_, row)| row.clone()).collect()
         };
-        let learnt = Corpus {
-            train: part(false),
-            ..self.clone()
-        };
+        let learnt = Corpus { train: part(false), ..self.clone() };
         (learnt, part(true))
     }
 
@@ -57,30 +54,19 @@ impl Corpus {
 
     /// All training texts.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
-        let rated = self
-            .rated
-            .iter()
-            .flat_map(|(_, rows)| rows.iter().map(|(text, _)| text.as_str()));
+        let rated = self.rated.iter().flat_map(|(_, rows)| rows.iter().map(|(text, _)| text.as_str()));
         self.train.iter().map(|(text, _)| text.as_str()).chain(rated)
     }
 
     /// The training samples, in the order of [`Corpus::texts`].
     pub(crate) fn samples(&self, rows: impl Fn(&str) -> Vec<u32>) -> Vec<Sample> {
-        let labelled = self
-            .train
-            .iter()
-            .map(|(text, labels)| Sample::labelled(rows(text), labels));
+        let labelled = self.train.iter().map(|(text, labels)| Sample::labelled(rows(text), labels));
         let rated = self.rated.iter().flat_map(|(_, list)| list);
-        labelled
-            .chain(rated.map(|(text, rating)| Sample::rated(rows(text), *rating)))
-            .collect()
+        labelled.chain(rated.map(|(text, rating)| Sample::rated(rows(text), *rating))).collect()
     }
 
     pub(crate) fn dev_samples(&self, rows: impl Fn(&str) -> Vec<u32>) -> Vec<Sample> {
-        self.dev
-            .iter()
-            .map(|(text, labels)| Sample::labelled(rows(text), labels))
-            .collect()
+        self.dev.iter().map(|(text, labels)| Sample::labelled(rows(text), labels)).collect()
     }
 
     /// Pearson's r between the polarity in `opinions` and the ratings, for each corpus.
@@ -88,9 +74,7 @@ impl Corpus {
         let mut rest = opinions.iter().skip(self.train.len());
         let correlate = |(name, rows): &(String, Vec<Rated>)| {
             let pairs = rows.iter().zip(rest.by_ref());
-            let pairs: Vec<_> = pairs
-                .map(|((_, rating), opinion)| (*rating, opinion[POLARITY]))
-                .collect();
+            let pairs: Vec<_> = pairs.map(|((_, rating), opinion)| (*rating, opinion[POLARITY])).collect();
             (name.clone(), correlation(&pairs))
         };
         self.rated.iter().map(correlate).collect()
@@ -109,11 +93,7 @@ fn correlation(pairs: &[(f32, f32)]) -> f32 {
         a2 += a * a;
         b2 += b * b;
     }
-    let r = if a2 * b2 > 0.0 {
-        both / (a2 * b2).sqrt()
-    } else {
-        0.0
-    };
+    let r = if a2 * b2 > 0.0 { both / (a2 * b2).sqrt() } else { 0.0 };
     (r * 1000.0).round() as f32 / 1000.0
 }
 
@@ -121,10 +101,7 @@ fn check_labels(path: &Path) -> Result<(), Error> {
     let text = read(path)?;
     let expected = EMOTIONS.iter().take(LABELS).map(|emotion| emotion.name);
     if text.lines().map(str::trim).ne(expected) {
-        return Err(Error::invalid(
-            "--data",
-            format!("{}: not the 28 labels of GoEmotions", path.display()),
-        ));
+        return Err(Error::invalid("--data", format!("{}: not the 28 labels of GoEmotions", path.display())));
     }
     Ok(())
 }
@@ -136,11 +113,7 @@ fn read_rated(folder: &Path) -> Result<Vec<(String, Vec<Rated>)>, Error> {
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "tsv"));
     paths.sort();
     let read = |path: &std::path::PathBuf| {
-        let name = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok((name, read_rows(path, rated)?))
     };
     paths.iter().map(read).collect()
@@ -151,11 +124,7 @@ fn read_rows<T>(path: &Path, row: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, 
 }
 
 /// The rows of a file that the option names.
-pub(super) fn rows_of<T>(
-    option: &str,
-    path: &Path,
-    row: impl Fn(&str) -> Option<T>,
-) -> Result<Vec<T>, Error> {
+pub(super) fn rows_of<T>(option: &str, path: &Path, row: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {
     let text = read(path).map_err(|error| error.at(option))?;
     let rows = text.lines().enumerate().map(|(number, line)| {
         row(line).ok_or_else(|| {

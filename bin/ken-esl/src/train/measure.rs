@@ -58,11 +58,7 @@ pub(crate) fn crossed(corpus: &Corpus, folds: usize) -> Result<Crossed, Error> {
         let (learnt, unseen) = corpus.without(fold, folds);
         let (draft, _) = make(&learnt)?;
         judge_fold(&draft.table(), &learnt, &unseen, &mut found);
-        truth.extend(
-            unseen
-                .iter()
-                .map(|(_, labels)| labels.iter().fold(0, |set, label| set | 1 << label)),
-        );
+        truth.extend(unseen.iter().map(|(_, labels)| labels.iter().fold(0, |set, label| set | 1 << label)));
     }
     Ok(report(folds, &found, &truth))
 }
@@ -98,9 +94,7 @@ fn report(folds: usize, found: &[Vec<Found>; WAYS], truth: &[u32]) -> Crossed {
         texts: truth.len(),
         with_rules: figures(with_rules, truth),
         without_rules: figures(without_rules, truth),
-        without: rules
-            .map(|(rule, found)| (rule.name(), figures(found, truth)))
-            .collect(),
+        without: rules.map(|(rule, found)| (rule.name(), figures(found, truth))).collect(),
         naive_bayes: figures(naive_bayes, truth),
         word_list: figures(word_list, truth),
     }
@@ -110,18 +104,13 @@ impl Found {
     fn read(reading: &Reading) -> Found {
         let labels = reading.feelings.iter().map(|feeling| feeling.emotion);
         Found {
-            labels: labels
-                .filter(|emotion| *emotion < LABELS)
-                .fold(0, |set, label| set | 1 << label),
+            labels: labels.filter(|emotion| *emotion < LABELS).fold(0, |set, label| set | 1 << label),
             valence: reading.valence,
         }
     }
 
     fn of_labels(labels: u32) -> Found {
-        Found {
-            labels,
-            valence: polarity(labels).unwrap_or(Valence::Mixed),
-        }
+        Found { labels, valence: polarity(labels).unwrap_or(Valence::Mixed) }
     }
 }
 
@@ -137,11 +126,7 @@ fn polarity(labels: u32) -> Option<Valence> {
 }
 
 fn figures(found: &[Found], truth: &[u32]) -> Figures {
-    let judged: Vec<Judged> = found
-        .iter()
-        .zip(truth)
-        .map(|(found, truth)| (found.labels, *truth))
-        .collect();
+    let judged: Vec<Judged> = found.iter().zip(truth).map(|(found, truth)| (found.labels, *truth)).collect();
     let bit = |valence| match valence {
         Valence::Positive => 1,
         Valence::Negative => 2,
@@ -151,11 +136,7 @@ fn figures(found: &[Found], truth: &[u32]) -> Figures {
     let pairs = found.iter().zip(truth);
     let one_sided = pairs.filter_map(|(found, truth)| Some((bit(found.valence), bit(polarity(*truth)?))));
     let one_sided: Vec<Judged> = one_sided.collect();
-    let polarity = [1, 2, 4]
-        .map(|class| rank::f1(&one_sided, class))
-        .iter()
-        .sum::<f32>()
-        / 3.0;
+    let polarity = [1, 2, 4].map(|class| rank::f1(&one_sided, class)).iter().sum::<f32>() / 3.0;
     Figures {
         labels_f1: rounded(labels_f1(&judged)),
         classes_f1: rounded(families_f1(&judged)),
@@ -169,10 +150,7 @@ fn named(table: &Table, text: &str) -> u32 {
     tokens.iter_mut().for_each(|token| settle(table, token));
     let mut notes = Vec::new();
     annotate(table, &tokens, &mut notes);
-    let plain = notes
-        .iter()
-        .filter(|note| !note.is_negated)
-        .filter_map(Note::class);
+    let plain = notes.iter().filter(|note| !note.is_negated).filter_map(Note::class);
     let labels = plain.fold(0, |set, class| match class {
         Class::Emotion(label) if label < LABELS => set | 1 << label,
         _ => set,
@@ -190,11 +168,7 @@ struct Bayes {
 
 impl Bayes {
     fn learn(corpus: &Corpus) -> Bayes {
-        let mut bayes = Bayes {
-            words: HashMap::new(),
-            texts: ([0; LABELS], 0),
-            thresholds: [0.0; THRESHOLDS],
-        };
+        let mut bayes = Bayes { words: HashMap::new(), texts: ([0; LABELS], 0), thresholds: [0.0; THRESHOLDS] };
         for (text, labels) in corpus.labelled() {
             let count = |(of_label, all): &mut ([u32; LABELS], u32)| {
                 for label in labels {
@@ -203,9 +177,7 @@ impl Bayes {
                 *all += 1;
             };
             count(&mut bayes.texts);
-            forms(text)
-                .into_iter()
-                .for_each(|form| count(bayes.words.entry(form).or_default()));
+            forms(text).into_iter().for_each(|form| count(bayes.words.entry(form).or_default()));
         }
         let dev = corpus.dev_samples(|_| Vec::new());
         let scores: Vec<_> = corpus.dev_texts().map(|text| bayes.scores(text)).collect();
@@ -244,30 +216,17 @@ fn forms(text: &str) -> Vec<Vec<u8>> {
 
 impl Answer for Crossed {
     fn summary(&self, _verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
-        writeln!(
-            to,
-            "{} texts in {} folds; macro-F1 of 28 labels, 7 classes, polarity",
-            self.texts, self.folds
-        )?;
+        writeln!(to, "{} texts in {} folds; macro-F1 of 28 labels, 7 classes, polarity", self.texts, self.folds)?;
         let baselines = [("naive Bayes", self.naive_bayes), ("word list", self.word_list)];
-        let all = [
-            ("with rules", self.with_rules),
-            ("without rules", self.without_rules),
-        ];
+        let all = [("with rules", self.with_rules), ("without rules", self.without_rules)];
         for (name, figures) in all.into_iter().chain(baselines) {
             row(to, name, figures)?;
         }
-        self.without
-            .iter()
-            .try_for_each(|(rule, figures)| row(to, &format!("without {rule}"), *figures))
+        self.without.iter().try_for_each(|(rule, figures)| row(to, &format!("without {rule}"), *figures))
     }
 }
 
 fn row(to: &mut dyn fmt::Write, name: &str, figures: Figures) -> fmt::Result {
-    let Figures {
-        labels_f1,
-        classes_f1,
-        polarity_f1,
-    } = figures;
+    let Figures { labels_f1, classes_f1, polarity_f1 } = figures;
     writeln!(to, "  {name:<24} {labels_f1:.4} {classes_f1:.4} {polarity_f1:.4}")
 }

@@ -34,19 +34,9 @@ const MIN_TEXTS: u32 = 15;
 /// teachers, which softens labels on which people disagree.
 const FOLDS: usize = 5;
 
-const TEACHER: Settings = Settings {
-    seed: 1,
-    epochs: 8,
-    drop_features: 0.3,
-    drop_inputs: 0.4,
-};
+const TEACHER: Settings = Settings { seed: 1, epochs: 8, drop_features: 0.3, drop_inputs: 0.4 };
 
-const STUDENT: Settings = Settings {
-    seed: 2,
-    epochs: 14,
-    drop_features: 0.3,
-    drop_inputs: 0.2,
-};
+const STUDENT: Settings = Settings { seed: 2, epochs: 14, drop_features: 0.3, drop_inputs: 0.2 };
 
 #[derive(clap::Args)]
 pub(crate) struct Train {
@@ -82,8 +72,7 @@ pub(crate) struct Report {
 
 impl Filter for Train {
     const NAME: &'static str = "ken-esl train";
-    const ABOUT: &'static str =
-        "Build the model's table from the training texts; the bytes are the same on every run";
+    const ABOUT: &'static str = "Build the model's table from the training texts; the bytes are the same on every run";
 
     fn inline(&self) -> Option<&str> {
         None
@@ -117,16 +106,8 @@ impl Filter for Train {
 impl Answer for Report {
     fn summary(&self, _verbose: bool, to: &mut dyn fmt::Write) -> fmt::Result {
         let dev = &self.dev;
-        writeln!(
-            to,
-            "{} texts, {} features, {} bytes",
-            self.texts, self.features, self.table_bytes
-        )?;
-        writeln!(
-            to,
-            "dev: 28 labels {}, 7 classes {}",
-            dev.labels_f1, dev.families_f1
-        )
+        writeln!(to, "{} texts, {} features, {} bytes", self.texts, self.features, self.table_bytes)?;
+        writeln!(to, "dev: 28 labels {}, 7 classes {}", dev.labels_f1, dev.families_f1)
     }
 }
 
@@ -150,19 +131,10 @@ fn make(corpus: &Corpus) -> Result<(Draft, Report), Error> {
     let held_out_polarity_r = teach(&mut samples, corpus);
     let student = Network::train(samples.iter(), &STUDENT);
     draft.put_network(&student);
-    let scores: Vec<_> = dev
-        .iter()
-        .map(|sample| table_scores(&draft.table(), sample))
-        .collect();
+    let scores: Vec<_> = dev.iter().map(|sample| table_scores(&draft.table(), sample)).collect();
     let (thresholds, dev) = rank::choose(&scores, &dev);
     draft.parts.thresholds = thresholds;
-    let report = Report {
-        texts: samples.len(),
-        features,
-        table_bytes: draft.file().len(),
-        dev,
-        held_out_polarity_r,
-    };
+    let report = Report { texts: samples.len(), features, table_bytes: draft.file().len(), dev, held_out_polarity_r };
     Ok((draft, report))
 }
 
@@ -224,10 +196,7 @@ fn teach(samples: &mut [Sample], corpus: &Corpus) -> Vec<(String, f32)> {
     let mut opinions = vec![[0.0; SCORES]; samples.len()];
     for fold in 0..FOLDS {
         let seen = samples.iter().enumerate().filter(|(at, _)| at % FOLDS != fold);
-        let settings = Settings {
-            seed: TEACHER.seed + 100 * (fold as u64 + 1),
-            ..TEACHER
-        };
+        let settings = Settings { seed: TEACHER.seed + 100 * (fold as u64 + 1), ..TEACHER };
         let teacher = Network::train(seen.map(|(_, sample)| sample), &settings);
         let unseen = samples.iter().zip(&mut opinions).skip(fold).step_by(FOLDS);
         for (sample, opinion) in unseen {

@@ -29,17 +29,13 @@ struct Learnt {
 
 impl Learnt {
     fn new(count: usize, mut value: impl FnMut() -> f32) -> Learnt {
-        Learnt {
-            values: (0..count).map(|_| value()).collect(),
-            squares: vec![1e-8; count],
-        }
+        Learnt { values: (0..count).map(|_| value()).collect(), squares: vec![1e-8; count] }
     }
 
     /// One step of AdaGrad for the parameters from `at` on.
     fn step(&mut self, at: usize, gradient: &[f32], rate: f32) {
         let end = at + gradient.len();
-        let (Some(values), Some(squares)) = (self.values.get_mut(at..end), self.squares.get_mut(at..end))
-        else {
+        let (Some(values), Some(squares)) = (self.values.get_mut(at..end), self.squares.get_mut(at..end)) else {
             return;
         };
         for ((value, square), gradient) in values.iter_mut().zip(squares).zip(gradient) {
@@ -162,11 +158,7 @@ impl Learner<'_> {
         let keep = 1.0 / (1.0 - self.settings.drop_inputs);
         let (above, below) = inputs.split_at_mut(WIDTH);
         for (above, below) in above.iter_mut().zip(below) {
-            let factor = if self.chance.part() < self.settings.drop_inputs {
-                0.0
-            } else {
-                keep
-            };
+            let factor = if self.chance.part() < self.settings.drop_inputs { 0.0 } else { keep };
             *above *= factor;
             *below *= factor;
         }
@@ -232,16 +224,10 @@ fn rectify(sums: &[f32; WIDTH], count: usize, hidden: &[f32], inputs: &mut [f32;
 
 fn weigh(inputs: &[f32; INPUTS], head: &[f32], biases: &[f32]) -> [f32; PADDED] {
     let mut scores = [0.0; PADDED];
-    scores
-        .iter_mut()
-        .zip(biases)
-        .for_each(|(score, bias)| *score = *bias);
+    scores.iter_mut().zip(biases).for_each(|(score, bias)| *score = *bias);
     for (input, weights) in inputs.iter().zip(head.chunks_exact(PADDED)) {
         if *input != 0.0 {
-            scores
-                .iter_mut()
-                .zip(weights)
-                .for_each(|(score, weight)| *score += input * weight);
+            scores.iter_mut().zip(weights).for_each(|(score, weight)| *score += input * weight);
         }
     }
     scores

@@ -34,11 +34,7 @@ impl Draft {
     }
 
     pub(crate) fn table(&self) -> Table<'_> {
-        Table {
-            parts: &self.parts,
-            rows: &self.rows,
-            rules: Rules::ALL,
-        }
+        Table { parts: &self.parts, rows: &self.rows, rules: Rules::ALL }
     }
 
     pub(crate) fn file(&self) -> Vec<u8> {
@@ -93,7 +89,5 @@ fn best_step(network: &Network, dimension: usize) -> f32 {
     };
     let steps = (2..30).map(|part| (deviation * part as f32 * 0.05).max(1e-6));
     let rated = steps.map(|step| (error(step), step));
-    rated
-        .min_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or(1.0, |best| best.1)
+    rated.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(1.0, |best| best.1)
 }

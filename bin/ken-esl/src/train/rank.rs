@@ -31,9 +31,7 @@ pub(crate) fn choose(scores: &[Scores], samples: &[Sample]) -> (Thresholds, DevS
     let crossed_thresholds = [best(&halves[1]), best(&halves[0])];
     let judged: Vec<_> = all.iter().map(|pair| judge(pair, &thresholds)).collect();
     let crossed = all.iter().enumerate();
-    let crossed: Vec<_> = crossed
-        .map(|(at, pair)| judge(pair, &crossed_thresholds[at % 2]))
-        .collect();
+    let crossed: Vec<_> = crossed.map(|(at, pair)| judge(pair, &crossed_thresholds[at % 2])).collect();
     let (polarity_accuracy, polarity_f1) = polarity(&all, thresholds[LABELS], thresholds[LABELS + 1]);
     let report = DevScores {
         labels_f1: rounded(labels_f1(&judged)),
@@ -54,9 +52,7 @@ pub(crate) fn rounded(score: f32) -> f32 {
 pub(crate) type Judged = (u32, u32);
 
 fn judge((scores, sample): &(&Scores, &Sample), thresholds: &Thresholds) -> Judged {
-    let truth = (0..LABELS)
-        .filter(|label| sample.has(*label))
-        .fold(0, |set, label| set | 1 << label);
+    let truth = (0..LABELS).filter(|label| sample.has(*label)).fold(0, |set, label| set | 1 << label);
     (detected(scores, |label| thresholds[label]), truth)
 }
 
@@ -70,10 +66,7 @@ pub(crate) fn families_f1(judged: &[Judged]) -> f32 {
         let members = members.filter(|(_, emotion)| emotion.family as usize == family);
         members.fold(0, |set, (label, _)| set | 1 << label)
     };
-    (0..FAMILIES)
-        .map(|family| f1(judged, of_family(family)))
-        .sum::<f32>()
-        / FAMILIES as f32
+    (0..FAMILIES).map(|family| f1(judged, of_family(family))).sum::<f32>() / FAMILIES as f32
 }
 
 pub(crate) fn f1(judged: &[Judged], members: u32) -> f32 {
@@ -83,11 +76,7 @@ pub(crate) fn f1(judged: &[Judged], members: u32) -> f32 {
         both += u32::from(detected && truth) * 2;
         either += u32::from(detected) + u32::from(truth);
     }
-    if either == 0 {
-        0.0
-    } else {
-        both as f32 / either as f32
-    }
+    if either == 0 { 0.0 } else { both as f32 / either as f32 }
 }
 
 /// Chooses the best threshold of each label alone, then improves each one given the others, for both figures together.
@@ -111,28 +100,17 @@ fn best(pairs: &[(&Scores, &Sample)]) -> Thresholds {
 fn candidates(pairs: &[(&Scores, &Sample)], label: usize) -> Vec<f32> {
     let mut scores: Vec<f32> = pairs.iter().map(|(scores, _)| scores[label]).collect();
     scores.sort_by(|a, b| b.total_cmp(a));
-    let truths = pairs
-        .iter()
-        .filter(|(_, sample)| sample.has(label))
-        .count()
-        .max(4);
+    let truths = pairs.iter().filter(|(_, sample)| sample.has(label)).count().max(4);
     let parts = (0..49).map(|part| truths as f32 * 0.5 * crate::math::exp(part as f32 / 48.0 * 1.386));
     let places = parts.map(|place| (place as usize).min(scores.len().saturating_sub(2)));
-    places
-        .filter_map(|place| Some((scores.get(place)? + scores.get(place + 1)?) / 2.0))
-        .collect()
+    places.filter_map(|place| Some((scores.get(place)? + scores.get(place + 1)?) / 2.0)).collect()
 }
 
 fn best_alone(pairs: &[(&Scores, &Sample)], label: usize) -> f32 {
     let value = |threshold: f32| {
         let judged: Vec<Judged> = pairs
             .iter()
-            .map(|(scores, sample)| {
-                (
-                    u32::from(scores[label] >= threshold),
-                    u32::from(sample.has(label)),
-                )
-            })
+            .map(|(scores, sample)| (u32::from(scores[label] >= threshold), u32::from(sample.has(label))))
             .collect();
         f1(&judged, 1)
     };
@@ -150,12 +128,8 @@ fn best_together(pairs: &[(&Scores, &Sample)], thresholds: &Thresholds, label: u
 }
 
 fn highest(candidates: Vec<f32>, value: impl Fn(f32) -> f32) -> f32 {
-    let rated = candidates
-        .into_iter()
-        .map(|candidate| (value(candidate), candidate));
-    rated
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or(0.0, |best| best.1)
+    let rated = candidates.into_iter().map(|candidate| (value(candidate), candidate));
+    rated.max_by(|a, b| a.0.total_cmp(&b.0)).map_or(0.0, |best| best.1)
 }
 
 fn best_polarity(pairs: &[(&Scores, &Sample)]) -> (f32, f32) {
@@ -165,8 +139,7 @@ fn best_polarity(pairs: &[(&Scores, &Sample)]) -> (f32, f32) {
         let (accuracy, f1) = polarity(pairs, *positive, *negative);
         accuracy + f1
     };
-    all.max_by(|a, b| value(a).total_cmp(&value(b)))
-        .unwrap_or((0.0, 0.0))
+    all.max_by(|a, b| value(a).total_cmp(&value(b))).unwrap_or((0.0, 0.0))
 }
 
 /// Accuracy and macro-F1 of positive, negative and neutral.

@@ -80,20 +80,13 @@ pub(crate) struct RiskReport {
 /// Trains the model, and measures by leaving out one author after the other. It returns the file of the model of all authors.
 pub(crate) fn make(messages: &Path, corpus: &Corpus) -> Result<(Vec<u8>, RiskReport), Error> {
     let messages = rows_of("--risk", messages, message)?;
-    let comments: Vec<Sample> = corpus
-        .labelled()
-        .take(COMMENTS)
-        .map(|(text, _)| Sample::comment(text))
-        .collect();
+    let comments: Vec<Sample> = corpus.labelled().take(COMMENTS).map(|(text, _)| Sample::comment(text)).collect();
     let mut authors: Vec<&str> = messages.iter().map(|message| message.author.as_str()).collect();
     authors.dedup();
     let mut left_out: Vec<Judged> = authors
         .iter()
         .map(|author| {
-            let file = train(
-                messages.iter().filter(|message| message.author != *author),
-                &comments,
-            );
+            let file = train(messages.iter().filter(|message| message.author != *author), &comments);
             judge(&Model::read(&file), author, &messages, corpus)
         })
         .collect();
@@ -118,28 +111,16 @@ fn message(line: &str) -> Option<Message> {
         "harmless" => false,
         _ => return None,
     };
-    Some(Message {
-        author: author.to_owned(),
-        is_danger,
-        text: text.to_owned(),
-    })
+    Some(Message { author: author.to_owned(), is_danger, text: text.to_owned() })
 }
 
 impl Sample {
     fn message(message: &Message) -> Sample {
-        Sample {
-            features: features(&message.text),
-            is_danger: message.is_danger,
-            weight: 1.0,
-        }
+        Sample { features: features(&message.text), is_danger: message.is_danger, weight: 1.0 }
     }
 
     fn comment(text: &str) -> Sample {
-        Sample {
-            features: features(text),
-            is_danger: false,
-            weight: COMMENT_WEIGHT,
-        }
+        Sample { features: features(text), is_danger: false, weight: COMMENT_WEIGHT }
     }
 }
 
@@ -172,10 +153,7 @@ struct Learnt {
 }
 
 impl Learnt {
-    const ZERO: Learnt = Learnt {
-        value: 0.0,
-        squares: 1e-8,
-    };
+    const ZERO: Learnt = Learnt { value: 0.0, squares: 1e-8 };
 
     /// One step of AdaGrad.
     fn step(&mut self, gradient: f64) {
@@ -200,16 +178,12 @@ impl<'a> Learner<'a> {
         for feature in samples.iter().flat_map(|sample| &sample.features) {
             *texts_with.entry(*feature).or_default() += 1;
         }
-        let mut known: Vec<u32> = texts_with
-            .into_iter()
-            .filter_map(|(feature, texts)| (texts >= MIN_TEXTS).then_some(feature))
-            .collect();
+        let mut known: Vec<u32> =
+            texts_with.into_iter().filter_map(|(feature, texts)| (texts >= MIN_TEXTS).then_some(feature)).collect();
         known.sort_unstable();
         let row = |sample: &&Sample| {
             let places = sample.features.iter();
-            places
-                .filter_map(|feature| known.binary_search(feature).ok())
-                .collect()
+            places.filter_map(|feature| known.binary_search(feature).ok()).collect()
         };
         Learner {
             rows: samples.iter().map(row).collect(),
@@ -237,17 +211,10 @@ impl<'a> Learner<'a> {
     }
 
     fn file(&self) -> Vec<u8> {
-        let mut kept: Vec<(u32, f64)> = self
-            .known
-            .iter()
-            .copied()
-            .zip(self.weights.iter().map(|weight| weight.value))
-            .collect();
+        let mut kept: Vec<(u32, f64)> =
+            self.known.iter().copied().zip(self.weights.iter().map(|weight| weight.value)).collect();
         kept.retain(|(_, weight)| weight.abs() >= MIN_WEIGHT);
-        let largest = kept
-            .iter()
-            .map(|(_, weight)| weight.abs())
-            .fold(MIN_WEIGHT, f64::max);
+        let largest = kept.iter().map(|(_, weight)| weight.abs()).fold(MIN_WEIGHT, f64::max);
         let unit = largest / f64::from(i8::MAX);
         let mut file = MAGIC.to_vec();
         file.extend_from_slice(&(self.bias.value as f32).to_le_bytes());
@@ -261,20 +228,13 @@ impl<'a> Learner<'a> {
 }
 
 fn judge(model: &Model, author: &str, messages: &[Message], corpus: &Corpus) -> Judged {
-    let mut judged = Judged {
-        author: author.to_owned(),
-        ..Judged::default()
-    };
+    let mut judged = Judged { author: author.to_owned(), ..Judged::default() };
     let comments: Vec<&str> = corpus.dev_texts().collect();
     let mut letters = comments.chunks(LETTER).cycle();
     for message in messages.iter().filter(|message| message.author == author) {
         if message.is_danger {
             judged.danger.count(model, &message.text);
-            let (before, after) = letters
-                .next()
-                .unwrap_or_default()
-                .split_at_checked(LETTER / 2)
-                .unwrap_or_default();
+            let (before, after) = letters.next().unwrap_or_default().split_at_checked(LETTER / 2).unwrap_or_default();
             let letter = [before, &[&message.text], after].concat().join("\n");
             judged.danger_in_letters.count(model, &letter);
         } else {
@@ -295,18 +255,12 @@ impl Taken {
     }
 
     fn add(self, other: Taken) -> Taken {
-        Taken {
-            texts: self.texts + other.texts,
-            taken: self.taken + other.taken,
-        }
+        Taken { texts: self.texts + other.texts, taken: self.taken + other.taken }
     }
 }
 
 fn sum(all: &[Judged]) -> Judged {
-    let none = Judged {
-        author: "all".to_owned(),
-        ..Judged::default()
-    };
+    let none = Judged { author: "all".to_owned(), ..Judged::default() };
     all.iter().fold(none, |sum, one| Judged {
         author: sum.author,
         danger: sum.danger.add(one.danger),
@@ -324,33 +278,13 @@ impl Answer for RiskReport {
             "{} messages, {} comments, {} features, {} bytes",
             self.messages, self.comments, self.features, self.model_bytes
         )?;
-        writeln!(
-            to,
-            "each author judged by a model trained without that author; the share taken for danger, of"
-        )?;
-        let head = [
-            "danger",
-            "harmless",
-            "comments",
-            "danger in letters",
-            "harmless letters",
-        ];
-        writeln!(
-            to,
-            "  {:<8}{}",
-            "author",
-            head.map(|name| format!("{name:>18}")).concat()
-        )?;
+        writeln!(to, "each author judged by a model trained without that author; the share taken for danger, of")?;
+        let head = ["danger", "harmless", "comments", "danger in letters", "harmless letters"];
+        writeln!(to, "  {:<8}{}", "author", head.map(|name| format!("{name:>18}")).concat())?;
         for judged in &self.left_out {
-            let row = [
-                judged.danger,
-                judged.harmless,
-                judged.comments,
-                judged.danger_in_letters,
-                judged.harmless_letters,
-            ];
-            let share =
-                |Taken { texts, taken }| format!("{:>18.3}", taken as f64 / usize::max(texts, 1) as f64);
+            let row =
+                [judged.danger, judged.harmless, judged.comments, judged.danger_in_letters, judged.harmless_letters];
+            let share = |Taken { texts, taken }| format!("{:>18.3}", taken as f64 / usize::max(texts, 1) as f64);
             writeln!(to, "  {:<8}{}", judged.author, row.map(share).concat())?;
         }
         Ok(())

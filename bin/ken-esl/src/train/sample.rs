@@ -21,11 +21,7 @@ impl Sample {
     /// A text with emotion labels. Its polarity is estimated from the labels, and has a low weight.
     pub(crate) fn labelled(rows: Vec<u32>, labels: &[usize]) -> Sample {
         let mut targets = [0.0; SCORES];
-        let emotions = || {
-            labels
-                .iter()
-                .filter_map(|label| EMOTIONS.get(*label).map(|emotion| (*label, emotion)))
-        };
+        let emotions = || labels.iter().filter_map(|label| EMOTIONS.get(*label).map(|emotion| (*label, emotion)));
         for (label, emotion) in emotions() {
             targets[label] = 1.0;
             targets[LABELS + emotion.family as usize] = 1.0;
@@ -36,11 +32,7 @@ impl Sample {
         targets[POLARITY] = sum / labels.len().max(1) as f32 / POLARITY_UNIT;
         let mut weights = [0.3; SCORES];
         weights.iter_mut().take(LABELS).for_each(|weight| *weight = 1.0);
-        Sample {
-            rows,
-            targets,
-            weights,
-        }
+        Sample { rows, targets, weights }
     }
 
     /// A text with only a polarity, from -4 to 4, as rated by people.
@@ -49,11 +41,7 @@ impl Sample {
         let mut weights = [0.0; SCORES];
         targets[POLARITY] = polarity / POLARITY_UNIT;
         weights[POLARITY] = 1.0;
-        Sample {
-            rows,
-            targets,
-            weights,
-        }
+        Sample { rows, targets, weights }
     }
 
     pub(crate) fn has(&self, target: usize) -> bool {

@@ -25,11 +25,7 @@ pub(crate) fn put_all(slots: &mut [Slot; SLOTS]) -> Result<(), Error> {
 fn put_line(slots: &mut [Slot; SLOTS], line: &str) -> Option<()> {
     let (head, words) = line.split_once(": ")?;
     let (class, valence) = head.split_once(' ')?;
-    let entry = Entry {
-        class: Class::from_name(class)?,
-        valence: valence.parse().ok()?,
-        starts_phrase: false,
-    };
+    let entry = Entry { class: Class::from_name(class)?, valence: valence.parse().ok()?, starts_phrase: false };
     for word in words.split_whitespace() {
         for form in inflected(word) {
             put_phrase(slots, &form.replace('_', " "), entry)?;
@@ -49,11 +45,7 @@ fn put_phrase(slots: &mut [Slot; SLOTS], phrase: &str, entry: Entry) -> Option<(
         is_phrase = true;
     }
     if is_phrase {
-        let start = Entry {
-            class: Class::Start,
-            valence: 0.0,
-            starts_phrase: true,
-        };
+        let start = Entry { class: Class::Start, valence: 0.0, starts_phrase: true };
         put(slots, first, start).then_some(())?;
     }
     put(slots, whole, entry).then_some(())

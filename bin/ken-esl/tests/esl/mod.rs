@@ -47,11 +47,7 @@ pub(crate) fn feel(text: &str) -> Value {
 pub(crate) fn feel_lines(lines: &[String]) -> Vec<Value> {
     let outcome = run(&["--lines"], (lines.join("\n") + "\n").as_bytes());
     assert_eq!(outcome.status, 0);
-    let answers: Vec<Value> = outcome
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let answers: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(answers.len(), lines.len());
     answers
 }

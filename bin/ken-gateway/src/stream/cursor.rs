@@ -11,10 +11,7 @@ const EPOCH: u64 = 1_728_432_000;
 
 /// The current interval or, if the client has seen that or a later one, a random later one.
 pub(crate) fn next_cursor(seen: Option<u64>) -> Result<u64, Error> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let interval = now.saturating_sub(EPOCH) / INTERVAL_SECONDS;
     match seen {
         Some(seen) if seen >= interval => {

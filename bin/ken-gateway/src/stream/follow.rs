@@ -63,10 +63,7 @@ pub(crate) struct FollowedStreams {
 
 impl FollowedStreams {
     pub(crate) fn new(store: Pool) -> FollowedStreams {
-        FollowedStreams {
-            store,
-            by_stream: Mutex::default(),
-        }
+        FollowedStreams { store, by_stream: Mutex::default() }
     }
 
     /// Follows a stream, unless it is followed already.
@@ -83,19 +80,13 @@ impl FollowedStreams {
             follow(store, target, &told).await;
             told.finish();
         });
-        let stream = Arc::new(FollowedStream {
-            readers,
-            follower: follower.abort_handle(),
-        });
+        let stream = Arc::new(FollowedStream { readers, follower: follower.abort_handle() });
         streams.insert(key, Arc::downgrade(&stream));
         stream
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.lock()
-            .values()
-            .filter(|stream| stream.strong_count() > 0)
-            .count()
+        self.lock().values().filter(|stream| stream.strong_count() > 0).count()
     }
 
     fn lock(&self) -> MutexGuard<'_, ByStream> {

@@ -19,11 +19,7 @@ pub(crate) struct Position {
 
 impl Position {
     pub(crate) fn after(page: &StreamPage) -> Position {
-        Position {
-            next: page.next,
-            at_end: page.at_end(),
-            closed: page.at_end() && page.closed,
-        }
+        Position { next: page.next, at_end: page.at_end(), closed: page.at_end() && page.closed }
     }
 
     /// Adds the headers with which a client continues from here.
@@ -42,9 +38,7 @@ impl Position {
     pub(crate) fn control(self, kind: Kind, cursor: u64) -> Bytes {
         let offset = kind.offset(self.next);
         if self.closed {
-            let text = format!(
-                "event: control\ndata:{{\"streamNextOffset\":\"{offset}\",\"streamClosed\":true}}\n\n"
-            );
+            let text = format!("event: control\ndata:{{\"streamNextOffset\":\"{offset}\",\"streamClosed\":true}}\n\n");
             return text.into();
         }
         let up_to_date = if self.at_end { ",\"upToDate\":true" } else { "" };
@@ -105,11 +99,7 @@ mod tests {
             ("\n\r\n\r", vec!["", "", "", ""]),
         ] {
             let found: Vec<&[u8]> = lines(text.as_bytes()).collect();
-            assert_eq!(
-                found,
-                expected.iter().map(|line| line.as_bytes()).collect::<Vec<_>>(),
-                "{text:?}"
-            );
+            assert_eq!(found, expected.iter().map(|line| line.as_bytes()).collect::<Vec<_>>(), "{text:?}");
         }
     }
 }

@@ -92,11 +92,7 @@ impl LiveReaders {
         readers.last_number += 1;
         let number = readers.last_number;
         readers.by_number.insert(number, reader.clone());
-        Arrival::Waits(Waiting {
-            readers: self,
-            number,
-            reader,
-        })
+        Arrival::Waits(Waiting { readers: self, number, reader })
     }
 
     /// Sends a piece to all readers that wait. Those that arrive later find it among the recent ones.
@@ -125,26 +121,14 @@ impl LiveReaders {
     pub(crate) fn finish(&self) {
         let mut readers = self.lock();
         readers.over = true;
-        readers
-            .by_number
-            .values()
-            .for_each(|reader| reader.woken.notify_one());
+        readers.by_number.values().for_each(|reader| reader.woken.notify_one());
     }
 }
 
 impl LiveReader {
     fn new(position: Position, outlet: Outlet, cursor: Option<u64>) -> LiveReader {
-        let state = ReaderState {
-            position,
-            since: Instant::now(),
-            left: false,
-        };
-        LiveReader {
-            outlet,
-            cursor,
-            state: Mutex::new(state),
-            woken: Notify::new(),
-        }
+        let state = ReaderState { position, since: Instant::now(), left: false };
+        LiveReader { outlet, cursor, state: Mutex::new(state), woken: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, ReaderState> {
@@ -231,11 +215,7 @@ mod tests {
     use super::*;
 
     fn position(next: u64, closed: bool) -> Position {
-        Position {
-            next,
-            at_end: true,
-            closed,
-        }
+        Position { next, at_end: true, closed }
     }
 
     #[test]

@@ -39,15 +39,8 @@ const RECENT_BYTES: usize = 16 * 1024;
 
 impl Newest {
     pub(crate) fn at(end: u64) -> Newest {
-        let position = Position {
-            next: end,
-            at_end: true,
-            closed: false,
-        };
-        Newest {
-            position,
-            recent: VecDeque::new(),
-        }
+        let position = Position { next: end, at_end: true, closed: false };
+        Newest { position, recent: VecDeque::new() }
     }
 
     pub(crate) fn push(&mut self, piece: Piece) {
@@ -77,13 +70,7 @@ impl Piece {
         let cursor = next_cursor(None).unwrap_or_default();
         let data = data_frame(page, form, kind);
         let control = end.control(kind, cursor);
-        Piece {
-            start,
-            end,
-            frames: SharedFrame::of(&[&data, &control]),
-            data,
-            cursor,
-        }
+        Piece { start, end, frames: SharedFrame::of(&[&data, &control]), data, cursor }
     }
 
     fn size(&self) -> usize {
@@ -104,18 +91,9 @@ mod tests {
     use ken_types::ops::streams::PublicPage;
 
     fn page(start: u64, bytes: usize) -> StreamPage {
-        let public = PublicPage {
-            content_type: "text/plain".into(),
-            lifetime: None,
-            bytes: Some(Octets(vec![b'x'; bytes])),
-        };
-        StreamPage {
-            start,
-            next: start + 1,
-            end: start + 1,
-            public: Some(public),
-            ..StreamPage::default()
-        }
+        let public =
+            PublicPage { content_type: "text/plain".into(), lifetime: None, bytes: Some(Octets(vec![b'x'; bytes])) };
+        StreamPage { start, next: start + 1, end: start + 1, public: Some(public), ..StreamPage::default() }
     }
 
     #[test]

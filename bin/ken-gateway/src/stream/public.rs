@@ -8,8 +8,8 @@ use ken_http::http::header::{HeaderName, HeaderValue};
 use ken_http::{Failure, PageHeaders, Request, Response, decode, header_value};
 use ken_types::limits::{STREAM_PATH_BYTES, STREAM_PATH_SEGMENTS};
 use ken_types::ops::streams::{
-    AppendStream, Appending, CreateStream, Creation, DeleteStream, Fork, Lifetime, ListStreams, Made,
-    Payload, Producer, StreamsAppend, StreamsCreate, StreamsDelete, StreamsList, is_json, messages,
+    AppendStream, Appending, CreateStream, Creation, DeleteStream, Fork, Lifetime, ListStreams, Made, Payload,
+    Producer, StreamsAppend, StreamsCreate, StreamsDelete, StreamsList, is_json, messages,
 };
 use ken_types::{Code, Error, Octets, Offset, Timestamp};
 
@@ -59,10 +59,7 @@ pub(crate) async fn list(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 
 /// GET and HEAD /streams/*path
 pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
-    let subject = Subject {
-        name: name(request.segment("path"))?,
-        kind: Kind::Public,
-    };
+    let subject = Subject { name: name(request.segment("path"))?, kind: Kind::Public };
     read_stream(gateway, &request, subject).await
 }
 
@@ -70,10 +67,7 @@ pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 pub(crate) async fn delete(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let stream = name(request.segment("path"))?;
     let slot = gateway.dedup_slots.take();
-    let args = DeleteStream {
-        stream: stream.clone(),
-        call: Some(slot.mark()),
-    };
+    let args = DeleteStream { stream: stream.clone(), call: Some(slot.mark()) };
     let deleted = gateway.store.change::<StreamsDelete>(&args, CHANGE).await;
     deleted.map_err(|error| refused(error, &stream))?;
     Ok(Response::empty(204))
@@ -102,9 +96,7 @@ pub(crate) async fn create(gateway: Arc<Gateway>, mut request: Request) -> Resul
 fn creation(headers: &HeaderMap, stream: String) -> Result<CreateStream, Failure> {
     Ok(CreateStream {
         stream,
-        content_type: text(headers, "content-type")
-            .filter(|given| is_media_type(given))
-            .map(str::to_owned),
+        content_type: text(headers, "content-type").filter(|given| is_media_type(given)).map(str::to_owned),
         lifetime: lifetime(headers)?,
         closed: closes(headers),
         fork: fork(headers)?,
@@ -114,10 +106,8 @@ fn creation(headers: &HeaderMap, stream: String) -> Result<CreateStream, Failure
 }
 
 fn there(status: u16, made: &Made) -> Result<Response, Failure> {
-    let response = Response::empty(status).header(
-        HeaderName::from_static("content-type"),
-        header_value(&made.content_type)?,
-    );
+    let response =
+        Response::empty(status).header(HeaderName::from_static("content-type"), header_value(&made.content_type)?);
     ended(response, made.end, made.closed)
 }
 
@@ -175,12 +165,7 @@ fn payload(content_type: &str, body: Bytes, close: bool) -> Result<Option<Payloa
 fn answer(appending: Appending, args: &AppendStream) -> Result<Response, Failure> {
     match appending {
         Appending::Done { end, closed } => done(args, end, closed),
-        Appending::Known {
-            end,
-            closed,
-            epoch,
-            seq,
-        } => {
+        Appending::Known { end, closed, epoch, seq } => {
             let response = ended(Response::empty(204), end, closed)?;
             produced(response, epoch, seq)
         }
@@ -206,15 +191,10 @@ fn answer(appending: Appending, args: &AppendStream) -> Result<Response, Failure
             let received = args.producer.as_ref().map_or(0, |producer| producer.seq);
             let message = format!("the producer's next sequence is {expected}");
             let (expected, received) = (expected.to_string(), received.to_string());
-            let headers = [
-                ("producer-expected-seq", expected.as_str()),
-                ("producer-received-seq", &received),
-            ];
+            let headers = [("producer-expected-seq", expected.as_str()), ("producer-received-seq", &received)];
             Err(with(conflict("sequence_conflict", message), headers)?)
         }
-        Appending::BadStart => {
-            Err(Error::invalid("producer-seq", "a new epoch begins with sequence 0").into())
-        }
+        Appending::BadStart => Err(Error::invalid("producer-seq", "a new epoch begins with sequence 0").into()),
     }
 }
 
@@ -230,9 +210,7 @@ fn done(args: &AppendStream, end: u64, closed: bool) -> Result<Response, Failure
 }
 
 fn produced(response: Response, epoch: u64, seq: u64) -> Result<Response, Failure> {
-    response
-        .text_header("producer-epoch", &epoch.to_string())?
-        .text_header("producer-seq", &seq.to_string())
+    response.text_header("producer-epoch", &epoch.to_string())?.text_header("producer-seq", &seq.to_string())
 }
 
 /// Adds headers to a failure.
@@ -249,9 +227,7 @@ fn conflict(kind: &'static str, message: String) -> Failure {
 /// The response for a stream that the store does not have or has deleted.
 fn refused(error: Error, stream: &str) -> Failure {
     match error.code {
-        Code::NotFound => {
-            Failure::from(Error::not_found(format!("No stream {stream}."))).kind("stream_not_found")
-        }
+        Code::NotFound => Failure::from(Error::not_found(format!("No stream {stream}."))).kind("stream_not_found"),
         Code::Conflict => Subject::gone(error),
         _ => error.into(),
     }
@@ -308,9 +284,7 @@ fn is_media_type(text: &str) -> bool {
         let sign = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         !part.is_empty() && part.bytes().all(sign)
     };
-    essence
-        .split_once('/')
-        .is_some_and(|(first, second)| token(first) && token(second))
+    essence.split_once('/').is_some_and(|(first, second)| token(first) && token(second))
 }
 
 /// `0|[1-9][0-9]*`
@@ -323,20 +297,14 @@ fn lifetime(headers: &HeaderMap) -> Result<Option<Lifetime>, Failure> {
     let wrong = |at: &str, message: &str| Err(Error::invalid(at, message).into());
     match (headers.get("stream-ttl"), headers.get("stream-expires-at")) {
         (None, None) => Ok(None),
-        (Some(_), Some(_)) => wrong(
-            "stream-ttl",
-            "Stream-TTL and Stream-Expires-At exclude each other",
-        ),
+        (Some(_), Some(_)) => wrong("stream-ttl", "Stream-TTL and Stream-Expires-At exclude each other"),
         (Some(_), None) => match text(headers, "stream-ttl").and_then(number) {
             Some(seconds) => Ok(Some(Lifetime::Ttl(seconds))),
             None => wrong("stream-ttl", "Stream-TTL must be a number of seconds"),
         },
         (None, Some(_)) => match text(headers, "stream-expires-at").map(Timestamp::from_rfc3339) {
             Some(Ok(at)) => Ok(Some(Lifetime::ExpiresAt(at))),
-            _ => wrong(
-                "stream-expires-at",
-                "Stream-Expires-At must be a time in RFC 3339",
-            ),
+            _ => wrong("stream-expires-at", "Stream-Expires-At must be a time in RFC 3339"),
         },
     }
 }
@@ -348,10 +316,7 @@ fn fork(headers: &HeaderMap) -> Result<Option<Fork>, Failure> {
     let Some(from) = text(headers, "stream-forked-from") else {
         return match (offset, sub_offset) {
             (None, None) => Ok(None),
-            _ => wrong(
-                "stream-forked-from",
-                "Stream-Forked-From is missing: a fork needs a source",
-            ),
+            _ => wrong("stream-forked-from", "Stream-Forked-From is missing: a fork needs a source"),
         };
     };
     let sub_offset = match sub_offset.map(|_| text(headers, "stream-fork-sub-offset").and_then(number)) {
@@ -369,11 +334,7 @@ fn fork(headers: &HeaderMap) -> Result<Option<Fork>, Failure> {
         return wrong("stream-fork-offset", "Stream-Fork-Offset must be an offset");
     };
     let path = from.strip_prefix("/streams/").unwrap_or(from);
-    Ok(Some(Fork {
-        from: name(path.strip_prefix('/').unwrap_or(path))?,
-        offset,
-        sub_offset,
-    }))
+    Ok(Some(Fork { from: name(path.strip_prefix('/').unwrap_or(path))?, offset, sub_offset }))
 }
 
 fn producer(headers: &HeaderMap) -> Result<Option<Producer>, Failure> {
@@ -384,21 +345,14 @@ fn producer(headers: &HeaderMap) -> Result<Option<Producer>, Failure> {
         (None, None, None) => return Ok(None),
         (Some(Ok(id)), Some(Ok(epoch)), Some(Ok(seq))) => (id, epoch, seq),
         _ => {
-            return wrong(
-                "producer-id",
-                "Producer-Id, Producer-Epoch and Producer-Seq must be sent together",
-            );
+            return wrong("producer-id", "Producer-Id, Producer-Epoch and Producer-Seq must be sent together");
         }
     };
     if id.is_empty() {
         return wrong("producer-id", "Producer-Id is empty");
     }
     match (counter(epoch), counter(seq)) {
-        (Some(epoch), Some(seq)) => Ok(Some(Producer {
-            id: id.to_owned(),
-            epoch,
-            seq,
-        })),
+        (Some(epoch), Some(seq)) => Ok(Some(Producer { id: id.to_owned(), epoch, seq })),
         (None, _) => wrong("producer-epoch", "Producer-Epoch must be a number below 2^53"),
         _ => wrong("producer-seq", "Producer-Seq must be a number below 2^53"),
     }

@@ -31,11 +31,7 @@ pub(crate) async fn system_events(gateway: Arc<Gateway>, request: Request) -> Re
 }
 
 /// GET and HEAD of any stream.
-pub(crate) async fn read(
-    gateway: Arc<Gateway>,
-    request: &Request,
-    subject: Subject,
-) -> Result<Response, Failure> {
+pub(crate) async fn read(gateway: Arc<Gateway>, request: &Request, subject: Subject) -> Result<Response, Failure> {
     let reading = Reading::of(&request.query()?)?;
     read_as(gateway, request, subject, reading).await
 }
@@ -70,9 +66,9 @@ fn found(mut page: StreamPage) -> Result<Response, Failure> {
     match is_inert(&public.content_type) {
         true => Ok(response),
         // A page that another program has stored must not run with the rights of this server's origin.
-        false => response
-            .text_header("content-security-policy", "sandbox")?
-            .text_header("content-disposition", "attachment"),
+        false => {
+            response.text_header("content-security-policy", "sandbox")?.text_header("content-disposition", "attachment")
+        }
     }
 }
 
@@ -141,16 +137,11 @@ async fn long_poll(
         true => Response::empty(204),
         false => found(page)?,
     };
-    end.put(subject.kind, response)?
-        .text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
+    end.put(subject.kind, response)?.text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
 }
 
 /// Waits for entries after a page, even while the store restarts. `None` if none has arrived in time.
-async fn wait(
-    gateway: &Gateway,
-    subject: &Subject,
-    after: &StreamPage,
-) -> Result<Option<StreamPage>, Failure> {
+async fn wait(gateway: &Gateway, subject: &Subject, after: &StreamPage) -> Result<Option<StreamPage>, Failure> {
     let until = Instant::now() + Duration::from_millis(LONG_POLL_MS);
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -210,12 +201,7 @@ mod tests {
 
     #[test]
     fn tags() {
-        let page = StreamPage {
-            next: 2,
-            end: 2,
-            id: 1,
-            ..StreamPage::default()
-        };
+        let page = StreamPage { next: 2, end: 2, id: 1, ..StreamPage::default() };
         let subject = Subject::agent("a");
         let tag = etag(&subject, &page);
         assert_ne!(tag, etag(&Subject::agent("b"), &page));

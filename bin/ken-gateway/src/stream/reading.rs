@@ -48,29 +48,18 @@ impl Reading {
             Some("long-poll") => Mode::LongPoll,
             Some("sse") => Mode::Sse,
             Some(other) => {
-                return Err(Error::invalid(
-                    "?live",
-                    format!("live is {other:?}, it must be long-poll or sse"),
-                ));
+                return Err(Error::invalid("?live", format!("live is {other:?}, it must be long-poll or sse")));
             }
         };
         let offset = match offset {
             None => Offset::Start,
-            Some(text) => text
-                .parse()
-                .map_err(|error| Error::invalid("?offset", format!("offset {text:?}: {error}")))?,
+            Some(text) => {
+                text.parse().map_err(|error| Error::invalid("?offset", format!("offset {text:?}: {error}")))?
+            }
         };
         // A cursor that this server has not sent is ignored.
-        let cursor = query
-            .one("cursor")
-            .unwrap_or_default()
-            .and_then(|cursor| cursor.parse().ok());
-        Ok(Reading {
-            offset,
-            tail,
-            mode,
-            cursor,
-        })
+        let cursor = query.one("cursor").unwrap_or_default().and_then(|cursor| cursor.parse().ok());
+        Ok(Reading { offset, tail, mode, cursor })
     }
 }
 
@@ -87,21 +76,13 @@ fn parse_tail(text: &str) -> Result<u64, Error> {
 impl Reading {
     /// The first read of this reader.
     pub(crate) fn first(&self, subject: &Subject) -> ReadStream {
-        ReadStream {
-            tail: self.tail,
-            touch: true,
-            ..subject.read_from(self.offset)
-        }
+        ReadStream { tail: self.tail, touch: true, ..subject.read_from(self.offset) }
     }
 
     /// Continues after the last event that the client has seen, if that is an offset as this server sends them.
     pub(crate) fn resumed_after(self, last_event: Option<&str>) -> Reading {
         match last_event.map(str::parse) {
-            Some(Ok(offset @ Offset::After(_))) => Reading {
-                offset,
-                tail: None,
-                ..self
-            },
+            Some(Ok(offset @ Offset::After(_))) => Reading { offset, tail: None, ..self },
             _ => self,
         }
     }
@@ -141,12 +122,7 @@ mod tests {
         ] {
             assert_eq!(reading(query).unwrap().tail, tail, "{query}");
         }
-        assert_eq!(
-            reading("offset=now&live=sse&cursor=zzz&other=1&other=2")
-                .unwrap()
-                .mode,
-            Mode::Sse
-        );
+        assert_eq!(reading("offset=now&live=sse&cursor=zzz&other=1&other=2").unwrap().mode, Mode::Sse);
     }
 
     #[test]

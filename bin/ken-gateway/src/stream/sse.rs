@@ -35,10 +35,7 @@ pub(crate) async fn open(
     reading: Reading,
 ) -> Result<Response, Failure> {
     let held = request.hold()?;
-    let first = ReadStream {
-        max_bytes: OWN_PAGE_BYTES,
-        ..reading.first(&subject)
-    };
+    let first = ReadStream { max_bytes: OWN_PAGE_BYTES, ..reading.first(&subject) };
     let first = page(&gateway.store, &subject, &first).await?;
     let shutdown = request.shutdown();
     let half_closed = Some(Box::pin(request.half_closed()) as HalfClosed);
@@ -143,11 +140,8 @@ impl Reader {
     }
 
     async fn read(&mut self, after: u64) -> Result<StreamPage, Gone> {
-        let args = ReadStream {
-            max_bytes: OWN_PAGE_BYTES,
-            id: Some(self.id),
-            ..self.subject.read_from(Offset::After(after))
-        };
+        let args =
+            ReadStream { max_bytes: OWN_PAGE_BYTES, id: Some(self.id), ..self.subject.read_from(Offset::After(after)) };
         loop {
             match page(&self.gateway.store, &self.subject, &args).await {
                 Ok(page) => return Ok(page),
@@ -162,10 +156,8 @@ impl Reader {
 
     /// Sends recent pieces. As far as possible, it uses the bytes that all readers share.
     async fn pass_on(&mut self, pieces: &[Piece], from: Position) -> Position {
-        let shared: Option<Vec<&Bytes>> = pieces
-            .iter()
-            .map(|piece| piece.frames(self.cursor).map(SharedFrame::bytes))
-            .collect();
+        let shared: Option<Vec<&Bytes>> =
+            pieces.iter().map(|piece| piece.frames(self.cursor).map(SharedFrame::bytes)).collect();
         match shared.as_deref() {
             Some([frames]) => self.frames.send((*frames).clone()).await,
             Some(several) => {

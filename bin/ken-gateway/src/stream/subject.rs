@@ -28,25 +28,16 @@ pub(crate) enum Kind {
 
 impl Subject {
     pub(crate) fn agent(instance: &str) -> Subject {
-        Subject {
-            name: format!("agents/orchestrator/{instance}"),
-            kind: Kind::Agent,
-        }
+        Subject { name: format!("agents/orchestrator/{instance}"), kind: Kind::Agent }
     }
 
     pub(crate) fn run(run: &str) -> Subject {
-        Subject {
-            name: format!("runs/{run}"),
-            kind: Kind::Run,
-        }
+        Subject { name: format!("runs/{run}"), kind: Kind::Run }
     }
 
     /// The stream of changes.
     pub(crate) fn system() -> Subject {
-        Subject {
-            name: "system".to_owned(),
-            kind: Kind::System,
-        }
+        Subject { name: "system".to_owned(), kind: Kind::System }
     }
 
     /// A read of this stream that starts at an offset.

@@ -65,8 +65,7 @@ fn document(line: &str, copies: bool) -> Option<Document> {
         // People judged single sentences, which are not always split as `ken_text` splits them.
         let sources = [line.source.as_str()];
         let all = features(&judged.sentence, &sources);
-        let mean =
-            |at: usize| all.iter().filter_map(|each| each.get(at)).sum::<f64>() / all.len().max(1) as f64;
+        let mean = |at: usize| all.iter().filter_map(|each| each.get(at)).sum::<f64>() / all.len().max(1) as f64;
         let found = support(&judged.sentence, &sources).sentences;
         let mut findings = found.iter().flat_map(|sentence| &sentence.findings);
         Sentence {
@@ -77,12 +76,7 @@ fn document(line: &str, copies: bool) -> Option<Document> {
     });
     Some(Document {
         sentences: measured.collect(),
-        text: line
-            .sentences
-            .iter()
-            .map(|judged| judged.sentence.as_str())
-            .collect::<Vec<_>>()
-            .join(" "),
+        text: line.sentences.iter().map(|judged| judged.sentence.as_str()).collect::<Vec<_>>().join(" "),
         source: line.source,
         copies,
     })
@@ -94,11 +88,7 @@ const FEWEST: u32 = 12;
 /// The lines of `rarity.txt`, the rarity of words: a stem that occurs in N of T texts weighs log(T / N) / log(T).
 pub(crate) fn rarity(folder: &Path, corpora: &[Corpus]) -> Result<String, Error> {
     let mut count = Count::default();
-    for (path, column) in [
-        ("goemotions/train.tsv", 0),
-        ("polarity/amazon.tsv", 1),
-        ("polarity/movie.tsv", 1),
-    ] {
+    for (path, column) in [("goemotions/train.tsv", 0), ("polarity/amazon.tsv", 1), ("polarity/movie.tsv", 1)] {
         for line in text_of(&folder.join(path))?.lines() {
             count.add(line.split('\t').nth(column).unwrap_or_default());
         }
@@ -113,7 +103,9 @@ pub(crate) fn rarity(folder: &Path, corpora: &[Corpus]) -> Result<String, Error>
         let level = (rarity * f64::from(RARITY_LEVELS)).round() as u32;
         levels.entry(level).or_default().push(stem);
     }
-    let mut text = "# How rare words are, in sixteenths: a level a line, with its stems. A word that is not here weighs 16.\n".to_owned();
+    let mut text =
+        "# How rare words are, in sixteenths: a level a line, with its stems. A word that is not here weighs 16.\n"
+            .to_owned();
     for (level, mut stems) in levels {
         stems.sort_unstable();
         text.push_str(&format!("{level} {}\n", stems.join(" ")));
@@ -149,8 +141,5 @@ fn text_of(path: &Path) -> Result<String, Error> {
 }
 
 fn malformed(path: &Path) -> Error {
-    Error::invalid(
-        "--data",
-        format!("{} is not in the expected form", path.display()),
-    )
+    Error::invalid("--data", format!("{} is not in the expected form", path.display()))
 }

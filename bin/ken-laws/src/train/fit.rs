@@ -14,19 +14,12 @@ const PENALTY: f64 = 30.0;
 const REWRITTEN: f64 = 2.0;
 
 pub(crate) fn fit(documents: &[&Document]) -> Model {
-    let mut model = Model {
-        regime: fit_regime(documents),
-        ..Model::default()
-    };
+    let mut model = Model { regime: fit_regime(documents), ..Model::default() };
     let scale = Scale::of(documents);
     let mut normal = [[0.0; COLUMNS]; COLUMNS];
     let mut right = [0.0; COLUMNS];
     for document in documents {
-        let features: Vec<_> = document
-            .sentences
-            .iter()
-            .map(|sentence| sentence.features)
-            .collect();
+        let features: Vec<_> = document.sentences.iter().map(|sentence| sentence.features).collect();
         let copying = model.copying(&features);
         let weight = if document.copies { 1.0 } else { REWRITTEN };
         for sentence in &document.sentences {
@@ -68,9 +61,7 @@ impl Scale {
         let mean: [f64; INPUTS] =
             std::array::from_fn(|at| sentences().map(|each| each.features[at]).sum::<f64>() / count);
         let deviation = std::array::from_fn(|at| {
-            let squares: f64 = sentences()
-                .map(|each| (each.features[at] - mean[at]).powi(2))
-                .sum();
+            let squares: f64 = sentences().map(|each| (each.features[at] - mean[at]).powi(2)).sum();
             (squares / count).sqrt().max(1e-6)
         });
         Scale { mean, deviation }
@@ -110,11 +101,7 @@ fn fit_regime(documents: &[&Document]) -> [f64; REGIME + 1] {
         let mut gradient = weights.map(|weight| DECAY * weight);
         gradient[REGIME] = 0.0;
         for (row, copies) in &rows {
-            let sum: f64 = row
-                .iter()
-                .zip(&weights)
-                .map(|(value, weight)| value * weight)
-                .sum();
+            let sum: f64 = row.iter().zip(&weights).map(|(value, weight)| value * weight).sum();
             let error = 1.0 / (1.0 + (-sum).exp()) - copies;
             for (slope, value) in gradient.iter_mut().zip(row) {
                 *slope += error * value / rows.len() as f64;

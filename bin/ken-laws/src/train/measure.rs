@@ -32,10 +32,7 @@ pub(crate) fn cross_validate(corpora: &[Corpus]) -> Vec<Row> {
     let mut found: Vec<Vec<f64>> = corpora.iter().map(|_| Vec::new()).collect();
     for repetition in 0..REPETITIONS {
         let folds: Vec<Vec<usize>> = corpora.iter().map(|corpus| folds(corpus, repetition)).collect();
-        let mut scores: Vec<Vec<f64>> = corpora
-            .iter()
-            .map(|corpus| vec![0.0; corpus.documents.len()])
-            .collect();
+        let mut scores: Vec<Vec<f64>> = corpora.iter().map(|corpus| vec![0.0; corpus.documents.len()]).collect();
         for fold in 0..FOLDS {
             let seen: Vec<&Document> = corpora
                 .iter()
@@ -48,16 +45,10 @@ pub(crate) fn cross_validate(corpora: &[Corpus]) -> Vec<Row> {
             for ((corpus, folds), scores) in corpora.iter().zip(&folds).zip(&mut scores) {
                 let unseen = corpus.documents.iter().zip(folds).zip(scores);
                 for ((document, _), score) in unseen.filter(|((_, of), _)| **of == fold) {
-                    let features: Vec<[f64; FEATURES]> =
-                        document.sentences.iter().map(|each| each.features).collect();
+                    let features: Vec<[f64; FEATURES]> = document.sentences.iter().map(|each| each.features).collect();
                     let scores = model.scores(&features).into_iter().zip(&document.sentences);
-                    let capped = scores.map(|(score, each)| {
-                        if each.contradicted {
-                            score.min(CONTRADICTED)
-                        } else {
-                            score
-                        }
-                    });
+                    let capped =
+                        scores.map(|(score, each)| if each.contradicted { score.min(CONTRADICTED) } else { score });
                     *score = mean(&capped.collect::<Vec<_>>());
                 }
             }
@@ -66,32 +57,21 @@ pub(crate) fn cross_validate(corpora: &[Corpus]) -> Vec<Row> {
             found.push(correlation(scores, &judgements(corpus)));
         }
     }
-    corpora
-        .iter()
-        .zip(found)
-        .map(|(corpus, found)| row(corpus, &found))
-        .collect()
+    corpora.iter().zip(found).map(|(corpus, found)| row(corpus, &found)).collect()
 }
 
 fn row(corpus: &Corpus, found: &[f64]) -> Row {
     let judgements = judgements(corpus);
     let overlap = |size| {
-        let shares: Vec<f64> = corpus
-            .documents
-            .iter()
-            .map(|document| overlap(document, size))
-            .collect();
+        let shares: Vec<f64> = corpus.documents.iter().map(|document| overlap(document, size)).collect();
         thousandths(correlation(&shares, &judgements))
     };
     Row {
         corpus: corpus.name,
         documents: corpus.documents.len(),
         unseen: thousandths(mean(found)),
-        unseen_range: [
-            found.iter().copied().fold(1.0, f64::min),
-            found.iter().copied().fold(-1.0, f64::max),
-        ]
-        .map(thousandths),
+        unseen_range: [found.iter().copied().fold(1.0, f64::min), found.iter().copied().fold(-1.0, f64::max)]
+            .map(thousandths),
         word_overlap: overlap(1),
         trigram_overlap: overlap(3),
     }
@@ -116,27 +96,18 @@ fn folds(corpus: &Corpus, seed: u64) -> Vec<usize> {
 
 fn judgements(corpus: &Corpus) -> Vec<f64> {
     let share = |document: &Document| {
-        let verdicts: Vec<f64> = document
-            .sentences
-            .iter()
-            .map(|each| f64::from(u8::from(each.supported > 0.5)))
-            .collect();
+        let verdicts: Vec<f64> =
+            document.sentences.iter().map(|each| f64::from(u8::from(each.supported > 0.5))).collect();
         mean(&verdicts)
     };
     corpus.documents.iter().map(share).collect()
 }
 
 fn overlap(document: &Document, size: usize) -> f64 {
-    let [text, source] = [&document.text, &document.source].map(|text| {
-        words(text)
-            .map(|word| word.text.to_lowercase())
-            .collect::<Vec<String>>()
-    });
+    let [text, source] = [&document.text, &document.source]
+        .map(|text| words(text).map(|word| word.text.to_lowercase()).collect::<Vec<String>>());
     let known: HashSet<&[String]> = source.windows(size).collect();
-    let shares: Vec<f64> = text
-        .windows(size)
-        .map(|run| f64::from(u8::from(known.contains(run))))
-        .collect();
+    let shares: Vec<f64> = text.windows(size).map(|run| f64::from(u8::from(known.contains(run)))).collect();
     mean(&shares)
 }
 
@@ -150,11 +121,7 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
         x.iter().zip(y).map(|(x, y)| (x - mean_x) * (y - mean_y)).sum()
     };
     let deviations = moment(a, mean_a, a, mean_a) * moment(b, mean_b, b, mean_b);
-    if deviations > 0.0 {
-        moment(a, mean_a, b, mean_b) / deviations.sqrt()
-    } else {
-        0.0
-    }
+    if deviations > 0.0 { moment(a, mean_a, b, mean_b) / deviations.sqrt() } else { 0.0 }
 }
 
 fn thousandths(value: f64) -> f64 {

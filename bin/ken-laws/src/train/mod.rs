@@ -34,8 +34,7 @@ pub(crate) struct Report {
 
 impl Filter for Train {
     const NAME: &'static str = "ken-laws train";
-    const ABOUT: &'static str =
-        "Fit the model of support by sources and measure it on documents that it has not seen";
+    const ABOUT: &'static str = "Fit the model of support by sources and measure it on documents that it has not seen";
 
     fn inline(&self) -> Option<&str> {
         None
@@ -50,12 +49,7 @@ impl Filter for Train {
         let rarity = data::rarity(&self.data, &corpora)?;
         let rows = measure::cross_validate(&corpora);
         if let Some(out) = &self.out {
-            let model = fit::fit(
-                &corpora
-                    .iter()
-                    .flat_map(|corpus| &corpus.documents)
-                    .collect::<Vec<_>>(),
-            );
+            let model = fit::fit(&corpora.iter().flat_map(|corpus| &corpus.documents).collect::<Vec<_>>());
             write(&out.join("model.txt"), &format!("{MODEL_HEAD}{model}"))?;
             write(&out.join("rarity.txt"), &rarity)?;
         }

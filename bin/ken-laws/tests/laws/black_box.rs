@@ -13,19 +13,10 @@ const BAD: &str = "It is a proven fact that this always works, trust me. There i
 const MIDDLING: &str = "Trust me, the pump is in order.";
 
 fn assert_error(outcome: &Outcome, code: &str, at: &str, says: &str) {
-    assert_eq!(
-        (outcome.stdout.as_str(), outcome.status),
-        ("", 2),
-        "{}",
-        outcome.stderr
-    );
+    assert_eq!((outcome.stdout.as_str(), outcome.status), ("", 2), "{}", outcome.stderr);
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
     let error = serde_json::from_str::<Value>(&outcome.stderr).unwrap()["error"].clone();
-    assert_eq!(
-        (error["code"].as_str(), error["at"].as_str()),
-        (Some(code), Some(at)),
-        "{error}"
-    );
+    assert_eq!((error["code"].as_str(), error["at"].as_str()), (Some(code), Some(at)), "{error}");
     assert!(error["message"].as_str().unwrap().contains(says), "{error}");
 }
 
@@ -47,12 +38,7 @@ fn the_answer_has_its_fields_in_the_order_of_the_contract() {
         "\"support\":null",
     ]
     .iter()
-    .map(|part| {
-        outcome
-            .stdout
-            .find(part)
-            .unwrap_or_else(|| panic!("{part} in {}", outcome.stdout))
-    })
+    .map(|part| outcome.stdout.find(part).unwrap_or_else(|| panic!("{part} in {}", outcome.stdout)))
     .collect();
     assert!(places.is_sorted());
     let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -91,11 +77,8 @@ fn verdict_and_exit_code_follow_the_strictness() {
 #[test]
 fn overall_is_the_weighted_mean() {
     let answer = judge(BAD);
-    let weighted: f64 = [25.0, 25.0, 25.0, 15.0, 10.0]
-        .iter()
-        .enumerate()
-        .map(|(law, share)| share * score(&answer, law + 1))
-        .sum();
+    let weighted: f64 =
+        [25.0, 25.0, 25.0, 15.0, 10.0].iter().enumerate().map(|(law, share)| share * score(&answer, law + 1)).sum();
     assert!((overall(&answer) - weighted / 100.0).abs() < 0.051);
 }
 
@@ -118,10 +101,7 @@ fn every_form_of_input_gives_the_same_answer() {
         assert_eq!(outcome.stdout, expected);
     }
     let compact = run(&["-t", SOUND, "--format", "compact"]).stdout;
-    let (a, b): (Value, Value) = (
-        serde_json::from_str(&compact).unwrap(),
-        serde_json::from_str(&expected).unwrap(),
-    );
+    let (a, b): (Value, Value) = (serde_json::from_str(&compact).unwrap(), serde_json::from_str(&expected).unwrap());
     assert_eq!((a, compact.lines().count()), (b, 1));
 }
 
@@ -136,10 +116,8 @@ fn a_summary_reads_in_its_order_and_verbose_adds_the_evidence() {
         "5. Deterministic",
         "Recommendations:",
     ];
-    let places: Vec<usize> = order
-        .iter()
-        .map(|part| text.find(part).unwrap_or_else(|| panic!("{part} in {text}")))
-        .collect();
+    let places: Vec<usize> =
+        order.iter().map(|part| text.find(part).unwrap_or_else(|| panic!("{part} in {text}"))).collect();
     assert!(places.is_sorted() && !text.contains("Evidence:"));
     let verbose = run(&["-t", BAD, "--format", "summary", "-v"]).stdout;
     assert!(verbose.starts_with(&text) && verbose.contains("Violations:") && verbose.contains("Evidence:"));
@@ -149,11 +127,7 @@ fn a_summary_reads_in_its_order_and_verbose_adds_the_evidence() {
 fn lines_answers_each_line_and_continues_after_an_error() {
     let input = format!("{SOUND}\n\n{{\"text\": 5}}\n{{\"text\":\"Trust me.\"}}\n{BAD}\n");
     let outcome = run_with(&["--lines"], input.as_bytes());
-    let answers: Vec<Value> = outcome
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let answers: Vec<Value> = outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((answers.len(), outcome.status), (5, 0), "{}", outcome.stdout);
     assert_eq!(answers[0], judge(SOUND));
     assert_eq!(answers[1]["error"]["code"], "invalid");
@@ -166,85 +140,30 @@ fn lines_answers_each_line_and_continues_after_an_error() {
 fn bad_input_is_an_error_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().to_str().unwrap();
-    assert_error(
-        &run_with(&[], b"good text \xff\xfe"),
-        "invalid",
-        "",
-        "not UTF-8 at byte 10",
-    );
+    assert_error(&run_with(&[], b"good text \xff\xfe"), "invalid", "", "not UTF-8 at byte 10");
     assert_error(&run_with(&[], b""), "invalid", "", "empty");
     assert_error(&run_with(&[], b" \n\t "), "invalid", "", "empty");
-    assert_error(
-        &run_with(&[], &vec![b'a'; 8 * 1024 * 1024 + 1]),
-        "too_large",
-        "",
-        "larger than",
-    );
+    assert_error(&run_with(&[], &vec![b'a'; 8 * 1024 * 1024 + 1]), "too_large", "", "larger than");
     assert_error(&run(&["-f", folder]), "invalid", "--file", "directory");
-    assert_error(
-        &run(&["-f", &format!("{folder}/none")]),
-        "not_found",
-        "--file",
-        "cannot read",
-    );
-    assert_error(
-        &run(&["-t", "a", "-f", folder]),
-        "invalid",
-        "",
-        "more than one input",
-    );
-    assert_error(
-        &run(&["-t", "a", "--strictness", "fierce"]),
-        "invalid",
-        "--strictness",
-        "fierce",
-    );
-    assert_error(
-        &run(&["-t", "a", "--nonsense"]),
-        "invalid",
-        "--nonsense",
-        "nonsense",
-    );
+    assert_error(&run(&["-f", &format!("{folder}/none")]), "not_found", "--file", "cannot read");
+    assert_error(&run(&["-t", "a", "-f", folder]), "invalid", "", "more than one input");
+    assert_error(&run(&["-t", "a", "--strictness", "fierce"]), "invalid", "--strictness", "fierce");
+    assert_error(&run(&["-t", "a", "--nonsense"]), "invalid", "--nonsense", "nonsense");
 }
 
 #[test]
 fn bad_documents_and_contexts_are_errors() {
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(128), "]".repeat(128));
-    for document in [
-        "{\"text\":\"a\",\"text\":\"b\"}",
-        "{text}",
-        "{\"text\":NaN}",
-        &deep,
-    ] {
+    for document in ["{\"text\":\"a\",\"text\":\"b\"}", "{text}", "{\"text\":NaN}", &deep] {
         assert_error(&run_with(&[], document.as_bytes()), "invalid", "", "");
     }
     assert_error(&run_with(&[], b"{\"text\":[1]}"), "invalid", "/text", "not text");
-    assert_error(
-        &run_with(&[], b"{\"scores\":{}}"),
-        "invalid",
-        "",
-        "no text to judge",
-    );
-    assert_error(
-        &run(&["-t", "a", "-c", "{broken"]),
-        "invalid",
-        "--context",
-        "malformed",
-    );
-    assert_error(
-        &run(&["-t", "a", "-c", "{\"a\":1,\"a\":2}"]),
-        "invalid",
-        "--context",
-        "duplicate",
-    );
+    assert_error(&run_with(&[], b"{\"scores\":{}}"), "invalid", "", "no text to judge");
+    assert_error(&run(&["-t", "a", "-c", "{broken"]), "invalid", "--context", "malformed");
+    assert_error(&run(&["-t", "a", "-c", "{\"a\":1,\"a\":2}"]), "invalid", "--context", "duplicate");
     assert_error(&run(&["-t", "a", "-c", &deep]), "invalid", "--context", "nested");
     for context in ["[\"The server is running.\"]", "5", "\"text\"", "null", "true"] {
-        assert_error(
-            &run(&["-t", "a", "-c", context]),
-            "invalid",
-            "--context",
-            "not a JSON object",
-        );
+        assert_error(&run(&["-t", "a", "-c", context]), "invalid", "--context", "not a JSON object");
     }
     assert_eq!(run(&["-t", "{ not JSON }"]).status, 0, "--text is taken as it is");
 }
@@ -258,39 +177,19 @@ fn a_file_without_permission_is_named() {
     if fs::File::open(&path).is_ok() {
         return; // root reads everything
     }
-    assert_error(
-        &run(&["-f", path.to_str().unwrap()]),
-        "forbidden",
-        "--file",
-        "cannot read",
-    );
+    assert_error(&run(&["-f", path.to_str().unwrap()]), "forbidden", "--file", "cannot read");
 }
 
 #[test]
 fn the_answers_of_other_tools_are_judged() {
     let rep = r#"{"reasoning_type":"deductive","conclusions":["b"],"explanation":"The pump runs because the valve is open.","validation":{"is_valid":true},"facts":["The valve is not open"]}"#;
     let answer = judge(rep);
-    assert_eq!(
-        defects(&answer),
-        ["context_conflict"],
-        "the facts are context: {answer}"
-    );
-    assert!(
-        answer["evidence"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|item| item["at"] == "/explanation")
-    );
+    assert_eq!(defects(&answer), ["context_conflict"], "the facts are context: {answer}");
+    assert!(answer["evidence"].as_array().unwrap().iter().all(|item| item["at"] == "/explanation"));
     let vvp = r#"{"validation_status":"failure","reason":"Rule 2 contradicts rule 1.","issues":[{"kind":"cycle","message":"Trust me, rule 3 is fine."}]}"#;
     let answer = judge(vvp);
-    let trust = answer["evidence"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|item| item["kind"] == "trust_appeal")
-        .unwrap()
-        .clone();
+    let trust =
+        answer["evidence"].as_array().unwrap().iter().find(|item| item["kind"] == "trust_appeal").unwrap().clone();
     assert_eq!(
         (&trust["at"], &trust["start"], &trust["text"]),
         (&"/issues/0/message".into(), &0.into(), &"Trust me".into())
@@ -303,32 +202,19 @@ fn the_context_binds() {
         let outcome = run(&["-c", context, "-t", text, "--format", "compact"]);
         defects(&serde_json::from_str(&outcome.stdout).unwrap()).contains(&"context_conflict".to_owned())
     };
-    assert!(conflict(
-        r#"{"facts":["The server is running."]}"#,
-        "The server isn't running."
-    ));
+    assert!(conflict(r#"{"facts":["The server is running."]}"#, "The server isn't running."));
     assert!(conflict(r#"{"timeout_s":30}"#, "The timeout is 45 s."));
-    assert!(conflict(
-        r#"{"disk":{"encrypted":true}}"#,
-        "The disk is not encrypted."
-    ));
+    assert!(conflict(r#"{"disk":{"encrypted":true}}"#, "The disk is not encrypted."));
     assert!(!conflict(r#"{"timeout_s":30}"#, "The timeout is 30 s."));
-    assert!(!conflict(
-        r#"{"facts":["The server is running."]}"#,
-        "The server is running."
-    ));
-    assert!(!conflict(
-        r#"{"facts":["The blue server is running."]}"#,
-        "The red server is not running."
-    ));
+    assert!(!conflict(r#"{"facts":["The server is running."]}"#, "The server is running."));
+    assert!(!conflict(r#"{"facts":["The blue server is running."]}"#, "The red server is not running."));
 }
 
 // The wrong answers of earlier tools of this kind
 
 #[test]
 fn a_sourced_dated_sentence_beats_a_false_one_that_says_proven_fact() {
-    let sourced =
-        judge("According to the census of 2021, published on 28 June 2022, the town had 47,240 inhabitants.");
+    let sourced = judge("According to the census of 2021, published on 28 June 2022, the town had 47,240 inhabitants.");
     let asserted = judge("It is a proven fact, verified and documented, that the earth is flat.");
     assert!(overall(&sourced) > overall(&asserted) + 10.0);
     assert!(score(&sourced, 3) > score(&asserted, 3) + 30.0);
@@ -346,9 +232,8 @@ fn twelve_marker_words_in_a_row_gain_nothing() {
 
 #[test]
 fn a_confidence_interval_is_not_two_values_of_one_quantity() {
-    let answer = judge(
-        "The odds ratio was 2.1, 95 % CI 1.2 to 3.4. In the second group it was 1.9, 95 % CI 1.1 to 3.0.",
-    );
+    let answer =
+        judge("The odds ratio was 2.1, 95 % CI 1.2 to 3.4. In the second group it was 1.9, 95 % CI 1.1 to 3.0.");
     assert_eq!(defects(&answer), [""; 0], "{answer}");
 }
 
@@ -356,11 +241,7 @@ fn a_confidence_interval_is_not_two_values_of_one_quantity() {
 fn length_alone_is_neither_good_nor_bad() {
     let other = "The bridge deck carries two lanes and a footpath. Its design load is 40 kN per axle, as set by the 2016 load survey. Deck movement was measured at 11 points. The largest movement, 14 mm, lies under the limit of 20 mm, since the deck was stiffened.";
     let (one, both) = (judge(other), judge(&format!("{SOUND} {other}")));
-    assert!(
-        (score(&one, 3) - score(&both, 3)).abs() < 12.0
-            && score(&both, 4) == 100.0
-            && score(&one, 4) == 100.0
-    );
+    assert!((score(&one, 3) - score(&both, 3)).abs() < 12.0 && score(&both, 4) == 100.0 && score(&one, 4) == 100.0);
 }
 
 #[test]
@@ -390,31 +271,19 @@ fn what_contradicts_and_what_does_not() {
     assert!(contradicts("The server is running. The server isn't running."));
     assert!(contradicts("The server is running. The server isn’t running."));
     assert!(contradicts("The red car is fast. The red car is slow."));
-    assert!(contradicts(
-        "The service stores passwords as hashes. The service does not store passwords."
-    ));
+    assert!(contradicts("The service stores passwords as hashes. The service does not store passwords."));
     assert!(!contradicts("The red car is fast. The blue car is not slow."));
     assert!(!contradicts("The red car is fast and the blue car is not slow."));
     assert!(!contradicts("The door was open. The door is closed."));
     assert!(!contradicts("If the door is open, call. The door is not open."));
-    assert!(!contradicts(
-        "The service stores passwords. The service does not store passwords as plain text."
-    ));
+    assert!(!contradicts("The service stores passwords. The service does not store passwords as plain text."));
 }
 
 #[test]
 fn calibrated_uncertainty_with_numbers_has_no_penalty() {
-    let answer = judge(
-        "About 80 % of the parts, give or take 5 %, probably last ten years. We estimate the error at 3 %.",
-    );
-    assert!(
-        !answer["evidence"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|item| item["law"] == 3 && is_defect(item)),
-        "{answer}"
-    );
+    let answer =
+        judge("About 80 % of the parts, give or take 5 %, probably last ten years. We estimate the error at 3 %.");
+    assert!(!answer["evidence"].as_array().unwrap().iter().any(|item| item["law"] == 3 && is_defect(item)), "{answer}");
 }
 
 #[test]
@@ -432,14 +301,9 @@ fn commands_contradict_each_other() {
         let answer = judge(text);
         let evidence = answer["evidence"].as_array().unwrap().iter();
         let found = evidence.filter(|item| item["kind"] == "contradiction");
-        found
-            .map(|item| item["text"].as_str().unwrap().to_owned())
-            .collect()
+        found.map(|item| item["text"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(
-        places("Deploy on Friday. Never deploy on Friday."),
-        ["Deploy on Friday", "Never deploy on Friday"]
-    );
+    assert_eq!(places("Deploy on Friday. Never deploy on Friday."), ["Deploy on Friday", "Never deploy on Friday"]);
     assert_eq!(
         places("Please do not touch the red lever. Touch the red lever."),
         ["do not touch the red lever", "Touch the red lever"]
@@ -468,22 +332,16 @@ fn a_list_that_opens_with_its_second_step_is_out_of_order() {
     let is_found = |text: &str| defects(&judge(text)).contains(&"step_order".to_owned());
     assert!(is_found("Step 2: stop the mixer. Step 1: open the lid."));
     assert!(!is_found("Step 1: stop the mixer. Step 2: open the lid."));
-    assert!(!is_found(
-        "Step 3: stop the mixer. Step 4: open the lid. Step 1: begin again."
-    ));
+    assert!(!is_found("Step 3: stop the mixer. Step 4: open the lid. Step 1: begin again."));
 }
 
 #[test]
 fn a_general_statement_has_one_value() {
     let conflicts = |text: &str| defects(&judge(text)).contains(&"conflicting_value".to_owned());
     assert!(conflicts("A ticket costs 4 euros. A ticket costs 6 euros."));
-    assert!(conflicts(
-        "The hut lies in a wood and sleeps 36 people. The hut sleeps 50 people."
-    ));
+    assert!(conflicts("The hut lies in a wood and sleeps 36 people. The hut sleeps 50 people."));
     assert!(!conflicts("A request took 30 s. A request took 40 s."));
-    assert!(!conflicts(
-        "The hut lies in a wood and sleeps 36 people. The barn sleeps 50 people."
-    ));
+    assert!(!conflicts("The hut lies in a wood and sleeps 36 people. The barn sleeps 50 people."));
 }
 
 /// The kinds of all evidence, defects and strengths.
@@ -497,17 +355,13 @@ fn texts_of(text: &str, kind: &str) -> Vec<String> {
     let answer = judge(text);
     let evidence = answer["evidence"].as_array().unwrap().iter();
     let found = evidence.filter(|item| item["kind"] == kind);
-    found
-        .map(|item| item["text"].as_str().unwrap().to_owned())
-        .collect()
+    found.map(|item| item["text"].as_str().unwrap().to_owned()).collect()
 }
 
 #[test]
 fn a_unit_or_a_short_word_before_a_point_ends_the_sentence() {
     let absolute = |text: &str| defects(&judge(text)).contains(&"absolute_claim".to_owned());
-    for word in [
-        "h", "min", "ms", "sec", "no", "max", "dec", "mar", "est", "vol", "approx",
-    ] {
+    for word in ["h", "min", "ms", "sec", "no", "max", "dec", "mar", "est", "vol", "approx"] {
         let text = format!("It took 5 {word}. It always works.");
         assert!(absolute(&text), "{text}");
     }
@@ -545,33 +399,17 @@ fn a_hundred_percent_is_not_a_figure() {
 fn an_unclosed_fence_skips_only_its_own_line() {
     let trusts = |text: &str| defects(&judge(text)).contains(&"trust_appeal".to_owned());
     assert!(trusts("The build runs.\n```\nTrust me on this."));
-    assert!(trusts(
-        "```\nA name.\n```\nThe build runs.\n```sh\nTrust me on this."
-    ));
-    assert!(!trusts(
-        "The build runs.\n```\nTrust me on this.\n```\nIt ends at noon."
-    ));
+    assert!(trusts("```\nA name.\n```\nThe build runs.\n```sh\nTrust me on this."));
+    assert!(!trusts("The build runs.\n```\nTrust me on this.\n```\nIt ends at noon."));
     assert!(!trusts("The build runs.\n``` Trust me on this."));
 }
 
 #[test]
 fn a_sign_is_part_of_the_value_and_a_slash_or_a_scale_of_the_unit() {
     for (text, first, second) in [
-        (
-            "The mass is 5 kg. The mass is -5 kg.",
-            "mass is 5 kg",
-            "mass is -5 kg",
-        ),
-        (
-            "The temperature is −5 °C. The temperature is 5 °C.",
-            "temperature is −5 °C",
-            "temperature is 5 °C",
-        ),
-        (
-            "The speed is 18 km/h. The speed is 20 km/h.",
-            "speed is 18 km/h",
-            "speed is 20 km/h",
-        ),
+        ("The mass is 5 kg. The mass is -5 kg.", "mass is 5 kg", "mass is -5 kg"),
+        ("The temperature is −5 °C. The temperature is 5 °C.", "temperature is −5 °C", "temperature is 5 °C"),
+        ("The speed is 18 km/h. The speed is 20 km/h.", "speed is 18 km/h", "speed is 20 km/h"),
         (
             "The heat is 5 degrees Celsius. The heat is 6 degrees Celsius.",
             "heat is 5 degrees Celsius",
@@ -625,31 +463,16 @@ fn correct_text_has_no_findings() {
 #[test]
 fn a_defect_beside_an_excused_one_is_found() {
     for (text, kind) in [
-        (
-            "All members are in favour. All members are not in favour.",
-            "contradiction",
-        ),
+        ("All members are in favour. All members are not in favour.", "contradiction"),
         ("Do it now or later.", "coin_toss"),
-        (
-            "Outside, the temperature is 5 °C. Outside, the temperature is 20 °C.",
-            "conflicting_value",
-        ),
-        (
-            "In Berlin, the price is 5 euros. The price is 6 euros in Berlin.",
-            "conflicting_value",
-        ),
+        ("Outside, the temperature is 5 °C. Outside, the temperature is 20 °C.", "conflicting_value"),
+        ("In Berlin, the price is 5 euros. The price is 6 euros in Berlin.", "conflicting_value"),
         ("The friends never share a password.", "absolute_claim"),
         ("However, he failed.", "loose_connective"),
         ("However the result shows, the plan failed.", "loose_connective"),
         ("The ZQXB, 3 May and the ministers met.", "undefined_acronym"),
-        (
-            "1. Open the lid.\n   1. Turn the key.\n   3. Lift the lid.\n2. Close the lid.",
-            "step_order",
-        ),
-        (
-            "1. Open the lid.\n   1. Turn the key.\n   2. Lift the lid.\n3. Close the lid.",
-            "step_order",
-        ),
+        ("1. Open the lid.\n   1. Turn the key.\n   3. Lift the lid.\n2. Close the lid.", "step_order"),
+        ("1. Open the lid.\n   1. Turn the key.\n   2. Lift the lid.\n3. Close the lid.", "step_order"),
         ("Children under 12 without tablets of 5 mg.", "fragment"),
     ] {
         let found = defects(&judge(text));
@@ -706,17 +529,10 @@ fn a_firm_is_founded_once() {
 
 #[test]
 fn a_bare_number_does_not_raise_the_score() {
-    for text in [
-        "It always works 1.",
-        "Page 5: it works.",
-        "See No. 5 and know why it works.",
-    ] {
+    for text in ["It always works 1.", "Page 5: it works.", "See No. 5 and know why it works."] {
         let answer = judge(text);
         let kinds = kinds(&answer);
-        assert!(
-            !kinds.contains(&"supported") && !kinds.contains(&"exact"),
-            "{text}: {kinds:?}"
-        );
+        assert!(!kinds.contains(&"supported") && !kinds.contains(&"exact"), "{text}: {kinds:?}");
     }
     for text in [
         "It works for 5 h.",
@@ -730,9 +546,6 @@ fn a_bare_number_does_not_raise_the_score() {
     ] {
         let answer = judge(text);
         let kinds = kinds(&answer);
-        assert!(
-            kinds.contains(&"supported") && kinds.contains(&"exact"),
-            "{text}: {kinds:?}"
-        );
+        assert!(kinds.contains(&"supported") && kinds.contains(&"exact"), "{text}: {kinds:?}");
     }
 }

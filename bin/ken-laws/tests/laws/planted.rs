@@ -37,15 +37,9 @@ fn a_planted_defect_raises_the_score_of_its_law_in_two_cases() {
 
 #[test]
 fn every_law_has_twenty_planted_defects_or_more() {
-    let plants: Vec<Plant> = SETS
-        .into_iter()
-        .flat_map(|(_, text)| Set::read(text).plants)
-        .collect();
+    let plants: Vec<Plant> = SETS.into_iter().flat_map(|(_, text)| Set::read(text).plants).collect();
     for law in 1..=5 {
-        assert!(
-            plants.iter().filter(|plant| plant.law == law).count() >= 20,
-            "law {law}"
-        );
+        assert!(plants.iter().filter(|plant| plant.law == law).count() >= 20, "law {law}");
     }
 }
 
@@ -57,18 +51,10 @@ fn effects_add_up_to_the_scores() {
     for plant in SETS.into_iter().flat_map(|(_, text)| Set::read(text).plants) {
         let answer = program.ask(&plant.text);
         for law in 1..=5 {
-            let items = answer["evidence"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter(|item| item["law"] == law);
+            let items = answer["evidence"].as_array().unwrap().iter().filter(|item| item["law"] == law);
             let sum: f64 = items.map(|item| item["effect"].as_f64().unwrap()).sum();
             let expected = (base[law - 1] + sum).clamp(0.0, 100.0);
-            assert!(
-                (score(&answer, law) - expected).abs() < 0.05,
-                "law {law} of {}: {answer}",
-                plant.text
-            );
+            assert!((score(&answer, law) - expected).abs() < 0.05, "law {law} of {}: {answer}", plant.text);
         }
     }
 }

@@ -19,11 +19,7 @@ pub(crate) fn laws() -> Command {
 
 pub(crate) fn run_with(args: &[&str], stdin: &[u8]) -> Outcome {
     let mut command = laws();
-    command
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let _ = child.stdin.take().unwrap().write_all(stdin); // the tool may end before it reads all
     let output = child.wait_with_output().unwrap();
@@ -51,9 +47,7 @@ pub(crate) fn overall(answer: &Value) -> f64 {
 pub(crate) fn defects(answer: &Value) -> Vec<String> {
     let evidence = answer["evidence"].as_array().unwrap();
     let costs = evidence.iter().filter(|item| is_defect(item));
-    costs
-        .map(|item| item["kind"].as_str().unwrap().to_owned())
-        .collect()
+    costs.map(|item| item["kind"].as_str().unwrap().to_owned()).collect()
 }
 
 /// `ken-laws --lines`, asked one text after the other.
@@ -66,19 +60,9 @@ pub(crate) struct CoProcess {
 impl CoProcess {
     pub(crate) fn start(args: &[&str]) -> CoProcess {
         let mut command = laws();
-        let mut child = command
-            .arg("--lines")
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.arg("--lines").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let from = BufReader::new(child.stdout.take().unwrap());
-        CoProcess {
-            to: child.stdin.take(),
-            child,
-            from,
-        }
+        CoProcess { to: child.stdin.take(), child, from }
     }
 
     /// The raw answer line to any text, line feeds and all.

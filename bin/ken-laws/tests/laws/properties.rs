@@ -50,10 +50,7 @@ const DEFECTS: &[(usize, &str)] = &[
     (4, "The brake is is worn."),
     (4, "The brake really quite simply wears."),
     (4, REPEAT),
-    (
-        4,
-        "Verified, tested, measured, proven, sourced, reviewed, checked.",
-    ),
+    (4, "Verified, tested, measured, proven, sourced, reviewed, checked."),
     (5, "Turn the brake screw several times."),
     (5, "The ZQXB holds the brake."),
     (5, "The brake path is 12 m. The brake path is 15 m."),
@@ -67,10 +64,7 @@ thread_local! {
 
 /// As many cases as PROPTEST_CASES says, 256 without it; found cases go into the test, not into a file.
 fn runner() -> TestRunner {
-    TestRunner::new(ProptestConfig {
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })
+    TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })
 }
 
 fn ask(text: &str) -> Option<Value> {
@@ -87,19 +81,13 @@ fn check(text: &str) {
         return;
     }
     for item in answer["evidence"].as_array().unwrap() {
-        let (start, end) = (
-            item["start"].as_u64().unwrap() as usize,
-            item["end"].as_u64().unwrap() as usize,
-        );
+        let (start, end) = (item["start"].as_u64().unwrap() as usize, item["end"].as_u64().unwrap() as usize);
         assert_eq!(text.get(start..end), item["text"].as_str(), "{item} of {text:?}");
         assert!(start < end, "{item} of {text:?}");
     }
     for value in answer["scores"].as_object().unwrap().values() {
         let tenths = value.as_f64().unwrap() * 10.0;
-        assert!(
-            (0.0..=1000.0).contains(&tenths) && (tenths - tenths.round()).abs() < 1e-6,
-            "{value}"
-        );
+        assert!((0.0..=1000.0).contains(&tenths) && (tenths - tenths.round()).abs() < 1e-6, "{value}");
     }
     let again = PROGRAM.with_borrow_mut(|program| program.ask(text));
     assert_eq!(answer, again, "equal input, equal answer: {text:?}");
@@ -115,12 +103,8 @@ fn odd_text() -> impl Strategy<Value = String> {
 }
 
 fn sentences() -> impl Strategy<Value = Vec<&'static str>> {
-    let any: Vec<&str> = SOUND
-        .iter()
-        .copied()
-        .chain(DEFECTS.iter().map(|(_, text)| *text))
-        .filter(|text| *text != REPEAT)
-        .collect();
+    let any: Vec<&str> =
+        SOUND.iter().copied().chain(DEFECTS.iter().map(|(_, text)| *text)).filter(|text| *text != REPEAT).collect();
     prop::collection::vec(prop::sample::select(any), 1..8)
 }
 
@@ -143,11 +127,7 @@ fn never_panics_and_spans_are_of_the_text() {
 /// Whatever the text, defects and all: one more never raises the score of its law.
 #[test]
 fn planting_a_defect_never_raises_its_law() {
-    let planted = (
-        sentences(),
-        prop::sample::select(DEFECTS),
-        any::<prop::sample::Index>(),
-    );
+    let planted = (sentences(), prop::sample::select(DEFECTS), any::<prop::sample::Index>());
     runner()
         .run(&planted, |(mut base, (law, defect), at)| {
             base.insert(0, SOUND[0]);
@@ -157,10 +137,7 @@ fn planting_a_defect_never_raises_its_law() {
                 defect => with.insert(at.index(base.len() + 1), defect),
             }
             let (before, after) = (base.join(" "), with.join(" "));
-            let (before_score, after_score) = (
-                score(&ask(&before).unwrap(), law),
-                score(&ask(&after).unwrap(), law),
-            );
+            let (before_score, after_score) = (score(&ask(&before).unwrap(), law), score(&ask(&after).unwrap(), law));
             prop_assert!(
                 after_score <= before_score,
                 "law {} rose from {} to {} by {:?} in {:?}",
@@ -214,17 +191,9 @@ fn repeating_a_marker_gains_nothing() {
 #[test]
 #[ignore = "runs for minutes"]
 fn long_run() {
-    let seconds = std::env::var("KEN_FUZZ_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(600);
+    let seconds = std::env::var("KEN_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);
     let end = Instant::now() + Duration::from_secs(seconds);
-    let texts = prop_oneof![
-        odd_text(),
-        "\\PC{0,400}",
-        sentences().prop_map(|parts| parts.join(" ")),
-        "[ -~\n]{0,400}"
-    ];
+    let texts = prop_oneof![odd_text(), "\\PC{0,400}", sentences().prop_map(|parts| parts.join(" ")), "[ -~\n]{0,400}"];
     let mut cases = 0u64;
     while Instant::now() < end {
         let mut round = runner(); // its own seed each time

@@ -70,10 +70,7 @@ fn a_text_based_on_citations_does_not_pass_without_them() {
         let advice = answer["recommendations"][0].as_str().unwrap();
         assert!(advice.starts_with("not checked: "), "{text}: {advice}");
         let exact = answer["evidence"].as_array().unwrap().iter();
-        assert!(
-            !exact.clone().any(|item| item["kind"] == "exact"),
-            "{text}: a citation measures nothing"
-        );
+        assert!(!exact.clone().any(|item| item["kind"] == "exact"), "{text}: a citation measures nothing");
     }
     let source = "Whales sleep upright, in groups of five or six, for about twelve minutes.";
     let document = json!({"text": texts[2], "sources": [source]}).to_string();
@@ -101,12 +98,7 @@ fn short_plain_texts_are_judged() {
     ] {
         let answer = program.ask(text);
         let advice = answer["recommendations"].as_array().unwrap();
-        assert!(
-            advice
-                .iter()
-                .all(|line| !line.as_str().unwrap().starts_with("not judged")),
-            "{text}: {answer}"
-        );
+        assert!(advice.iter().all(|line| !line.as_str().unwrap().starts_with("not judged")), "{text}: {answer}");
     }
 }
 
@@ -137,11 +129,8 @@ fn a_sentence_with_an_unlisted_verb_is_not_a_fragment() {
     ] {
         assert_eq!(defects(&judge(text)), [""; 0], "{text}");
     }
-    for text in [
-        "Because of the old queue.",
-        "A heap of wet towels on the floor.",
-        "Under the bridge with two lamps.",
-    ] {
+    for text in ["Because of the old queue.", "A heap of wet towels on the floor.", "Under the bridge with two lamps."]
+    {
         assert_eq!(defects(&judge(text)), ["fragment"], "{text}");
     }
 }

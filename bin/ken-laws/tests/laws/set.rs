@@ -73,10 +73,7 @@ impl Set {
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let fields: Vec<String> = line.split('\t').map(|field| field.replace("\\n", "\n")).collect();
             match fields[0].as_str() {
-                "clean" => assert!(
-                    set.clean.insert(fields[1].clone(), fields[3].clone()).is_none(),
-                    "{line}"
-                ),
+                "clean" => assert!(set.clean.insert(fields[1].clone(), fields[3].clone()).is_none(), "{line}"),
                 "defect" => set.plant(&fields),
                 other => panic!("{other}"),
             }
@@ -86,16 +83,8 @@ impl Set {
 
     fn plant(&mut self, fields: &[String]) {
         let (base, old, new) = (&self.clean[&fields[1]], &fields[4], &fields[5]);
-        let at = if old.is_empty() {
-            base.len()
-        } else {
-            base.find(old.as_str()).unwrap_or_else(|| panic!("{old}"))
-        };
-        let text = if old.is_empty() {
-            format!("{base} {new}")
-        } else {
-            base.replacen(old.as_str(), new, 1)
-        };
+        let at = if old.is_empty() { base.len() } else { base.find(old.as_str()).unwrap_or_else(|| panic!("{old}")) };
+        let text = if old.is_empty() { format!("{base} {new}") } else { base.replacen(old.as_str(), new, 1) };
         // Where the old text stays in front, the planted part is the rest.
         let kept = if old.is_empty() {
             1
@@ -128,20 +117,10 @@ impl Figures {
     pub(crate) fn of(text: &str, ask: &mut dyn FnMut(&str) -> Value) -> Figures {
         let set = Set::read(text);
         let answers: HashMap<&String, Value> = set.clean.iter().map(|(id, text)| (id, ask(text))).collect();
-        let alarms = answers
-            .iter()
-            .filter(|(_, answer)| answer["evidence"].as_array().unwrap().iter().any(is_defect));
-        let found = set
-            .plants
-            .iter()
-            .filter(|plant| is_found(plant, &ask(&plant.text), &answers[&plant.base]));
+        let alarms = answers.iter().filter(|(_, answer)| answer["evidence"].as_array().unwrap().iter().any(is_defect));
+        let found = set.plants.iter().filter(|plant| is_found(plant, &ask(&plant.text), &answers[&plant.base]));
         let (false_alarms, found) = (alarms.count(), found.count());
-        Figures {
-            clean: set.clean.len(),
-            planted: set.plants.len(),
-            false_alarms,
-            found,
-        }
+        Figures { clean: set.clean.len(), planted: set.plants.len(), false_alarms, found }
     }
 
     pub(crate) fn sum(parts: &[Figures]) -> Figures {
@@ -187,10 +166,6 @@ fn is_found(plant: &Plant, answer: &Value, clean: &Value) -> bool {
             && place("start") < plant.end
             && place("end") > plant.start
     };
-    let shown = answer["evidence"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .any(|item| overlaps(&item));
+    let shown = answer["evidence"].as_array().unwrap().iter().any(|item| overlaps(&item));
     shown && score(answer, plant.law) < score(clean, plant.law)
 }

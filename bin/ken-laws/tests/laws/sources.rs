@@ -17,12 +17,7 @@ fn ask(document: &Value) -> Value {
 }
 
 fn error_of(outcome: &Outcome) -> Value {
-    assert_eq!(
-        (outcome.stdout.as_str(), outcome.status),
-        ("", 2),
-        "{}",
-        outcome.stderr
-    );
+    assert_eq!((outcome.stdout.as_str(), outcome.status), ("", 2), "{}", outcome.stderr);
     serde_json::from_str::<Value>(&outcome.stderr).unwrap()["error"].clone()
 }
 
@@ -39,10 +34,7 @@ fn each_sentence_has_its_score_and_best_passage() {
         let sentence = &sentences[index];
         assert_eq!(sentence["source"], "log");
         let place = |key: &str| sentence[key].as_u64().unwrap() as usize;
-        (
-            &text[place("start")..place("end")],
-            &LOG[place("source_start")..place("source_end")],
-        )
+        (&text[place("start")..place("end")], &LOG[place("source_start")..place("source_end")])
     };
     assert_eq!(
         passage(0),
@@ -64,23 +56,12 @@ fn statements_that_sources_lack_or_contradict_are_evidence_under_law_3() {
     let found = |text: &str| {
         let answer = ask(&json!({"text": text, "sources": sources}));
         let evidence = answer["evidence"].as_array().unwrap().clone();
-        let found = evidence
-            .into_iter()
-            .find(|item| item["effect"].as_f64().unwrap() < 0.0);
-        found.map(|item| {
-            (
-                item["law"].as_u64().unwrap(),
-                item["kind"].clone(),
-                item["text"].clone(),
-            )
-        })
+        let found = evidence.into_iter().find(|item| item["effect"].as_f64().unwrap() < 0.0);
+        found.map(|item| (item["law"].as_u64().unwrap(), item["kind"].clone(), item["text"].clone()))
     };
     let expected = |kind: &str, text: &str| Some((3, Value::from(kind), Value::from(text)));
     assert_eq!(found("The backup wrote 52 GB."), expected("contradicted", "52"));
-    assert_eq!(
-        found("Ben Ortiz wrote the report on 14 May."),
-        expected("unsupported", "Ortiz")
-    );
+    assert_eq!(found("Ben Ortiz wrote the report on 14 May."), expected("unsupported", "Ortiz"));
     assert_eq!(found("The backup of the orders database ran at 02:00."), None);
     let (with, without) = (
         ask(&json!({"text": "The backup wrote 52 GB.", "sources": sources})),
@@ -95,44 +76,20 @@ fn sources_come_from_files_too() {
     let folder = tempfile::tempdir().unwrap();
     let (plain, list) = (folder.path().join("log.txt"), folder.path().join("all.json"));
     fs::write(&plain, LOG).unwrap();
-    fs::write(
-        &list,
-        json!(["Nothing of it.", {"id": 7, "text": LOG}]).to_string(),
-    )
-    .unwrap();
+    fs::write(&list, json!(["Nothing of it.", {"id": 7, "text": LOG}]).to_string()).unwrap();
     let (plain, list) = (plain.to_str().unwrap(), list.to_str().unwrap());
     let source = |args: &[&str]| {
         let text = ["-t", "Ana Reyes enlarged the disk.", "--format", "compact"];
         let outcome = run(&[&text, args].concat());
         let answer: Value = serde_json::from_str(&outcome.stdout).unwrap();
-        answer["support"]["sentences"][0]["source"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        answer["support"]["sentences"][0]["source"].as_str().unwrap().to_owned()
     };
     assert_eq!(source(&["--sources", plain]), plain);
     assert_eq!(source(&["--sources", list]), "7");
-    assert_eq!(
-        source(&["--sources", list, "--sources", plain]),
-        "7",
-        "the first of two equal ones"
-    );
-    let lines = run_with(
-        &["--lines", "--sources", plain],
-        b"Ana Reyes enlarged the disk.\nThe disk was full.\n",
-    );
-    let answers: Vec<Value> = lines
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    assert!(
-        answers
-            .iter()
-            .all(|answer| answer["support"]["sentences"][0]["source"] == plain),
-        "{}",
-        lines.stdout
-    );
+    assert_eq!(source(&["--sources", list, "--sources", plain]), "7", "the first of two equal ones");
+    let lines = run_with(&["--lines", "--sources", plain], b"Ana Reyes enlarged the disk.\nThe disk was full.\n");
+    let answers: Vec<Value> = lines.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(answers.iter().all(|answer| answer["support"]["sentences"][0]["source"] == plain), "{}", lines.stdout);
 }
 
 #[test]
@@ -140,10 +97,7 @@ fn bad_sources_are_errors() {
     let field = |sources: Value| {
         let document = json!({"text": "The disk was full.", "sources": sources});
         let error = error_of(&run_with(&[], document.to_string().as_bytes()));
-        (
-            error["at"].as_str().unwrap().to_owned(),
-            error["message"].as_str().unwrap().to_owned(),
-        )
+        (error["at"].as_str().unwrap().to_owned(), error["message"].as_str().unwrap().to_owned())
     };
     for (sources, at, says) in [
         (json!([]), "/sources", "no text"),
@@ -174,11 +128,7 @@ fn bad_sources_are_errors() {
         (".", "invalid"),
     ] {
         let error = error_of(&run(&["-t", "The disk was full.", "--sources", &path(name)]));
-        assert_eq!(
-            (&error["code"], &error["at"]),
-            (&code.into(), &"--sources".into()),
-            "{name}"
-        );
+        assert_eq!((&error["code"], &error["at"]), (&code.into(), &"--sources".into()), "{name}");
     }
 }
 
@@ -186,17 +136,8 @@ fn bad_sources_are_errors() {
 fn sources_in_another_language_are_not_judged() {
     let german = "Die Sicherung lief um zwei Uhr und schrieb 48 GB auf die Platte, die dann voll war.";
     let answer = ask(&json!({"text": "The backup wrote 48 GB to the disk.", "sources": [german]}));
-    assert_eq!(
-        (&answer["support"], defects(&answer).len()),
-        (&Value::Null, 0),
-        "{answer}"
-    );
-    assert!(
-        answer["recommendations"][0]
-            .as_str()
-            .unwrap()
-            .starts_with("not judged: support by sources")
-    );
+    assert_eq!((&answer["support"], defects(&answer).len()), (&Value::Null, 0), "{answer}");
+    assert!(answer["recommendations"][0].as_str().unwrap().starts_with("not judged: support by sources"));
     assert_eq!(answer["pass_fail_status"], "CONDITIONAL");
     let answer = ask(&json!({"text": german, "sources": [LOG]}));
     assert_eq!(answer["support"], Value::Null);
@@ -206,8 +147,7 @@ fn sources_in_another_language_are_not_judged() {
 /// As much as one input may hold, in time for a test build on a crowded machine.
 #[test]
 fn eight_mebibytes_of_sources_take_linear_time() {
-    let document =
-        |size: usize| json!({"text": "The backup wrote 52 GB.", "sources": [LOG.repeat(size / LOG.len())]});
+    let document = |size: usize| json!({"text": "The backup wrote 52 GB.", "sources": [LOG.repeat(size / LOG.len())]});
     let timed = |size: usize| {
         let (document, begun) = (document(size), Instant::now());
         assert_eq!(defects(&ask(&document)), ["contradicted"]);

@@ -41,10 +41,7 @@ pub(crate) struct Local {
 
 impl Local {
     pub(crate) fn new(alias: Option<&str>) -> Local {
-        let name = ModelName {
-            provider: "local".into(),
-            id: alias.unwrap_or("default").into(),
-        };
+        let name = ModelName { provider: "local".into(), id: alias.unwrap_or("default").into() };
         Local {
             name,
             alias: alias.map(str::to_owned),
@@ -61,10 +58,7 @@ impl Local {
             Some(alias) => Some(alias.clone()),
             None => process::active().await,
         };
-        let idle = self
-            .idle
-            .take()
-            .and_then(|process| process.with(model.as_deref()));
+        let idle = self.idle.take().and_then(|process| process.with(model.as_deref()));
         let mut process = match idle {
             Some(process) => process,
             None => Process::start(model.as_deref(), &[])?,
@@ -90,27 +84,15 @@ impl Provider for Local {
     fn window(&self) -> Window {
         *self.window.get_or_init(|| {
             let positions = process::positions(self.alias.as_deref()).unwrap_or_else(|error| {
-                tracing::warn!(
-                    model = self.name.id,
-                    hint = error.hint,
-                    "local: {}",
-                    error.message
-                );
+                tracing::warn!(model = self.name.id, hint = error.hint, "local: {}", error.message);
                 USUAL_POSITIONS
             });
-            Window {
-                tokens: positions,
-                reserve: MOST_TOKENS.min(positions / 4),
-            }
+            Window { tokens: positions, reserve: MOST_TOKENS.min(positions / 4) }
         })
     }
 
     /// The model continues a text but cannot summarise it, so compaction keeps first sentences, as the engine `rules` does.
-    fn answer<'a>(
-        &'a self,
-        request: &'a Generate,
-        sink: &'a dyn DeltaSink,
-    ) -> Pending<'a, Result<Completion, Error>> {
+    fn answer<'a>(&'a self, request: &'a Generate, sink: &'a dyn DeltaSink) -> Pending<'a, Result<Completion, Error>> {
         match request.purpose {
             Purpose::Agent => Box::pin(self.generate(request, sink)),
             Purpose::Compaction | Purpose::CompactionPrefix => {
@@ -136,17 +118,8 @@ fn ask(request: &Generate) -> Value {
 }
 
 /// Passes on the text as it arrives, a few pieces per second.
-async fn listen(
-    process: &mut Process,
-    request: &Generate,
-    sink: &dyn DeltaSink,
-) -> Result<Completion, Error> {
-    let mut speech = Speech {
-        sink,
-        begun: !request.prefix.is_empty(),
-        waiting: String::new(),
-        spoke: None,
-    };
+async fn listen(process: &mut Process, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+    let mut speech = Speech { sink, begun: !request.prefix.is_empty(), waiting: String::new(), spoke: None };
     loop {
         match process.next().await? {
             Line::Piece { delta } => speech.add(&delta).await?,
@@ -172,12 +145,7 @@ fn said(end: &End) -> Completion {
             "length" => StopReason::Length,
             _ => StopReason::Stop,
         },
-        usage: Usage {
-            input,
-            output,
-            total_tokens: input + output,
-            ..Usage::default()
-        },
+        usage: Usage { input, output, total_tokens: input + output, ..Usage::default() },
     }
 }
 

@@ -73,12 +73,7 @@ impl Process {
         let (Some(to), Some(from)) = pipes else {
             return Err(Error::internal("a started process has no pipes"));
         };
-        Ok(Process {
-            model: model.map(str::to_owned),
-            child,
-            to,
-            from: BufReader::new(from).lines(),
-        })
+        Ok(Process { model: model.map(str::to_owned), child, to, from: BufReader::new(from).lines() })
     }
 
     /// Returns the process if it runs this model and has not ended in the meantime.
@@ -95,12 +90,7 @@ impl Process {
 
     pub(super) async fn next(&mut self) -> Result<Line, Error> {
         let broken = |error: String| Error::unavailable(format!("{PROGRAM}: {error}"));
-        match self
-            .from
-            .next_line()
-            .await
-            .map_err(|error| broken(error.to_string()))?
-        {
+        match self.from.next_line().await.map_err(|error| broken(error.to_string()))? {
             Some(line) => serde_json::from_str(&line).map_err(|error| broken(error.to_string())),
             None => Err(self.last_words().await),
         }
@@ -155,13 +145,7 @@ pub(super) async fn active() -> Option<String> {
         alias: String,
         active: bool,
     }
-    let output = command(None)
-        .ok()?
-        .arg("--list-models")
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .ok()?;
+    let output = command(None).ok()?.arg("--list-models").stdin(Stdio::null()).output().await.ok()?;
     let lines = output.stdout.split(|byte| *byte == b'\n');
     let mut aliases = lines.filter_map(|line| serde_json::from_slice::<Alias>(line).ok());
     aliases.find(|alias| alias.active).map(|alias| alias.alias)
@@ -176,17 +160,13 @@ pub(super) fn positions(model: Option<&str>) -> Result<u64, Error> {
     let mut check = command(model)?;
     check.arg("--check").stdin(Stdio::null());
     let output = check.into_std().output();
-    let output =
-        output.map_err(|error| Error::unavailable(format!("{PROGRAM} cannot be started: {error}")))?;
+    let output = output.map_err(|error| Error::unavailable(format!("{PROGRAM} cannot be started: {error}")))?;
     if let Ok(checked) = serde_json::from_slice::<Checked>(&output.stdout) {
         return Ok(checked.positions);
     }
     match serde_json::from_slice(&output.stderr) {
         Ok(Line::Error { error }) => Err(error),
-        _ => Err(Error::unavailable(format!(
-            "{PROGRAM} --check ended with {}",
-            output.status
-        ))),
+        _ => Err(Error::unavailable(format!("{PROGRAM} --check ended with {}", output.status))),
     }
 }
 
@@ -194,9 +174,7 @@ fn command(model: Option<&str>) -> Result<Command, Error> {
     let program = ken_tool::find_program(PROGRAM)
         .ok_or_else(|| Error::not_found(format!("{PROGRAM} is neither beside ken-model nor on PATH")))?;
     let mut command = Command::new(program);
-    let given = ENVIRONMENT
-        .iter()
-        .filter_map(|name| Some((name, std::env::var_os(name)?)));
+    let given = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
     command.env_clear().envs(given);
     command.args(model.into_iter().flat_map(|alias| ["--model", alias]));
     Ok(command)

@@ -44,10 +44,7 @@ fn text(message: &Message) -> String {
         Block::ToolCall { name, arguments, .. } => Some(format!("(uses the tool {name} with {arguments})")),
         Block::Thinking { .. } | Block::Image { .. } => None,
     });
-    blocks
-        .filter(|text| !text.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
+    blocks.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -65,7 +62,8 @@ mod tests {
             {"role":"user","content":"Which port?"}],
             "sources":[{"id":"kb-1","kind":"knowledge","title":"Ports","text":"It is 3940.","score":1}]}"#,
         );
-        let start = "Be brief.\n\n[kb-1] Ports: It is 3940.\nUser: Hi\nAssistant: Hello.\nUser: Which port?\nAssistant:";
+        let start =
+            "Be brief.\n\n[kb-1] Ports: It is 3940.\nUser: Hi\nAssistant: Hello.\nUser: Which port?\nAssistant:";
         assert_eq!(of(&request), start);
         request.prefix = "It is".into();
         assert_eq!(of(&request), format!("{start} It is"));
@@ -78,10 +76,7 @@ mod tests {
         let prompt = format!("\n{}", of(&read(roles)));
         let heads = prompt.match_indices('\n').map(|(at, _)| &prompt[at..]);
         assert!(
-            heads.clone().count() == 4
-                && heads
-                    .clone()
-                    .all(|line| STOPS.iter().any(|stop| line.starts_with(stop)))
+            heads.clone().count() == 4 && heads.clone().all(|line| STOPS.iter().any(|stop| line.starts_with(stop)))
         );
     }
 }

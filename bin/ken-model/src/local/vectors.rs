@@ -19,11 +19,7 @@ pub(crate) struct Vectors {
 impl Vectors {
     /// Of the model with this alias in `MVLM_MODEL_DIRS`.
     pub(crate) fn new(alias: &str) -> Vectors {
-        Vectors {
-            alias: alias.to_owned(),
-            turn: Semaphore::new(1),
-            idle: Idle::default(),
-        }
+        Vectors { alias: alias.to_owned(), turn: Semaphore::new(1), idle: Idle::default() }
     }
 
     /// `provider/model`
@@ -39,15 +35,7 @@ impl Vectors {
             vectors.push(vector);
             input += tokens;
         }
-        Ok(Embedded {
-            model: self.name(),
-            vectors,
-            usage: Usage {
-                input,
-                total_tokens: input,
-                ..Usage::default()
-            },
-        })
+        Ok(Embedded { model: self.name(), vectors, usage: Usage { input, total_tokens: input, ..Usage::default() } })
     }
 
     /// The vector of a text, and its tokens.

@@ -33,10 +33,8 @@ pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
         }
     }
     messages.retain(|(_, content)| !content.is_empty());
-    let messages: Vec<Value> = messages
-        .into_iter()
-        .map(|(role, content)| json!({"role": role, "content": content}))
-        .collect();
+    let messages: Vec<Value> =
+        messages.into_iter().map(|(role, content)| json!({"role": role, "content": content})).collect();
     let mut body = json!({"model": model, "max_tokens": max_tokens, "messages": messages, "stream": true});
     let system = system(request);
     if !system.trim().is_empty() {
@@ -71,9 +69,7 @@ fn assistant(answer: &Answer<'_>) -> Vec<Value> {
         .collect();
     blocks.extend(part(&Part::Text(answer.text.clone())));
     for call in &answer.calls {
-        let input = Some(call.arguments.clone())
-            .filter(Value::is_object)
-            .unwrap_or_else(|| json!({}));
+        let input = Some(call.arguments.clone()).filter(Value::is_object).unwrap_or_else(|| json!({}));
         blocks.push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input}));
     }
     blocks
@@ -221,11 +217,7 @@ impl Events {
                 }
             }
             Line::MessageStop => self.done = true,
-            Line::Message {
-                content,
-                stop_reason,
-                usage,
-            } => {
+            Line::Message { content, stop_reason, usage } => {
                 self.usage.update(usage);
                 self.stop = stop_reason.as_deref().map(stop).transpose()?;
                 self.done = true;
@@ -300,10 +292,7 @@ impl Events {
 
     /// The stream has ended: returns how the answer ended, or `None` when it is incomplete.
     pub(super) fn end(self) -> Option<(Vec<Delta>, Ended)> {
-        let ended = Ended {
-            stop_reason: self.stop.unwrap_or(StopReason::Stop),
-            usage: Some(self.usage.usage()),
-        };
+        let ended = Ended { stop_reason: self.stop.unwrap_or(StopReason::Stop), usage: Some(self.usage.usage()) };
         self.done.then_some((Vec::new(), ended))
     }
 }
@@ -330,10 +319,7 @@ impl Tokens {
         take(&mut self.input_tokens, newer.input_tokens);
         take(&mut self.output_tokens, newer.output_tokens);
         take(&mut self.cache_read_input_tokens, newer.cache_read_input_tokens);
-        take(
-            &mut self.cache_creation_input_tokens,
-            newer.cache_creation_input_tokens,
-        );
+        take(&mut self.cache_creation_input_tokens, newer.cache_creation_input_tokens);
     }
 
     fn usage(self) -> Usage {
@@ -344,9 +330,6 @@ impl Tokens {
             cache_write: counted(self.cache_creation_input_tokens),
             ..Usage::default()
         };
-        Usage {
-            total_tokens: usage.input + usage.output + usage.cache_read + usage.cache_write,
-            ..usage
-        }
+        Usage { total_tokens: usage.input + usage.output + usage.cache_read + usage.cache_write, ..usage }
     }
 }

@@ -50,24 +50,14 @@ impl Remote {
             drop(permit);
             Ok::<_, Error>(text)
         });
-        let text = call
-            .await
-            .map_err(|error| Error::internal(format!("a call ended without an answer: {error}")))?;
+        let text = call.await.map_err(|error| Error::internal(format!("a call ended without an answer: {error}")))?;
         self.note(&text);
         let (vectors, tokens) =
             read(&text?, texts.len()).map_err(|why| Error::unavailable(format!("{model}: {why}")))?;
         let input = tokens.unwrap_or_else(|| texts.iter().map(|text| estimated_tokens(text)).sum());
-        let mut usage = Usage {
-            input,
-            total_tokens: input,
-            ..Usage::default()
-        };
+        let mut usage = Usage { input, total_tokens: input, ..Usage::default() };
         usage.cost = price(&self.model, &usage);
-        Ok(Embedded {
-            model,
-            vectors,
-            usage,
-        })
+        Ok(Embedded { model, vectors, usage })
     }
 }
 

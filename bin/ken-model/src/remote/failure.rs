@@ -122,13 +122,7 @@ mod tests {
     use super::*;
 
     fn error(status: u16, kind: &str, message: &str) -> Error {
-        let refusal = Refusal {
-            model: "openai/m",
-            status,
-            kind,
-            message,
-            retry_after_ms: Some(3_000),
-        };
+        let refusal = Refusal { model: "openai/m", status, kind, message, retry_after_ms: Some(3_000) };
         refusal.error(Some("sk-secret"))
     }
 
@@ -137,12 +131,7 @@ mod tests {
         for (status, kind, message, code) in [
             (400, "", "bad", Code::Invalid),
             (400, "context_length_exceeded", "", Code::TooLarge),
-            (
-                400,
-                "invalid_request_error",
-                "prompt is too long: 200001 tokens > 200000 maximum",
-                Code::TooLarge,
-            ),
+            (400, "invalid_request_error", "prompt is too long: 200001 tokens > 200000 maximum", Code::TooLarge),
             (401, "", "", Code::Unauthenticated),
             (402, "", "", Code::Forbidden),
             (403, "", "", Code::Forbidden),
@@ -162,29 +151,21 @@ mod tests {
             (0, "api_error", "", Code::Unavailable),
             (0, "invalid_request_error", "", Code::Invalid),
         ] {
-            assert_eq!(
-                error(status, kind, message).code,
-                code,
-                "{status} {kind} {message}"
-            );
+            assert_eq!(error(status, kind, message).code, code, "{status} {kind} {message}");
         }
     }
 
     #[test]
     fn the_words_hold_neither_the_key_nor_control_characters() {
         let error = error(401, "", "Incorrect key sk-secret\u{1b}[2J\nprovided");
-        assert_eq!(
-            error.message,
-            "openai/m answered 401: Incorrect key [redacted] [2J provided"
-        );
+        assert_eq!(error.message, "openai/m answered 401: Incorrect key [redacted] [2J provided");
         assert!(error.hint.is_some() && error.retry_after_ms.is_none());
     }
 
     #[test]
     fn the_wait_that_a_provider_asks_for_is_read() {
-        let of = |name: &'static str, value: &'static str| {
-            retry_after_ms(|asked| (asked == name).then(|| value.to_owned()))
-        };
+        let of =
+            |name: &'static str, value: &'static str| retry_after_ms(|asked| (asked == name).then(|| value.to_owned()));
         assert_eq!(of("retry-after", "7"), Some(7_000));
         assert_eq!(of("retry-after", "0.5"), Some(500));
         assert_eq!(of("retry-after-ms", "250"), Some(250));

@@ -63,11 +63,7 @@ impl Format {
     fn settings(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Format::OpenAi => ("https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"),
-            Format::Anthropic => (
-                "https://api.anthropic.com",
-                "ANTHROPIC_BASE_URL",
-                "ANTHROPIC_API_KEY",
-            ),
+            Format::Anthropic => ("https://api.anthropic.com", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"),
         }
     }
 }
@@ -85,9 +81,7 @@ pub(crate) struct Endpoint {
 impl std::fmt::Debug for Endpoint {
     /// Without the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("base", &self.base)
-            .finish_non_exhaustive()
+        f.debug_struct("Endpoint").field("base", &self.base).finish_non_exhaustive()
     }
 }
 
@@ -96,12 +90,7 @@ impl Endpoint {
     pub(crate) fn new(format: Format, setting: impl Fn(&str) -> Option<String>) -> Result<Endpoint, Error> {
         let (public, base, key) = format.settings();
         let given = setting(base);
-        let base_url = given
-            .as_deref()
-            .unwrap_or(public)
-            .trim()
-            .trim_end_matches('/')
-            .to_owned();
+        let base_url = given.as_deref().unwrap_or(public).trim().trim_end_matches('/').to_owned();
         if !base_url.starts_with("http://") && !base_url.starts_with("https://") {
             return Err(Error::invalid(base, "it is not an http or https address"));
         }
@@ -113,9 +102,7 @@ impl Endpoint {
         Ok(Endpoint {
             format,
             base: base_url,
-            key: setting(key)
-                .map(|key| key.trim().to_owned())
-                .filter(|key| !key.is_empty()),
+            key: setting(key).map(|key| key.trim().to_owned()).filter(|key| !key.is_empty()),
             http: Http::from_environment()?,
         })
     }
@@ -162,9 +149,8 @@ impl Endpoint {
         let response = self.with_headers(|headers| self.http.get(&url, headers))?;
         let who = self.format.provider();
         let response = self.accepted(who, response)?;
-        let body: Value = serde_json::from_str(&http::text(response)?).map_err(|error| {
-            Error::unavailable(format!("{who} sent a list that is not understood: {error}"))
-        })?;
+        let body: Value = serde_json::from_str(&http::text(response)?)
+            .map_err(|error| Error::unavailable(format!("{who} sent a list that is not understood: {error}")))?;
         let models = body.get("data").and_then(Value::as_array).into_iter().flatten();
         let ids = models.filter_map(|model| model.get("id")?.as_str().map(str::to_owned));
         Ok(ids.collect())
@@ -198,19 +184,10 @@ impl Endpoint {
     /// An error event within a stream.
     fn broken(&self, model: &str, broken: Broken) -> Error {
         match broken {
-            Broken::Failed(error) => Error {
-                message: format!("{model}: {}", error.message),
-                ..error
-            },
+            Broken::Failed(error) => Error { message: format!("{model}: {}", error.message), ..error },
             Broken::Said(body) => {
                 let (kind, message) = words(&body);
-                let refusal = Refusal {
-                    model,
-                    status: 0,
-                    kind: &kind,
-                    message: &message,
-                    retry_after_ms: None,
-                };
+                let refusal = Refusal { model, status: 0, kind: &kind, message: &message, retry_after_ms: None };
                 refusal.error(self.key.as_deref())
             }
         }
@@ -250,10 +227,7 @@ const REFUSED: Duration = Duration::from_secs(60);
 impl Remote {
     pub(crate) fn new(name: &str, endpoint: Endpoint, model: Model) -> Remote {
         Remote {
-            name: ModelName {
-                provider: endpoint.format.provider().to_owned(),
-                id: name.to_owned(),
-            },
+            name: ModelName { provider: endpoint.format.provider().to_owned(), id: name.to_owned() },
             endpoint,
             model,
             room: Arc::new(Semaphore::new(AT_ONCE)),
@@ -301,19 +275,14 @@ impl Remote {
         while let Some(delta) = received.recv().await {
             sink.send(delta).await?;
         }
-        let ended = running.await.map_err(|error| {
-            Error::internal(format!("a call to a provider ended without an answer: {error}"))
-        })?;
+        let ended = running
+            .await
+            .map_err(|error| Error::internal(format!("a call to a provider ended without an answer: {error}")))?;
         self.note(&ended);
         let (ended, output_bytes) = ended?;
-        let mut usage = ended
-            .usage
-            .unwrap_or_else(|| estimate(request, (output_bytes as u64).div_ceil(4)));
+        let mut usage = ended.usage.unwrap_or_else(|| estimate(request, (output_bytes as u64).div_ceil(4)));
         usage.cost = price(&self.model, &usage);
-        Ok(Completion {
-            stop_reason: ended.stop_reason,
-            usage,
-        })
+        Ok(Completion { stop_reason: ended.stop_reason, usage })
     }
 
     fn body(&self, request: &Generate) -> Value {
@@ -362,10 +331,7 @@ impl Provider for Remote {
     }
 
     fn window(&self) -> Window {
-        Window {
-            tokens: self.model.window,
-            reserve: self.model.output.min(self.model.window / 4),
-        }
+        Window { tokens: self.model.window, reserve: self.model.output.min(self.model.window / 4) }
     }
 
     fn rates(&self) -> Rates {
@@ -375,16 +341,10 @@ impl Provider for Remote {
     fn unusable(&self) -> Option<String> {
         let refused = *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let is_refused = refused.is_some_and(|refused| refused.elapsed() < REFUSED);
-        self.endpoint
-            .missing_key()
-            .or_else(|| is_refused.then(|| REFUSED_KEY.to_owned()))
+        self.endpoint.missing_key().or_else(|| is_refused.then(|| REFUSED_KEY.to_owned()))
     }
 
-    fn answer<'a>(
-        &'a self,
-        request: &'a Generate,
-        sink: &'a dyn DeltaSink,
-    ) -> Pending<'a, Result<Completion, Error>> {
+    fn answer<'a>(&'a self, request: &'a Generate, sink: &'a dyn DeltaSink) -> Pending<'a, Result<Completion, Error>> {
         Box::pin(self.call(request, sink))
     }
 }
@@ -418,21 +378,14 @@ impl Call {
             Format::Anthropic => ("messages", Stream::anthropic()),
         };
         let url = self.endpoint.url(path);
-        let response = self
-            .endpoint
-            .with_headers(|headers| self.endpoint.http.post(&url, headers, &self.body))?;
+        let response = self.endpoint.with_headers(|headers| self.endpoint.http.post(&url, headers, &self.body))?;
         let response = self.endpoint.accepted(&self.model, response)?;
-        let kind = response
-            .headers()
-            .get("content-type")
-            .and_then(|kind| kind.to_str().ok());
+        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
         let is_json = kind.is_some_and(|kind| kind.starts_with("application/json"));
         let mut passed = 0;
         if is_json {
             let text = http::text(response)?;
-            let deltas = stream
-                .whole(&text)
-                .map_err(|broken| self.endpoint.broken(&self.model, broken))?;
+            let deltas = stream.whole(&text).map_err(|broken| self.endpoint.broken(&self.model, broken))?;
             self.pass(deltas, &mut passed)?;
         } else {
             let mut reader = response.into_body().into_reader();
@@ -443,9 +396,7 @@ impl Call {
                 if bytes.is_empty() {
                     break;
                 }
-                let deltas = stream
-                    .push(bytes)
-                    .map_err(|broken| self.endpoint.broken(&self.model, broken))?;
+                let deltas = stream.push(bytes).map_err(|broken| self.endpoint.broken(&self.model, broken))?;
                 self.pass(deltas, &mut passed)?;
                 if passed > LONGEST {
                     return Ok((cut(), passed));
@@ -468,10 +419,7 @@ impl Call {
         for delta in deltas {
             *passed += delta_bytes(&delta);
             if self.deltas.blocking_send(delta).is_err() {
-                return Err(Error::new(
-                    Code::Cancelled,
-                    "nobody waits for the answer any more",
-                ));
+                return Err(Error::new(Code::Cancelled, "nobody waits for the answer any more"));
             }
         }
         Ok(())
@@ -480,8 +428,5 @@ impl Call {
 
 /// The end of an answer that is longer than anybody reads.
 fn cut() -> Ended {
-    Ended {
-        stop_reason: StopReason::Length,
-        usage: None,
-    }
+    Ended { stop_reason: StopReason::Length, usage: None }
 }

@@ -229,10 +229,7 @@ impl Chunks {
             name: call.name,
             arguments: arguments(&call.arguments),
         });
-        let ended = Ended {
-            stop_reason: self.stop.unwrap_or(StopReason::Stop),
-            usage: self.usage,
-        };
+        let ended = Ended { stop_reason: self.stop.unwrap_or(StopReason::Stop), usage: self.usage };
         Some((calls.collect(), ended))
     }
 }
@@ -253,10 +250,7 @@ fn stop(reason: &str) -> Result<StopReason, Broken> {
 fn usage(tokens: &Tokens) -> Option<Usage> {
     let details = tokens.prompt_tokens_details.as_ref();
     let cached = counted(details.and_then(|details| details.cached_tokens.as_u64()));
-    let (prompt, output) = (
-        counted(Some(tokens.prompt_tokens.as_u64()?)),
-        counted(tokens.completion_tokens.as_u64()),
-    );
+    let (prompt, output) = (counted(Some(tokens.prompt_tokens.as_u64()?)), counted(tokens.completion_tokens.as_u64()));
     Some(Usage {
         input: prompt.saturating_sub(cached),
         output,

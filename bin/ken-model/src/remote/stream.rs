@@ -45,10 +45,7 @@ impl Stream {
 
     /// Takes an answer that came whole instead of as a stream.
     pub(super) fn whole(&mut self, text: &str) -> Result<Vec<Delta>, Broken> {
-        self.format.take(&Event {
-            name: String::new(),
-            data: text.to_owned(),
-        })
+        self.format.take(&Event { name: String::new(), data: text.to_owned() })
     }
 
     /// Whether the last event has come. A server may keep the connection open after it.

@@ -119,10 +119,7 @@ fn chat_completions_are_read() {
     let ended = ended.unwrap();
     let usage = ended.usage.unwrap();
     assert_eq!(ended.stop_reason, StopReason::ToolUse);
-    assert_eq!(
-        (usage.input, usage.cache_read, usage.output, usage.total_tokens),
-        (4, 5, 4, 13)
-    );
+    assert_eq!((usage.input, usage.cache_read, usage.output, usage.total_tokens), (4, 5, 4, 13));
 }
 
 #[test]
@@ -136,35 +133,20 @@ fn messages_of_anthropic_are_read() {
             _ => None,
         })
         .collect();
-    assert_eq!(
-        thoughts,
-        [("hm", None), ("", Some("sig==")), ("", Some("redacted:xx"))]
-    );
+    assert_eq!(thoughts, [("hm", None), ("", Some("sig==")), ("", Some("redacted:xx"))]);
     let wanted = [("a", "sum", json!({"x": "é"})), ("b", "now", json!({}))];
     let wanted = wanted.map(|(id, name, arguments)| (id.to_owned(), name.to_owned(), arguments));
     assert_eq!(calls(&deltas), wanted);
     let ended = ended.unwrap();
     let usage = ended.usage.unwrap();
     assert_eq!(ended.stop_reason, StopReason::ToolUse);
-    assert_eq!(
-        (
-            usage.input,
-            usage.cache_read,
-            usage.cache_write,
-            usage.output,
-            usage.total_tokens
-        ),
-        (4, 5, 2, 40, 51)
-    );
+    assert_eq!((usage.input, usage.cache_read, usage.cache_write, usage.output, usage.total_tokens), (4, 5, 2, 40, 51));
 }
 
 /// Every single cut, also within a character.
 #[test]
 fn a_cut_at_any_byte_changes_nothing() {
-    for (new, text) in [
-        (Stream::openai as fn() -> Stream, openai_stream()),
-        (Stream::anthropic, anthropic_stream()),
-    ] {
+    for (new, text) in [(Stream::openai as fn() -> Stream, openai_stream()), (Stream::anthropic, anthropic_stream())] {
         let bytes = text.as_bytes();
         let whole = read(new, &[bytes]);
         for at in 0..=bytes.len() {
@@ -193,10 +175,7 @@ proptest! {
 /// A stream that ends early, wherever that is, is no success, and never one with other deltas.
 #[test]
 fn a_stream_without_its_end_is_incomplete() {
-    for (new, text) in [
-        (Stream::openai as fn() -> Stream, openai_stream()),
-        (Stream::anthropic, anthropic_stream()),
-    ] {
+    for (new, text) in [(Stream::openai as fn() -> Stream, openai_stream()), (Stream::anthropic, anthropic_stream())] {
         let whole = read(new, &[text.as_bytes()]).unwrap();
         let bytes = text.as_bytes();
         for at in 0..bytes.len() {
@@ -217,18 +196,9 @@ fn a_stream_without_its_end_is_incomplete() {
 #[test]
 fn an_error_within_a_stream_is_an_error() {
     let openai = frames(&[json!({"error": {"message": "boom", "code": 502}})]);
-    assert!(
-        read(Stream::openai, &[openai.as_bytes()])
-            .unwrap_err()
-            .contains("boom")
-    );
-    let anthropic =
-        frames(&[json!({"type": "error", "error": {"type": "overloaded_error", "message": "later"}})]);
-    assert!(
-        read(Stream::anthropic, &[anthropic.as_bytes()])
-            .unwrap_err()
-            .contains("later")
-    );
+    assert!(read(Stream::openai, &[openai.as_bytes()]).unwrap_err().contains("boom"));
+    let anthropic = frames(&[json!({"type": "error", "error": {"type": "overloaded_error", "message": "later"}})]);
+    assert!(read(Stream::anthropic, &[anthropic.as_bytes()]).unwrap_err().contains("later"));
     for broken in ["data: {\n\n", "data: []\n\n", "data: 7\n\n"] {
         assert!(read(Stream::anthropic, &[broken.as_bytes()]).is_err(), "{broken}");
     }
@@ -296,8 +266,5 @@ fn a_request_has_the_form_of_anthropic_messages() {
             {"type": "text", "text": "And?"}]},
     ]);
     assert_eq!(body["messages"], wanted);
-    assert_eq!(
-        body["tools"][0]["input_schema"],
-        json!({"type": "object", "properties": {}})
-    );
+    assert_eq!(body["tools"][0]["input_schema"], json!({"type": "object", "properties": {}}));
 }

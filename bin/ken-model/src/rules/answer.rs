@@ -57,9 +57,7 @@ fn said(hit: &Hit<'_>, goes_on: bool) -> String {
 /// Whether a text is a statement, neither a question nor a request.
 fn is_statement(asked: &str) -> bool {
     let first = asked.split_whitespace().next().unwrap_or_default();
-    let first = first
-        .trim_matches(|char: char| !char.is_alphanumeric())
-        .to_lowercase();
+    let first = first.trim_matches(|char: char| !char.is_alphanumeric()).to_lowercase();
     !first.is_empty() && !asked.trim_end().ends_with('?') && STATES.contains(&first.as_str())
 }
 
@@ -98,18 +96,11 @@ mod tests {
     fn the_matching_sentence_is_told_with_its_id() {
         let mut asked = request("When does the canteen close?");
         asked.sources = vec![
-            knowledge(
-                "kb-1",
-                "Canteen",
-                "The canteen opens at 8:00. It closes at 18:30 on weekdays. Soup is free.",
-            ),
+            knowledge("kb-1", "Canteen", "The canteen opens at 8:00. It closes at 18:30 on weekdays. Soup is free."),
             knowledge("kb-2", "Parking", "The parking deck never closes."),
         ];
         let text = of(&asked, "When does the canteen close?", NONE);
-        assert!(
-            text.contains("Canteen: It closes at 18:30 on weekdays. [kb-1]"),
-            "{text}"
-        );
+        assert!(text.contains("Canteen: It closes at 18:30 on weekdays. [kb-1]"), "{text}");
         assert!(text.contains(NONE) && !text.contains("Soup"), "{text}");
     }
 
@@ -118,42 +109,25 @@ mod tests {
         let mut asked = request("What is the capital of the Mars colony?");
         asked.sources = vec![knowledge("kb-1", "France", "The capital of France is Paris.")];
         let text = of(&asked, "What is the capital of the Mars colony?", NONE);
-        assert!(
-            text.starts_with("I found nothing") && !text.contains("kb-1"),
-            "{text}"
-        );
+        assert!(text.starts_with("I found nothing") && !text.contains("kb-1"), "{text}");
     }
 
     #[test]
     fn what_the_user_said_before_is_found_there_and_here() {
         let mut asked = request("What is my dog called?");
-        asked.sources = vec![memory(
-            "sub-1",
-            "My dog is called Rex.",
-            "I keep that. No language model is configured.",
-        )];
+        asked.sources = vec![memory("sub-1", "My dog is called Rex.", "I keep that. No language model is configured.")];
         let text = of(&asked, "What is my dog called?", NONE);
-        assert!(
-            text.contains("past turn: “My dog is called Rex.” [sub-1]"),
-            "{text}"
-        );
+        assert!(text.contains("past turn: “My dog is called Rex.” [sub-1]"), "{text}");
         let mut here = request("My dog is called Rex.");
         here.messages.extend(request("What is my dog called?").messages);
         let text = of(&here, "What is my dog called?", NONE);
-        assert!(
-            text.contains("earlier in this conversation: “My dog is called Rex.”"),
-            "{text}"
-        );
+        assert!(text.contains("earlier in this conversation: “My dog is called Rex.”"), "{text}");
     }
 
     #[test]
     fn an_earlier_answer_that_cites_is_not_a_source_of_its_own() {
         let mut asked = request("What is the door code?");
-        asked.sources = vec![memory(
-            "sub-1",
-            "What is the door code?",
-            "The door code is 77. [kb-9]",
-        )];
+        asked.sources = vec![memory("sub-1", "What is the door code?", "The door code is 77. [kb-9]")];
         assert!(!of(&asked, "What is the door code?", NONE).contains("77"));
     }
 
@@ -165,18 +139,11 @@ mod tests {
             knowledge("kb-1", "Host web23", "web23 has 64 GB of RAM. It runs Debian."),
             knowledge("kb-2", "Backups", "The backup of web23 starts at 03:15."),
             knowledge("kb-3", "Backups", "The backup of web24 starts at 04:15."),
-            memory(
-                "sub-1",
-                question,
-                "I found nothing about that. No language model is configured.",
-            ),
+            memory("sub-1", question, "I found nothing about that. No language model is configured."),
             memory("sub-2", "When is web23 backed up", "Nobody knows."),
         ];
         let text = of(&asked, question, NONE);
-        assert!(
-            text.starts_with("The backup of web23 starts at 03:15. [kb-2]\n\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("The backup of web23 starts at 03:15. [kb-2]\n\n"), "{text}");
         asked.sources.remove(1);
         let text = of(&asked, question, NONE);
         assert!(text.starts_with("I found nothing"), "{text}");
@@ -213,25 +180,15 @@ mod tests {
             "Who pays? Nobody. How do I reset the router? Hold the button for ten seconds.",
         )];
         let text = of(&asked, "How do I reset the router?", NONE);
-        assert!(
-            text.starts_with("Hold the button for ten seconds. [kb-1]"),
-            "{text}"
-        );
+        assert!(text.starts_with("Hold the button for ten seconds. [kb-1]"), "{text}");
     }
 
     #[test]
     fn a_list_answers_by_its_item() {
         let mut asked = request("Which port does staging use?");
-        asked.sources = vec![knowledge(
-            "kb-3",
-            "Ports",
-            "Ports:\n- production: 80\n- staging: 8080\n- test: 9090",
-        )];
+        asked.sources = vec![knowledge("kb-3", "Ports", "Ports:\n- production: 80\n- staging: 8080\n- test: 9090")];
         let text = of(&asked, "Which port does staging use?", NONE);
-        assert!(
-            text.contains("staging: 8080 [kb-3]") && !text.contains("9090"),
-            "{text}"
-        );
+        assert!(text.contains("staging: 8080 [kb-3]") && !text.contains("9090"), "{text}");
     }
 
     #[test]

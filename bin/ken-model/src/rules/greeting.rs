@@ -19,9 +19,7 @@ pub(super) fn of(preflight: &str, no_model: &str) -> String {
         text.push_str("\n\nThe preflight reports:\n");
         text.push_str(&troubles.join("\n"));
     }
-    text.push_str(
-        "\n\nAdd knowledge with POST /api/knowledge, ask me about it, or type /help for the commands.",
-    );
+    text.push_str("\n\nAdd knowledge with POST /api/knowledge, ask me about it, or type /help for the commands.");
     text
 }
 
@@ -32,17 +30,8 @@ fn is_trouble(line: &str) -> bool {
     words.any(|word| TROUBLES.contains(&word)) && !HARMLESS.iter().any(|word| lower.contains(word))
 }
 
-const TROUBLES: [&str; 9] = [
-    "fail",
-    "failed",
-    "failing",
-    "error",
-    "down",
-    "missing",
-    "unavailable",
-    "unreachable",
-    "warning",
-];
+const TROUBLES: [&str; 9] =
+    ["fail", "failed", "failing", "error", "down", "missing", "unavailable", "unreachable", "warning"];
 /// The instruction of the prompt, and lines that say that nothing is wrong.
 const HARMLESS: [&str; 5] = ["skill", "0 failed", "no error", "none missing", "if "];
 
@@ -52,15 +41,10 @@ mod tests {
 
     #[test]
     fn what_the_preflight_found_wrong_is_told_and_nothing_else() {
-        let text = of(
-            "Use the greeting skill.\ngateway: ok\nscheduler: down since 10:00",
-            "No language model is configured",
-        );
+        let text =
+            of("Use the greeting skill.\ngateway: ok\nscheduler: down since 10:00", "No language model is configured");
         assert!(text.contains("scheduler: down since 10:00"), "{text}");
-        assert!(
-            !text.contains("gateway: ok") && !text.contains("greeting skill"),
-            "{text}"
-        );
+        assert!(!text.contains("gateway: ok") && !text.contains("greeting skill"), "{text}");
         assert!(text.contains("No language model is configured:"));
         assert!(!of("all ok", "No language model is configured").contains("preflight"));
     }

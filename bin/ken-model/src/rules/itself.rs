@@ -30,16 +30,7 @@ pub(super) fn answer(asked: &str, no_model: &str) -> Option<String> {
     None
 }
 
-const HELLO: [&str; 8] = [
-    "hi",
-    "hello",
-    "hey",
-    "hello there",
-    "hi there",
-    "good morning",
-    "good evening",
-    "hello ken",
-];
+const HELLO: [&str; 8] = ["hi", "hello", "hey", "hello there", "hi there", "good morning", "good evening", "hello ken"];
 const THANKS: [&str; 4] = ["thanks", "thank you", "thank you very much", "thanks a lot"];
 const WHO: [&str; 6] = [
     "who are you",
@@ -61,9 +52,7 @@ const HELP: [&str; 3] = ["help", "help me", "can you help me"];
 
 /// A text without the greeting that it begins with: "hello who are you" is "who are you".
 fn without_hello(plain: &str) -> &str {
-    let greeting = HELLO
-        .iter()
-        .filter_map(|hello| plain.strip_prefix(hello)?.strip_prefix(' '));
+    let greeting = HELLO.iter().filter_map(|hello| plain.strip_prefix(hello)?.strip_prefix(' '));
     greeting.min_by_key(|rest| rest.len()).unwrap_or(plain)
 }
 
@@ -79,9 +68,7 @@ fn abilities(no_model: &str) -> String {
 fn plain(text: &str) -> String {
     // Only short texts are answered here, so the beginning of a long one is enough.
     let head = ken_text::head(text, 400).to_lowercase();
-    let words = head
-        .split(|char: char| !char.is_alphanumeric())
-        .filter(|word| !word.is_empty());
+    let words = head.split(|char: char| !char.is_alphanumeric()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
 }
 
@@ -91,28 +78,19 @@ fn to_remember<'a>(asked: &'a str, plain: &str) -> Option<&'a str> {
     if !begins.iter().any(|begin| plain.starts_with(begin)) {
         return None;
     }
-    let from = ["that", "this", "remember"]
-        .iter()
-        .find_map(|word| find_word(asked, word))?;
-    let what = asked
-        .get(from..)?
-        .trim_start_matches([':', ',', ' ', '\n'])
-        .trim_end();
+    let from = ["that", "this", "remember"].iter().find_map(|word| find_word(asked, word))?;
+    let what = asked.get(from..)?.trim_start_matches([':', ',', ' ', '\n']).trim_end();
     Some(what).filter(|what| !what.is_empty())
 }
 
 /// The end of the first occurrence of a word, case ignored.
 fn find_word(text: &str, word: &str) -> Option<usize> {
-    let mut parts = text
-        .split_inclusive(|char: char| !char.is_alphanumeric())
-        .scan(0, |at, part| {
-            let start = *at;
-            *at += part.len();
-            Some((start, part.trim_end_matches(|char: char| !char.is_alphanumeric())))
-        });
-    parts
-        .find(|(_, part)| part.eq_ignore_ascii_case(word))
-        .map(|(start, part)| start + part.len())
+    let mut parts = text.split_inclusive(|char: char| !char.is_alphanumeric()).scan(0, |at, part| {
+        let start = *at;
+        *at += part.len();
+        Some((start, part.trim_end_matches(|char: char| !char.is_alphanumeric())))
+    });
+    parts.find(|(_, part)| part.eq_ignore_ascii_case(word)).map(|(start, part)| start + part.len())
 }
 
 fn remember(what: &str) -> String {
@@ -131,17 +109,11 @@ mod tests {
     #[test]
     fn simple_questions_about_itself() {
         for asked in ["Who are you?", "what can you do", "Help!", "Hi", "Thanks a lot!"] {
-            assert!(
-                answer(asked, "No language model is configured").is_some(),
-                "{asked}"
-            );
+            assert!(answer(asked, "No language model is configured").is_some(), "{asked}");
         }
-        for asked in [
-            "What can the pump do?",
-            "Help me find the door code of the lab in the old house over there",
-            "",
-            "?",
-        ] {
+        for asked in
+            ["What can the pump do?", "Help me find the door code of the lab in the old house over there", "", "?"]
+        {
             assert_eq!(answer(asked, ""), None, "{asked}");
         }
         let who = answer("Hello, who are you?", "No model").unwrap();

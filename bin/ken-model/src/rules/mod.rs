@@ -26,10 +26,7 @@ pub(crate) struct Rules {
 impl Rules {
     /// `alone` says that no language model is configured besides it.
     pub(crate) fn new(alone: bool) -> Rules {
-        let name = ModelName {
-            provider: "rules".into(),
-            id: "rules-1".into(),
-        };
+        let name = ModelName { provider: "rules".into(), id: "rules-1".into() };
         Rules { name, alone }
     }
 
@@ -50,8 +47,7 @@ impl Rules {
         if greeting::is_wanted(request, &asked) {
             return greeting::of(&asked, self.no_model());
         }
-        itself::answer(&asked, self.no_model())
-            .unwrap_or_else(|| answer::of(request, &asked, self.no_model()))
+        itself::answer(&asked, self.no_model()).unwrap_or_else(|| answer::of(request, &asked, self.no_model()))
     }
 
     async fn answer_all(&self, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
@@ -63,13 +59,8 @@ impl Rules {
 const SUMMARY_BYTES: usize = 16 * 1024;
 
 /// Summarises a conversation in about this many tokens, for a model that cannot do it.
-pub(crate) async fn sum_up(
-    request: &Generate,
-    tokens: u64,
-    sink: &dyn DeltaSink,
-) -> Result<Completion, Error> {
-    let most =
-        usize::try_from(tokens.saturating_mul(4)).map_or(SUMMARY_BYTES, |most| most.min(SUMMARY_BYTES));
+pub(crate) async fn sum_up(request: &Generate, tokens: u64, sink: &dyn DeltaSink) -> Result<Completion, Error> {
+    let most = usize::try_from(tokens.saturating_mul(4)).map_or(SUMMARY_BYTES, |most| most.min(SUMMARY_BYTES));
     say(&summary::of(request, most), request, sink).await
 }
 
@@ -80,10 +71,7 @@ async fn say(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Result<Com
         let delta = piece.to_owned();
         sink.send(Delta::Text { delta }).await?;
     }
-    Ok(Completion {
-        stop_reason: StopReason::Stop,
-        usage: estimate(request, estimated_tokens(&rest)),
-    })
+    Ok(Completion { stop_reason: StopReason::Stop, usage: estimate(request, estimated_tokens(&rest)) })
 }
 
 /// The beginnings of the engine's sentences about itself. [`search`] does not use such sentences as sources.
@@ -108,11 +96,7 @@ impl Provider for Rules {
         10
     }
 
-    fn answer<'a>(
-        &'a self,
-        request: &'a Generate,
-        sink: &'a dyn DeltaSink,
-    ) -> Pending<'a, Result<Completion, Error>> {
+    fn answer<'a>(&'a self, request: &'a Generate, sink: &'a dyn DeltaSink) -> Pending<'a, Result<Completion, Error>> {
         Box::pin(self.answer_all(request, sink))
     }
 }
@@ -129,10 +113,7 @@ mod tests {
             model: None,
             system: String::new(),
             sources: Vec::new(),
-            messages: vec![Message::User {
-                content,
-                timestamp: 0,
-            }],
+            messages: vec![Message::User { content, timestamp: 0 }],
             tools: Vec::new(),
             prefix: String::new(),
             purpose: Purpose::Agent,
@@ -141,20 +122,11 @@ mod tests {
     }
 
     pub(super) fn knowledge(id: &str, title: &str, text: &str) -> Source {
-        Source {
-            id: id.into(),
-            kind: SourceKind::Knowledge,
-            title: title.into(),
-            text: text.into(),
-            score: 1.0,
-        }
+        Source { id: id.into(), kind: SourceKind::Knowledge, title: title.into(), text: text.into(), score: 1.0 }
     }
 
     pub(super) fn memory(id: &str, prompt: &str, answer: &str) -> Source {
-        Source {
-            kind: SourceKind::Memory,
-            ..knowledge(id, prompt, answer)
-        }
+        Source { kind: SourceKind::Memory, ..knowledge(id, prompt, answer) }
     }
 
     #[test]

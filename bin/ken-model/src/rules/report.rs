@@ -7,18 +7,13 @@ const SHOWN: usize = 2_000;
 
 /// The results at the end of the conversation, in their order.
 pub(super) fn of(messages: &[Message]) -> String {
-    let first = messages
-        .iter()
-        .rposition(|message| !matches!(message, Message::ToolResult { .. }));
+    let first = messages.iter().rposition(|message| !matches!(message, Message::ToolResult { .. }));
     let results = messages.get(first.map_or(0, |at| at + 1)..).unwrap_or_default();
     results.iter().filter_map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn line(message: &Message) -> Option<String> {
-    let Message::ToolResult {
-        tool_name, is_error, ..
-    } = message
-    else {
+    let Message::ToolResult { tool_name, is_error, .. } = message else {
         return None;
     };
     let verb = if *is_error { "failed" } else { "answered" };

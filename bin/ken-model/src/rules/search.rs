@@ -76,10 +76,7 @@ impl Term {
             Some(particle) => Some([stem(word, &mut buffer), particle].concat()),
             None => verb_of(word).map(|verb| stem(verb, &mut buffer).to_owned()),
         };
-        Term {
-            stem: stem(word, &mut buffer).to_owned(),
-            other,
-        }
+        Term { stem: stem(word, &mut buffer).to_owned(), other }
     }
 
     fn fits(&self, stem: &str) -> bool {
@@ -114,9 +111,7 @@ impl Candidate<'_> {
     fn share(&self, weights: &[f64]) -> f64 {
         let sum = |bits: u32| -> f64 {
             let held = weights.iter().enumerate();
-            held.filter(|(index, _)| bits >> index & 1 == 1)
-                .map(|(_, weight)| weight)
-                .sum()
+            held.filter(|(index, _)| bits >> index & 1 == 1).map(|(_, weight)| weight).sum()
         };
         let all: f64 = weights.iter().sum();
         (sum(self.held) + CONTEXT * sum(self.context & !self.held)) / all
@@ -149,12 +144,7 @@ fn of_text<'a>(source: &'a Source, title: u32, terms: &[Term], into: &mut Vec<Ca
             continue;
         }
         if held | asked != 0 {
-            into.push(Candidate {
-                text,
-                origin: Origin::Source(source),
-                held: held | asked,
-                context,
-            });
+            into.push(Candidate { text, origin: Origin::Source(source), held: held | asked, context });
         }
         context |= held;
         asked = 0;
@@ -168,12 +158,7 @@ fn of_user<'a>(text: &'a str, origin: Origin<'a>, terms: &[Term], into: &mut Vec
     for text in stated.take(SENTENCES.saturating_sub(into.len())) {
         let held = held(text, terms);
         if held != 0 {
-            into.push(Candidate {
-                text,
-                origin,
-                held,
-                context: 0,
-            });
+            into.push(Candidate { text, origin, held, context: 0 });
         }
     }
 }
@@ -194,17 +179,15 @@ const ASKING: [&str; 8] = ["what", "what's", "which", "who", "who's", "whose", "
 /// These ask before a verb only: "When it rains, the pump starts" states something.
 const CONJUNCTIONS: [&str; 3] = ["when", "where", "while"];
 const VERBS: [&str; 22] = [
-    "is", "are", "was", "were", "am", "do", "does", "did", "has", "have", "had", "can", "could", "will",
-    "would", "shall", "should", "may", "might", "must", "isn't", "doesn't",
+    "is", "are", "was", "were", "am", "do", "does", "did", "has", "have", "had", "can", "could", "will", "would",
+    "shall", "should", "may", "might", "must", "isn't", "doesn't",
 ];
 
 /// The items of a list, which has no full stops; any other sentence as a whole.
 fn list_items(sentence: &str) -> impl Iterator<Item = &str> {
     let is_list = sentence.contains("\n- ") || sentence.contains("\n* ") || sentence.contains('|');
     let mark = if is_list { '\n' } else { '\0' }; // no text of the contract holds a NUL
-    let items = sentence
-        .split(mark)
-        .map(|item| item.trim_start_matches(['-', '*', '#', ' ']).trim_end());
+    let items = sentence.split(mark).map(|item| item.trim_start_matches(['-', '*', '#', ' ']).trim_end());
     items.filter(|item| !item.is_empty())
 }
 
@@ -267,8 +250,7 @@ impl Candidate<'_> {
     /// Two entries with the same sentence may mean different things; a user who says the same twice repeats it.
     fn repeats(&self, other: &Candidate<'_>) -> bool {
         let is_entry = |origin: Origin<'_>| matches!(origin, Origin::Source(_));
-        self.text == other.text
-            && (self.origin == other.origin || !is_entry(self.origin) || !is_entry(other.origin))
+        self.text == other.text && (self.origin == other.origin || !is_entry(self.origin) || !is_entry(other.origin))
     }
 }
 
@@ -288,10 +270,7 @@ fn hit<'a>(candidate: &Candidate<'a>, is_ambiguous: bool) -> Hit<'a> {
         }
         _ => {}
     }
-    Hit {
-        text,
-        origin: candidate.origin,
-    }
+    Hit { text, origin: candidate.origin }
 }
 
 fn opens_with_pronoun(sentence: &str) -> bool {

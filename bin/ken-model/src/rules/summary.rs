@@ -31,10 +31,7 @@ pub(super) fn of(request: &Generate, most: usize) -> String {
 }
 
 fn first(text: &str) -> String {
-    let sentence = sentences(text)
-        .next()
-        .map(|sentence| sentence.text)
-        .unwrap_or_default();
+    let sentence = sentences(text).next().map(|sentence| sentence.text).unwrap_or_default();
     let shown = ken_text::head(sentence, SENTENCE_BYTES);
     let more = if shown.len() < sentence.len() { "…" } else { "" };
     shown.replace('\n', " ") + more

@@ -69,8 +69,8 @@ impl Exporter {
             return Ok(None);
         }
         let url = format!("{address}/v1/traces");
-        let headers = decoded_headers(&setting(HEADERS).unwrap_or_default())
-            .map_err(|why| Error::invalid(HEADERS, why))?;
+        let headers =
+            decoded_headers(&setting(HEADERS).unwrap_or_default()).map_err(|why| Error::invalid(HEADERS, why))?;
         Ok(Some(Exporter {
             store,
             poster: Poster::new(url, headers).map_err(|error| error.at(ENDPOINT))?,
@@ -149,21 +149,14 @@ impl Exporter {
     async fn done(&self, until: Timestamp, lost: u64) -> Result<(), Error> {
         self.counts.lost.fetch_add(lost, Ordering::Relaxed);
         let exported = Exported { until, lost };
-        self.store
-            .call::<TelemetryExported>(&exported, CALL)
-            .await
-            .map(drop)
+        self.store.call::<TelemetryExported>(&exported, CALL).await.map(drop)
     }
 
     async fn spans(&self, run: &EndedRun) -> Result<Vec<Value>, Error> {
         let mut spans = Spans::of(run, self.with_content);
         let mut offset = run.recorded_from;
         'stream: loop {
-            let page = ReadStream {
-                stream: run.stream.clone(),
-                offset,
-                ..ReadStream::default()
-            };
+            let page = ReadStream { stream: run.stream.clone(), offset, ..ReadStream::default() };
             let page = match self.store.call::<StreamsRead>(&page, CALL).await {
                 // The session was deleted meanwhile.
                 Err(error) if error.code == ken_types::Code::NotFound => break,

@@ -23,10 +23,7 @@ impl Poster {
 
     /// The status of the answer. Blocks.
     pub(super) fn post(&self, body: &str) -> Result<u16, Error> {
-        let headers = self
-            .headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let headers: Vec<_> = headers.collect();
         let response = self.http.post(&self.url, &headers, body)?;
         let status = response.status().as_u16();

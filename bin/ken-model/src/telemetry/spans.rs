@@ -75,11 +75,7 @@ impl Spans<'_> {
 
     fn chat(&mut self, event: &Value) {
         let usage = event.get("usage");
-        let number = |name: &str| {
-            usage
-                .and_then(|usage| usage.get(name)?.as_u64())
-                .unwrap_or_default()
-        };
+        let number = |name: &str| usage.and_then(|usage| usage.get(name)?.as_u64()).unwrap_or_default();
         let input = number("input") + number("cacheRead") + number("cacheWrite");
         let output = number("output");
         (self.input, self.output) = (self.input + input, self.output + output);
@@ -127,20 +123,14 @@ impl Spans<'_> {
 
     fn worker(&mut self, event: &Value) {
         let agent = tame(text(event, "agent"));
-        let attributes = vec![
-            string("gen_ai.operation.name", "invoke_agent"),
-            string("gen_ai.agent.name", agent),
-        ];
+        let attributes = vec![string("gen_ai.operation.name", "invoke_agent"), string("gen_ai.agent.name", agent)];
         let session = format!("task:{}:{}", text(event, "session"), text(event, "taskId"));
         let id = self.span_of(&session);
         self.push_as(event, &format!("invoke_agent {agent}"), INTERNAL, attributes, id);
     }
 
     fn push(&mut self, event: &Value, name: &str, kind: u8, attributes: Vec<Value>) {
-        let index = event
-            .get("eventIndex")
-            .and_then(Value::as_u64)
-            .unwrap_or_default();
+        let index = event.get("eventIndex").and_then(Value::as_u64).unwrap_or_default();
         let id = self.span_of(&format!("event {index}"));
         self.push_as(event, name, kind, attributes, id);
     }
@@ -149,10 +139,7 @@ impl Spans<'_> {
         let Some(end) = time(event).filter(|_| self.spans.len() < SPANS) else {
             return;
         };
-        let took = event
-            .get("durationMs")
-            .and_then(Value::as_i64)
-            .unwrap_or_default();
+        let took = event.get("durationMs").and_then(Value::as_i64).unwrap_or_default();
         let is_error = event.get("isError").and_then(Value::as_bool) == Some(true);
         if is_error {
             let error = event.pointer("/error/name").and_then(Value::as_str);
@@ -217,10 +204,7 @@ impl Spans<'_> {
             number_of("gen_ai.usage.input_tokens", self.input),
             number_of("gen_ai.usage.output_tokens", self.output),
         ];
-        let session = self
-            .session
-            .as_deref()
-            .filter(|_| self.run.kind != WorkKind::Workflow);
+        let session = self.session.as_deref().filter(|_| self.run.kind != WorkKind::Workflow);
         attributes.extend(session.map(|session| string("gen_ai.conversation.id", session)));
         let provider = self.provider.as_deref();
         attributes.extend(provider.map(|provider| string("gen_ai.provider.name", provider)));
@@ -299,8 +283,7 @@ fn tame(name: &str) -> &str {
 /// FNV-1a of 64 bits, never 0; the seed is hashed first.
 fn hash(seed: u8, text: &str) -> u64 {
     let bytes = std::iter::once(seed).chain(text.bytes());
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     hash.max(1)
 }

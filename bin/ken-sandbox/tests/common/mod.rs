@@ -162,11 +162,7 @@ impl World {
     pub(crate) fn new(user: Option<u32>) -> World {
         let root = tempfile::tempdir().unwrap();
         let outside = root.path().join("outside");
-        for folder in [
-            "outside/.git/hooks",
-            "outside/.config/systemd/user",
-            "inside/folder",
-        ] {
+        for folder in ["outside/.git/hooks", "outside/.config/systemd/user", "inside/folder"] {
             std::fs::create_dir_all(root.path().join(folder)).unwrap();
         }
         std::fs::write(outside.join("secret"), "the secret").unwrap();
@@ -204,11 +200,7 @@ impl World {
     /// `ken-sandbox` with a writable folder in which the command starts.
     pub(crate) fn sandbox(&self, options: &[&str], command: &[&str]) -> Command {
         let mut sandbox = Command::new(env!("CARGO_BIN_EXE_ken-sandbox"));
-        sandbox
-            .arg("--write")
-            .arg(self.inside())
-            .arg("--cwd")
-            .arg(self.inside());
+        sandbox.arg("--write").arg(self.inside()).arg("--cwd").arg(self.inside());
         sandbox.args(options).arg("--").args(command);
         self.dress(sandbox)
     }
@@ -218,13 +210,8 @@ impl World {
             command.uid(user).gid(user);
         }
         // Secrets of the caller that must not be seen inside.
-        command
-            .env("SSH_AUTH_SOCK", self.outside().join("stream"))
-            .env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/x");
-        command
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.env("SSH_AUTH_SOCK", self.outside().join("stream")).env("DBUS_SESSION_BUS_ADDRESS", "unix:path=/x");
+        command.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::piped());
         let folder = self.folder.as_raw_fd();
         // SAFETY: between fork and exec it makes one system call.
         #[allow(unsafe_code)]
@@ -287,31 +274,14 @@ impl World {
     /// Nothing outside has changed.
     pub(crate) fn check(&self, attempt: &str) {
         let secret = self.outside().join("secret");
-        assert_eq!(
-            std::fs::read_to_string(&secret).unwrap(),
-            "the secret",
-            "after {attempt}"
-        );
-        assert_eq!(
-            std::fs::metadata(&secret).unwrap().mode() & 0o7777,
-            0o600,
-            "after {attempt}"
-        );
-        let mut names: Vec<_> = std::fs::read_dir(self.outside())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
+        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "the secret", "after {attempt}");
+        assert_eq!(std::fs::metadata(&secret).unwrap().mode() & 0o7777, 0o600, "after {attempt}");
+        let mut names: Vec<_> =
+            std::fs::read_dir(self.outside()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
-        assert_eq!(
-            names,
-            [".config", ".git", "datagram", "secret", "stream"],
-            "after {attempt}"
-        );
+        assert_eq!(names, [".config", ".git", "datagram", "secret", "stream"], "after {attempt}");
         let state = std::fs::read_to_string(format!("/proc/{}/stat", self.victim.id())).unwrap();
-        assert!(
-            state.contains(" S "),
-            "the process outside has changed after {attempt}: {state}"
-        );
+        assert!(state.contains(" S "), "the process outside has changed after {attempt}: {state}");
     }
 }
 

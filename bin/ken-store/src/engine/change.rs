@@ -19,10 +19,7 @@ pub struct Change {
 
 impl Change {
     pub(crate) fn at(now: Timestamp) -> Change {
-        Change {
-            now,
-            effects: Vec::new(),
-        }
+        Change { now, effects: Vec::new() }
     }
 
     pub(crate) fn push(&mut self, effect: Effect) {

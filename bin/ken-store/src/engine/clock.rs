@@ -22,9 +22,7 @@ pub struct SystemClock {
 
 impl Default for SystemClock {
     fn default() -> SystemClock {
-        SystemClock {
-            start: Instant::now(),
-        }
+        SystemClock { start: Instant::now() }
     }
 }
 
@@ -46,9 +44,7 @@ pub struct ManualClock {
 
 impl ManualClock {
     pub fn at(start: Timestamp) -> ManualClock {
-        ManualClock {
-            ms: AtomicI64::new(start.millis()),
-        }
+        ManualClock { ms: AtomicI64::new(start.millis()) }
     }
 
     pub fn advance(&self, ms: i64) {

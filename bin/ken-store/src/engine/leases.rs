@@ -82,11 +82,7 @@ impl Leases {
             Some(Verdict::Abort) => Abort::Told(now + ABORT_MS),
             _ => Abort::No,
         };
-        let time = if closing {
-            CLOSE_MS
-        } else {
-            claim.time_left_ms + CLOSE_MS
-        };
+        let time = if closing { CLOSE_MS } else { claim.time_left_ms + CLOSE_MS };
         let held = HeldLease {
             number: claim.lease.number,
             connection: Some(connection),
@@ -171,10 +167,7 @@ impl Leases {
 
     /// The leases of a connection.
     pub(crate) fn of(&self, connection: ConnectionId) -> Vec<Lease> {
-        let own = self
-            .held
-            .iter()
-            .filter(|(_, held)| held.connection == Some(connection));
+        let own = self.held.iter().filter(|(_, held)| held.connection == Some(connection));
         own.map(|(submission, held)| lease(submission, held)).collect()
     }
 
@@ -185,11 +178,7 @@ impl Leases {
     pub(crate) fn due(&self, now: i64) -> Vec<(Lease, Due)> {
         let due = self.held.iter().filter(|(_, held)| held.due_at() <= now);
         due.map(|(submission, held)| {
-            let why = if held.due_at() < held.time_up_at {
-                Due::Lost
-            } else {
-                Due::TimeUp
-            };
+            let why = if held.due_at() < held.time_up_at { Due::Lost } else { Due::TimeUp };
             (lease(submission, held), why)
         })
         .collect()
@@ -207,10 +196,7 @@ impl Leases {
 }
 
 fn lease(submission: &SubmissionId, held: &HeldLease) -> Lease {
-    Lease {
-        submission_id: submission.clone(),
-        number: held.number,
-    }
+    Lease { submission_id: submission.clone(), number: held.number }
 }
 
 #[cfg(test)]
@@ -218,10 +204,7 @@ mod tests {
     use super::*;
 
     fn lease_of(number: u64) -> Lease {
-        Lease {
-            submission_id: SubmissionId("one".into()),
-            number,
-        }
+        Lease { submission_id: SubmissionId("one".into()), number }
     }
 
     #[test]

@@ -25,17 +25,8 @@ struct State<T> {
 
 impl<T> Queue<T> {
     pub(crate) fn new(name: &'static str, limit: usize) -> Queue<T> {
-        let state = State {
-            items: VecDeque::new(),
-            closed: false,
-            waiting: 0,
-        };
-        Queue {
-            name,
-            limit,
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-        }
+        let state = State { items: VecDeque::new(), closed: false, waiting: 0 };
+        Queue { name, limit, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// `busy` when full, `unavailable` once closed.
@@ -103,10 +94,7 @@ impl<T> Queue<T> {
         let idle = |state: &mut State<T>| state.items.is_empty() && !state.closed;
         state.waiting += 1;
         state = match timeout {
-            None => self
-                .changed
-                .wait_while(state, idle)
-                .unwrap_or_else(PoisonError::into_inner),
+            None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
                 let waited = self.changed.wait_timeout_while(state, timeout, idle);
                 waited.unwrap_or_else(PoisonError::into_inner).0

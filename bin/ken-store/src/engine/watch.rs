@@ -85,27 +85,15 @@ impl Watch {
             return Err(Error::busy(message, RETRY_MS));
         }
         waiting.count += 1;
-        waiting
-            .topics
-            .entry(topic.clone())
-            .or_default()
-            .push(waiter.clone());
-        Ok(Subscription {
-            watch: self.clone(),
-            topic,
-            waiter,
-        })
+        waiting.topics.entry(topic.clone()).or_default().push(waiter.clone());
+        Ok(Subscription { watch: self.clone(), topic, waiter })
     }
 
     pub(crate) fn spread(&self, topic: &Topic, news: &News) {
         let waiting = lock(&self.waiting);
         for waiter in waiting.topics.get(topic).into_iter().flatten() {
             let mut unseen = lock(&waiter.news);
-            let next = if unseen.is_none() {
-                news.clone()
-            } else {
-                News::Missed
-            };
+            let next = if unseen.is_none() { news.clone() } else { News::Missed };
             *unseen = Some(next);
             drop(unseen);
             waiter.told.notify_one();
@@ -148,8 +136,7 @@ impl Watch {
 
     /// Resolves with the error of whoever waits when the store stops.
     pub(crate) async fn stopped(&self) -> Error {
-        self.until(|condition| matches!(condition, Condition::Stopping).then(stopping))
-            .await
+        self.until(|condition| matches!(condition, Condition::Stopping).then(stopping)).await
     }
 
     fn remove(&self, topic: &Topic, waiter: &Arc<Waiter>) {
@@ -196,11 +183,7 @@ mod tests {
     use ken_types::ops::streams::Payload;
 
     fn entries(first: u64) -> News {
-        News::Entries(Arc::new(NewEntries {
-            stream: "s".into(),
-            first,
-            payload: Payload::Messages(Vec::new()),
-        }))
+        News::Entries(Arc::new(NewEntries { stream: "s".into(), first, payload: Payload::Messages(Vec::new()) }))
     }
 
     #[tokio::test]

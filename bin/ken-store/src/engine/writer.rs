@@ -185,12 +185,7 @@ impl Writer {
         };
         let batches = Arc::new(Mutex::new(batches));
         let (orders, at) = (queue.clone(), batches.clone());
-        Ok(Writer {
-            queue,
-            counters,
-            batches,
-            thread: Some(thread::spawn("writer", move || run(&orders, &at))?),
-        })
+        Ok(Writer { queue, counters, batches, thread: Some(thread::spawn("writer", move || run(&orders, &at))?) })
     }
 
     /// Makes a change durable, then answers. A change whose deadline has passed, or whose caller has gone, before it is
@@ -202,12 +197,7 @@ impl Writer {
     {
         let (reply, answer) = oneshot::channel();
         let gate = Gate::current();
-        let job = WriteJob {
-            gate: gate.clone(),
-            work,
-            result: None,
-            reply,
-        };
+        let job = WriteJob { gate: gate.clone(), work, result: None, reply };
         let pushed = self.queue.push_quietly(Order::Write(Box::new(job)))?;
         if self.is_at_hand() {
             // Whoever calls at the same time is let in first, to share the batch.
@@ -252,13 +242,7 @@ impl Writer {
         waits: bool,
     ) -> Result<oneshot::Receiver<Delivery>, Error> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Order::Claim(PendingClaim {
-            connection,
-            work,
-            most,
-            waits,
-            reply,
-        }))?;
+        self.queue.push(Order::Claim(PendingClaim { connection, work, most, waits, reply }))?;
         Ok(answer)
     }
 
@@ -340,10 +324,7 @@ struct Openings {
 
 impl Openings {
     fn all() -> Openings {
-        Openings {
-            turns: true,
-            runs: true,
-        }
+        Openings { turns: true, runs: true }
     }
 
     fn of(&mut self, work: Work) -> &mut bool {
@@ -382,11 +363,7 @@ impl BatchWriter {
     fn due(&self) -> i64 {
         let due = self.leases.next_due().unwrap_or(i64::MAX);
         let due = due.min(self.background_at).min(self.idle_at).max(self.retry_at);
-        if self.is_failing() {
-            due.min(self.retry_at)
-        } else {
-            due
-        }
+        if self.is_failing() { due.min(self.retry_at) } else { due }
     }
 
     /// How long to sleep without a request.
@@ -430,11 +407,7 @@ impl BatchWriter {
 
     fn run_batch(&mut self, mut batch: Batch, releases: Vec<Lease>) {
         let now = self.clock.elapsed_ms();
-        let due = if now >= self.retry_at {
-            self.leases.due(now)
-        } else {
-            Vec::new()
-        };
+        let due = if now >= self.retry_at { self.leases.due(now) } else { Vec::new() };
         let idle = batch.jobs.is_empty() && releases.is_empty() && due.is_empty();
         let claiming = self.pending.iter().any(|claim| self.maybe_open.fits(claim));
         if !idle || claiming {
@@ -446,9 +419,7 @@ impl BatchWriter {
             self.last_took = begun.elapsed();
         }
         self.tell_holders();
-        self.counters
-            .held
-            .store(self.leases.len() as u64, Ordering::Relaxed);
+        self.counters.held.store(self.leases.len() as u64, Ordering::Relaxed);
         for job in batch.jobs {
             job.answer();
         }
@@ -494,9 +465,7 @@ impl BatchWriter {
     fn look_at(&mut self, lease: &Lease, why: Due, batch: &mut Batch) -> Result<(), Error> {
         let left = match why {
             Due::Lost => None,
-            Due::TimeUp => {
-                leases::time_left(self.database.tables(), lease, batch.change.now)?.filter(|left| *left > 0)
-            }
+            Due::TimeUp => leases::time_left(self.database.tables(), lease, batch.change.now)?.filter(|left| *left > 0),
         };
         match left {
             Some(left) => batch.time_left.push((lease.clone(), left)),
@@ -523,12 +492,7 @@ impl BatchWriter {
                 left.push_back(pending);
                 continue;
             }
-            let claims = leases::claim(
-                self.database.tables(),
-                pending.work,
-                pending.most,
-                &mut batch.change,
-            );
+            let claims = leases::claim(self.database.tables(), pending.work, pending.most, &mut batch.change);
             // Whatever fails here fails the batch; the holder goes on waiting.
             let claims = claims.inspect_err(|_| self.maybe_open = Openings::all());
             match claims {
@@ -536,13 +500,7 @@ impl BatchWriter {
                     *maybe_open.of(pending.work) = false;
                     left.push_back(pending);
                 }
-                Ok(claims) => batch.claims.push((
-                    pending,
-                    Claims {
-                        claims,
-                        aborts: Vec::new(),
-                    },
-                )),
+                Ok(claims) => batch.claims.push((pending, Claims { claims, aborts: Vec::new() })),
                 Err(error) => {
                     self.pending.push_front(pending);
                     left.extend(self.pending.drain(..));
@@ -613,10 +571,7 @@ impl BatchWriter {
 
     fn deliver(&self, pending: PendingClaim, claims: Claims) {
         // A delivery that finds nobody comes back in the error, is dropped, and lets go of its claims.
-        _ = pending.reply.send(Delivery {
-            claims: Some(claims),
-            queue: self.queue.clone(),
-        });
+        _ = pending.reply.send(Delivery { claims: Some(claims), queue: self.queue.clone() });
     }
 
     /// Answers the holders that have to be told of an abort, and those that do not wait.
@@ -668,11 +623,7 @@ impl BatchWriter {
     fn run_idle(&mut self) {
         let now = self.clock.elapsed_ms();
         if now >= self.idle_at.max(self.retry_at) {
-            self.idle_at = if self.database.rest() {
-                i64::MAX
-            } else {
-                now + IDLE_MS
-            };
+            self.idle_at = if self.database.rest() { i64::MAX } else { now + IDLE_MS };
         }
     }
 
@@ -702,10 +653,7 @@ impl BatchWriter {
         let mut change = Change::at(self.clock.now());
         let pause = match self.do_slice(&mut change) {
             Ok(Left::More) => SLICE_PAUSE_MS,
-            Ok(Left::At(then)) => then
-                .millis()
-                .saturating_sub(change.now.millis())
-                .clamp(1, ROUND_MS),
+            Ok(Left::At(then)) => then.millis().saturating_sub(change.now.millis()).clamp(1, ROUND_MS),
             Ok(Left::Nothing) => ROUND_MS,
             Err(error) => {
                 self.has_failed(&error);
@@ -729,11 +677,7 @@ impl BatchWriter {
 }
 
 /// Runs one change so that a refusal undoes only its own writes. An error when the whole transaction has ended.
-fn in_savepoint(
-    database: &mut dyn tables::Writer,
-    change: &mut Change,
-    job: &mut dyn Job,
-) -> Result<bool, Error> {
+fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mut dyn Job) -> Result<bool, Error> {
     let told = change.effects.len();
     database.mark()?;
     if job.run(database.tables(), change) {
@@ -742,9 +686,7 @@ fn in_savepoint(
     }
     change.effects.truncate(told);
     if !database.is_open() {
-        return Err(
-            Error::unavailable("the database has given up the transaction").hint("see the store's log")
-        );
+        return Err(Error::unavailable("the database has given up the transaction").hint("see the store's log"));
     }
     database.undo()?;
     Ok(false)

@@ -29,12 +29,10 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<ApprovalsConsume>()
         .write::<ApprovalsExpire>();
     let table = table
-        .op::<ApprovalsGet, _, _>(
-            |host: Arc<H>, _: Context<_>, args| async move { host.approval(args).await },
-        )
-        .op::<ApprovalsPending, _, _>(|host: Arc<H>, _: Context<_>, args| async move {
-            host.pending_approvals(args).await
-        });
+        .op::<ApprovalsGet, _, _>(|host: Arc<H>, _: Context<_>, args| async move { host.approval(args).await })
+        .op::<ApprovalsPending, _, _>(
+            |host: Arc<H>, _: Context<_>, args| async move { host.pending_approvals(args).await },
+        );
     Operations(table)
 }
 
@@ -56,19 +54,14 @@ pub(crate) fn get(tables: &dyn Tables, id: &str) -> Result<Approval, Error> {
 /// The pending requests that a list asks for.
 pub(crate) fn pending(tables: &dyn Tables, list: &ListApprovals) -> Result<PendingApprovals, Error> {
     let approvals = tables.pending_approvals(list, PENDING, LIST_BYTES)?;
-    let ids: Vec<Option<&str>> = approvals
-        .iter()
-        .map(|approval| Some(approval.request_id.as_str()))
-        .collect();
-    Ok(PendingApprovals {
-        tag: digest::of(&ids, 16),
-        approvals,
-    })
+    let ids: Vec<Option<&str>> = approvals.iter().map(|approval| Some(approval.request_id.as_str())).collect();
+    Ok(PendingApprovals { tag: digest::of(&ids, 16), approvals })
 }
 
 /// Tells consoles and whoever waits.
 fn tell(kind: &'static str, session: &str, request: &Request, status: Status, change: &mut Change) {
-    let fields = json!({"requestId": request.id, "actionType": request.action_type, "sessionId": session, "status": status});
+    let fields =
+        json!({"requestId": request.id, "actionType": request.action_type, "sessionId": session, "status": status});
     change.tell(kind, fields);
     change.push(Effect::Approval(request.id.clone()));
 }
@@ -146,19 +139,11 @@ fn request(args: &PutApproval, session: &str, now: Timestamp) -> Request {
         ("submissionId".to_owned(), args.submission_id.as_str().into()),
         ("toolCallId".to_owned(), args.tool_call_id.clone().into()),
     ]);
-    metadata.extend(
-        preview
-            .diff
-            .clone()
-            .map(|diff| ("diff".to_owned(), Value::from(diff))),
-    );
+    metadata.extend(preview.diff.clone().map(|diff| ("diff".to_owned(), Value::from(diff))));
     Request {
         id: args.id.clone(),
         dedupe_key: approvals::dedupe_key(args),
-        task_id: args
-            .task_id
-            .clone()
-            .unwrap_or_else(|| args.submission_id.0.clone()),
+        task_id: args.task_id.clone().unwrap_or_else(|| args.submission_id.0.clone()),
         action_type: preview.action_type.clone(),
         summary: preview.summary.clone(),
         reason: preview.reason.clone().unwrap_or_default(),
@@ -203,11 +188,7 @@ impl Write for ApprovalsDecide {
             reason: args.reason.clone(),
             scope: args.scope,
         };
-        let status = if args.approved {
-            Status::Approved
-        } else {
-            Status::Denied
-        };
+        let status = if args.approved { Status::Approved } else { Status::Denied };
         let by = (&decision, args.key.as_deref());
         end(tables, &found, status, Some(by), change)?;
         Ok(decision)
@@ -251,10 +232,7 @@ impl Write for ApprovalsExpire {
         for found in &due {
             end(tables, found, Status::Expired, None, change)?;
         }
-        Ok(Expired {
-            expired: due.len() as u64,
-            next: tables.next_due_approval()?,
-        })
+        Ok(Expired { expired: due.len() as u64, next: tables.next_due_approval()? })
     }
 }
 

@@ -4,9 +4,7 @@
 use ken_types::Error;
 
 use crate::engine::change::{Change, Left};
-use crate::ops::{
-    approvals, blobs, calls, keys, messenger, outbox, public, reindex, schedules, system, telemetry,
-};
+use crate::ops::{approvals, blobs, calls, keys, messenger, outbox, public, reindex, schedules, system, telemetry};
 use crate::tables::Tables;
 
 /// Does one slice.

@@ -2,9 +2,7 @@
 
 use ken_types::event::{OUTPUT_ID, Output};
 use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, KEY_MS, PIECE_BYTES};
-use ken_types::ops::blobs::{
-    BlobPiece, BlobState, BlobsGet, BlobsPut, GetBlob, GetOutput, OutputsGet, PutBlob,
-};
+use ken_types::ops::blobs::{BlobPiece, BlobState, BlobsGet, BlobsPut, GetBlob, GetOutput, OutputsGet, PutBlob};
 use ken_types::{Error, Octets, Timestamp, hex};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -19,10 +17,7 @@ use crate::tables::{BlobRow, Tables};
 const SLICE: usize = 4;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<BlobsPut>()
-        .read::<BlobsGet>()
-        .read::<OutputsGet>()
+    operations.write::<BlobsPut>().read::<BlobsGet>().read::<OutputsGet>()
 }
 
 /// Adds the next piece. Nothing is kept when all of them turn out to have another digest.
@@ -38,10 +33,7 @@ impl Write for BlobsPut {
             return Err(Error::too_large(message).at(if bytes > PIECE_BYTES { "/bytes" } else { "/length" }));
         }
         if args.offset + bytes as u64 > args.length {
-            return Err(Error::invalid(
-                "/bytes",
-                "the piece ends beyond the length of the blob",
-            ));
+            return Err(Error::invalid("/bytes", "the piece ends beyond the length of the blob"));
         }
         match bytes == 0 {
             true => Err(Error::invalid("/bytes", "the piece is empty")),
@@ -82,10 +74,7 @@ impl Write for BlobsPut {
 }
 
 fn state(blob: &BlobRow) -> BlobState {
-    BlobState {
-        length: blob.length,
-        stored: blob.stored,
-    }
+    BlobState { length: blob.length, stored: blob.stored }
 }
 
 fn insert(tables: &dyn Tables, args: &PutBlob, change: &Change) -> Result<BlobRow, Error> {
@@ -115,10 +104,7 @@ fn is_hex(text: &str) -> bool {
 fn check_digest(digest: &str, at: &str) -> Result<(), Error> {
     match digest.len() == 64 && is_hex(digest) {
         true => Ok(()),
-        false => Err(Error::invalid(
-            at,
-            "a digest is 64 hexadecimal digits in lower case",
-        )),
+        false => Err(Error::invalid(at, "a digest is 64 hexadecimal digits in lower case")),
     }
 }
 
@@ -152,10 +138,7 @@ fn piece(tables: &dyn Tables, blob: &BlobRow, offset: u64, limit: u32) -> Result
         found.extend(rest.iter().take(limit - found.len()));
         found.len() < limit
     })?;
-    Ok(BlobPiece {
-        length: blob.length,
-        bytes: Octets(found),
-    })
+    Ok(BlobPiece { length: blob.length, bytes: Octets(found) })
 }
 
 impl Read for OutputsGet {
@@ -181,11 +164,7 @@ impl Read for OutputsGet {
 }
 
 /// Notes which outputs of tools the events of a submission name. An event whose output is gone stays as it is.
-pub(super) fn refer_to_outputs(
-    tables: &dyn Tables,
-    submission: i64,
-    events: &[Box<RawValue>],
-) -> Result<(), Error> {
+pub(super) fn refer_to_outputs(tables: &dyn Tables, submission: i64, events: &[Box<RawValue>]) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct Ended {
         result: Named,
@@ -196,8 +175,7 @@ pub(super) fn refer_to_outputs(
         output: Option<Output>,
     }
     // Few outputs are long, and only those are parsed.
-    let may_name_one =
-        |event: &&str| check::event_kind(event).starts_with("tool\"") && event.contains(BLOB_FIELD);
+    let may_name_one = |event: &&str| check::event_kind(event).starts_with("tool\"") && event.contains(BLOB_FIELD);
     for event in events.iter().map(|event| event.get()).filter(may_name_one) {
         if let Some(output) = record::read::<Ended>(event)?.result.output {
             tables.refer_to_output(&output.blob, submission)?;

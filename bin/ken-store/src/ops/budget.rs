@@ -20,20 +20,14 @@ const UNSETTLED_MS: i64 = 24 * 3_600 * 1_000;
 const SOON_MS: u64 = 1_000;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<BudgetReserve>()
-        .write::<BudgetSettle>()
-        .read::<BudgetSpent>()
+    operations.write::<BudgetReserve>().write::<BudgetSettle>().read::<BudgetSpent>()
 }
 
 impl std::ops::Sub for Amount {
     type Output = Amount;
 
     fn sub(self, other: Amount) -> Amount {
-        Amount {
-            tokens: self.tokens - other.tokens,
-            cost: self.cost - other.cost,
-        }
+        Amount { tokens: self.tokens - other.tokens, cost: self.cost - other.cost }
     }
 }
 
@@ -47,10 +41,7 @@ fn count(tables: &dyn Tables, row: &ReservationRow, amount: Amount, change: &Cha
 
 impl Write for BudgetReserve {
     fn check(args: &Reserve) -> Result<(), Error> {
-        let prices = [
-            ("input_price", args.input_price),
-            ("output_price", args.output_price),
-        ];
+        let prices = [("input_price", args.input_price), ("output_price", args.output_price)];
         let prices = prices.into_iter().filter_map(|(name, price)| {
             let problem = dollars_problem(price)?;
             Some((format!("/{name}"), problem))
@@ -65,9 +56,7 @@ impl Write for BudgetReserve {
 
     fn run(tables: &dyn Tables, args: &Reserve, change: &mut Change) -> Result<Reserved, Error> {
         if let Some(known) = tables.reservation(&args.id)? {
-            return Ok(Reserved {
-                output_tokens: known.output_tokens.cast_unsigned(),
-            });
+            return Ok(Reserved { output_tokens: known.output_tokens.cast_unsigned() });
         }
         tables.prune_reservations(change.now.plus_millis(-UNSETTLED_MS))?;
         let day = day_scope(&change.now.day());
@@ -84,17 +73,16 @@ impl Write for BudgetReserve {
             Ok(granted) => granted,
             Err(Exceeded(why)) => {
                 let since = change.now.plus_millis(-UNDER_WAY_MS);
-                let settled =
-                    |scope: &str, used: Amount| Ok::<_, Error>(used - tables.reserved(scope, since)?);
+                let settled = |scope: &str, used: Amount| Ok::<_, Error>(used - tables.reserved(scope, since)?);
                 let of_session = match &session {
                     Some(session) => settled(session, of_session)?,
                     None => of_session,
                 };
                 return Err(match output(args, settled(&day, of_day)?, of_session) {
                     Ok(_) => Error::busy(format!("calls under way have reserved the rest: {why}"), SOON_MS),
-                    Err(Exceeded(_)) => Error::new(Code::Forbidden, why).at("/caps").hint(
-                        "`ken usage` shows it, [model.budget] of ken.toml sets it; a day ends at 00:00 UTC",
-                    ),
+                    Err(Exceeded(_)) => Error::new(Code::Forbidden, why)
+                        .at("/caps")
+                        .hint("`ken usage` shows it, [model.budget] of ken.toml sets it; a day ends at 00:00 UTC"),
                 });
             }
         };
@@ -104,27 +92,19 @@ impl Write for BudgetReserve {
             id: args.id.clone(),
             day,
             session,
-            amount: Amount {
-                tokens: input.saturating_add(granted),
-                cost: billionths(cost),
-            },
+            amount: Amount { tokens: input.saturating_add(granted), cost: billionths(cost) },
             output_tokens: granted,
         };
         tables.insert_reservation(&row, change.now)?;
         count(tables, &row, row.amount, change)?;
-        Ok(Reserved {
-            output_tokens: granted.cast_unsigned(),
-        })
+        Ok(Reserved { output_tokens: granted.cast_unsigned() })
     }
 }
 
 impl Write for BudgetSettle {
     fn run(tables: &dyn Tables, args: &Settle, change: &mut Change) -> Result<Nothing, Error> {
         if let Some(row) = tables.reservation(&args.id)? {
-            let used = Amount {
-                tokens: i64::try_from(args.tokens).unwrap_or(i64::MAX),
-                cost: billionths(args.cost),
-            };
+            let used = Amount { tokens: i64::try_from(args.tokens).unwrap_or(i64::MAX), cost: billionths(args.cost) };
             count(tables, &row, used - row.amount, change)?;
             tables.delete_reservation(&row.id)?;
         }

@@ -11,10 +11,7 @@ use crate::rules::record;
 use crate::tables::Tables;
 
 /// The answer of a call that was done before.
-pub(super) fn known<T: DeserializeOwned>(
-    tables: &dyn Tables,
-    call: Option<&CallMark>,
-) -> Result<Option<T>, Error> {
+pub(super) fn known<T: DeserializeOwned>(tables: &dyn Tables, call: Option<&CallMark>) -> Result<Option<T>, Error> {
     let Some(call) = call else { return Ok(None) };
     match tables.call(&call.slot)? {
         Some((number, answer)) if number == call.number => record::read(&answer).map(Some),

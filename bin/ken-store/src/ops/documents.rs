@@ -24,24 +24,15 @@ const DIMENSIONS: usize = 4_096;
 const COLLECTIONS: [&str; 2] = [SHARE, WORKSPACE];
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) = operations
-        .read::<DocumentsList>()
-        .write::<DocumentsSync>()
-        .write::<VectorsPut>()
-        .read::<KnowledgeUses>();
-    Operations(
-        table
-            .op::<DocumentsWork, _, _>(|host: Arc<H>, _, args| async move { host.document_work(args).await }),
-    )
+    let Operations(table) =
+        operations.read::<DocumentsList>().write::<DocumentsSync>().write::<VectorsPut>().read::<KnowledgeUses>();
+    Operations(table.op::<DocumentsWork, _, _>(|host: Arc<H>, _, args| async move { host.document_work(args).await }))
 }
 
 fn check_path(at: &str, path: &str) -> Result<(), Error> {
     match (1..=PATH_BYTES).contains(&path.len()) {
         true => Ok(()),
-        false => Err(Error::invalid(
-            at,
-            format!("{} bytes; 1 to {PATH_BYTES} are allowed", path.len()),
-        )),
+        false => Err(Error::invalid(at, format!("{} bytes; 1 to {PATH_BYTES} are allowed", path.len()))),
     }
 }
 
@@ -50,10 +41,7 @@ fn source_of(collection: &str) -> Result<&str, Error> {
     match collection {
         SHARE | WORKSPACE => Ok(collection),
         folder if folder.starts_with('/') => Ok("import"),
-        _ => Err(Error::invalid(
-            "/collection",
-            "it is `share`, `workspace`, or the absolute path of a folder",
-        )),
+        _ => Err(Error::invalid("/collection", "it is `share`, `workspace`, or the absolute path of a folder")),
     }
 }
 
@@ -62,10 +50,7 @@ impl Read for DocumentsList {
         check_path("/collection", &args.collection)?;
         match (1..=PAGE_DOCUMENTS).contains(&args.limit) {
             true => Ok(()),
-            false => Err(Error::invalid(
-                "/limit",
-                format!("1 to {PAGE_DOCUMENTS} are allowed"),
-            )),
+            false => Err(Error::invalid("/limit", format!("1 to {PAGE_DOCUMENTS} are allowed"))),
         }
     }
 
@@ -85,10 +70,7 @@ impl Write for DocumentsSync {
             let at = format!("/documents/{number}");
             check_path(&format!("{at}/path"), &document.path)?;
             if document.pieces.len() > DOCUMENT_PIECES {
-                let message = format!(
-                    "{} pieces, at most {DOCUMENT_PIECES} are allowed",
-                    document.pieces.len()
-                );
+                let message = format!("{} pieces, at most {DOCUMENT_PIECES} are allowed", document.pieces.len());
                 return Err(Error::too_large(message).at(format!("{at}/pieces")));
             }
             for (number, piece) in document.pieces.iter().enumerate() {
@@ -133,14 +115,11 @@ impl Write for DocumentsSync {
 /// The job that runs, if it is where the step says. Another reader may have taken the step already.
 fn held(tables: &dyn Tables, collection: &str, step: &JobStep) -> Result<JobRow, Error> {
     let running = tables.running_job()?;
-    let here = running.filter(|job| {
-        job.id == step.job && job.collection.as_deref() == Some(collection) && job.place == step.after
-    });
+    let here = running
+        .filter(|job| job.id == step.job && job.collection.as_deref() == Some(collection) && job.place == step.after);
     here.ok_or_else(|| {
         let message = format!("job {} is not at this place of {collection}", step.job);
-        Error::conflict(message)
-            .at("/step/after")
-            .hint("ask for the work again")
+        Error::conflict(message).at("/step/after").hint("ask for the work again")
     })
 }
 
@@ -151,9 +130,7 @@ fn advance(tables: &dyn Tables, job: &JobRow, step: &JobStep, change: &mut Chang
     let place = step.next.as_deref().unwrap_or(&job.place);
     tables.advance_reading(job.key, place, step.done, step.left)?;
     if step.next.is_none() {
-        let mut rest = COLLECTIONS
-            .iter()
-            .skip_while(|name| Some(**name) != job.collection.as_deref());
+        let mut rest = COLLECTIONS.iter().skip_while(|name| Some(**name) != job.collection.as_deref());
         let next = rest.nth(1).copied();
         tables.set_job_collection(job.key, next)?;
         if next.is_none() {
@@ -189,14 +166,7 @@ fn entry(source: &str, piece: &Piece) -> PutKnowledge {
 
 /// Equal pieces of one document are one entry; those of two documents are two.
 fn id(collection: &str, path: &str, piece: &Piece) -> String {
-    let parts = [
-        None,
-        None,
-        Some(piece.title.as_str()),
-        Some(&piece.text),
-        Some(collection),
-        Some(path),
-    ];
+    let parts = [None, None, Some(piece.title.as_str()), Some(&piece.text), Some(collection), Some(path)];
     format!("kb-{}", digest::of(&parts, 16))
 }
 
@@ -207,18 +177,12 @@ fn put(
     change: &mut Change,
     synced: &mut Synced,
 ) -> Result<(), Error> {
-    if tables
-        .document(collection, &read.path)?
-        .is_some_and(|known| known.digest == read.digest)
-    {
+    if tables.document(collection, &read.path)?.is_some_and(|known| known.digest == read.digest) {
         return Ok(());
     }
     let source = source_of(collection)?;
     let document = tables.put_document(collection, &read.path, &read.digest)?;
-    let known = tables
-        .entries_of(document)?
-        .into_iter()
-        .map(|(key, id)| (id, key));
+    let known = tables.entries_of(document)?.into_iter().map(|(key, id)| (id, key));
     let mut known: HashMap<String, i64> = known.collect();
     let mut placed = HashSet::new();
     for piece in &read.pieces {
@@ -234,10 +198,7 @@ fn put(
             }
             synced.kept += 1;
         } else {
-            let place = DocumentPlace {
-                document,
-                line: piece.line,
-            };
+            let place = DocumentPlace { document, line: piece.line };
             let key = tables.put_knowledge(&id, &entry(source, piece), Some(place), change.now)?;
             knowledge::index(tables, key)?;
             synced.added += 1;
@@ -253,38 +214,24 @@ fn put(
 
 /// What there is to do now.
 pub(crate) fn work(tables: &dyn Tables, args: &FindWork) -> Result<DocumentWork, Error> {
-    let job = tables.running_job()?.and_then(|job| {
-        Some(OpenJob {
-            id: job.id,
-            collection: job.collection?,
-            after: job.place,
-        })
-    });
+    let job = tables
+        .running_job()?
+        .and_then(|job| Some(OpenJob { id: job.id, collection: job.collection?, after: job.place }));
     let rows = match &args.model {
         Some(model) => tables.unembedded(model, EMBEDDED_AT_ONCE)?,
         None => Vec::new(),
     };
-    let unembedded = rows.into_iter().map(|(entry, title, content)| Unembedded {
-        entry,
-        text: format!("{title}\n{content}"),
-    });
-    Ok(DocumentWork {
-        job,
-        unembedded: unembedded.collect(),
-    })
+    let unembedded =
+        rows.into_iter().map(|(entry, title, content)| Unembedded { entry, text: format!("{title}\n{content}") });
+    Ok(DocumentWork { job, unembedded: unembedded.collect() })
 }
 
 impl Write for VectorsPut {
     fn check(args: &PutVectors) -> Result<(), Error> {
-        let long = args
-            .vectors
-            .iter()
-            .position(|vector| vector.values.len() > DIMENSIONS);
+        let long = args.vectors.iter().position(|vector| vector.values.len() > DIMENSIONS);
         match long {
-            Some(number) => Err(
-                Error::too_large(format!("a vector has at most {DIMENSIONS} dimensions"))
-                    .at(format!("/vectors/{number}/values")),
-            ),
+            Some(number) => Err(Error::too_large(format!("a vector has at most {DIMENSIONS} dimensions"))
+                .at(format!("/vectors/{number}/values"))),
             None => Ok(()),
         }
     }
@@ -293,12 +240,7 @@ impl Write for VectorsPut {
         for vector in &args.vectors {
             if let Some(texts) = tables.knowledge_texts(vector.entry)? {
                 let scope_word = scope_words::of_entry(texts.actor.as_deref(), texts.conversation.as_deref());
-                tables.put_vector(
-                    vector.entry,
-                    &args.model,
-                    &scope_word,
-                    &vectors::packed(&vector.values),
-                )?;
+                tables.put_vector(vector.entry, &args.model, &scope_word, &vectors::packed(&vector.values))?;
             }
         }
         if args.usage.total_tokens > 0 {
@@ -310,11 +252,7 @@ impl Write for VectorsPut {
 }
 
 /// Stores which entries a submission that ends now has used.
-pub(super) fn record_uses(
-    tables: &dyn Tables,
-    found: &SubmissionRow,
-    used: &[(String, Used)],
-) -> Result<(), Error> {
+pub(super) fn record_uses(tables: &dyn Tables, found: &SubmissionRow, used: &[(String, Used)]) -> Result<(), Error> {
     let mut known = used.iter().take(USES as usize);
     known.try_for_each(|(entry, how)| tables.insert_use(entry, found.key, how.name()))
 }

@@ -38,15 +38,9 @@ fn owner(tables: &dyn Tables, stream: &PublicRow, place: u64, to: u64) -> Result
 /// One entry; none beyond the end.
 pub(super) fn one(tables: &dyn Tables, stream: &PublicRow, number: u64) -> Result<Option<Vec<u8>>, Error> {
     let mut found = None;
-    scan(
-        tables,
-        stream,
-        number,
-        stream.entries.min(number + 1),
-        &mut |body| {
-            found = Some(body.to_vec());
-            false
-        },
-    )?;
+    scan(tables, stream, number, stream.entries.min(number + 1), &mut |body| {
+        found = Some(body.to_vec());
+        false
+    })?;
     Ok(found)
 }

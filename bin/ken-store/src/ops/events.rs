@@ -49,10 +49,7 @@ impl Write for ChatAccept {
         if let (Some(found), Some(name)) = (&mut session, name) {
             sessions::set_name(tables, found, &name, change)?;
         }
-        let log = session
-            .as_ref()
-            .map(|found| tables.log_by_key(found.stream))
-            .transpose()?;
+        let log = session.as_ref().map(|found| tables.log_by_key(found.stream)).transpose()?;
         let queued = log.as_ref().zip(entry_of(args));
         let accepted = Accepted {
             event_id: args.event.id.clone(),
@@ -60,10 +57,9 @@ impl Write for ChatAccept {
             refused: None,
             session: session.as_ref().map(|found| found.opened(created)),
             offset: log.as_ref().map(LogRow::end),
-            submission: queued.as_ref().map(|(log, entry)| Admission {
-                submission_id: entry.id.clone(),
-                offset: log.end(),
-            }),
+            submission: queued
+                .as_ref()
+                .map(|(log, entry)| Admission { submission_id: entry.id.clone(), offset: log.end() }),
         };
         let event = insert_event(tables, scope, &args.event, &accepted)?;
         if let (Some((log, entry)), Some(found)) = (queued, &session) {
@@ -79,10 +75,7 @@ impl Write for ChatAccept {
 /// Whether the event's record keeps a refusal. A wrong argument is the caller's mistake, and any other failure is of the
 /// whole change.
 fn is_kept(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Forbidden | Code::NotFound | Code::Conflict | Code::Busy
-    )
+    matches!(code, Code::Forbidden | Code::NotFound | Code::Conflict | Code::Busy)
 }
 
 /// The session that was decided on, and whether it is new.
@@ -112,21 +105,13 @@ fn name_of(action: &Action) -> Result<Option<String>, Error> {
 /// The submission that an accepted message makes.
 fn entry_of(args: &Accept) -> Option<Entry> {
     let (id, kind, policy) = match &args.action {
-        Action::Prompt {
-            submission_id,
-            policy,
-        } => (submission_id, SubmissionKind::Prompt, *policy),
+        Action::Prompt { submission_id, policy } => (submission_id, SubmissionKind::Prompt, *policy),
         Action::Compact { submission_id } => (submission_id, SubmissionKind::Compact, Policy::Queue),
         Action::Find | Action::Name { .. } => return None,
     };
     let context = args.event.context.as_ref();
     let workflow = context.and_then(|context| context.get("workflow"));
-    Some(Entry {
-        id: id.clone(),
-        kind,
-        policy,
-        hidden: workflow.and_then(Value::as_str) == Some(PREFLIGHT),
-    })
+    Some(Entry { id: id.clone(), kind, policy, hidden: workflow.and_then(Value::as_str) == Some(PREFLIGHT) })
 }
 
 fn plan(tables: &dyn Tables, scope: i64, args: &Accept) -> Result<Plan, Error> {
@@ -152,9 +137,7 @@ fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Where, Error
             let found = sessions::select(tables, Some(scope), fresh.id.as_str())?;
             known(found).unwrap_or_else(|| Where::New(fresh.clone()))
         }
-        Target::Active(fresh) => {
-            known(tables.newest_session(scope)?).unwrap_or_else(|| Where::New(fresh.clone()))
-        }
+        Target::Active(fresh) => known(tables.newest_session(scope)?).unwrap_or_else(|| Where::New(fresh.clone())),
     })
 }
 
@@ -172,12 +155,7 @@ fn refuse(tables: &dyn Tables, scope: i64, event: &InboundEvent, error: Error) -
     Ok(accepted)
 }
 
-fn insert_event(
-    tables: &dyn Tables,
-    scope: i64,
-    event: &InboundEvent,
-    answer: &Accepted,
-) -> Result<i64, Error> {
+fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &Accepted) -> Result<i64, Error> {
     tables.insert_event(&NewEvent {
         id: event.id.as_str(),
         scope: Some(scope),
@@ -214,16 +192,9 @@ impl Write for SubmissionsAdmit {
             }
             Err(error) => return Err(error),
         };
-        let entry = Entry {
-            id: args.submission_id.clone(),
-            kind: SubmissionKind::Prompt,
-            policy: args.policy,
-            hidden: false,
-        };
-        let admitted = Admitted::Accepted(Admission {
-            submission_id: entry.id.clone(),
-            offset: log.end(),
-        });
+        let entry =
+            Entry { id: args.submission_id.clone(), kind: SubmissionKind::Prompt, policy: args.policy, hidden: false };
+        let admitted = Admitted::Accepted(Admission { submission_id: entry.id.clone(), offset: log.end() });
         let event = insert_prompt(tables, scope, args, &admitted, change)?;
         blobs::refer(tables, &args.blobs, event)?;
         queue::enter(tables, &log, event, &entry, &queue, change)?;

@@ -12,11 +12,7 @@ use crate::tables::Tables;
 const RULES: usize = 256;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<RulesPut>()
-        .read::<RulesList>()
-        .write::<RulesSwitch>()
-        .write::<RulesDelete>()
+    operations.write::<RulesPut>().read::<RulesList>().write::<RulesSwitch>().write::<RulesDelete>()
 }
 
 pub(super) fn enabled(tables: &dyn Tables) -> Result<Vec<StoredRule>, Error> {

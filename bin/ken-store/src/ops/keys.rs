@@ -31,11 +31,7 @@ impl Write for KeysBegin {
             _ => {}
         }
         tables.put_key(args)?;
-        Ok(KeyState {
-            seed: args.seed.clone(),
-            at: args.at,
-            answer: None,
-        })
+        Ok(KeyState { seed: args.seed.clone(), at: args.at, answer: None })
     }
 }
 

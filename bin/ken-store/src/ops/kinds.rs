@@ -8,8 +8,7 @@ use crate::ops::{runs, turns};
 use crate::tables::{LogRow, SubmissionRow, Tables};
 
 type Room = fn(&dyn Tables) -> Result<usize, Error>;
-type HandOut =
-    fn(&dyn Tables, &SubmissionRow, &mut LogRow, &mut Change) -> Result<(Option<String>, u64), Error>;
+type HandOut = fn(&dyn Tables, &SubmissionRow, &mut LogRow, &mut Change) -> Result<(Option<String>, u64), Error>;
 type Close = fn(&dyn Tables, &SubmissionRow, LogRow, Verdict, &mut Change) -> Result<(), Error>;
 
 /// What differs between kinds.

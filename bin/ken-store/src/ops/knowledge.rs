@@ -96,9 +96,7 @@ fn forget(tables: &dyn Tables, key: i64) -> Result<(), Error> {
 
 impl Write for KnowledgeDelete {
     fn run(tables: &dyn Tables, args: &ById, change: &mut Change) -> Result<Nothing, Error> {
-        let key = tables
-            .delete_knowledge(&args.id)?
-            .ok_or_else(|| unknown(&args.id))?;
+        let key = tables.delete_knowledge(&args.id)?.ok_or_else(|| unknown(&args.id))?;
         forget(tables, key)?;
         change.tell("knowledge.deleted", json!({"id": args.id, "status": "ok"}));
         Ok(Nothing {})
@@ -152,9 +150,7 @@ fn fused(
     near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
     near.truncate(LOOKED_AT as usize);
     let worth_by_words = by_words.into_iter().enumerate();
-    let mut found: Vec<_> = worth_by_words
-        .map(|(place, (key, found))| (vectors::worth(place), key, found))
-        .collect();
+    let mut found: Vec<_> = worth_by_words.map(|(place, (key, found))| (vectors::worth(place), key, found)).collect();
     for (place, (cosine, key)) in near.into_iter().enumerate() {
         match found.iter_mut().find(|(_, known, _)| *known == key) {
             Some((worth, ..)) => *worth += vectors::worth(place),
@@ -188,12 +184,7 @@ impl Read for KnowledgeList {
 }
 
 fn list_name(args: &ListKnowledge) -> List {
-    let parts = [
-        args.q.as_deref(),
-        args.actor_id.as_deref(),
-        args.conversation_id.as_deref(),
-        args.source.as_deref(),
-    ];
+    let parts = [args.q.as_deref(), args.actor_id.as_deref(), args.conversation_id.as_deref(), args.source.as_deref()];
     List::named("knowledge", &parts)
 }
 
@@ -219,8 +210,7 @@ fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<Know
         None => [tables.index_size(Index::Knowledge)?.cast_signed(), 0],
     };
     let fits = |record: &KnowledgeRecord| {
-        let same =
-            |wanted: &Option<String>, there: &str| wanted.as_deref().is_none_or(|wanted| wanted == there);
+        let same = |wanted: &Option<String>, there: &str| wanted.as_deref().is_none_or(|wanted| wanted == there);
         same(&args.actor_id, &record.actor_id)
             && same(&args.conversation_id, &record.conversation_id)
             && same(&args.source, &record.source)

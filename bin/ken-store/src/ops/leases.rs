@@ -52,10 +52,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
     }
     tables.take_submission(&taken, verdict.is_some(), change.now)?;
     Ok(Some(Claim {
-        lease: Lease {
-            submission_id: found.id.clone(),
-            number: found.lease + 1,
-        },
+        lease: Lease { submission_id: found.id.clone(), number: found.lease + 1 },
         attempt: found.attempt + 1,
         kind: found.kind,
         instance: log.instance().to_owned(),
@@ -77,9 +74,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
 /// The submission of a lease while it is held or could be taken up again.
 fn of_lease(tables: &dyn Tables, lease: &Lease) -> Result<Option<SubmissionRow>, Error> {
     let found = tables.submission(lease.submission_id.as_str())?;
-    Ok(found.filter(|found| {
-        found.lease == lease.number && !found.state.is_settled() && found.state != State::Queued
-    }))
+    Ok(found.filter(|found| found.lease == lease.number && !found.state.is_settled() && found.state != State::Queued))
 }
 
 /// Which of these leases are still the newest; those are held again if they had been let go.
@@ -98,10 +93,7 @@ pub(crate) fn renew(
         if found.open {
             tables.set_open(found.key, false)?;
         }
-        change.push(Effect::Renewed {
-            lease: lease.clone(),
-            connection: holder,
-        });
+        change.push(Effect::Renewed { lease: lease.clone(), connection: holder });
         if found.abort {
             change.push(Effect::AbortWanted(found.id));
         }

@@ -68,15 +68,10 @@ pub(super) fn last_timestamp(tables: &dyn Tables, log: &LogRow) -> Result<Option
         timestamp: Timestamp,
     }
     let mut last = None;
-    tables.entries(
-        log.key,
-        log.entries.saturating_sub(1),
-        log.entries,
-        &mut |event| {
-            last = serde_json::from_str(event).ok();
-            true
-        },
-    )?;
+    tables.entries(log.key, log.entries.saturating_sub(1), log.entries, &mut |event| {
+        last = serde_json::from_str(event).ok();
+        true
+    })?;
     Ok(last.map(|Stamped { timestamp }| timestamp))
 }
 

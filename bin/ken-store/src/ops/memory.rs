@@ -59,10 +59,8 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<PastExc
     let mut found = Vec::new();
     let query = Query::of(&args.query);
     if let Some(scope) = &args.scope {
-        let scope_words: Vec<String> = conversations(tables, scope)?
-            .iter()
-            .map(|conversation| word(scope, conversation))
-            .collect();
+        let scope_words: Vec<String> =
+            conversations(tables, scope)?.iter().map(|conversation| word(scope, conversation)).collect();
         let most = (args.limit, LOOKED_AT.max(args.limit));
         let (hits, weights) = candidates(tables, Index::Memory, &query, Some(&scope_words), most)?;
         for hit in hits {

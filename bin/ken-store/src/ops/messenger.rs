@@ -79,11 +79,7 @@ impl Write for MessengerAccept {
         if let Some(code) = known {
             tables.count_up(&name("duplicates"))?;
             let told = code.map(|code| tables.pairing(&code)).transpose()?.flatten();
-            return Ok(UpdateAnswer {
-                duplicate: true,
-                accepted,
-                pairing: told.map(|told| told.pairing),
-            });
+            return Ok(UpdateAnswer { duplicate: true, accepted, pairing: told.map(|told| told.pairing) });
         }
         let pairing = offer(tables, args, change)?;
         let (verdict, reason) = match &args.verdict {
@@ -111,11 +107,7 @@ impl Write for MessengerAccept {
             _ => {}
         }
         tables.set_fact(&name("last_update_at"), &change.now.millis().to_string())?;
-        Ok(UpdateAnswer {
-            duplicate: false,
-            accepted,
-            pairing,
-        })
+        Ok(UpdateAnswer { duplicate: false, accepted, pairing })
     }
 }
 
@@ -204,10 +196,7 @@ impl Read for MessengerDrafts {
             drafts.extend(outbox::draft(tables, found)?);
         }
         let queued = tables.busy_chats(State::Queued)?;
-        Ok(Drafts {
-            drafts,
-            turns: (running.len() + queued.len()) as u64,
-        })
+        Ok(Drafts { drafts, turns: (running.len() + queued.len()) as u64 })
     }
 }
 
@@ -291,12 +280,7 @@ impl Write for MessengerRemove {
         // One notice for each time that the user was added.
         let key = format!("removed:{}:{}", known.user_id, known.added_at.millis());
         notify(tables, &known.chat_id, args.notice.as_deref(), key, change)?;
-        tell(
-            "connector.user",
-            "removed",
-            json!({"userId": args.user_id}),
-            change,
-        );
+        tell("connector.user", "removed", json!({"userId": args.user_id}), change);
         Ok(Nothing {})
     }
 }
@@ -342,12 +326,7 @@ impl Write for MessengerPutGroup {
 
     fn run(tables: &dyn Tables, args: &Group, change: &mut Change) -> Result<Nothing, Error> {
         tables.put_group(args)?;
-        tell(
-            "connector.group",
-            "configured",
-            json!({"groupId": args.group_id}),
-            change,
-        );
+        tell("connector.group", "configured", json!({"groupId": args.group_id}), change);
         Ok(Nothing {})
     }
 }
@@ -357,12 +336,7 @@ impl Write for MessengerRemoveGroup {
         if !tables.delete_group(&args.group_id)? {
             return Err(Error::not_found(format!("there is no group {}", args.group_id)));
         }
-        tell(
-            "connector.group",
-            "removed",
-            json!({"groupId": args.group_id}),
-            change,
-        );
+        tell("connector.group", "removed", json!({"groupId": args.group_id}), change);
         Ok(Nothing {})
     }
 }
@@ -387,16 +361,8 @@ impl Write for MessengerPair {
         allow(tables, &found.sender_id, &found.chat_id, change)?;
         let key = format!("paired:{}", found.code);
         notify(tables, &found.chat_id, args.notice.as_deref(), key, change)?;
-        tell(
-            "connector.pairing",
-            "approved",
-            json!({"userId": found.sender_id}),
-            change,
-        );
-        Ok(Paired {
-            user_id: found.sender_id,
-            chat_id: found.chat_id,
-        })
+        tell("connector.pairing", "approved", json!({"userId": found.sender_id}), change);
+        Ok(Paired { user_id: found.sender_id, chat_id: found.chat_id })
     }
 }
 
@@ -406,12 +372,7 @@ impl Write for MessengerDeny {
             return Ok(Denied { denied: false });
         };
         tables.set_pairing_state(&found.code, "denied")?;
-        tell(
-            "connector.pairing",
-            "denied",
-            json!({"userId": found.sender_id}),
-            change,
-        );
+        tell("connector.pairing", "denied", json!({"userId": found.sender_id}), change);
         Ok(Denied { denied: true })
     }
 }

@@ -45,8 +45,7 @@ use ken_types::ops::approvals::{Approval, GetApproval, ListApprovals, PendingApp
 use ken_types::ops::documents::{DocumentWork, FindWork};
 use ken_types::ops::outbox::{Due, DueMessages};
 use ken_types::ops::store::{
-    ClaimSubmissions, Claims, LostLeases, ReadStream, RenewLeases, StreamPage, SubmissionStatus,
-    WaitSubmission,
+    ClaimSubmissions, Claims, LostLeases, ReadStream, RenewLeases, StreamPage, SubmissionStatus, WaitSubmission,
 };
 use ken_wire::{Daemon, Table};
 
@@ -94,10 +93,7 @@ pub trait Host: Daemon {
     /// A request for an approval; waits while it is pending.
     fn approval(&self, args: GetApproval) -> impl Future<Output = Result<Approval, Error>> + Send;
     /// The pending requests; waits for some, or for others.
-    fn pending_approvals(
-        &self,
-        args: ListApprovals,
-    ) -> impl Future<Output = Result<PendingApprovals, Error>> + Send;
+    fn pending_approvals(&self, args: ListApprovals) -> impl Future<Output = Result<PendingApprovals, Error>> + Send;
     /// Messages that may be sent now; waits for one.
     fn due(&self, args: DueMessages) -> impl Future<Output = Result<Due, Error>> + Send;
     /// Documents to read and entries without vectors; waits for some.
@@ -111,17 +107,11 @@ pub struct Operations<H>(Table<H>);
 
 impl<H: Host> Operations<H> {
     fn read<O: Read>(self) -> Operations<H> {
-        Operations(
-            self.0
-                .op::<O, _, _>(|host: Arc<H>, _, args| async move { host.read::<O>(args).await }),
-        )
+        Operations(self.0.op::<O, _, _>(|host: Arc<H>, _, args| async move { host.read::<O>(args).await }))
     }
 
     fn write<O: Write>(self) -> Operations<H> {
-        Operations(
-            self.0
-                .op::<O, _, _>(|host: Arc<H>, _, args| async move { host.write::<O>(args).await }),
-        )
+        Operations(self.0.op::<O, _, _>(|host: Arc<H>, _, args| async move { host.write::<O>(args).await }))
     }
 }
 
@@ -146,8 +136,5 @@ pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
         messenger::add,
         outbox::add,
     ];
-    nouns
-        .into_iter()
-        .fold(Operations(table), |operations, add| add(operations))
-        .0
+    nouns.into_iter().fold(Operations(table), |operations, add| add(operations)).0
 }

@@ -23,10 +23,7 @@ impl Write for NotesPut {
             return Err(Error::invalid("/name", "a name has no blanks at its ends"));
         }
         if args.body.len() > NOTE_BYTES {
-            let message = format!(
-                "a note has at most {NOTE_BYTES} bytes, this one {}",
-                args.body.len()
-            );
+            let message = format!("a note has at most {NOTE_BYTES} bytes, this one {}", args.body.len());
             return Err(Error::too_large(message).at("/body"));
         }
         Ok(())
@@ -57,7 +54,6 @@ impl Read for NotesList {
 
 fn stream(tables: &dyn Tables, instance: &str) -> Result<i64, Error> {
     let log = tables.log(&stream_names::of_instance(instance))?;
-    let log =
-        log.ok_or_else(|| Error::not_found(format!("there is no instance {instance}")).at("/instance"))?;
+    let log = log.ok_or_else(|| Error::not_found(format!("there is no instance {instance}")).at("/instance"))?;
     Ok(log.key)
 }

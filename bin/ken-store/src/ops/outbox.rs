@@ -82,12 +82,7 @@ pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change
 }
 
 /// Gives a draft another text. The pause before it is kept, because the platform may have asked for it.
-fn rewrite(
-    tables: &dyn Tables,
-    known: MessageRow,
-    message: &PutMessage,
-    change: &mut Change,
-) -> Result<(), Error> {
+fn rewrite(tables: &dyn Tables, known: MessageRow, message: &PutMessage, change: &mut Change) -> Result<(), Error> {
     // A draft that the platform refuses waits for the last text.
     if message.draft && (known.message == *message || known.state == MessageState::Failed) {
         return Ok(());
@@ -95,10 +90,7 @@ fn rewrite(
     tables.rewrite_message(known.id, message)?;
     let shown = known.shown.unwrap_or_default();
     let next = MessageRow {
-        shown: Some(Shown {
-            revision: shown.revision + 1,
-            ..shown
-        }),
+        shown: Some(Shown { revision: shown.revision + 1, ..shown }),
         state: match known.state {
             MessageState::Sending => MessageState::Sending,
             _ => MessageState::Pending,
@@ -146,10 +138,7 @@ pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow) -> Result<Option
         return Ok(None);
     }
     let message = to_chat(tables, found, text)?;
-    Ok(message.map(|message| PutMessage {
-        draft: true,
-        ..message
-    }))
+    Ok(message.map(|message| PutMessage { draft: true, ..message }))
 }
 
 /// A message to the chat that the prompt of a submission came from, under the key of its answer.
@@ -185,10 +174,7 @@ fn text(found: &SubmissionRow, ending: &Ending<'_>, said: &str) -> Option<String
         (_, Outcome::Aborted) if said.trim().is_empty() => "Stopped.",
         (_, Outcome::Aborted) => said,
         (_, Outcome::Failed) => {
-            return Some(format!(
-                "That did not work: {}",
-                why.unwrap_or("the turn failed.")
-            ));
+            return Some(format!("That did not work: {}", why.unwrap_or("the turn failed.")));
         }
     };
     Some(text.to_owned()).filter(|text| !text.trim().is_empty())
@@ -202,11 +188,7 @@ pub(crate) fn check_due(args: &DueMessages) -> Result<(), Error> {
 }
 
 /// Messages that may be sent, and when the next one may if there is none.
-pub(crate) fn due(
-    tables: &dyn Tables,
-    args: &DueMessages,
-    now: Timestamp,
-) -> Result<(Due, Option<Timestamp>), Error> {
+pub(crate) fn due(tables: &dyn Tables, args: &DueMessages, now: Timestamp) -> Result<(Due, Option<Timestamp>), Error> {
     let heads = tables.heads(&args.connector)?;
     let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
     let (ready, later): (Vec<_>, Vec<_>) = free.partition(|(_, at)| *at <= now);
@@ -237,9 +219,7 @@ fn handed_out(tables: &dyn Tables, row: MessageRow) -> Result<DueMessage, Error>
 }
 
 fn by_id(tables: &dyn Tables, id: i64) -> Result<MessageRow, Error> {
-    tables
-        .message(id)?
-        .ok_or_else(|| Error::not_found(format!("there is no message {id} in the outbox")))
+    tables.message(id)?.ok_or_else(|| Error::not_found(format!("there is no message {id} in the outbox")))
 }
 
 impl Write for OutboxAttempt {
@@ -249,10 +229,7 @@ impl Write for OutboxAttempt {
             let message = format!("piece {} of message {} is not the next one", args.piece, args.id);
             return Err(Error::conflict(message));
         }
-        tables.update_message(&MessageRow {
-            state: MessageState::Sending,
-            ..row
-        })?;
+        tables.update_message(&MessageRow { state: MessageState::Sending, ..row })?;
         Ok(Nothing {})
     }
 }
@@ -294,18 +271,9 @@ impl Write for OutboxShow {
             let message = format!("message {} is no draft that waits to be sent", args.id);
             return Err(Error::conflict(message));
         };
-        let row = MessageRow {
-            shown: Some(Shown {
-                pieces: args.pieces.clone(),
-                ..known
-            }),
-            ..row
-        };
+        let row = MessageRow { shown: Some(Shown { pieces: args.pieces.clone(), ..known }), ..row };
         let Some(end) = &args.end else {
-            tables.update_message(&MessageRow {
-                state: MessageState::Sending,
-                ..row
-            })?;
+            tables.update_message(&MessageRow { state: MessageState::Sending, ..row })?;
             return Ok(Nothing {});
         };
         if let Some(error) = error_of(end) {
@@ -319,11 +287,7 @@ impl Write for OutboxShow {
 /// A message with a changing text after its newest text, or an earlier one, has been sent with this end.
 fn shown(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> MessageRow {
     let is_over = is_over(&row, now);
-    let is_doubtful = row
-        .shown
-        .iter()
-        .flat_map(|shown| &shown.pieces)
-        .any(|piece| piece.message_id.is_none());
+    let is_doubtful = row.shown.iter().flat_map(|shown| &shown.pieces).any(|piece| piece.message_id.is_none());
     let mut next = MessageRow {
         error: error_of(end).map(str::to_owned).or(row.error.clone()),
         tries: 0,
@@ -354,9 +318,7 @@ pub(super) fn note_error(tables: &dyn Tables, connector: &str, error: &str) -> R
 fn error_of(end: &PieceEnd) -> Option<&str> {
     match end {
         PieceEnd::Sent { .. } => None,
-        PieceEnd::Later { error, .. } | PieceEnd::Failed { error } | PieceEnd::Unknown { error } => {
-            Some(error)
-        }
+        PieceEnd::Later { error, .. } | PieceEnd::Failed { error } | PieceEnd::Unknown { error } => Some(error),
     }
 }
 
@@ -414,10 +376,7 @@ impl Read for OutboxList {
 }
 
 pub(super) fn counts(tables: &dyn Tables, connector: &str) -> Result<OutboxCounts, Error> {
-    let mut counts = OutboxCounts {
-        pending: tables.live_messages(connector)?,
-        ..OutboxCounts::default()
-    };
+    let mut counts = OutboxCounts { pending: tables.live_messages(connector)?, ..OutboxCounts::default() };
     for (name, value) in tables.counters(&format!("outbox.{connector}."))? {
         match name.as_str() {
             "sent" => counts.sent = value,

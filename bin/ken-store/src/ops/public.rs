@@ -28,23 +28,16 @@ const SLICE: usize = 500;
 const SLICE_BYTES: u64 = 1024 * 1024;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    let Operations(table) = operations
-        .write::<StreamsCreate>()
-        .write::<StreamsAppend>()
-        .write::<StreamsDelete>()
-        .read::<StreamsList>();
+    let Operations(table) =
+        operations.write::<StreamsCreate>().write::<StreamsAppend>().write::<StreamsDelete>().read::<StreamsList>();
     // Reading may wait for entries.
-    Operations(
-        table.op::<StreamsRead, _, _>(|host: Arc<H>, _, args| async move { host.read_stream(args).await }),
-    )
+    Operations(table.op::<StreamsRead, _, _>(|host: Arc<H>, _, args| async move { host.read_stream(args).await }))
 }
 
 impl Write for StreamsCreate {
     fn check(args: &CreateStream) -> Result<(), Error> {
         check::stream(&args.stream)?;
-        args.fork
-            .as_ref()
-            .map_or(Ok(()), |fork| check::stream(&fork.from))
+        args.fork.as_ref().map_or(Ok(()), |fork| check::stream(&fork.from))
     }
 
     fn run(tables: &dyn Tables, args: &CreateStream, change: &mut Change) -> Result<Creation, Error> {
@@ -96,10 +89,7 @@ fn make_fork(
     args: &CreateStream,
     now: Timestamp,
 ) -> Result<Result<PublicRow, String>, Error> {
-    let source = match tables
-        .public(&fork.from)?
-        .map(|source| (source.life(now), source))
-    {
+    let source = match tables.public(&fork.from)?.map(|source| (source.life(now), source)) {
         Some((Life::Live, source)) => source,
         Some((Life::Gone, _)) => return Ok(Err(public::kept_for_forks(&fork.from))),
         _ => return Err(public::unknown(&fork.from, "/fork/from")),
@@ -152,9 +142,7 @@ fn insert_entries(tables: &dyn Tables, stream: &mut PublicRow, payload: &Payload
         Ok(())
     };
     match payload {
-        Payload::Messages(messages) => messages
-            .iter()
-            .try_for_each(|message| write(message.get().as_bytes())),
+        Payload::Messages(messages) => messages.iter().try_for_each(|message| write(message.get().as_bytes())),
         Payload::Bytes(bytes) => write(&bytes.0),
     }
 }
@@ -188,10 +176,7 @@ impl Write for StreamsAppend {
         stream.last_seq = args.seq.clone().or(stream.last_seq);
         stream.expires_at = stream.next_expiry(change.now);
         tables.update_public(&stream)?;
-        let answer = Appending::Done {
-            end: stream.entries,
-            closed: stream.closed,
-        };
+        let answer = Appending::Done { end: stream.entries, closed: stream.closed };
         calls::keep(tables, args.call.as_ref(), &answer, change.now)?;
         expect_end(&stream, change);
         if let Some(payload) = &args.payload {

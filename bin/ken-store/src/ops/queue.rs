@@ -62,11 +62,7 @@ pub(super) fn enter(
 }
 
 /// Asks the holder of the running submission, or its next one, to end it.
-fn abort_running(
-    tables: &dyn Tables,
-    stream: i64,
-    change: &mut Change,
-) -> Result<Option<SubmissionId>, Error> {
+fn abort_running(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<Option<SubmissionId>, Error> {
     let Some(found) = tables.running(stream)? else {
         return Ok(None);
     };
@@ -101,11 +97,7 @@ pub(super) fn stop(
 }
 
 /// Ends everything that runs or waits in an instance.
-pub(super) fn stop_all(
-    tables: &dyn Tables,
-    stream: i64,
-    change: &mut Change,
-) -> Result<Vec<SubmissionId>, Error> {
+pub(super) fn stop_all(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<Vec<SubmissionId>, Error> {
     let mut stopped = Vec::from_iter(abort_running(tables, stream, change)?);
     for waiting in tables.queued(stream)? {
         abort_queued(tables, &waiting, change)?;

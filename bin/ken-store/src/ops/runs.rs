@@ -23,12 +23,7 @@ const BUSY_RETRY_MS: u64 = 1_000;
 const ENVELOPE_BYTES: usize = 4 * 1024;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
-    operations
-        .write::<RunsAdmit>()
-        .write::<RunsEnd>()
-        .write::<RunsAbort>()
-        .read::<RunsGet>()
-        .read::<RunsList>()
+    operations.write::<RunsAdmit>().write::<RunsEnd>().write::<RunsAbort>().read::<RunsGet>().read::<RunsList>()
 }
 
 fn unknown(id: &RunId) -> Error {
@@ -85,10 +80,7 @@ impl Write for RunsAdmit {
         })?;
         tables.insert_run(submission, &args.workflow, change.now)?;
         change.push(Effect::Opened(Work::Runs));
-        change.tell(
-            "run.started",
-            json!({"runId": args.run_id, "workflowName": args.workflow}),
-        );
+        change.tell("run.started", json!({"runId": args.run_id, "workflowName": args.workflow}));
         Ok(Nothing {})
     }
 }
@@ -217,10 +209,7 @@ fn finish(
     telemetry::keep_folded(tables, found, &log, change)?;
     tables.close_log(log.key)?;
     tables.end_run(found.key, status, change.now, result.as_ref(), error.as_ref())?;
-    let ending = Ending {
-        error,
-        ..Ending::of(outcome)
-    };
+    let ending = Ending { error, ..Ending::of(outcome) };
     tables.set_next_index(found.key, found.next_index + 1)?;
     tables.settle_submission(found.key, ending.state())?;
     // Its place is free for one that waits.
@@ -253,9 +242,7 @@ impl Write for RunsAbort {
 
 impl Read for RunsGet {
     fn run(tables: &dyn Tables, args: &ByRun) -> Result<RunRecord, Error> {
-        tables
-            .run_record(&args.run_id)?
-            .ok_or_else(|| unknown(&args.run_id))
+        tables.run_record(&args.run_id)?.ok_or_else(|| unknown(&args.run_id))
     }
 }
 
@@ -275,9 +262,6 @@ impl Read for RunsList {
         };
         let mut found = tables.list_runs(&list)?;
         let page = name.page(&mut found, args.limit, |(key, _)| [*key]);
-        Ok(RunPage {
-            next_cursor: page.after,
-            runs: found.into_iter().map(|(_, record)| record).collect(),
-        })
+        Ok(RunPage { next_cursor: page.after, runs: found.into_iter().map(|(_, record)| record).collect() })
     }
 }

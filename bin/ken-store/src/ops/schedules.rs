@@ -3,9 +3,7 @@
 
 use std::collections::HashMap;
 
-use ken_types::event::{
-    Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched,
-};
+use ken_types::event::{Block, Body, Event, Message, Outcome, Place, StopReason, Usage, VERSION, is_dispatched};
 use ken_types::id::{Mint, Origin, SessionId, SubmissionId};
 use ken_types::ops::Nothing;
 use ken_types::ops::outbox::{MessageState, PutMessage};
@@ -113,14 +111,9 @@ impl Write for SchedulesPut {
                 let error = Error::conflict(format!("there is a schedule {:?}", args.slug)).at("/slug");
                 return Err(error.hint("\"replace\": true overwrites it"));
             }
-            (Some(old), Some(generation)) if old.generation == generation => {
-                update(tables, old, args, change)?
-            }
+            (Some(old), Some(generation)) if old.generation == generation => update(tables, old, args, change)?,
             (_, Some(_)) => {
-                return Err(Error::conflict(format!(
-                    "the schedule {:?} has just been changed",
-                    args.slug
-                )));
+                return Err(Error::conflict(format!("the schedule {:?} has just been changed", args.slug)));
             }
         };
         shown(tables, row)
@@ -129,15 +122,9 @@ impl Write for SchedulesPut {
 
 fn insert(tables: &dyn Tables, args: &PutSchedule, change: &mut Change) -> Result<ScheduleRow, Error> {
     if tables.count_schedules()? >= SCHEDULES {
-        return Err(
-            Error::conflict(format!("there are {SCHEDULES} schedules, and no more fit")).hint("delete some"),
-        );
+        return Err(Error::conflict(format!("there are {SCHEDULES} schedules, and no more fit")).hint("delete some"));
     }
-    let owner = args
-        .owner
-        .as_ref()
-        .map(|owner| sessions::scope_key(tables, owner))
-        .transpose()?;
+    let owner = args.owner.as_ref().map(|owner| sessions::scope_key(tables, owner)).transpose()?;
     let mut row = ScheduleRow {
         key: 0,
         id: args.id.clone(),
@@ -196,11 +183,7 @@ fn check_delivery(tables: &dyn Tables, args: &PutSchedule) -> Result<(), Error> 
     match &args.settings.deliver_to {
         Some(DeliverTo::Session(to)) => {
             let found = tables.session(&to.session)?;
-            let owner = args
-                .owner
-                .as_ref()
-                .map(|owner| tables.scope_key(owner))
-                .transpose()?;
+            let owner = args.owner.as_ref().map(|owner| tables.scope_key(owner)).transpose()?;
             let is_owned = |session: &SessionRow| owner.is_none_or(|owner| owner == Some(session.scope));
             match found.filter(is_owned) {
                 Some(_) => Ok(()),
@@ -243,11 +226,7 @@ impl Read for SchedulesState {
 
 impl Read for SchedulesList {
     fn run(tables: &dyn Tables, args: &ListSchedules) -> Result<ScheduleList, Error> {
-        let owner = args
-            .owner
-            .as_ref()
-            .map(|owner| tables.scope_key(owner))
-            .transpose()?;
+        let owner = args.owner.as_ref().map(|owner| tables.scope_key(owner)).transpose()?;
         // An owner that was never seen has no schedules.
         let schedules = match owner {
             Some(None) => Vec::new(),
@@ -318,8 +297,7 @@ impl Write for SchedulesStart {
             admit(tables, change)?;
         }
         let run = tables.schedule_run(&args.run_id)?;
-        run.map(ScheduleRunRow::shown)
-            .ok_or_else(|| unknown_run(&args.run_id))
+        run.map(ScheduleRunRow::shown).ok_or_else(|| unknown_run(&args.run_id))
     }
 }
 
@@ -346,10 +324,7 @@ impl Read for SchedulesRuns {
         let mut found = tables.list_schedule_runs(schedule.key, before, args.limit + 1, LISTED_TEXT_BYTES)?;
         let page = name.page(&mut found, args.limit, |(key, _)| [*key]);
         let runs = found.into_iter().map(|(_, run)| with_delivery(tables, run));
-        Ok(ScheduleRunPage {
-            page,
-            runs: runs.collect::<Result<_, _>>()?,
-        })
+        Ok(ScheduleRunPage { page, runs: runs.collect::<Result<_, _>>()? })
     }
 }
 
@@ -431,12 +406,7 @@ fn record_slots(
     Ok(())
 }
 
-fn add_run(
-    tables: &dyn Tables,
-    slug: &str,
-    run: &NewScheduleRun<'_>,
-    change: &mut Change,
-) -> Result<(), Error> {
+fn add_run(tables: &dyn Tables, slug: &str, run: &NewScheduleRun<'_>, change: &mut Change) -> Result<(), Error> {
     if tables.insert_schedule_run(run)? {
         tell_state(slug, run.id, run.slot_at, run.status, change);
     }
@@ -491,12 +461,7 @@ fn submit(
         images: &[],
         answer: "{}",
     })?;
-    let entry = Entry {
-        id: id.clone(),
-        kind: SubmissionKind::Prompt,
-        policy: Policy::Queue,
-        hidden: false,
-    };
+    let entry = Entry { id: id.clone(), kind: SubmissionKind::Prompt, policy: Policy::Queue, hidden: false };
     let queue = queue::with_room(tables, log.key, entry.policy)?;
     queue::enter(tables, &log, event, &entry, &queue, change)?;
     run.submission = Some(id);
@@ -539,10 +504,7 @@ fn session(
     let owner = owner_of(tables, schedule)?;
     // Runs of one schedule remember each other; one that an agent made knows what its owner's conversation knows.
     let scope = match owner {
-        Some(owner) => Scope {
-            connector: CONNECTOR.to_owned(),
-            ..owner
-        },
+        Some(owner) => Scope { connector: CONNECTOR.to_owned(), ..owner },
         None => Scope {
             connector: CONNECTOR.to_owned(),
             actor_id: OPERATOR.to_owned(),
@@ -551,10 +513,7 @@ fn session(
         },
     };
     let scope = sessions::scope_key(tables, &scope)?;
-    let fresh = FreshSession {
-        id: SessionId(instance),
-        origin: Origin::Connector,
-    };
+    let fresh = FreshSession { id: SessionId(instance), origin: Origin::Connector };
     let made = sessions::insert(tables, scope, &fresh, change)?;
     tables.set_session_title(made.stream, &title(&schedule.prompt))?;
     Ok(made)
@@ -624,10 +583,7 @@ fn settle(
         return Ok(());
     };
     let status = tables.submission_status(&found.id)?;
-    let text = status
-        .as_ref()
-        .and_then(|status| status.result.as_ref())
-        .map(|result| result.text.clone());
+    let text = status.as_ref().and_then(|status| status.result.as_ref()).map(|result| result.text.clone());
     run.result_text = text.map(|text| ken_text::head(&text, RESULT_TEXT_BYTES).to_owned());
     if run.status.is_terminal() {
         // Its time was over: what it had said until then is kept.
@@ -715,16 +671,9 @@ fn end(
     };
     tables.update_schedule(&row)?;
     tables.prune_schedule_runs(row.key, KEPT_RUNS)?;
-    let is_too_often = row
-        .settings
-        .disable_after_failures
-        .is_some_and(|most| row.failures >= most);
+    let is_too_often = row.settings.disable_after_failures.is_some_and(|most| row.failures >= most);
     if is_too_often && row.enabled {
-        tracing::warn!(
-            slug = row.slug,
-            failures = row.failures,
-            "a schedule is paused after failed runs"
-        );
+        tracing::warn!(slug = row.slug, failures = row.failures, "a schedule is paused after failed runs");
         pause(tables, &mut row, change)?;
     }
     let is_done = has_run && run.trigger == Trigger::Slot && row.settings.delete_after_run;
@@ -746,12 +695,7 @@ fn deliver(
         (RunState::Ok, Some(text)) if !text.trim().is_empty() => text.to_owned(),
         (status, _) => {
             let why = run.error.as_deref().unwrap_or("It has no text.");
-            format!(
-                "The scheduled run {} of {:?} ended with {}. {why}",
-                run.id,
-                schedule.slug,
-                status.name()
-            )
+            format!("The scheduled run {} of {:?} ended with {}. {why}", run.id, schedule.slug, status.name())
         }
     };
     match &schedule.settings.deliver_to {
@@ -810,10 +754,7 @@ fn post(
         id: &format!("schedule:{}:delivery", run.id),
         scope: Some(session.scope),
         kind: "schedule.delivery",
-        text: &format!(
-            "The schedule {:?} has run, and this is its result.",
-            schedule.slug
-        ),
+        text: &format!("The schedule {:?} has run, and this is its result.", schedule.slug),
         received_at: change.now,
         context: None,
         raw: None,
@@ -843,29 +784,17 @@ fn post(
         timestamp: change.now.millis(),
     };
     let bodies = [
-        Body::MessageStart {
-            message: message(Vec::new(), None),
-        },
-        Body::MessageEnd {
-            message: message(vec![Block::text(text)], Some(StopReason::Stop)),
-        },
-        Body::SubmissionSettled {
-            outcome: Outcome::Completed,
-            error: None,
-        },
+        Body::MessageStart { message: message(Vec::new(), None) },
+        Body::MessageEnd { message: message(vec![Block::text(text)], Some(StopReason::Stop)) },
+        Body::SubmissionSettled { outcome: Outcome::Completed, error: None },
     ];
     let at = logs::next_timestamp(tables, &log, change.now)?;
     let turn = format!("turn_{}", run.id);
-    let events = (0..)
-        .zip(bodies)
-        .map(|(index, body)| event_of(&log, (&id, &turn), index, at, body));
+    let events = (0..).zip(bodies).map(|(index, body)| event_of(&log, (&id, &turn), index, at, body));
     let events: Vec<Box<RawValue>> = events.collect::<Result<_, _>>()?;
     logs::append(tables, &mut log, &events, change)?;
     // Its events are there, as those of one that was claimed.
-    let found = SubmissionRow {
-        lease: 1,
-        ..tables.submission_by_key(key)?
-    };
+    let found = SubmissionRow { lease: 1, ..tables.submission_by_key(key)? };
     turns::finish(tables, &found, &log, &Ending::of(Outcome::Completed), change)?;
     sessions::touch(tables, session, change)
 }

@@ -29,32 +29,21 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
 
 impl SessionRow {
     pub(super) fn opened(&self, created: bool) -> OpenSession {
-        OpenSession {
-            id: self.id.clone(),
-            surface: self.origin,
-            created,
-            title: self.name.clone(),
-        }
+        OpenSession { id: self.id.clone(), surface: self.origin, created, title: self.name.clone() }
     }
 
     fn owned_by(self, scope: Option<i64>) -> Result<SessionRow, Error> {
         if Some(self.scope) == scope {
             return Ok(self);
         }
-        Err(Error::forbidden(format!(
-            "the session {} belongs to another scope",
-            self.id
-        )))
+        Err(Error::forbidden(format!("the session {} belongs to another scope", self.id)))
     }
 }
 
 impl Read for SessionsScope {
     fn run(tables: &dyn Tables, args: &BySession) -> Result<Scope, Error> {
         let found = tables.session(&args.session_id)?;
-        let scope = found
-            .map(|found| tables.scope(found.scope))
-            .transpose()?
-            .flatten();
+        let scope = found.map(|found| tables.scope(found.scope)).transpose()?.flatten();
         let unknown = || Error::not_found(format!("there is no session {}", args.session_id));
         scope.ok_or_else(|| unknown().at("/session_id"))
     }
@@ -66,10 +55,7 @@ impl Write for SessionsCreate {
         if let Some(found) = tables.session(args.id.as_str())? {
             return Ok(found.owned_by(Some(scope))?.opened(true));
         }
-        let fresh = FreshSession {
-            id: args.id.clone(),
-            origin: args.origin,
-        };
+        let fresh = FreshSession { id: args.id.clone(), origin: args.origin };
         Ok(insert(tables, scope, &fresh, change)?.opened(true))
     }
 }
@@ -113,11 +99,7 @@ impl Read for SessionsList {
             Some(cursor) => name.position(cursor, "?after")?,
             None => [i64::MAX, i64::MAX],
         };
-        let scope = args
-            .scope
-            .as_ref()
-            .map(|scope| tables.scope_key(scope))
-            .transpose()?;
+        let scope = args.scope.as_ref().map(|scope| tables.scope_key(scope)).transpose()?;
         let mut found = Vec::new();
         // A scope that was never seen has no sessions.
         if scope != Some(None) {
@@ -159,9 +141,7 @@ fn list_name(args: &ListSessions) -> List {
 }
 
 fn page(mut found: Vec<(i64, Session)>, limit: u32, name: &List) -> SessionPage {
-    let page = name.page(&mut found, limit, |(stream, session)| {
-        [session.updated_at.millis(), *stream]
-    });
+    let page = name.page(&mut found, limit, |(stream, session)| [session.updated_at.millis(), *stream]);
     let sessions = found.into_iter().map(|(_, session)| session).collect();
     SessionPage { sessions, page }
 }
@@ -170,9 +150,7 @@ impl Write for SessionsCancel {
     fn run(tables: &dyn Tables, args: &CancelSession, change: &mut Change) -> Result<Cancelled, Error> {
         let found = owned(tables, &args.id, &args.scope)?;
         let stopped = queue::stop(tables, found.stream, args.submission_id.as_ref(), change)?;
-        Ok(Cancelled {
-            submission_id: stopped,
-        })
+        Ok(Cancelled { submission_id: stopped })
     }
 }
 
@@ -180,9 +158,7 @@ impl Write for SessionsArchive {
     fn run(tables: &dyn Tables, args: &OwnedSession, change: &mut Change) -> Result<Nothing, Error> {
         let found = match &args.scope {
             Some(scope) => owned(tables, &args.id, scope)?,
-            None => tables
-                .session(args.id.as_str())?
-                .ok_or_else(|| missing(&args.id))?,
+            None => tables.session(args.id.as_str())?.ok_or_else(|| missing(&args.id))?,
         };
         if !tables.queue(found.stream)?.is_empty() {
             let error = Error::conflict(format!("a turn runs or waits in the session {}", args.id));
@@ -206,17 +182,11 @@ pub(super) fn scope_key(tables: &dyn Tables, scope: &Scope) -> Result<i64, Error
 /// A session by its id, on behalf of a scope.
 pub(super) fn owned(tables: &dyn Tables, id: &SessionId, scope: &Scope) -> Result<SessionRow, Error> {
     let found = tables.session(id.as_str())?;
-    found
-        .ok_or_else(|| missing(id))?
-        .owned_by(tables.scope_key(scope)?)
+    found.ok_or_else(|| missing(id))?.owned_by(tables.scope_key(scope)?)
 }
 
 /// An owned id, then an exact owned name. `None` when nothing matches.
-pub(super) fn select(
-    tables: &dyn Tables,
-    scope: Option<i64>,
-    selector: &str,
-) -> Result<Option<SessionRow>, Error> {
+pub(super) fn select(tables: &dyn Tables, scope: Option<i64>, selector: &str) -> Result<Option<SessionRow>, Error> {
     if let Some(found) = tables.session(selector)? {
         return Ok(Some(found.owned_by(scope)?));
     }
@@ -252,12 +222,7 @@ pub(super) fn insert(
 }
 
 /// Reports a change of a session on the system stream.
-fn tell(
-    tables: &dyn Tables,
-    kind: &'static str,
-    session: &SessionRow,
-    change: &mut Change,
-) -> Result<(), Error> {
+fn tell(tables: &dyn Tables, kind: &'static str, session: &SessionRow, change: &mut Change) -> Result<(), Error> {
     let scope = tables.scope(session.scope)?;
     let connector = scope.map(|scope| scope.connector);
     change.tell(kind, json!({"sessionId": session.id, "connector": connector}));

@@ -27,9 +27,7 @@ fn read_log(tables: &dyn Tables, args: &ReadStream) -> Result<StreamPage, Error>
     let start = page::begin(args, log.entries);
     let mut filling = Filling::new(args, false);
     if start < log.entries {
-        tables.entries(log.key, start, log.entries, &mut |entry| {
-            filling.take(entry.as_bytes())
-        })?;
+        tables.entries(log.key, start, log.entries, &mut |entry| filling.take(entry.as_bytes()))?;
     }
     Ok(StreamPage {
         start,
@@ -50,9 +48,7 @@ fn read_public(tables: &dyn Tables, args: &ReadStream, now: Timestamp) -> Result
     }
     let start = page::begin(args, stream.entries);
     let mut filling = Filling::new(args, !stream.is_json());
-    entries::scan(tables, &stream, start, stream.entries, &mut |body| {
-        filling.take(body)
-    })?;
+    entries::scan(tables, &stream, start, stream.entries, &mut |body| filling.take(body))?;
     let next = start + filling.count;
     let lifetime = stream.lifetime();
     let (entries, bytes) = filling.end()?;
@@ -63,10 +59,6 @@ fn read_public(tables: &dyn Tables, args: &ReadStream, now: Timestamp) -> Result
         closed: stream.closed,
         entries,
         id,
-        public: Some(PublicPage {
-            content_type: stream.content_type,
-            lifetime,
-            bytes,
-        }),
+        public: Some(PublicPage { content_type: stream.content_type, lifetime, bytes }),
     })
 }

@@ -97,9 +97,7 @@ impl Write for SubmissionsAbort {
 impl Read for SubmissionsHistory {
     fn check(args: &ReadHistory) -> Result<(), Error> {
         check::limit(args.limit, HISTORY)?;
-        args.search
-            .as_ref()
-            .map_or(Ok(()), |search| check::limit(search.limit, check::PAGE))
+        args.search.as_ref().map_or(Ok(()), |search| check::limit(search.limit, check::PAGE))
     }
 
     fn run(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
@@ -116,18 +114,14 @@ impl Read for SubmissionsHistory {
 impl Read for SubmissionsRecord {
     fn run(tables: &dyn Tables, args: &ByWork) -> Result<Claim, Error> {
         let work = tables.work(&args.id)?;
-        let work =
-            work.ok_or_else(|| Error::not_found(format!("there is no submission {}", args.id)).at("/id"))?;
+        let work = work.ok_or_else(|| Error::not_found(format!("there is no submission {}", args.id)).at("/id"))?;
         let found = work.submission;
         if !found.state.is_settled() {
             return Err(Error::conflict(format!("submission {} has not ended", found.id)).at("/id"));
         }
         let log = tables.log_by_key(found.stream)?;
         Ok(Claim {
-            lease: Lease {
-                submission_id: found.id,
-                number: 0,
-            },
+            lease: Lease { submission_id: found.id, number: 0 },
             attempt: 1,
             kind: found.kind,
             instance: log.instance().to_owned(),

@@ -60,13 +60,7 @@ fn event(kind: &str, fields: Value, index: u64, at: Timestamp) -> Result<Box<Raw
         Value::Object(fields) => fields,
         other => Map::from_iter([("detail".to_owned(), other)]),
     };
-    let event = Event {
-        v: VERSION,
-        r#type: kind,
-        fields,
-        event_index: index,
-        timestamp: at,
-    };
+    let event = Event { v: VERSION, r#type: kind, fields, event_index: index, timestamp: at };
     serde_json::value::to_raw_value(&event).map_err(record::defect)
 }
 
@@ -85,13 +79,7 @@ pub(crate) fn read(tables: &dyn Tables, args: &ReadStream) -> Result<StreamPage,
     let mut page = Filling::new(args, false);
     tables.system_events(start, &mut |event| page.take(event.as_bytes()))?;
     let next = start + page.count;
-    Ok(StreamPage {
-        start,
-        next,
-        end: extent.entries,
-        entries: page.end()?.0,
-        ..StreamPage::default()
-    })
+    Ok(StreamPage { start, next, end: extent.entries, entries: page.end()?.0, ..StreamPage::default() })
 }
 
 /// Deletes some of the events that are too old. True when there may be more.

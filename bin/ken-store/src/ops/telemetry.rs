@@ -38,12 +38,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
 }
 
 /// Stores the summary of a submission that ends now.
-pub(super) fn keep(
-    tables: &dyn Tables,
-    found: &SubmissionRow,
-    fold: &Fold,
-    change: &Change,
-) -> Result<(), Error> {
+pub(super) fn keep(tables: &dyn Tables, found: &SubmissionRow, fold: &Fold, change: &Change) -> Result<(), Error> {
     tables.insert_summary(found.key, &record::write(fold)?, change.now)
 }
 
@@ -84,12 +79,7 @@ fn folded(tables: &dyn Tables, row: &SummaryRow) -> Result<Fold, Error> {
         Some(body) => record::read(body),
         None => {
             let ended = tables.exchange_end(row.submission.key)?;
-            fold(
-                tables,
-                &row.submission,
-                row.submission.stream,
-                ended.unwrap_or(row.entries),
-            )
+            fold(tables, &row.submission, row.submission.stream, ended.unwrap_or(row.entries))
         }
     }
 }
@@ -98,9 +88,7 @@ fn kind(row: &SummaryRow) -> WorkKind {
     match row.submission.kind {
         SubmissionKind::Workflow => WorkKind::Workflow,
         SubmissionKind::Compact => WorkKind::Command,
-        SubmissionKind::Prompt if stream_names::instance(&row.stream).starts_with("schedule:") => {
-            WorkKind::Schedule
-        }
+        SubmissionKind::Prompt if stream_names::instance(&row.stream).starts_with("schedule:") => WorkKind::Schedule,
         SubmissionKind::Prompt => WorkKind::Prompt,
     }
 }
@@ -118,13 +106,7 @@ fn summary(tables: &dyn Tables, row: &SummaryRow) -> Result<Summary, Error> {
     let found = &row.submission;
     let kind = kind(row);
     let is_workflow = kind == WorkKind::Workflow;
-    let of = |wanted: &str| {
-        fold.events
-            .iter()
-            .filter(|event| event.r#type == wanted)
-            .cloned()
-            .collect()
-    };
+    let of = |wanted: &str| fold.events.iter().filter(|event| event.r#type == wanted).cloned().collect();
     let duration = |end: Timestamp| {
         let start = fold.started_at?;
         u64::try_from(end.millis() - start.millis()).ok()
@@ -155,12 +137,7 @@ fn summary(tables: &dyn Tables, row: &SummaryRow) -> Result<Summary, Error> {
         task_starts: of("task_start"),
         tool_calls: of("tool"),
         operations: of("operation"),
-        errors: fold
-            .events
-            .iter()
-            .filter(|event| event.is_error == Some(true))
-            .cloned()
-            .collect(),
+        errors: fold.events.iter().filter(|event| event.is_error == Some(true)).cloned().collect(),
         events_truncated: fold.truncated,
         events: fold.events,
     })
@@ -172,17 +149,11 @@ impl Read for TelemetryList {
     }
 
     fn run(tables: &dyn Tables, args: &ListSummaries) -> Result<SummaryPage, Error> {
-        let list = List::named(
-            "telemetry",
-            &[args.connector.as_deref(), args.kind.map(WorkKind::name)],
-        );
+        let list = List::named("telemetry", &[args.connector.as_deref(), args.kind.map(WorkKind::name)]);
         let mut before = list.newest_or(args.after.as_ref(), "?after")?;
         let fits = |row: &SummaryRow| {
             args.kind.is_none_or(|wanted| wanted == kind(row))
-                && args
-                    .connector
-                    .as_ref()
-                    .is_none_or(|wanted| wanted == connector(row))
+                && args.connector.as_ref().is_none_or(|wanted| wanted == connector(row))
         };
         let mut found = Vec::new();
         loop {
@@ -197,20 +168,15 @@ impl Read for TelemetryList {
         found.truncate(args.limit as usize + 1);
         let page = list.page(&mut found, args.limit, |row| [row.submission.key]);
         let runs = found.iter().map(|row| summary(tables, row));
-        Ok(SummaryPage {
-            runs: runs.collect::<Result<_, _>>()?,
-            unscoped_event_count: 0,
-            page,
-        })
+        Ok(SummaryPage { runs: runs.collect::<Result<_, _>>()?, unscoped_event_count: 0, page })
     }
 }
 
 impl Read for TelemetryGet {
     fn run(tables: &dyn Tables, args: &ByWork) -> Result<Summary, Error> {
         let row = tables.summary(&args.id)?;
-        let row = row.ok_or_else(|| {
-            Error::not_found(format!("there is no submission and no run {}", args.id)).at("/id")
-        })?;
+        let row =
+            row.ok_or_else(|| Error::not_found(format!("there is no submission and no run {}", args.id)).at("/id"))?;
         summary(tables, &row)
     }
 }
@@ -265,12 +231,7 @@ impl Read for TelemetryUsage {
 }
 
 fn group(groups: &mut BTreeMap<String, UsageGroup>, key: String) -> &mut UsageGroup {
-    groups.entry(key.clone()).or_insert_with(|| UsageGroup {
-        key,
-        runs: 0,
-        usage: Tokens::default(),
-        cost: None,
-    })
+    groups.entry(key.clone()).or_insert_with(|| UsageGroup { key, runs: 0, usage: Tokens::default(), cost: None })
 }
 
 /// What is exported at a time.
@@ -284,25 +245,14 @@ const SETTLING_MS: i64 = 20;
 impl Read for TelemetryEnded {
     fn run(tables: &dyn Tables, _: &Nothing) -> Result<Ended, Error> {
         let since = tables.fact(EXPORTED_UNTIL)?;
-        let Some(since) = since
-            .and_then(|since| since.parse().ok())
-            .map(Timestamp::from_millis)
-        else {
-            return Ok(Ended {
-                since: None,
-                runs: Vec::new(),
-                waiting: 0,
-            });
+        let Some(since) = since.and_then(|since| since.parse().ok()).map(Timestamp::from_millis) else {
+            return Ok(Ended { since: None, runs: Vec::new(), waiting: 0 });
         };
         let until = Timestamp::now().plus_millis(-SETTLING_MS);
         let (rows, all) = tables.ended(since, until, EXPORTED)?;
         let runs = rows.iter().filter_map(|row| ended_run(tables, row).transpose());
         let runs = runs.collect::<Result<Vec<EndedRun>, Error>>()?;
-        Ok(Ended {
-            since: Some(since),
-            waiting: all.saturating_sub(runs.len() as u64),
-            runs,
-        })
+        Ok(Ended { since: Some(since), waiting: all.saturating_sub(runs.len() as u64), runs })
     }
 }
 
@@ -311,9 +261,7 @@ fn ended_run(tables: &dyn Tables, row: &SummaryRow) -> Result<Option<EndedRun>, 
         return Ok(None);
     };
     let of_workflow = row.submission.kind == SubmissionKind::Workflow;
-    let context = tables
-        .event(row.submission.event)?
-        .and_then(|event| event.context);
+    let context = tables.event(row.submission.event)?.and_then(|event| event.context);
     Ok(Some(EndedRun {
         id: row.submission.id.as_str().to_owned(),
         kind: kind(row),
@@ -392,9 +340,7 @@ impl Read for EventsWhy {
 
 /// The update of the messaging platform with this id.
 fn update(tables: &dyn Tables, id: &str) -> Result<Option<UpdateRecord>, Error> {
-    let number = id
-        .strip_prefix("messenger:")
-        .and_then(|number| number.parse().ok());
+    let number = id.strip_prefix("messenger:").and_then(|number| number.parse().ok());
     number.map_or(Ok(None), |number| tables.update_record(number))
 }
 
@@ -410,10 +356,7 @@ fn of_update(update: &UpdateRecord, why: &mut Why) {
     why.cause = match update.verdict.as_str() {
         "pressed" => format!("A button of an approval was pressed{sender}."),
         "ignored" => format!("The update ({}){sender} was ignored: {reason}.", update.kind),
-        _ => format!(
-            "The update ({}){sender} was {}: {reason}.",
-            update.kind, update.verdict
-        ),
+        _ => format!("The update ({}){sender} was {}: {reason}.", update.kind, update.verdict),
     };
 }
 
@@ -432,10 +375,7 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     let (error, approvals) = match found.kind {
         SubmissionKind::Workflow => {
             let id = ken_types::id::RunId(found.id.as_str().to_owned());
-            (
-                tables.run_record(&id)?.and_then(|record| record.error),
-                Vec::new(),
-            )
+            (tables.run_record(&id)?.and_then(|record| record.error), Vec::new())
         }
         _ => {
             why.session_id = Some(stream_names::instance(&row.stream).to_owned());
@@ -451,14 +391,8 @@ fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), E
     let (status, cause) = match found.state {
         State::Queued => ("queued", "It waits for its turn.".to_owned()),
         State::Running if found.abort => ("running", "It is being aborted.".to_owned()),
-        State::Running if found.open => (
-            "running",
-            "Its holder is gone; it waits for another one.".to_owned(),
-        ),
-        State::Running => (
-            "running",
-            format!("It is being worked on, for the {} time.", ordinal(found.attempt)),
-        ),
+        State::Running if found.open => ("running", "Its holder is gone; it waits for another one.".to_owned()),
+        State::Running => ("running", format!("It is being worked on, for the {} time.", ordinal(found.attempt))),
         State::Waiting => ("waiting", "It waits for a decision.".to_owned()),
         State::Completed => ("completed", "It was done.".to_owned()),
         State::Failed => ("failed", format!("It failed. {}.", said(&error))),

@@ -22,10 +22,7 @@ pub(super) fn held(tables: &dyn Tables, lease: &Lease) -> Result<SubmissionRow, 
     if found.lease == lease.number && found.lease > 0 {
         return Ok(found);
     }
-    let message = format!(
-        "lease {} of submission {} is not the newest",
-        lease.number, lease.submission_id
-    );
+    let message = format!("lease {} of submission {} is not the newest", lease.number, lease.submission_id);
     let error = Error::conflict(message).at("/lease");
     Err(error.hint("stop: another holder has it"))
 }
@@ -44,10 +41,7 @@ pub(super) fn add_events(
     change: &mut Change,
 ) -> Result<(), Error> {
     let Some(known) = found.next_index.checked_sub(first_index) else {
-        let message = format!(
-            "the next event of submission {} has index {}",
-            found.id, found.next_index
-        );
+        let message = format!("the next event of submission {} has index {}", found.id, found.next_index);
         return Err(Error::invalid("/first_index", message));
     };
     let fresh = usize::try_from(known).ok().and_then(|known| events.get(known..));
@@ -110,10 +104,7 @@ pub(super) fn moved(tables: &dyn Tables, found: &SubmissionRow, change: &mut Cha
         State::Waiting => "submission.waiting",
         _ => "submission.running",
     };
-    change.tell(
-        kind,
-        json!({"sessionId": log.instance(), "submissionId": found.id}),
-    );
+    change.tell(kind, json!({"sessionId": log.instance(), "submissionId": found.id}));
     Ok(())
 }
 
@@ -134,16 +125,10 @@ pub(super) fn close(
     let ending = &Ending::by(verdict);
     let scope = tables.event(found.event)?.and_then(|event| event.scope);
     let connector = scope.as_ref().map(|scope| scope.connector.as_str());
-    let error = ending
-        .error
-        .as_ref()
-        .filter(|_| ending.outcome() == Outcome::Failed);
+    let error = ending.error.as_ref().filter(|_| ending.outcome() == Outcome::Failed);
     let event = Event {
         v: VERSION,
-        body: Body::SubmissionSettled {
-            outcome: ending.outcome(),
-            error: error.map(|error| error.message.clone()),
-        },
+        body: Body::SubmissionSettled { outcome: ending.outcome(), error: error.map(|error| error.message.clone()) },
         place: Place {
             event_index: found.next_index,
             timestamp: logs::next_timestamp(tables, &log, change.now)?,
@@ -246,10 +231,7 @@ fn open_next(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<()
 /// Tells whoever held it and whoever waits for it.
 pub(super) fn tell(found: &SubmissionRow, ending: &Ending<'_>, change: &mut Change) {
     if found.lease > 0 {
-        change.push(Effect::LeaseOver(Lease {
-            submission_id: found.id.clone(),
-            number: found.lease,
-        }));
+        change.push(Effect::LeaseOver(Lease { submission_id: found.id.clone(), number: found.lease }));
     }
     change.push(Effect::Status(Arc::new(SubmissionStatus {
         submission_id: found.id.clone(),

@@ -10,16 +10,10 @@ const EXPIRY_MS: i64 = 7 * 24 * 3_600_000;
 
 pub(crate) fn check_put(args: &PutApproval) -> Result<(), Error> {
     if hex::decode::<32>(&args.preview.fingerprint).is_none() {
-        return Err(Error::invalid(
-            "/preview/fingerprint",
-            "a fingerprint is 64 hexadecimal digits in lower case",
-        ));
+        return Err(Error::invalid("/preview/fingerprint", "a fingerprint is 64 hexadecimal digits in lower case"));
     }
     if !(1..=EXPIRY_MS).contains(&args.expires_in_ms) {
-        return Err(Error::invalid(
-            "/expiresInMs",
-            format!("a request is pending for 1 to {EXPIRY_MS} ms"),
-        ));
+        return Err(Error::invalid("/expiresInMs", format!("a request is pending for 1 to {EXPIRY_MS} ms")));
     }
     let bytes = serde_json::to_string(&args.preview).map_or(usize::MAX, |text| text.len());
     if bytes > REQUEST_BYTES {
@@ -39,10 +33,7 @@ pub(crate) fn check_decision(args: &DecideApproval) -> Result<(), Error> {
     }
     let reason = args.reason.as_deref().unwrap_or_default();
     if reason.chars().count() > REASON_CHARACTERS {
-        return Err(Error::invalid(
-            "/reason",
-            format!("reason has at most {REASON_CHARACTERS} characters"),
-        ));
+        return Err(Error::invalid("/reason", format!("reason has at most {REASON_CHARACTERS} characters")));
     }
     Ok(())
 }
@@ -61,15 +52,10 @@ pub(crate) fn dedupe_key(args: &PutApproval) -> String {
 /// denied stays denied for the submission.
 pub(crate) fn deciding<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Option<&'a ApprovalRow> {
     let is_of_call = |row: &&ApprovalRow| row.call_id == args.call_id && row.task_id == args.task_id;
-    let used = known
-        .iter()
-        .find(|row| is_of_call(row) && row.record.used_at.is_some());
+    let used = known.iter().find(|row| is_of_call(row) && row.record.used_at.is_some());
     let denied = || known.iter().find(|row| row.record.status == Status::Denied);
-    let same = || {
-        known
-            .iter()
-            .find(|row| is_of_call(row) && row.record.request.fingerprint == args.preview.fingerprint)
-    };
+    let same =
+        || known.iter().find(|row| is_of_call(row) && row.record.request.fingerprint == args.preview.fingerprint);
     used.or_else(denied).or_else(same)
 }
 
@@ -93,10 +79,7 @@ pub(crate) fn at_once(
             let denied = decision(false, "policy".to_owned(), Some(reason.clone()));
             (Status::Denied, Some(denied))
         }
-        (None, Some(grant)) => (
-            Status::Approved,
-            Some(decision(true, format!("session grant {grant}"), None)),
-        ),
+        (None, Some(grant)) => (Status::Approved, Some(decision(true, format!("session grant {grant}"), None))),
         (None, None) => (Status::Pending, None),
     }
 }

@@ -125,19 +125,12 @@ mod tests {
     }
 
     fn used(tokens: i64, dollars: f64) -> Amount {
-        Amount {
-            tokens,
-            cost: billionths(dollars),
-        }
+        Amount { tokens, cost: billionths(dollars) }
     }
 
     #[test]
     fn the_tightest_cap_limits_the_answer_and_a_spent_one_refuses() {
-        let caps = Budget {
-            tokens_per_day: 1_000,
-            cost_per_session: 0.001,
-            ..Budget::default()
-        };
+        let caps = Budget { tokens_per_day: 1_000, cost_per_session: 0.001, ..Budget::default() };
         let ask = ask(caps);
         let none = Amount::default();
         // 1 000 tokens less those of the request; 0.0009 dollars are 450 tokens of an answer.
@@ -150,19 +143,12 @@ mod tests {
             "the budget of 1000 tokens per day does not cover this call: 891 tokens are used, and it needs 110 tokens"
         );
         let spent = output(&ask, none, used(0, 0.00095)).unwrap_err();
-        assert!(
-            spent.0.starts_with("the budget of $0.001000 per session"),
-            "{spent:?}"
-        );
+        assert!(spent.0.starts_with("the budget of $0.001000 per session"), "{spent:?}");
     }
 
     #[test]
     fn what_costs_nothing_counts_tokens_only_and_no_session_has_no_cap() {
-        let caps = Budget {
-            cost_per_day: 0.000_001,
-            tokens_per_session: 1,
-            ..Budget::default()
-        };
+        let caps = Budget { cost_per_day: 0.000_001, tokens_per_session: 1, ..Budget::default() };
         let mut free = ask(caps);
         (free.input_price, free.output_price) = (0.0, 0.0);
         assert!(output(&free, Amount::default(), Amount::default()).is_err());

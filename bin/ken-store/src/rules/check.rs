@@ -2,8 +2,8 @@
 
 use ken_types::Error;
 use ken_types::limits::{
-    APPEND_BYTES, EVENT_BYTES, INSTANCE_BYTES, KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS,
-    KNOWLEDGE_TAGS, KNOWLEDGE_TITLE_CHARACTERS, NAME_CHARACTERS, STREAM_PATH_BYTES,
+    APPEND_BYTES, EVENT_BYTES, INSTANCE_BYTES, KNOWLEDGE_CONTENT_BYTES, KNOWLEDGE_TAG_CHARACTERS, KNOWLEDGE_TAGS,
+    KNOWLEDGE_TITLE_CHARACTERS, NAME_CHARACTERS, STREAM_PATH_BYTES,
 };
 use ken_types::ops::store::PutKnowledge;
 use ken_types::ops::streams::{AppendStream, Payload, is_json};
@@ -23,10 +23,7 @@ pub(crate) fn events(events: &[Box<RawValue>]) -> Result<(), Error> {
     for (number, event) in events.iter().enumerate() {
         let at = || format!("/events/{number}");
         if event.get().len() > EVENT_BYTES {
-            let message = format!(
-                "the event has {} bytes, at most {EVENT_BYTES} are kept",
-                event.get().len()
-            );
+            let message = format!("the event has {} bytes, at most {EVENT_BYTES} are kept", event.get().len());
             return Err(Error::too_large(message).at(at()));
         }
         if event_kind(event.get()).is_empty() {
@@ -52,9 +49,8 @@ pub(crate) fn stream(name: &str) -> Result<(), Error> {
     if (1..=STREAM_PATH_BYTES).contains(&path.len()) && !path.chars().any(char::is_control) {
         return Ok(());
     }
-    let message = format!(
-        "a stream is streams/ and a path of 1 to {STREAM_PATH_BYTES} bytes, without control characters"
-    );
+    let message =
+        format!("a stream is streams/ and a path of 1 to {STREAM_PATH_BYTES} bytes, without control characters");
     Err(Error::invalid("/stream", message))
 }
 
@@ -113,17 +109,12 @@ pub(crate) fn knowledge(args: &PutKnowledge) -> Result<(), Error> {
         if (1..=most).contains(&length) {
             return Ok(());
         }
-        Err(Error::invalid(
-            at,
-            format!("{length} characters; 1 to {most} are allowed"),
-        ))
+        Err(Error::invalid(at, format!("{length} characters; 1 to {most} are allowed")))
     };
     sized("/title", args.title.chars().count(), KNOWLEDGE_TITLE_CHARACTERS)?;
     if args.content.len() > KNOWLEDGE_CONTENT_BYTES {
-        let message = format!(
-            "the content has {} bytes, at most {KNOWLEDGE_CONTENT_BYTES} are kept",
-            args.content.len()
-        );
+        let message =
+            format!("the content has {} bytes, at most {KNOWLEDGE_CONTENT_BYTES} are kept", args.content.len());
         return Err(Error::too_large(message).at("/content"));
     }
     sized("/content", args.content.len(), KNOWLEDGE_CONTENT_BYTES)?;
@@ -131,11 +122,7 @@ pub(crate) fn knowledge(args: &PutKnowledge) -> Result<(), Error> {
         return Err(Error::invalid("/tags", format!("at most {KNOWLEDGE_TAGS} tags")));
     }
     for (number, tag) in args.tags.iter().enumerate() {
-        sized(
-            &format!("/tags/{number}"),
-            tag.chars().count(),
-            KNOWLEDGE_TAG_CHARACTERS,
-        )?;
+        sized(&format!("/tags/{number}"), tag.chars().count(), KNOWLEDGE_TAG_CHARACTERS)?;
     }
     Ok(())
 }

@@ -38,17 +38,12 @@ impl List {
         let has_more = found.len() > limit as usize;
         found.truncate(limit as usize);
         let last = found.last().filter(|_| has_more);
-        Page {
-            limit,
-            has_more,
-            after: last.map(|last| self.cursor(position(last))),
-        }
+        Page { limit, has_more, after: last.map(|last| self.cursor(position(last))) }
     }
 
     /// The position of a cursor; `invalid` at `at` when it was not issued for this list.
     pub(crate) fn position<const N: usize>(&self, cursor: &str, at: &str) -> Result<[i64; N], Error> {
-        self.read(cursor)
-            .ok_or_else(|| Error::invalid(at, "this cursor was not issued for this list"))
+        self.read(cursor).ok_or_else(|| Error::invalid(at, "this cursor was not issued for this list"))
     }
 
     fn read<const N: usize>(&self, cursor: &str) -> Option<[i64; N]> {

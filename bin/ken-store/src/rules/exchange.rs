@@ -52,12 +52,7 @@ pub struct Prompt {
 
 impl Prompt {
     pub fn visible(id: String, text: String, received_at: Timestamp) -> Prompt {
-        Prompt {
-            id,
-            text,
-            received_at,
-            visibility: "user",
-        }
+        Prompt { id, text, received_at, visibility: "user" }
     }
 }
 
@@ -137,11 +132,7 @@ impl Activity {
         let since = u64::try_from(at.millis() - self.started_at.millis()).unwrap_or_default();
         self.completed_at = Some(at);
         self.duration_ms = Some(duration.unwrap_or(since));
-        self.status = if failed {
-            Progress::Failed
-        } else {
-            Progress::Completed
-        };
+        self.status = if failed { Progress::Failed } else { Progress::Completed };
         self.error = failed.then(|| self.kind.failure());
     }
 }
@@ -149,8 +140,7 @@ impl Activity {
 impl Exchange {
     /// Leaves out what still runs: a reader learns of it from the stream.
     pub fn drop_running(&mut self) {
-        self.activities
-            .retain(|activity| activity.status != Progress::Running);
+        self.activities.retain(|activity| activity.status != Progress::Running);
     }
 
     /// Marks activities that were still running when the submission ended as failed.
@@ -269,11 +259,7 @@ fn is_shown(event: &str) -> bool {
 
 impl Fold {
     pub fn of(id: SubmissionId) -> Fold {
-        Fold {
-            id,
-            activities: Vec::new(),
-            assistant: None,
-        }
+        Fold { id, activities: Vec::new(), assistant: None }
     }
 
     /// Takes the next event of the stream. Events of other submissions and of workers are skipped.
@@ -295,30 +281,17 @@ impl Fold {
         match seen.kind.as_ref() {
             "operation_start" | "operation" if seen.operation_kind.as_deref() == Some("prompt") => {}
             "operation_start" => {
-                self.start(
-                    Kind::Operation,
-                    seen.operation_id.as_deref(),
-                    seen.operation_kind.as_deref(),
-                    &seen,
-                );
+                self.start(Kind::Operation, seen.operation_id.as_deref(), seen.operation_kind.as_deref(), &seen);
             }
             "operation" => self.end(Kind::Operation, seen.operation_id.as_deref(), &seen),
             "tool_start" | "tool" if delegation => {}
-            "tool_start" => self.start(
-                Kind::Tool,
-                seen.tool_call_id.as_deref(),
-                seen.tool_name.as_deref(),
-                &seen,
-            ),
+            "tool_start" => self.start(Kind::Tool, seen.tool_call_id.as_deref(), seen.tool_name.as_deref(), &seen),
             "tool" => self.end(Kind::Tool, seen.tool_call_id.as_deref(), &seen),
             "task_start" => self.start(Kind::Task, seen.task_id.as_deref(), seen.agent.as_deref(), &seen),
             "task" => self.end(Kind::Task, seen.task_id.as_deref(), &seen),
-            "thinking_start" => self.start(
-                Kind::Thinking,
-                Some(&seen.event_index.to_string()),
-                Some("thinking"),
-                &seen,
-            ),
+            "thinking_start" => {
+                self.start(Kind::Thinking, Some(&seen.event_index.to_string()), Some("thinking"), &seen)
+            }
             "thinking_end" => self.end_thinking(&seen),
             "log" => self.log(&seen),
             _ => self.answer(seen),
@@ -353,9 +326,7 @@ impl Fold {
     }
 
     fn end_thinking(&mut self, seen: &Seen<'_>) {
-        let open = |activity: &&mut Activity| {
-            activity.kind == Kind::Thinking && activity.status == Progress::Running
-        };
+        let open = |activity: &&mut Activity| activity.kind == Kind::Thinking && activity.status == Progress::Running;
         if let Some(activity) = self.activities.iter_mut().rfind(open) {
             activity.end(seen.timestamp, seen.duration_ms, false);
             let content = seen.content.as_deref().unwrap_or_default();

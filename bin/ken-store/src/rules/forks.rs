@@ -29,33 +29,17 @@ pub(crate) fn place(source: &PublicRow, fork: &Fork) -> Result<u64, Error> {
 
 /// Whole entries beyond the place; for a stream of JSON, where a sub-offset counts messages.
 pub(crate) fn beyond(source: &PublicRow, place: u64, fork: &Fork) -> Result<Begin, Error> {
-    let base = place
-        .checked_add(fork.sub_offset)
-        .filter(|base| *base <= source.entries);
-    Ok(Begin {
-        base: base.ok_or_else(|| too_far(source))?,
-        part: None,
-    })
+    let base = place.checked_add(fork.sub_offset).filter(|base| *base <= source.entries);
+    Ok(Begin { base: base.ok_or_else(|| too_far(source))?, part: None })
 }
 
 /// A part of the next append; for a stream of bytes, where a sub-offset counts bytes.
-pub(crate) fn within(
-    source: &PublicRow,
-    place: u64,
-    next: Option<&[u8]>,
-    fork: &Fork,
-) -> Result<Begin, Error> {
+pub(crate) fn within(source: &PublicRow, place: u64, next: Option<&[u8]>, fork: &Fork) -> Result<Begin, Error> {
     let length = usize::try_from(fork.sub_offset).unwrap_or(usize::MAX);
     let next = next.unwrap_or_default();
     match next.get(..length).ok_or_else(|| too_far(source))? {
-        whole if whole.len() == next.len() => Ok(Begin {
-            base: place + 1,
-            part: None,
-        }),
-        part => Ok(Begin {
-            base: place,
-            part: Some(part.to_vec()),
-        }),
+        whole if whole.len() == next.len() => Ok(Begin { base: place + 1, part: None }),
+        part => Ok(Begin { base: place, part: Some(part.to_vec()) }),
     }
 }
 

@@ -15,9 +15,7 @@ pub(crate) fn check(args: &ReadStream) -> Result<(), Error> {
     }
     match args.tail {
         Some(0) => Err(Error::invalid("/tail", "tail is at least 1")),
-        Some(_) if args.offset != Offset::Start => {
-            Err(Error::invalid("/tail", "tail goes only with offset -1"))
-        }
+        Some(_) if args.offset != Offset::Start => Err(Error::invalid("/tail", "tail goes only with offset -1")),
         _ => Ok(()),
     }
 }
@@ -86,18 +84,12 @@ impl Filling {
 
 /// A page of what was just written, for a reader that stood at the end with the empty page `last`.
 pub(crate) fn of_new(new: &NewEntries, limit: usize, last: StreamPage) -> StreamPage {
-    let mut page = StreamPage {
-        start: new.first,
-        ..last
-    };
+    let mut page = StreamPage { start: new.first, ..last };
     match &new.payload {
         Payload::Bytes(bytes) => {
             page.end = new.first + 1;
             page.next = page.end;
-            page.public = page.public.map(|public| PublicPage {
-                bytes: Some(bytes.clone()),
-                ..public
-            });
+            page.public = page.public.map(|public| PublicPage { bytes: Some(bytes.clone()), ..public });
         }
         Payload::Messages(messages) => {
             page.end = new.first + messages.len() as u64;

@@ -5,11 +5,7 @@ use ken_types::ops::streams::{AppendStream, Appending, Producer, media_type};
 use crate::tables::PublicRow;
 
 /// Why it is not to be written, if so. `known` is what is known of its producer.
-pub(crate) fn refusal(
-    stream: &PublicRow,
-    known: Option<&Producer>,
-    args: &AppendStream,
-) -> Option<Appending> {
+pub(crate) fn refusal(stream: &PublicRow, known: Option<&Producer>, args: &AppendStream) -> Option<Appending> {
     if let (Some(producer), Some(known)) = (&args.producer, known) {
         if producer.epoch < known.epoch {
             return Some(Appending::Fenced { epoch: known.epoch });
@@ -32,14 +28,9 @@ pub(crate) fn refusal(
         let content_type = stream.content_type.clone();
         return Some(Appending::OtherType { content_type });
     }
-    let out_of_turn = args
-        .producer
-        .as_ref()
-        .and_then(|producer| out_of_turn(producer, known));
+    let out_of_turn = args.producer.as_ref().and_then(|producer| out_of_turn(producer, known));
     out_of_turn.or_else(|| match (&args.seq, &stream.last_seq) {
-        (Some(seq), Some(last)) if seq.as_bytes() <= last.as_bytes() => {
-            Some(Appending::Behind { seq: last.clone() })
-        }
+        (Some(seq), Some(last)) if seq.as_bytes() <= last.as_bytes() => Some(Appending::Behind { seq: last.clone() }),
         _ => None,
     })
 }

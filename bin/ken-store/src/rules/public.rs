@@ -1,8 +1,6 @@
 //! Streams below `streams/`: whether one lives, how long, and whether it is what somebody asks for.
 
-use ken_types::ops::streams::{
-    CreateStream, Creation, Fork, Lifetime, Made, StreamItem, is_json, media_type,
-};
+use ken_types::ops::streams::{CreateStream, Creation, Fork, Lifetime, Made, StreamItem, is_json, media_type};
 use ken_types::{Error, Timestamp};
 
 use crate::tables::PublicRow;
@@ -70,11 +68,7 @@ impl PublicRow {
     }
 
     pub(crate) fn made(&self) -> Made {
-        Made {
-            content_type: self.content_type.clone(),
-            end: self.entries,
-            closed: self.closed,
-        }
+        Made { content_type: self.content_type.clone(), end: self.entries, closed: self.closed }
     }
 
     fn live_for(&mut self, lifetime: Option<Lifetime>, now: Timestamp) {

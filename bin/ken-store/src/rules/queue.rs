@@ -60,11 +60,7 @@ impl Queue {
         let first = policy == Policy::Interrupt;
         let overtakes = first && self.queued > 0;
         Entrance {
-            place: if overtakes {
-                self.first_place - 1
-            } else {
-                self.last_place + 1
-            },
+            place: if overtakes { self.first_place - 1 } else { self.last_place + 1 },
             open: !self.running && (first || self.queued == 0),
             first,
         }
@@ -99,11 +95,7 @@ pub(crate) fn verdict(submission: &SubmissionRow, now: Timestamp) -> Option<Verd
 }
 
 /// The submission after its approvals have changed: it waits while one of them is asked for and not decided.
-pub(crate) fn with_approvals(
-    submission: &SubmissionRow,
-    approvals: Vec<String>,
-    now: Timestamp,
-) -> SubmissionRow {
+pub(crate) fn with_approvals(submission: &SubmissionRow, approvals: Vec<String>, now: Timestamp) -> SubmissionRow {
     let mut next = submission.clone();
     if approvals.is_empty() {
         next.state = State::Running;
@@ -128,18 +120,12 @@ pub(crate) struct Ending<'a> {
 
 impl<'a> Ending<'a> {
     pub(crate) fn of(outcome: Outcome) -> Ending<'a> {
-        Ending {
-            outcome: Some(outcome),
-            ..Ending::default()
-        }
+        Ending { outcome: Some(outcome), ..Ending::default() }
     }
 
     /// That of a turn which no holder has ended.
     pub(crate) fn by(verdict: Verdict) -> Ending<'a> {
-        Ending {
-            error: Some(verdict.of_turn()),
-            ..Ending::of(verdict.outcome())
-        }
+        Ending { error: Some(verdict.of_turn()), ..Ending::of(verdict.outcome()) }
     }
 
     pub(crate) fn outcome(&self) -> Outcome {

@@ -10,11 +10,7 @@ const PAUSES_MS: [i64; 3] = [60_000, 120_000, 300_000];
 const TRANSIENT: [&str; 4] = ["busy", "unavailable", "deadline", "exhausted"];
 
 /// How the record of a slot begins.
-pub(crate) fn beginning(
-    fate: Fate,
-    overlap: Overlap,
-    (queued, working): (u64, u64),
-) -> (RunState, Option<Reason>) {
+pub(crate) fn beginning(fate: Fate, overlap: Overlap, (queued, working): (u64, u64)) -> (RunState, Option<Reason>) {
     match fate {
         Fate::Missed(reason) => (RunState::Missed, Some(reason)),
         Fate::CatchUp => (RunState::Queued, None),
@@ -42,17 +38,9 @@ pub(crate) struct Deeds {
 }
 
 /// How attempt number `attempt` of `most` ended.
-pub(crate) fn ended(
-    state: State,
-    error: Option<&Failure>,
-    deeds: &Deeds,
-    (attempt, most): (u32, u32),
-) -> Ended {
+pub(crate) fn ended(state: State, error: Option<&Failure>, deeds: &Deeds, (attempt, most): (u32, u32)) -> Ended {
     let name = error.map_or("", |error| error.name.as_str());
-    let is_transient = deeds
-        .failure
-        .as_deref()
-        .is_some_and(|name| TRANSIENT.contains(&name));
+    let is_transient = deeds.failure.as_deref().is_some_and(|name| TRANSIENT.contains(&name));
     Ended::Finally(match (state, name) {
         (State::Completed, _) => RunState::Ok,
         (State::Failed, "timeout") => RunState::Timeout,
@@ -72,26 +60,12 @@ mod tests {
     #[test]
     fn only_a_transient_failure_without_tools_is_tried_again_and_later_each_time() {
         let provider = Failure::new("provider", "");
-        let deeds = |called_tools, failure: &str| Deeds {
-            called_tools,
-            failure: Some(failure.into()),
-        };
+        let deeds = |called_tools, failure: &str| Deeds { called_tools, failure: Some(failure.into()) };
         let failed = |deeds: &Deeds, attempt| ended(State::Failed, Some(&provider), deeds, (attempt, 5));
         let error = Ended::Finally(RunState::Error);
-        let pauses: Vec<Ended> = (1..=5)
-            .map(|attempt| failed(&deeds(false, "busy"), attempt))
-            .collect();
+        let pauses: Vec<Ended> = (1..=5).map(|attempt| failed(&deeds(false, "busy"), attempt)).collect();
         let again = Ended::Again;
-        assert_eq!(
-            pauses,
-            [
-                again(60_000),
-                again(120_000),
-                again(300_000),
-                again(300_000),
-                error
-            ]
-        );
+        assert_eq!(pauses, [again(60_000), again(120_000), again(300_000), again(300_000), error]);
         assert_eq!(failed(&deeds(true, "busy"), 1), error);
         assert_eq!(failed(&deeds(false, "invalid"), 1), error);
     }
@@ -122,11 +96,7 @@ mod tests {
             (Overlap::Queue, (9, 1), queued),
             (Overlap::Queue, (10, 1), skipped),
         ] {
-            assert_eq!(
-                beginning(Fate::Run, overlap, active),
-                expected,
-                "{overlap:?} {active:?}"
-            );
+            assert_eq!(beginning(Fate::Run, overlap, active), expected, "{overlap:?} {active:?}");
         }
         assert_eq!(beginning(Fate::CatchUp, Overlap::Skip, (50, 1)), queued);
     }

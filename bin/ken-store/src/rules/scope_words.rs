@@ -32,12 +32,7 @@ pub(crate) fn of_entry(actor: Option<&str>, conversation: Option<&str>) -> Strin
 /// The words of all knowledge entries that a scope may find.
 pub(crate) fn known_to(scope: Option<&Scope>) -> Vec<String> {
     let mut words = vec![GLOBAL.to_owned()];
-    if let Some(Scope {
-        actor_id,
-        conversation_id,
-        ..
-    }) = scope
-    {
+    if let Some(Scope { actor_id, conversation_id, .. }) = scope {
         words.push(of_entry(Some(actor_id), None));
         words.push(of_entry(None, Some(conversation_id)));
         words.push(of_entry(Some(actor_id), Some(conversation_id)));

@@ -36,11 +36,7 @@ impl SessionWords {
         if self.0.is_empty() {
             return true;
         }
-        let texts = [
-            session.display_name.as_deref(),
-            session.title.as_deref(),
-            Some(session.session_id.as_str()),
-        ];
+        let texts = [session.display_name.as_deref(), session.title.as_deref(), Some(session.session_id.as_str())];
         let text = texts.map(Option::unwrap_or_default).join("\n").to_lowercase();
         self.0.iter().all(|word| text.contains(word))
     }

@@ -187,12 +187,8 @@ impl Fold {
 
 /// What a model has made up is no name: it may be anything that was said.
 fn tame(shown: &mut EventSummary) {
-    let is_tool = |name: &str| {
-        name.len() <= TOOL_BYTES
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
+    let is_tool =
+        |name: &str| name.len() <= TOOL_BYTES && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if shown.tool_name.as_deref().is_some_and(|name| !is_tool(name)) {
         shown.tool_name = Some(NO_NAME.to_owned());
     }
@@ -241,21 +237,9 @@ mod tests {
         events.iter().for_each(|event| fold.see(event));
         let text = serde_json::to_string(&fold).unwrap();
         assert!(!text.contains(said), "{text}");
-        let counts = Counts {
-            turns: 1,
-            tool_calls: 1,
-            tasks: 1,
-            errors: 1,
-            approvals: 1,
-        };
-        assert_eq!(
-            (fold.event_count(), fold.counts, fold.events.len()),
-            (8, counts, 6)
-        );
-        assert_eq!(
-            (fold.usage.total_tokens, fold.cost, fold.model.as_deref()),
-            (7, Some(0.25), Some("openai/m"))
-        );
+        let counts = Counts { turns: 1, tool_calls: 1, tasks: 1, errors: 1, approvals: 1 };
+        assert_eq!((fold.event_count(), fold.counts, fold.events.len()), (8, counts, 6));
+        assert_eq!((fold.usage.total_tokens, fold.cost, fold.model.as_deref()), (7, Some(0.25), Some("openai/m")));
         assert!(fold.delegated && fold.researched && fold.started_at.is_some());
         assert_eq!(serde_json::from_str::<Fold>(&text).unwrap(), fold);
     }
@@ -266,9 +250,6 @@ mod tests {
         for _ in 0..EVENTS + 5 {
             fold.see(r#"{"v":1,"type":"tool","toolName":"sum","isError":false,"durationMs":1}"#);
         }
-        assert_eq!(
-            (fold.counts.tool_calls, fold.events.len(), fold.truncated),
-            (505, EVENTS, true)
-        );
+        assert_eq!((fold.counts.tool_calls, fold.events.len(), fold.truncated), (505, EVENTS, true));
     }
 }

@@ -44,10 +44,7 @@ impl Query {
     }
 
     fn read(text: &str, keep: impl Fn(&str) -> bool) -> Query {
-        let mut query = Query {
-            terms: Vec::new(),
-            by_form: HashMap::new(),
-        };
+        let mut query = Query { terms: Vec::new(), by_form: HashMap::new() };
         let mut last: Option<String> = None;
         each_word(text, |word| {
             if let Some(before) = last.take().filter(|before| keep(before)) {
@@ -67,9 +64,7 @@ impl Query {
         if self.by_form.contains_key(word) {
             return;
         }
-        let term = Term {
-            forms: forms(word, particle),
-        };
+        let term = Term { forms: forms(word, particle) };
         for form in &term.forms {
             self.by_form.entry(form.clone()).or_insert(self.terms.len());
         }
@@ -139,13 +134,7 @@ impl Weights {
     /// The share of the total weight that the held words have, 0 to 1.
     pub(crate) fn score(&self, held: &[bool]) -> f64 {
         let all: f64 = self.weights.iter().sum();
-        let there: f64 = self
-            .weights
-            .iter()
-            .zip(held)
-            .filter(|(_, held)| **held)
-            .map(|(weight, _)| weight)
-            .sum();
+        let there: f64 = self.weights.iter().zip(held).filter(|(_, held)| **held).map(|(weight, _)| weight).sum();
         if all > 0.0 { there / all } else { 0.0 }
     }
 }
@@ -160,16 +149,10 @@ mod tests {
 
     #[test]
     fn words_are_plain_distinct_and_without_those_that_only_ask() {
-        assert_eq!(
-            words(&Query::of("What's the Café's WiFi-password? café")),
-            ["cafe", "wifi", "password"]
-        );
+        assert_eq!(words(&Query::of("What's the Café's WiFi-password? café")), ["cafe", "wifi", "password"]);
         assert_eq!(words(&Query::of("who are you?")), [""; 0]);
         assert_eq!(words(&Query::of_list("who are")), ["who", "are"]);
-        assert_eq!(
-            words(&Query::of("e\u{301}te\u{301} ŁÓDŹ 42")),
-            ["ete", "łodz", "42"]
-        );
+        assert_eq!(words(&Query::of("e\u{301}te\u{301} ŁÓDŹ 42")), ["ete", "łodz", "42"]);
     }
 
     #[test]

@@ -6,9 +6,7 @@ const RANK: f64 = 60.0;
 
 /// A vector with its longest dimension at 127: what is lost is below one part in a hundred of the cosine.
 pub(crate) fn packed(values: &[f32]) -> Vec<u8> {
-    let longest = values
-        .iter()
-        .fold(0.0_f32, |longest, value| longest.max(value.abs()));
+    let longest = values.iter().fold(0.0_f32, |longest, value| longest.max(value.abs()));
     if longest == 0.0 || !longest.is_finite() {
         return Vec::new();
     }
@@ -53,10 +51,7 @@ mod tests {
             / one.iter().map(|a| a * a).sum::<f32>().sqrt()
             / other.iter().map(|b| b * b).sum::<f32>().sqrt();
         assert!((cosine(&one, &packed(&other)) - f64::from(exact)).abs() < 1e-2);
-        assert_eq!(
-            (cosine(&one, &[]), cosine(&[0.0; 3], &packed(&[1.0, 2.0, 3.0]))),
-            (0.0, 0.0)
-        );
+        assert_eq!((cosine(&one, &[]), cosine(&[0.0; 3], &packed(&[1.0, 2.0, 3.0]))), (0.0, 0.0));
         assert!(packed(&[0.0, 0.0]).is_empty() && packed(&[f32::NAN, f32::INFINITY]).is_empty());
     }
 }

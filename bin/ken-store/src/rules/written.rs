@@ -29,11 +29,7 @@ struct Seen<'a> {
 
 impl Written {
     pub(crate) fn of(id: SubmissionId) -> Written {
-        Written {
-            id,
-            text: String::new(),
-            before: String::new(),
-        }
+        Written { id, text: String::new(), before: String::new() }
     }
 
     pub(crate) fn see(&mut self, event: &str) {
@@ -74,35 +70,18 @@ mod tests {
         let id = SubmissionId("3d2f6a0e-8a55-4d2b-9c55-6f0f6d1f8e11".to_owned());
         let mut written = Written::of(id.clone());
         let mut see = |kind: &str, fields: &str, of: &str| {
-            written.see(&format!(
-                r#"{{"v":1,"type":"{kind}"{fields},"eventIndex":1,"submissionId":"{of}"}}"#
-            ));
+            written.see(&format!(r#"{{"v":1,"type":"{kind}"{fields},"eventIndex":1,"submissionId":"{of}"}}"#));
             written.text().to_owned()
         };
         let own = id.as_str();
-        assert_eq!(
-            see("message_start", r#","message":{"role":"assistant"}"#, own),
-            ""
-        );
-        assert_eq!(
-            see("text_delta", r#","text":"Let me \"look\"""#, own),
-            "Let me \"look\""
-        );
+        assert_eq!(see("message_start", r#","message":{"role":"assistant"}"#, own), "");
+        assert_eq!(see("text_delta", r#","text":"Let me \"look\"""#, own), "Let me \"look\"");
         assert_eq!(see("text_delta", r#","text":".""#, own), "Let me \"look\".");
-        assert_eq!(
-            see("text_delta", r#","text":"no","parentSession":"default""#, own),
-            "Let me \"look\"."
-        );
+        assert_eq!(see("text_delta", r#","text":"no","parentSession":"default""#, own), "Let me \"look\".");
         assert_eq!(see("text_delta", r#","text":"no""#, "other"), "Let me \"look\".");
         assert_eq!(see("tool_start", r#","toolName":"x""#, own), "Let me \"look\".");
-        assert_eq!(
-            see("message_start", r#","message":{"role":"toolResult"}"#, own),
-            "Let me \"look\"."
-        );
-        assert_eq!(
-            see("message_start", r#","message":{"role":"assistant"}"#, own),
-            "Let me \"look\"."
-        );
+        assert_eq!(see("message_start", r#","message":{"role":"toolResult"}"#, own), "Let me \"look\".");
+        assert_eq!(see("message_start", r#","message":{"role":"assistant"}"#, own), "Let me \"look\".");
         assert_eq!(see("text_delta", r#","text":"\n""#, own), "Let me \"look\".");
         assert_eq!(see("text_delta", r#","text":"Found.""#, own), "\nFound.");
     }

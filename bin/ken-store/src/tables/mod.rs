@@ -139,11 +139,7 @@ pub trait Sessions {
     /// False when it was archived before.
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error>;
     /// Calls `see` with each session and its stream until that returns false.
-    fn list_sessions(
-        &self,
-        list: &SessionList,
-        see: &mut dyn FnMut(i64, Session) -> bool,
-    ) -> Result<(), Error>;
+    fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error>;
 }
 
 /// Something that came in.
@@ -296,8 +292,7 @@ pub trait Submissions {
     /// Approvals, state and the time spent waiting.
     fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error>;
     /// A new lease: its number, attempt and first claim go on from what is stored.
-    fn take_submission(&self, submission: &SubmissionRow, closing: bool, now: Timestamp)
-    -> Result<(), Error>;
+    fn take_submission(&self, submission: &SubmissionRow, closing: bool, now: Timestamp) -> Result<(), Error>;
     fn settle_submission(&self, key: i64, state: State) -> Result<(), Error>;
     /// A submission with its event, whatever its state.
     fn work(&self, id: &str) -> Result<Option<OpenRow>, Error>;
@@ -376,13 +371,7 @@ pub trait Exchanges {
     fn context_usage(&self, stream: i64) -> Result<Option<String>, Error>;
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error>;
     /// Turns between two numbers, both exclusive, newest first.
-    fn past_exchanges(
-        &self,
-        stream: i64,
-        after: i64,
-        before: i64,
-        limit: u32,
-    ) -> Result<Vec<PastExchange>, Error>;
+    fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error>;
     fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error>;
     /// Counts one more; the new number.
     fn count_turn(&self, stream: i64) -> Result<i64, Error>;
@@ -571,13 +560,7 @@ pub trait Words {
     fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error>;
     /// Removes the rows after one key and up to another.
     fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error>;
-    fn index_exchange(
-        &self,
-        submission: i64,
-        scope_word: &str,
-        prompt: &str,
-        answer: &str,
-    ) -> Result<(), Error>;
+    fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error>;
     /// How many rows there are, about.
     fn index_size(&self, index: Index) -> Result<u64, Error>;
     /// For each word, given by its forms, how many of `size` rows hold one of them, about; a row that holds two may count twice.
@@ -673,13 +656,7 @@ pub trait PublicStreams {
 pub trait Appends {
     fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error>;
     /// Calls `see` with each entry from `from` to before `to` until that returns false. False when it did.
-    fn appends(
-        &self,
-        stream: i64,
-        from: u64,
-        to: u64,
-        see: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<bool, Error>;
+    fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error>;
     /// Numbers and bytes of the first entries that are left.
     fn append_sizes(&self, stream: i64, most: usize) -> Result<Vec<(u64, u64)>, Error>;
     /// Deletes all up to this number.
@@ -807,12 +784,7 @@ pub trait Approvals {
     /// One that was approved for the whole session.
     fn session_grant(&self, session: &str, fingerprint: &str) -> Result<Option<String>, Error>;
     /// Oldest first. After so many bytes of requests the others come without action and diff, and say `cut`.
-    fn pending_approvals(
-        &self,
-        list: &ListApprovals,
-        most: usize,
-        bytes: usize,
-    ) -> Result<Vec<Approval>, Error>;
+    fn pending_approvals(&self, list: &ListApprovals, most: usize, bytes: usize) -> Result<Vec<Approval>, Error>;
     fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error>;
     fn count_pending_approvals(&self) -> Result<u64, Error>;
     fn end_approval(

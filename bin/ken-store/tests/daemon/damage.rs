@@ -32,12 +32,8 @@ fn accept(peer: &mut Peer, numbers: std::ops::Range<usize>) {
 /// Every prompt and what was answered to it, as a started store would read it. `None` when it cannot be read.
 fn stored(database: &Path) -> Option<Vec<(String, String, String)>> {
     let file = rusqlite::Connection::open(database).ok()?;
-    let mut select = file
-        .prepare("SELECT id, text, answer FROM events ORDER BY event")
-        .ok()?;
-    let rows = select
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-        .ok()?;
+    let mut select = file.prepare("SELECT id, text, answer FROM events ORDER BY event").ok()?;
+    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).ok()?;
     rows.collect::<Result<_, _>>().ok()
 }
 
@@ -90,12 +86,9 @@ fn try_all(state: &Path) -> (usize, usize) {
     let complete = stored(&intact.join("ken.db")).unwrap();
     assert_eq!(complete.len(), PROMPTS);
     let faults = [0, 20, 40, 60, 80, 99].map(Fault::Flip).into_iter();
-    let faults = faults
-        .chain([0, 1, 30, 70, 99].map(Fault::Cut))
-        .chain([Fault::Remove]);
-    for (number, (fault, name)) in faults
-        .flat_map(|fault| ["ken.db", "ken.db-wal", "ken.db-shm"].map(|name| (fault, name)))
-        .enumerate()
+    let faults = faults.chain([0, 1, 30, 70, 99].map(Fault::Cut)).chain([Fault::Remove]);
+    for (number, (fault, name)) in
+        faults.flat_map(|fault| ["ken.db", "ken.db-wal", "ken.db-shm"].map(|name| (fault, name))).enumerate()
     {
         let case = scratch.path().join(number.to_string());
         copy(state, &case);
@@ -116,17 +109,10 @@ fn try_all(state: &Path) -> (usize, usize) {
                 let complaint = opened.found().complaint();
                 drop(opened);
                 let is_complete = stored(&database).as_ref() == Some(&complete);
-                assert!(
-                    is_complete || complaint.is_some(),
-                    "silent loss: {fault:?} of {name}"
-                );
+                assert!(is_complete || complaint.is_some(), "silent loss: {fault:?} of {name}");
                 if let Some(complaint) = complaint {
                     told += 1;
-                    assert_eq!(
-                        status,
-                        Some(2),
-                        "--check is content: {fault:?} {name} {complaint}"
-                    );
+                    assert_eq!(status, Some(2), "--check is content: {fault:?} {name} {complaint}");
                 }
             }
         }
@@ -136,9 +122,7 @@ fn try_all(state: &Path) -> (usize, usize) {
 
 fn files(state: &Path) -> Vec<String> {
     let entries = fs::read_dir(state).unwrap();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -157,11 +141,7 @@ fn nothing_is_lost_in_silence_after_a_stop() {
     assert_eq!(files(&state), ["ken.db", "ken.db.lock", "ken.db.mark"]);
     let before = fs::read(state.join("ken.db")).unwrap();
     assert_eq!(check(&state.join("ken.db")).0, Some(0));
-    assert_eq!(
-        files(&state),
-        ["ken.db", "ken.db.lock", "ken.db.mark"],
-        "--check leaves files"
-    );
+    assert_eq!(files(&state), ["ken.db", "ken.db.lock", "ken.db.mark"], "--check leaves files");
     assert!(fs::read(state.join("ken.db")).unwrap() == before);
     let (refused, told) = try_all(&state);
     // Which of the two it is depends on where the schema puts the damaged page. None of the twelve passes unnoticed.
@@ -219,19 +199,13 @@ fn a_damaged_log_is_told_in_the_log_and_the_statistics_and_a_copy_is_kept() {
     let lost = stats["journal_frames_lost"].as_u64().unwrap();
     assert!(lost > 0, "{stats}");
     let log = fs::read_to_string(log).unwrap();
-    assert!(
-        log.contains(&format!("{lost} frames that had been committed")),
-        "{log}"
-    );
+    assert!(log.contains(&format!("{lost} frames that had been committed")), "{log}");
     let copy = files(&state).into_iter().find(|name| name.contains(".damaged-"));
     assert!(fs::read(state.join(copy.unwrap())).unwrap() == damaged);
     assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
     let daemon = Daemon::start(home.path());
     let stats = Peer::connect(&daemon.socket()).call("service.stats", json!({}));
-    assert_eq!(
-        (&stats["journal_frames_lost"], &stats["database_changed"]),
-        (&json!(0), &json!(0))
-    );
+    assert_eq!((&stats["journal_frames_lost"], &stats["database_changed"]), (&json!(0), &json!(0)));
 }
 
 #[test]
@@ -249,32 +223,20 @@ fn a_missing_database_is_refused_with_the_way_back_and_an_older_copy_too() {
     fs::remove_file(&database).unwrap();
     let (code, said) = crate::refused(command(home.path()));
     assert_eq!(code, Some(2), "{said}");
-    assert!(
-        said.contains("is missing") && said.contains("restore a backup"),
-        "{said}"
-    );
+    assert!(said.contains("is missing") && said.contains("restore a backup"), "{said}");
     assert!(!database.exists());
     fs::write(&database, older).unwrap();
     let (code, said) = crate::refused(command(home.path()));
     assert_eq!(code, Some(2), "{said}");
-    assert!(
-        said.contains("older copy") && said.contains("ken.db.mark"),
-        "{said}"
-    );
+    assert!(said.contains("older copy") && said.contains("ken.db.mark"), "{said}");
     fs::write(&database, newer).unwrap();
     let daemon = Daemon::start(home.path());
-    assert_eq!(
-        Peer::connect(&daemon.socket()).call("service.stats", json!({}))["database_changed"],
-        0
-    );
+    assert_eq!(Peer::connect(&daemon.socket()).call("service.stats", json!({}))["database_changed"], 0);
 }
 
 /// A frame of the log's generation that a kill has cut short, and before it the log's header if the log is empty.
 fn tear_frame(state: &Path) {
-    let (log, index) = (
-        state.join("ken.db-wal"),
-        fs::read(state.join("ken.db-shm")).unwrap(),
-    );
+    let (log, index) = (state.join("ken.db-wal"), fs::read(state.join("ken.db-shm")).unwrap());
     let mut bytes = fs::read(&log).unwrap_or_default();
     let salt = &index[32..40];
     if bytes.is_empty() {

@@ -30,18 +30,10 @@ fn every_answered_change_has_been_synced_before() {
     let home = tempfile::tempdir().unwrap();
     let [source, shim, syncs] = ["shim.c", "shim.so", "syncs"].map(|name| home.path().join(name));
     std::fs::write(&source, SHIM).unwrap();
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&shim)
-        .arg(&source)
-        .arg("-ldl")
-        .status();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&shim).arg(&source).arg("-ldl").status();
     assert!(built.unwrap().success());
     let mut command = command(home.path());
-    command
-        .stderr(Stdio::null())
-        .env("LD_PRELOAD", &shim)
-        .env("SYNCS", &syncs);
+    command.stderr(Stdio::null()).env("LD_PRELOAD", &shim).env("SYNCS", &syncs);
     let daemon = Daemon::start_as(command, home.path());
     let mut peer = Peer::connect(&daemon.socket());
     let count = || std::fs::metadata(&syncs).map_or(0, |meta| meta.len());
@@ -57,11 +49,7 @@ fn every_answered_change_has_been_synced_before() {
 fn limited(home: &Path, bytes: u64) -> Daemon {
     let inner = command(home);
     let mut command = Command::new("prlimit");
-    command
-        .arg(format!("--fsize={bytes}:"))
-        .arg("--")
-        .arg(EXE)
-        .args(inner.get_args());
+    command.arg(format!("--fsize={bytes}:")).arg("--").arg(EXE).args(inner.get_args());
     command.stderr(Stdio::null()).stdout(Stdio::null());
     Daemon::start_as(command, home)
 }
@@ -84,20 +72,12 @@ fn a_disk_without_room_is_told_to_who_asks_and_who_waits_and_is_tried_again() {
     // The daemon lives, reads, and says that it cannot write.
     let stats = |peer: &mut Peer| -> Value { peer.call("service.stats", json!({})) };
     assert_eq!(stats(&mut peer)["writable"], 0);
-    assert!(
-        peer.call("knowledge.list", json!({}))["records"]
-            .as_array()
-            .unwrap()
-            .len()
-            > 1
-    );
+    assert!(peer.call("knowledge.list", json!({}))["records"].as_array().unwrap().len() > 1);
     let told = waiting.join().unwrap();
     assert!(told["stalled"].as_str().unwrap().contains("disk"), "{told}");
     assert_eq!(told["state"], "queued");
     let pid = daemon.child.id().to_string();
-    let raised = Command::new("prlimit")
-        .args(["--fsize=unlimited:", "--pid", &pid])
-        .status();
+    let raised = Command::new("prlimit").args(["--fsize=unlimited:", "--pid", &pid]).status();
     assert!(raised.unwrap().success());
     let until = Instant::now() + PATIENCE;
     while stats(&mut peer)["writable"] == 0 {
@@ -117,14 +97,8 @@ fn a_stop_takes_as_long_as_its_work() {
     let session = accepted["session"]["id"].as_str().unwrap();
     let stream = format!("agents/orchestrator/{session}");
     let waits = [
-        (
-            "submissions.claim",
-            json!({"holder": "t", "work": "runs", "max": 1, "wait_ms": 60_000}),
-        ),
-        (
-            "submissions.wait",
-            json!({"submission_id": "s0-0", "wait_ms": 60_000}),
-        ),
+        ("submissions.claim", json!({"holder": "t", "work": "runs", "max": 1, "wait_ms": 60_000})),
+        ("submissions.wait", json!({"submission_id": "s0-0", "wait_ms": 60_000})),
         ("streams.read", json!({"stream": stream, "wait_ms": 60_000})),
     ];
     let waiting: Vec<_> = waits

@@ -24,14 +24,8 @@ use serde_json::{Value, json};
 fn it_conforms_and_ends_on_term_with_0() {
     let home = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(home.path());
-    let slow = Some((
-        "submissions.claim",
-        json!({"holder": "t", "max": 1, "wait_ms": 60_000}),
-    ));
-    let failed = check(&Subject {
-        socket: daemon.socket(),
-        slow,
-    });
+    let slow = Some(("submissions.claim", json!({"holder": "t", "max": 1, "wait_ms": 60_000})));
+    let failed = check(&Subject { socket: daemon.socket(), slow });
     assert!(failed.is_empty(), "{failed:#?}");
     let mut peer = Peer::connect(&daemon.socket());
     let until = Instant::now() + PATIENCE;
@@ -61,10 +55,7 @@ fn a_closed_connection_frees_its_leases() {
     let mut second = Peer::connect(&daemon.socket());
     let again = second.call("submissions.claim", claim)["claims"][0]["lease"].take();
     assert_eq!(again["number"], 2);
-    let late = client
-        .append(&lease, 0, &[event("s0-0", 0)])
-        .unwrap()
-        .unwrap_err();
+    let late = client.append(&lease, 0, &[event("s0-0", 0)]).unwrap().unwrap_err();
     assert_eq!(late["code"], "conflict");
     second.append(&again, 0, &[event("s0-0", 0)]).unwrap().unwrap();
 }
@@ -125,10 +116,7 @@ fn compare(daemon: &Daemon, told: &Told) {
     let mut peer = Peer::connect(&daemon.socket());
     for (submission, answer) in &told.prompts {
         let (client, number) = submission[1..].split_once('-').unwrap();
-        let again = peer.call(
-            "chat.accept",
-            prompt(client.parse().unwrap(), number.parse().unwrap()),
-        );
+        let again = peer.call("chat.accept", prompt(client.parse().unwrap(), number.parse().unwrap()));
         assert_eq!(again, *answer, "{submission}");
     }
     let database = rusqlite::Connection::open(daemon.database()).unwrap();
@@ -145,10 +133,7 @@ fn compare(daemon: &Daemon, told: &Told) {
         assert!(stored as u64 >= *next, "{submission}: {stored} of {next}");
     }
     let entries = count("SELECT count(*) FROM entries");
-    assert_eq!(
-        entries,
-        count("SELECT coalesce(sum(next_index), 0) FROM submissions")
-    );
+    assert_eq!(entries, count("SELECT coalesce(sum(next_index), 0) FROM submissions"));
     assert_eq!(entries, count("SELECT coalesce(sum(entries), 0) FROM streams"));
     for (key, state) in &told.keys {
         let mut args = key_of(key);
@@ -184,9 +169,7 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
             while told.lock().unwrap().answers() < enough && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            std::thread::sleep(Duration::from_micros(
-                u64::from(std::process::id()) * (round as u64 + 1) % 1_700,
-            ));
+            std::thread::sleep(Duration::from_micros(u64::from(std::process::id()) * (round as u64 + 1) % 1_700));
             daemon.signal(Signal::SIGKILL);
             for (from, client) in from.iter_mut().zip(clients) {
                 *from = client.join().unwrap();
@@ -231,10 +214,7 @@ fn assert_says(said: &str, words: &[&str]) {
     let line: Value = serde_json::from_str(said).unwrap();
     assert_eq!(line["level"], "ERROR");
     for word in words {
-        assert!(
-            line["message"].as_str().unwrap().contains(word),
-            "{word:?} is not in {said}"
-        );
+        assert!(line["message"].as_str().unwrap().contains(word), "{word:?} is not in {said}");
     }
 }
 
@@ -245,18 +225,11 @@ fn a_second_one_on_the_same_state_is_refused_and_the_first_goes_on() {
     let daemon = Daemon::start(home.path());
     let mut second = Command::new(EXE);
     second.env_clear().stderr(Stdio::piped());
-    second
-        .env("KEN_STATE_DIR", home.path().join("state"))
-        .env("KEN_RUN_DIR", other.path().join("run"));
-    second
-        .env("KEN_CONFIG", other.path().join("ken.toml"))
-        .env("HOME", other.path());
+    second.env("KEN_STATE_DIR", home.path().join("state")).env("KEN_RUN_DIR", other.path().join("run"));
+    second.env("KEN_CONFIG", other.path().join("ken.toml")).env("HOME", other.path());
     let (code, said) = refused(second);
     assert_eq!(code, Some(75), "{said}");
-    assert_says(
-        &said,
-        &["another ken-store has it", &daemon.child.id().to_string()],
-    );
+    assert_says(&said, &["another ken-store has it", &daemon.child.id().to_string()]);
     Peer::connect(&daemon.socket()).call("service.ping", json!({}));
 }
 
@@ -278,12 +251,7 @@ fn files_that_cannot_be_used_end_it_with_one_line() {
     assert_eq!(code, Some(2), "{said}");
     assert_says(&said, &["damaged"]);
     assert_eq!(std::fs::read(&file).unwrap(), b"garbage");
-    let Output {
-        status,
-        stderr,
-        stdout,
-        ..
-    } = Command::new(EXE).arg("--check").arg(&file).output().unwrap();
+    let Output { status, stderr, stdout, .. } = Command::new(EXE).arg("--check").arg(&file).output().unwrap();
     assert_eq!((status.code(), text(&stdout)), (Some(2), ""));
     assert!(text(&stderr).starts_with("ken-store: ") && text(&stderr).contains("damaged"));
 }
@@ -300,8 +268,7 @@ fn a_directory_or_file_that_may_not_be_written_is_named() {
     let home = tempfile::tempdir().unwrap();
     let exe = home.path().join("ken-store");
     std::fs::copy(EXE, &exe).unwrap();
-    let open =
-        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     for directory in ["", "run", "state", "state/store"] {
         let path = home.path().join(directory);
         std::fs::create_dir_all(&path).unwrap();
@@ -309,11 +276,7 @@ fn a_directory_or_file_that_may_not_be_written_is_named() {
     }
     let start = || {
         let mut command = Command::new(&exe);
-        command
-            .env_clear()
-            .arg("--home")
-            .arg(home.path())
-            .stderr(Stdio::piped());
+        command.env_clear().arg("--home").arg(home.path()).stderr(Stdio::piped());
         as_nobody(&mut command);
         command
     };

@@ -15,12 +15,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn command(home: &Path) -> Command {
     let mut command = Command::new(EXE);
-    command
-        .env_clear()
-        .arg("--home")
-        .arg(home)
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null());
+    command.env_clear().arg("--home").arg(home).stderr(Stdio::piped()).stdout(Stdio::null());
     command
 }
 
@@ -47,10 +42,7 @@ impl Daemon {
         let mut text = [0; 64];
         let length = notify.recv(&mut text).unwrap();
         assert_eq!(&text[..length], b"READY=1\n");
-        Daemon {
-            child,
-            home: home.to_owned(),
-        }
+        Daemon { child, home: home.to_owned() }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -124,9 +116,7 @@ impl Peer {
     }
 
     pub(crate) fn call(&mut self, op: &str, args: Value) -> Value {
-        self.try_call(op, &args)
-            .expect("no answer")
-            .unwrap_or_else(|error| panic!("{op}: {error}"))
+        self.try_call(op, &args).expect("no answer").unwrap_or_else(|error| panic!("{op}: {error}"))
     }
 }
 
@@ -158,21 +148,10 @@ pub(crate) fn with_events(args: &str, events: &[Value]) -> String {
 }
 
 impl Peer {
-    pub(crate) fn append(
-        &mut self,
-        lease: &Value,
-        first_index: u64,
-        events: &[Value],
-    ) -> Option<Result<Value, Value>> {
+    pub(crate) fn append(&mut self, lease: &Value, first_index: u64, events: &[Value]) -> Option<Result<Value, Value>> {
         self.id += 1;
-        let args = with_events(
-            &format!(r#"{{"lease":{lease},"first_index":{first_index}"#),
-            events,
-        );
-        let line = format!(
-            "{{\"id\":{},\"op\":\"submissions.append\",\"args\":{args}}}}}\n",
-            self.id
-        );
+        let args = with_events(&format!(r#"{{"lease":{lease},"first_index":{first_index}"#), events);
+        let line = format!("{{\"id\":{},\"op\":\"submissions.append\",\"args\":{args}}}}}\n", self.id);
         self.to.write_all(line.as_bytes()).ok()?;
         let mut answer = String::new();
         self.from.read_line(&mut answer).ok()?;

@@ -42,14 +42,7 @@ fn put(id: &str, call: &str, letter: char) -> PutApproval {
 }
 
 fn decide(id: &str, approved: bool, scope: GrantScope) -> DecideApproval {
-    DecideApproval {
-        id: format!("apr_{id}"),
-        approved,
-        decided_by: "ada".into(),
-        reason: None,
-        scope,
-        key: None,
-    }
+    DecideApproval { id: format!("apr_{id}"), approved, decided_by: "ada".into(), reason: None, scope, key: None }
 }
 
 fn consume(id: &str, letter: char, key: &str) -> ConsumeApproval {
@@ -82,10 +75,7 @@ async fn get(kit: &Kit, id: &str) -> Approval {
 
 async fn pending(kit: &Kit) -> Vec<String> {
     let list = kit.pending_approvals(ListApprovals::default()).await.unwrap();
-    list.approvals
-        .into_iter()
-        .map(|approval| approval.request_id)
-        .collect()
+    list.approvals.into_iter().map(|approval| approval.request_id).collect()
 }
 
 fn conflict<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
@@ -98,25 +88,17 @@ fn conflict<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 async fn a_request_is_kept_and_a_repeat_finds_it() {
     let (mut kit, _) = running().await;
     let first = ask(&kit, put("1", "c1", 'a')).await;
-    assert_eq!(
-        (first.status, first.actor_id.as_str(), first.connector.as_str()),
-        (Status::Pending, "a", "tui")
-    );
+    assert_eq!((first.status, first.actor_id.as_str(), first.connector.as_str()), (Status::Pending, "a", "tui"));
     assert_eq!(first.request.metadata["diff"], "-a\n+b\n");
     assert_eq!(first.request.task_id, "s1");
     kit.restart();
     assert_eq!(ask(&kit, put("2", "c1", 'a')).await, first);
     assert_eq!(ask(&kit, put("3", "c2", 'a')).await.request_id, "apr_3");
     assert_eq!(pending(&kit).await, ["apr_1", "apr_3"]);
-    let asked = OfSubmission {
-        submission_id: sub("s1"),
-    };
+    let asked = OfSubmission { submission_id: sub("s1") };
     assert_eq!(kit.read::<ApprovalsOf>(asked).await.unwrap().calls.len(), 2);
     // The same call of a worker is another one.
-    let of_worker = PutApproval {
-        task_id: Some("t".into()),
-        ..put("4", "c1", 'a')
-    };
+    let of_worker = PutApproval { task_id: Some("t".into()), ..put("4", "c1", 'a') };
     assert_eq!(ask(&kit, of_worker).await.request.task_id, "t");
 }
 
@@ -133,31 +115,17 @@ async fn what_changed_meanwhile_is_asked_anew() {
 async fn one_decision_counts() {
     let (kit, _) = running().await;
     ask(&kit, put("1", "c1", 'a')).await;
-    let (yes, no) = (
-        decide("1", true, GrantScope::Once),
-        decide("1", false, GrantScope::Once),
-    );
-    let (first, second) = tokio::join!(
-        kit.write::<ApprovalsDecide>(yes.clone()),
-        kit.write::<ApprovalsDecide>(no)
-    );
+    let (yes, no) = (decide("1", true, GrantScope::Once), decide("1", false, GrantScope::Once));
+    let (first, second) = tokio::join!(kit.write::<ApprovalsDecide>(yes.clone()), kit.write::<ApprovalsDecide>(no));
     assert!(first.unwrap().approved);
     assert_eq!(conflict(second), "the request is approved");
-    assert_eq!(
-        conflict(kit.write::<ApprovalsDecide>(yes).await),
-        "the request is approved"
-    );
+    assert_eq!(conflict(kit.write::<ApprovalsDecide>(yes).await), "the request is approved");
     assert_eq!(get(&kit, "1").await.decision.unwrap().decided_by, "ada");
-    let unknown = kit
-        .write::<ApprovalsDecide>(decide("9", true, GrantScope::Once))
-        .await;
+    let unknown = kit.write::<ApprovalsDecide>(decide("9", true, GrantScope::Once)).await;
     assert_eq!(unknown.unwrap_err().code, Code::NotFound);
     // A caller that did not hear the answer asks again under its key.
     ask(&kit, put("2", "c2", 'b')).await;
-    let keyed = DecideApproval {
-        key: Some("k".into()),
-        ..decide("2", false, GrantScope::Once)
-    };
+    let keyed = DecideApproval { key: Some("k".into()), ..decide("2", false, GrantScope::Once) };
     let first = kit.write::<ApprovalsDecide>(keyed.clone()).await.unwrap();
     assert_eq!(kit.write::<ApprovalsDecide>(keyed).await.unwrap(), first);
 }
@@ -167,37 +135,21 @@ async fn a_grant_is_for_one_call_once() {
     let (kit, _) = running().await;
     ask(&kit, put("1", "c1", 'a')).await;
     let consume_now = |args| kit.write::<ApprovalsConsume>(args);
-    assert_eq!(
-        conflict(consume_now(consume("1", 'a', "k")).await),
-        "the approval is pending"
-    );
-    kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Once))
-        .await
-        .unwrap();
+    assert_eq!(conflict(consume_now(consume("1", 'a', "k")).await), "the approval is pending");
+    kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Once)).await.unwrap();
     assert!(conflict(consume_now(consume("1", 'b', "k")).await).contains("another call"));
-    let elsewhere = ConsumeApproval {
-        session: "tui-2".into(),
-        ..consume("1", 'a', "k")
-    };
+    let elsewhere = ConsumeApproval { session: "tui-2".into(), ..consume("1", 'a', "k") };
     assert!(conflict(consume_now(elsewhere).await).contains("another call"));
     consume_now(consume("1", 'a', "k")).await.unwrap();
     // A repeat of the same use, after a lost connection; and another use.
     consume_now(consume("1", 'a', "k")).await.unwrap();
-    assert_eq!(
-        conflict(consume_now(consume("1", 'a', "l")).await),
-        "the approval was used"
-    );
-    let again = ConsumeApproval {
-        again: true,
-        ..consume("1", 'a', "l")
-    };
+    assert_eq!(conflict(consume_now(consume("1", 'a', "l")).await), "the approval was used");
+    let again = ConsumeApproval { again: true, ..consume("1", 'a', "l") };
     consume_now(again).await.unwrap();
     // It is not asked about again, whatever it would do now.
     let known = ask(&kit, put("2", "c1", 'b')).await;
     assert!(known.request_id == "apr_1" && known.used_at.is_some());
-    let of = OfSubmission {
-        submission_id: sub("s1"),
-    };
+    let of = OfSubmission { submission_id: sub("s1") };
     let asked = kit.read::<ApprovalsOf>(of).await.unwrap().calls;
     assert_eq!((asked.len(), asked[0].used.as_deref()), (1, Some("apr_1")));
 }
@@ -206,21 +158,13 @@ async fn a_grant_is_for_one_call_once() {
 async fn what_was_denied_stays_denied_for_the_submission() {
     let (kit, claim) = running().await;
     ask(&kit, put("1", "c1", 'a')).await;
-    kit.write::<ApprovalsDecide>(decide("1", false, GrantScope::Once))
-        .await
-        .unwrap();
+    kit.write::<ApprovalsDecide>(decide("1", false, GrantScope::Once)).await.unwrap();
     let again = ask(&kit, put("2", "c2", 'a')).await;
-    assert_eq!(
-        (again.request_id.as_str(), again.status),
-        ("apr_1", Status::Denied)
-    );
+    assert_eq!((again.request_id.as_str(), again.status), ("apr_1", Status::Denied));
     kit.finish(&claim.lease, 0, "done").await.unwrap();
     kit.prompt("tui-1", "s2").await;
     kit.claim_one(1).await;
-    let next = PutApproval {
-        submission_id: sub("s2"),
-        ..put("3", "c1", 'a')
-    };
+    let next = PutApproval { submission_id: sub("s2"), ..put("3", "c1", 'a') };
     assert_eq!(ask(&kit, next).await.status, Status::Pending);
 }
 
@@ -228,42 +172,26 @@ async fn what_was_denied_stays_denied_for_the_submission() {
 async fn a_session_grant_allows_the_same_again_in_its_session() {
     let (kit, _) = running().await;
     ask(&kit, put("1", "c1", 'a')).await;
-    kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Session))
-        .await
-        .unwrap();
+    kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Session)).await.unwrap();
     let same = ask(&kit, put("2", "c2", 'a')).await;
-    assert_eq!(
-        (same.request_id.as_str(), same.status),
-        ("apr_2", Status::Approved)
-    );
+    assert_eq!((same.request_id.as_str(), same.status), ("apr_2", Status::Approved));
     assert_eq!(same.decision.unwrap().decided_by, "session grant apr_1");
-    kit.write::<ApprovalsConsume>(consume("2", 'a', "k"))
-        .await
-        .unwrap();
+    kit.write::<ApprovalsConsume>(consume("2", 'a', "k")).await.unwrap();
     assert_eq!(ask(&kit, put("3", "c3", 'b')).await.status, Status::Pending);
     // Another session.
     kit.session("tui-2", "a").await;
     kit.prompt("tui-2", "s2").await;
-    let elsewhere = PutApproval {
-        submission_id: sub("s2"),
-        ..put("4", "c1", 'a')
-    };
+    let elsewhere = PutApproval { submission_id: sub("s2"), ..put("4", "c1", 'a') };
     assert_eq!(ask(&kit, elsewhere).await.status, Status::Pending);
 }
 
 #[tokio::test]
 async fn a_policy_denies_on_the_record() {
     let (kit, _) = running().await;
-    let refused = PutApproval {
-        refusal: Some("Nobody is there.".into()),
-        ..put("1", "c1", 'a')
-    };
+    let refused = PutApproval { refusal: Some("Nobody is there.".into()), ..put("1", "c1", 'a') };
     let refused = ask(&kit, refused).await;
     let decision = refused.decision.unwrap();
-    assert_eq!(
-        (refused.status, decision.decided_by.as_str(), decision.approved),
-        (Status::Denied, "policy", false)
-    );
+    assert_eq!((refused.status, decision.decided_by.as_str(), decision.approved), (Status::Denied, "policy", false));
     assert!(pending(&kit).await.is_empty());
 }
 
@@ -275,14 +203,9 @@ async fn time_ends_a_request_also_before_that_is_recorded() {
     let next = expire().await.unwrap();
     assert_eq!((next.expired, next.next.is_some()), (0, true));
     kit.clock.advance(HOUR_MS);
-    let late = kit
-        .write::<ApprovalsDecide>(decide("1", true, GrantScope::Once))
-        .await;
+    let late = kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Once)).await;
     assert_eq!(conflict(late), "the request is expired");
-    let waited = GetApproval {
-        id: "apr_1".into(),
-        wait_ms: 60_000,
-    };
+    let waited = GetApproval { id: "apr_1".into(), wait_ms: 60_000 };
     let (record, done) = tokio::join!(kit.approval(waited), expire());
     assert_eq!(record.unwrap().status, Status::Expired);
     assert_eq!(done.unwrap().expired, 1);
@@ -294,16 +217,10 @@ async fn a_turn_takes_its_requests_and_grants_with_it() {
     let (kit, claim) = running().await;
     ask(&kit, put("1", "c1", 'a')).await;
     ask(&kit, put("2", "c2", 'b')).await;
-    kit.write::<ApprovalsDecide>(decide("2", true, GrantScope::Once))
-        .await
-        .unwrap();
-    let of = OfInstance {
-        instance: "tui-1".into(),
-    };
+    kit.write::<ApprovalsDecide>(decide("2", true, GrantScope::Once)).await.unwrap();
+    let of = OfInstance { instance: "tui-1".into() };
     kit.write::<SubmissionsAbort>(of).await.unwrap();
-    let aborting = kit
-        .write::<ApprovalsDecide>(decide("1", true, GrantScope::Once))
-        .await;
+    let aborting = kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Once)).await;
     assert_eq!(conflict(aborting), "the request is cancelled");
     assert!(conflict(kit.write::<ApprovalsConsume>(consume("2", 'b', "k")).await).contains("has ended"));
     assert!(conflict(kit.write::<ApprovalsPut>(put("3", "c3", 'c')).await).contains("has ended"));
@@ -319,17 +236,11 @@ async fn lists_filter_wait_and_fit_a_line() {
     let (kit, _) = running().await;
     let list = |fields: serde_json::Value| serde_json::from_value::<ListApprovals>(fields).unwrap();
     let waiting = list(json!({"wait_ms": 60_000}));
-    let (found, _) = tokio::join!(
-        kit.pending_approvals(waiting),
-        kit.write::<ApprovalsPut>(put("0", "c0", 'a'))
-    );
+    let (found, _) = tokio::join!(kit.pending_approvals(waiting), kit.write::<ApprovalsPut>(put("0", "c0", 'a')));
     let found = found.unwrap();
     assert_eq!(found.approvals.len(), 1);
     for (fields, count) in [
-        (
-            json!({"actorId": "a", "connector": "tui", "conversationId": "talk"}),
-            1,
-        ),
+        (json!({"actorId": "a", "connector": "tui", "conversationId": "talk"}), 1),
         (json!({"taskId": "s1"}), 1),
         (json!({"actorId": "b"}), 0),
         (json!({"taskId": "t"}), 0),
@@ -340,10 +251,8 @@ async fn lists_filter_wait_and_fit_a_line() {
     let same = list(json!({"wait_ms": 20, "unless": found.tag}));
     assert_eq!(kit.pending_approvals(same).await.unwrap().tag, found.tag);
     let other = list(json!({"wait_ms": 60_000, "unless": found.tag}));
-    let (next, _) = tokio::join!(
-        kit.pending_approvals(other),
-        kit.write::<ApprovalsDecide>(decide("0", false, GrantScope::Once))
-    );
+    let (next, _) =
+        tokio::join!(kit.pending_approvals(other), kit.write::<ApprovalsDecide>(decide("0", false, GrantScope::Once)));
     assert!(next.unwrap().approvals.is_empty());
     for number in 1..=30 {
         let mut long = put(&number.to_string(), &number.to_string(), 'c');
@@ -357,10 +266,7 @@ async fn lists_filter_wait_and_fit_a_line() {
     assert!(serde_json::to_string(&all).unwrap().len() < ken_types::limits::WIRE_LINE_BYTES);
     let mut long = put("31", "31", 'c');
     long.preview.diff = Some("x".repeat(REQUEST_BYTES));
-    assert_eq!(
-        kit.write::<ApprovalsPut>(long).await.unwrap_err().code,
-        Code::TooLarge
-    );
+    assert_eq!(kit.write::<ApprovalsPut>(long).await.unwrap_err().code, Code::TooLarge);
 }
 
 /// Ended requests are kept for 90 days, and as long as their turn lives; pending ones and newer ones stay.
@@ -369,14 +275,9 @@ async fn ended_requests_are_deleted_in_the_end() {
     const DAY_MS: i64 = 24 * HOUR_MS;
     let (kit, claim) = running().await;
     ask(&kit, put("1", "c1", 'a')).await;
-    kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Session))
-        .await
-        .unwrap();
+    kit.write::<ApprovalsDecide>(decide("1", true, GrantScope::Session)).await.unwrap();
     let is_kept = async |id: &str| {
-        let get = GetApproval {
-            id: format!("apr_{id}"),
-            wait_ms: 0,
-        };
+        let get = GetApproval { id: format!("apr_{id}"), wait_ms: 0 };
         kit.approval(get).await.is_ok()
     };
     let pass = async |time_ms: i64| {

@@ -11,19 +11,11 @@ use crate::kit::*;
 const DAY_MS: i64 = 24 * 3_600_000;
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn piece(digest: &str, length: usize, offset: usize, bytes: &[u8]) -> PutBlob {
-    PutBlob {
-        digest: digest.to_owned(),
-        length: length as u64,
-        offset: offset as u64,
-        bytes: Octets(bytes.to_vec()),
-    }
+    PutBlob { digest: digest.to_owned(), length: length as u64, offset: offset as u64, bytes: Octets(bytes.to_vec()) }
 }
 
 /// Puts all bytes in pieces of 700 000.
@@ -39,12 +31,7 @@ async fn put(kit: &Kit, bytes: &[u8]) -> String {
 
 async fn get(kit: &Kit, digest: &str, offset: u64, limit: u32) -> Result<BlobPiece, Error> {
     let digest = digest.to_owned();
-    kit.read::<BlobsGet>(GetBlob {
-        digest,
-        offset,
-        limit,
-    })
-    .await
+    kit.read::<BlobsGet>(GetBlob { digest, offset, limit }).await
 }
 
 #[tokio::test]
@@ -73,31 +60,19 @@ async fn pieces_come_in_order_and_a_repeat_changes_nothing() {
     let hello = piece(&digest, 11, 0, b"hello ");
     let early = piece(&digest, 11, 8, b"ere");
     let error = kit.write::<BlobsPut>(early.clone()).await.unwrap_err();
-    assert_eq!(
-        (error.code, error.at.as_deref()),
-        (Code::Conflict, Some("/offset"))
-    );
+    assert_eq!((error.code, error.at.as_deref()), (Code::Conflict, Some("/offset")));
     for _ in 0..2 {
         assert_eq!(kit.write::<BlobsPut>(hello.clone()).await.unwrap().stored, 6);
     }
-    assert_eq!(
-        kit.write::<BlobsPut>(early).await.unwrap_err().code,
-        Code::Conflict
-    );
+    assert_eq!(kit.write::<BlobsPut>(early).await.unwrap_err().code, Code::Conflict);
     assert_eq!(get(&kit, &digest, 0, 100).await.unwrap_err().code, Code::NotFound);
     let other_length = piece(&digest, 12, 6, b"there");
-    assert_eq!(
-        kit.write::<BlobsPut>(other_length).await.unwrap_err().code,
-        Code::Conflict
-    );
+    assert_eq!(kit.write::<BlobsPut>(other_length).await.unwrap_err().code, Code::Conflict);
     // Wrong bytes leave nothing behind, and the right ones can be sent anew.
     let wrong = piece(&digest, 11, 6, b"thera");
     assert_eq!(kit.write::<BlobsPut>(wrong).await.unwrap().stored, 0);
     kit.write::<BlobsPut>(hello).await.unwrap();
-    let state = kit
-        .write::<BlobsPut>(piece(&digest, 11, 6, b"there"))
-        .await
-        .unwrap();
+    let state = kit.write::<BlobsPut>(piece(&digest, 11, 6, b"there")).await.unwrap();
     assert_eq!(state.stored, state.length);
     assert_eq!(get(&kit, &digest, 0, 100).await.unwrap().bytes.0, b"hello there");
 }
@@ -110,11 +85,7 @@ async fn what_cannot_be_a_blob_is_refused() {
     for (args, code, at) in [
         (piece("abc", 1, 0, b"x"), Code::Invalid, "/digest"),
         (piece(&good.to_uppercase(), 1, 0, b"x"), Code::Invalid, "/digest"),
-        (
-            piece(&good, BLOB_BYTES as usize + 1, 0, b"x"),
-            Code::TooLarge,
-            "/length",
-        ),
+        (piece(&good, BLOB_BYTES as usize + 1, 0, b"x"), Code::TooLarge, "/length"),
         (piece(&good, 2_000_000, 0, &long), Code::TooLarge, "/bytes"),
         (piece(&good, 1, 1, b"x"), Code::Invalid, "/bytes"),
         (piece(&good, 1, 0, b""), Code::Invalid, "/bytes"),
@@ -140,17 +111,9 @@ async fn a_blob_that_no_record_names_is_deleted_after_a_day_without_use() {
         policy: Policy::Queue,
         model: None,
     };
-    let missing = kit
-        .write::<SubmissionsAdmit>(admit(vec![digest(b"missing")]))
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (missing.code, missing.at.as_deref()),
-        (Code::NotFound, Some("/blobs/0"))
-    );
-    kit.write::<SubmissionsAdmit>(admit(vec![named.clone()]))
-        .await
-        .unwrap();
+    let missing = kit.write::<SubmissionsAdmit>(admit(vec![digest(b"missing")])).await.unwrap_err();
+    assert_eq!((missing.code, missing.at.as_deref()), (Code::NotFound, Some("/blobs/0")));
+    kit.write::<SubmissionsAdmit>(admit(vec![named.clone()])).await.unwrap();
     kit.turn_clock(DAY_MS - 1_000).await;
     put(&kit, b"used").await;
     kit.turn_clock(2_000).await;
@@ -170,16 +133,12 @@ async fn an_output_is_kept_as_long_as_the_summary_of_its_turn_and_read_in_its_in
     let claim = kit.claim_one(1).await;
     let digest = put(&kit, b"a long output").await;
     let result = serde_json::json!({"content": [], "details": null, "output": {"blob": digest, "bytes": 13}});
-    let fields = serde_json::json!({"toolName": "t", "toolCallId": "c", "isError": false, "result": result, "durationMs": 1});
+    let fields =
+        serde_json::json!({"toolName": "t", "toolCallId": "c", "isError": false, "result": result, "durationMs": 1});
     let ended = event("s1", 0, "tool", fields);
     kit.add_events(&claim.lease, 0, vec![ended]).await.unwrap();
     let get = |instance: &str, id: &str| {
-        let args = GetOutput {
-            instance: instance.into(),
-            id: id.into(),
-            offset: 7,
-            limit: 100,
-        };
+        let args = GetOutput { instance: instance.into(), id: id.into(), offset: 7, limit: 100 };
         kit.read::<OutputsGet>(args)
     };
     for id in [&digest[..16], &digest[..20], &digest] {

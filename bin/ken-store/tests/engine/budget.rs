@@ -18,10 +18,7 @@ fn call(id: &str, session: &str) -> Reserve {
         least_output_tokens: 10,
         input_price: 0.0,
         output_price: 0.0,
-        caps: Budget {
-            tokens_per_session: 1_000,
-            ..Budget::default()
-        },
+        caps: Budget { tokens_per_session: 1_000, ..Budget::default() },
     }
 }
 
@@ -31,20 +28,13 @@ async fn reserve(kit: &Kit, id: &str, session: &str) -> Result<Reserved, Error> 
 
 /// Tokens of the session that are used, and how many of these are reserved.
 async fn spent(kit: &Kit) -> (u64, u64) {
-    let args = OfBudget {
-        day: "2027-02-03".into(),
-        session: Some("s".into()),
-    };
+    let args = OfBudget { day: "2027-02-03".into(), session: Some("s".into()) };
     let of_session = kit.read::<BudgetSpent>(args).await.unwrap().session;
     (of_session.tokens, of_session.reserved_tokens)
 }
 
 async fn settle(kit: &Kit, id: &str, tokens: u64) {
-    let args = Settle {
-        id: id.into(),
-        tokens,
-        cost: 0.0,
-    };
+    let args = Settle { id: id.into(), tokens, cost: 0.0 };
     kit.write::<BudgetSettle>(args).await.unwrap();
 }
 
@@ -56,10 +46,7 @@ async fn a_reservation_of_a_call_that_a_crash_has_cut_makes_others_wait_for_an_h
     assert_eq!(reserve(&kit, "next", "s").await.unwrap_err().code, Code::Busy);
     kit.clock.advance(1);
     let error = reserve(&kit, "next", "s").await.unwrap_err();
-    assert_eq!(
-        (error.code, error.at.as_deref()),
-        (Code::Forbidden, Some("/caps"))
-    );
+    assert_eq!((error.code, error.at.as_deref()), (Code::Forbidden, Some("/caps")));
     // It stays counted, and until it is a day old it can be settled.
     kit.clock.advance(22 * HOUR);
     assert!(reserve(&kit, "next", "s").await.is_err());

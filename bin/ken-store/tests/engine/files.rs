@@ -24,10 +24,7 @@ fn refused(path: &Path) -> String {
     let error = Sqlite::open(path).expect_err("it was opened");
     assert!(before == fs::read(path).unwrap(), "the file was changed");
     let line = error.to_string();
-    assert!(
-        !line.contains('\n') && line.contains(path.to_str().unwrap()),
-        "{line}"
-    );
+    assert!(!line.contains('\n') && line.contains(path.to_str().unwrap()), "{line}");
     line
 }
 
@@ -67,17 +64,12 @@ fn newer_tables(database: &rusqlite::Connection) -> Vec<String> {
         "runs",
         "system_events",
     ];
-    let mut select = database
-        .prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-        .unwrap();
+    let mut select =
+        database.prepare("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").unwrap();
     let names = select.query_map([], |row| row.get::<_, String>(0)).unwrap();
-    let is_of_index = |name: &str| {
-        name != "knowledge_uses" && (name.starts_with("knowledge_") || name.starts_with("memory_"))
-    };
-    names
-        .map(|name| name.unwrap())
-        .filter(|name| !OLD.contains(&name.as_str()) && !is_of_index(name))
-        .collect()
+    let is_of_index =
+        |name: &str| name != "knowledge_uses" && (name.starts_with("knowledge_") || name.starts_with("memory_"));
+    names.map(|name| name.unwrap()).filter(|name| !OLD.contains(&name.as_str()) && !is_of_index(name)).collect()
 }
 
 #[tokio::test]
@@ -102,17 +94,12 @@ async fn a_database_from_before_the_streams_of_other_programs_keeps_what_it_has(
     ] {
         raw.execute_batch(change).unwrap();
     }
-    raw.execute_batch("ALTER TABLE system_events RENAME TO happenings")
-        .unwrap();
-    raw.execute_batch("CREATE VIRTUAL TABLE memory_words USING fts5vocab ('memory_index', 'row')")
-        .unwrap();
+    raw.execute_batch("ALTER TABLE system_events RENAME TO happenings").unwrap();
+    raw.execute_batch("CREATE VIRTUAL TABLE memory_words USING fts5vocab ('memory_index', 'row')").unwrap();
     raw.pragma_update(None, "user_version", 2).unwrap();
     drop(raw);
     kit.open().unwrap();
-    assert_eq!(
-        (kit.state("s1").await, kit.log("tui-1").await),
-        (State::Completed, log)
-    );
+    assert_eq!((kit.state("s1").await, kit.log("tui-1").await), (State::Completed, log));
     let stream = CreateStream {
         stream: "streams/a".into(),
         content_type: None,
@@ -130,8 +117,7 @@ async fn a_foreign_database_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ken.db");
     let raw = rusqlite::Connection::open(&path).unwrap();
-    raw.execute_batch("CREATE TABLE t (a); PRAGMA application_id = 77")
-        .unwrap();
+    raw.execute_batch("CREATE TABLE t (a); PRAGMA application_id = 77").unwrap();
     drop(raw);
     assert!(refused(&path).contains("another program"));
 }
@@ -141,20 +127,16 @@ async fn damaged_files_are_refused() {
     let mut kit = used().await;
     kit.store = None;
     let raw = rusqlite::Connection::open(kit.file()).unwrap();
-    raw.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-        .unwrap();
+    raw.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     raw.pragma_update(None, "journal_mode", "DELETE").unwrap();
     drop(raw);
     let whole = fs::read(kit.file()).unwrap();
-    let text = b"this is not a database, whatever its name says; it is long enough to have a header of 100 bytes or so, too".to_vec();
+    let text =
+        b"this is not a database, whatever its name says; it is long enough to have a header of 100 bytes or so, too"
+            .to_vec();
     let mut scribbled = whole.clone();
     scribbled[100..4096].fill(0x5a);
-    for bad in [
-        text,
-        whole[..60].to_vec(),
-        whole[..whole.len() / 2].to_vec(),
-        scribbled,
-    ] {
+    for bad in [text, whole[..60].to_vec(), whole[..whole.len() / 2].to_vec(), scribbled] {
         fs::write(kit.file(), &bad).unwrap();
         assert!(refused(&kit.file()).contains("damaged"), "{} bytes", bad.len());
     }
@@ -167,45 +149,32 @@ async fn damaged_files_are_refused() {
 async fn damage_that_is_met_later_is_told_and_the_store_goes_on() {
     let mut kit = used().await;
     for number in 0..200 {
-        kit.talk("tui-1", &format!("t{number}"), "q", &"long answer ".repeat(50))
-            .await;
+        kit.talk("tui-1", &format!("t{number}"), "q", &"long answer ".repeat(50)).await;
     }
     kit.session("tui-2", "a").await;
     kit.store = None;
     let raw = rusqlite::Connection::open(kit.file()).unwrap();
-    raw.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-        .unwrap();
+    raw.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     // Every leaf of the entries but the first.
     let pages: Vec<i64> = {
         let mut select = raw
             .prepare("SELECT pageno FROM dbstat WHERE name = 'entries' AND pagetype = 'leaf'")
             .unwrap_or_else(|_| raw.prepare("SELECT 0 WHERE 0").unwrap());
-        select
-            .query_map([], |row| row.get(0))
-            .unwrap()
-            .map(Result::unwrap)
-            .collect()
+        select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
     };
     drop(raw);
     let mut bytes = fs::read(kit.file()).unwrap();
     let damaged: Vec<usize> = if pages.is_empty() {
         guess(&bytes)
     } else {
-        pages
-            .iter()
-            .skip(1)
-            .map(|page| (*page as usize - 1) * 4096)
-            .collect()
+        pages.iter().skip(1).map(|page| (*page as usize - 1) * 4096).collect()
     };
     for at in damaged {
         bytes[at..at + 4096].fill(0xa5);
     }
     fs::write(kit.file(), bytes).unwrap();
     kit.open().unwrap();
-    let error = kit
-        .page("tui-1", ken_types::Offset::After(300))
-        .await
-        .unwrap_err();
+    let error = kit.page("tui-1", ken_types::Offset::After(300)).await.unwrap_err();
     assert_eq!(error.code, Code::Internal);
     assert!(error.message.contains("damaged"), "{error}");
     let line = Sqlite::check(&kit.file(), true).unwrap_err().to_string();
@@ -215,15 +184,8 @@ async fn damage_that_is_met_later_is_told_and_the_store_goes_on() {
 
 /// Pages that hold events, found by what events look like.
 fn guess(bytes: &[u8]) -> Vec<usize> {
-    let hits = |page: &[u8]| {
-        page.windows(11)
-            .filter(|window| *window == b"message_end")
-            .count()
-    };
-    let pages = bytes
-        .chunks_exact(4096)
-        .enumerate()
-        .filter(|(_, page)| hits(page) > 1);
+    let hits = |page: &[u8]| page.windows(11).filter(|window| *window == b"message_end").count();
+    let pages = bytes.chunks_exact(4096).enumerate().filter(|(_, page)| hits(page) > 1);
     pages.skip(1).map(|(number, _)| number * 4096).collect()
 }
 
@@ -239,10 +201,7 @@ async fn check_says_ok_of_a_sound_one_also_while_it_runs() {
 async fn the_file_is_private() {
     let kit = used().await;
     for name in ["ken.db", "ken.db-wal", "ken.db-shm", "ken.db.lock"] {
-        let mode = fs::metadata(kit.dir.path().join(name))
-            .unwrap()
-            .permissions()
-            .mode();
+        let mode = fs::metadata(kit.dir.path().join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{name}");
     }
 }
@@ -277,10 +236,7 @@ async fn a_full_disk_fails_the_batch_and_the_store_goes_on() {
     for id in &kept {
         store.read::<KnowledgeGet>(ById { id: id.clone() }).await.unwrap();
     }
-    store
-        .write::<KnowledgeDelete>(ById { id: kept[0].clone() })
-        .await
-        .unwrap();
+    store.write::<KnowledgeDelete>(ById { id: kept[0].clone() }).await.unwrap();
     store.write::<KnowledgePut>(big(99)).await.unwrap();
     drop(store);
     Sqlite::check(&path, true).unwrap();

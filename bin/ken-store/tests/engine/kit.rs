@@ -24,19 +24,11 @@ pub(crate) struct Kit {
 }
 
 pub(crate) fn scope(actor: &str) -> Scope {
-    Scope {
-        connector: "tui".into(),
-        actor_id: actor.into(),
-        conversation_id: "talk".into(),
-        thread_id: None,
-    }
+    Scope { connector: "tui".into(), actor_id: actor.into(), conversation_id: "talk".into(), thread_id: None }
 }
 
 pub(crate) fn fresh(id: &str) -> FreshSession {
-    FreshSession {
-        id: SessionId(id.into()),
-        origin: Origin::Tui,
-    }
+    FreshSession { id: SessionId(id.into()), origin: Origin::Tui }
 }
 
 pub(crate) fn sub(id: &str) -> SubmissionId {
@@ -50,10 +42,7 @@ pub(crate) fn event(submission: &str, index: u64, kind: &str, fields: Value) -> 
 
 pub(crate) fn event_at(submission: &str, index: u64, kind: &str, fields: Value, at: &str) -> Box<RawValue> {
     let fields = fields.to_string();
-    let fields = fields
-        .strip_prefix('{')
-        .and_then(|fields| fields.strip_suffix('}'))
-        .unwrap();
+    let fields = fields.strip_prefix('{').and_then(|fields| fields.strip_suffix('}')).unwrap();
     let comma = if fields.is_empty() { "" } else { "," };
     let text = format!(
         r#"{{"v":1,"type":"{kind}"{comma}{fields},"eventIndex":{index},"timestamp":"{at}","instanceId":"i","submissionId":"{submission}","session":"default","harness":"default"}}"#
@@ -63,14 +52,7 @@ pub(crate) fn event_at(submission: &str, index: u64, kind: &str, fields: Value, 
 
 pub(crate) fn deltas(submission: &str, from: u64, count: u64) -> Vec<Box<RawValue>> {
     (from..from + count)
-        .map(|index| {
-            event(
-                submission,
-                index,
-                "text_delta",
-                json!({"text": format!("w{index}")}),
-            )
-        })
+        .map(|index| event(submission, index, "text_delta", json!({"text": format!("w{index}")})))
         .collect()
 }
 
@@ -83,10 +65,7 @@ pub(crate) fn result(text: &str) -> TurnResult {
     TurnResult {
         text: text.into(),
         usage: Usage::default(),
-        model: ModelName {
-            provider: "rules".into(),
-            id: "rules-1".into(),
-        },
+        model: ModelName { provider: "rules".into(), id: "rules-1".into() },
         context_budget: None,
         validation: None,
     }
@@ -101,12 +80,7 @@ impl Kit {
     pub(crate) fn with_clock(now: Timestamp) -> Kit {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(now));
-        let mut kit = Kit {
-            store: None,
-            clock,
-            dir,
-            events: AtomicU64::new(0),
-        };
+        let mut kit = Kit { store: None, clock, dir, events: AtomicU64::new(0) };
         kit.open().unwrap();
         kit
     }
@@ -135,9 +109,7 @@ impl Kit {
     pub(crate) async fn session(&self, id: &str, actor: &str) -> OpenSession {
         let FreshSession { id, origin } = fresh(id);
         let scope = scope(actor);
-        self.write::<SessionsCreate>(CreateSession { scope, id, origin })
-            .await
-            .unwrap()
+        self.write::<SessionsCreate>(CreateSession { scope, id, origin }).await.unwrap()
     }
 
     /// An event of a new id.
@@ -159,38 +131,21 @@ impl Kit {
     }
 
     pub(crate) async fn prompt_with(&self, session: &str, id: &str, text: &str, policy: Policy) -> Accepted {
-        let action = Action::Prompt {
-            submission_id: sub(id),
-            policy,
-        };
+        let action = Action::Prompt { submission_id: sub(id), policy };
         let accept = self.accept_of("a", text, Target::Selector(session.into()), action);
         self.write::<ChatAccept>(accept).await.unwrap()
     }
 
     /// A prompt of actor `a` that has to be admitted.
     pub(crate) async fn prompt(&self, session: &str, id: &str) -> Admission {
-        let accepted = self
-            .prompt_with(session, id, &format!("question {id}"), Policy::Queue)
-            .await;
-        accepted
-            .submission
-            .unwrap_or_else(|| panic!("{:?}", accepted.refused))
+        let accepted = self.prompt_with(session, id, &format!("question {id}"), Policy::Queue).await;
+        accepted.submission.unwrap_or_else(|| panic!("{:?}", accepted.refused))
     }
 
     pub(crate) async fn claims(&self, connection: u64, max: u32) -> Claims {
         let holder = format!("test-{connection}");
         let wait_ms = 0;
-        self.claim(
-            connection,
-            ClaimSubmissions {
-                holder,
-                work: Work::Turns,
-                max,
-                wait_ms,
-            },
-        )
-        .await
-        .unwrap()
+        self.claim(connection, ClaimSubmissions { holder, work: Work::Turns, max, wait_ms }).await.unwrap()
     }
 
     pub(crate) async fn claim_one(&self, connection: u64) -> Claim {
@@ -206,32 +161,15 @@ impl Kit {
         events: Vec<Box<RawValue>>,
     ) -> Result<Appended, Error> {
         let lease = lease.clone();
-        self.write::<SubmissionsAppend>(AppendEvents {
-            lease,
-            first_index,
-            events,
-        })
-        .await
+        self.write::<SubmissionsAppend>(AppendEvents { lease, first_index, events }).await
     }
 
-    pub(crate) fn settle_of(
-        lease: &Lease,
-        first_index: u64,
-        outcome: Outcome,
-        text: &str,
-    ) -> SettleSubmission {
+    pub(crate) fn settle_of(lease: &Lease, first_index: u64, outcome: Outcome, text: &str) -> SettleSubmission {
         let id = lease.submission_id.as_str();
         let name = format!("{outcome:?}").to_lowercase();
-        let settled = event(
-            id,
-            first_index + 1,
-            "submission_settled",
-            json!({"outcome": name}),
-        );
-        let failed = (outcome == Outcome::Failed).then(|| Failure {
-            name: "provider".into(),
-            message: "It failed.".into(),
-        });
+        let settled = event(id, first_index + 1, "submission_settled", json!({"outcome": name}));
+        let failed =
+            (outcome == Outcome::Failed).then(|| Failure { name: "provider".into(), message: "It failed.".into() });
         SettleSubmission {
             lease: lease.clone(),
             first_index,
@@ -245,14 +183,8 @@ impl Kit {
         }
     }
 
-    pub(crate) async fn finish(
-        &self,
-        lease: &Lease,
-        first_index: u64,
-        text: &str,
-    ) -> Result<Appended, Error> {
-        self.write::<SubmissionsSettle>(Kit::settle_of(lease, first_index, Outcome::Completed, text))
-            .await
+    pub(crate) async fn finish(&self, lease: &Lease, first_index: u64, text: &str) -> Result<Appended, Error> {
+        self.write::<SubmissionsSettle>(Kit::settle_of(lease, first_index, Outcome::Completed, text)).await
     }
 
     /// A whole turn.
@@ -268,11 +200,7 @@ impl Kit {
     }
 
     pub(crate) async fn status(&self, id: &str) -> SubmissionStatus {
-        let args = WaitSubmission {
-            submission_id: sub(id),
-            wait_ms: 0,
-            or_waiting: false,
-        };
+        let args = WaitSubmission { submission_id: sub(id), wait_ms: 0, or_waiting: false };
         self.wait(args).await.unwrap()
     }
 
@@ -286,11 +214,7 @@ impl Kit {
         let mut offset = Offset::Start;
         loop {
             let page = self.page(instance, offset).await.unwrap();
-            log.extend(
-                page.entries
-                    .iter()
-                    .map(|entry| serde_json::from_str(entry.get()).unwrap()),
-            );
+            log.extend(page.entries.iter().map(|entry| serde_json::from_str(entry.get()).unwrap()));
             offset = Offset::After(page.next);
             if page.next == page.end {
                 return log;
@@ -300,12 +224,7 @@ impl Kit {
 }
 
 pub(crate) fn read(instance: &str, offset: Offset, wait_ms: u64) -> ReadStream {
-    ReadStream {
-        stream: format!("agents/orchestrator/{instance}"),
-        offset,
-        wait_ms,
-        ..ReadStream::default()
-    }
+    ReadStream { stream: format!("agents/orchestrator/{instance}"), offset, wait_ms, ..ReadStream::default() }
 }
 
 pub(crate) fn at(text: &str) -> Timestamp {

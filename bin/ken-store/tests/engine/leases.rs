@@ -15,10 +15,7 @@ async fn ready() -> Kit {
 }
 
 async fn renew(kit: &Kit, connection: u64, lease: &Lease) -> bool {
-    let args = RenewLeases {
-        holder: format!("test-{connection}"),
-        leases: vec![lease.clone()],
-    };
+    let args = RenewLeases { holder: format!("test-{connection}"), leases: vec![lease.clone()] };
     kit.renew(connection, args).await.unwrap().lost.is_empty()
 }
 
@@ -29,25 +26,13 @@ async fn a_closed_connection_frees_its_work_at_once_and_the_next_goes_on() {
     kit.add_events(&first.lease, 0, deltas("s1", 0, 3)).await.unwrap();
     kit.disconnected(1);
     let second = kit.claim_one(2).await;
-    assert_eq!(
-        (second.attempt, second.lease.number, second.next_event_index),
-        (2, 2, 3)
-    );
+    assert_eq!((second.attempt, second.lease.number, second.next_event_index), (2, 2, 3));
     assert_eq!(second.recorded_from, Offset::Start);
     assert_eq!(second.last_timestamp, Some(at(START)));
-    let error = kit
-        .add_events(&first.lease, 3, deltas("s1", 3, 1))
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (error.code, error.at.as_deref()),
-        (Code::Conflict, Some("/lease"))
-    );
+    let error = kit.add_events(&first.lease, 3, deltas("s1", 3, 1)).await.unwrap_err();
+    assert_eq!((error.code, error.at.as_deref()), (Code::Conflict, Some("/lease")));
     let late = Kit::settle_of(&first.lease, 3, Outcome::Completed, "late");
-    assert_eq!(
-        kit.write::<SubmissionsSettle>(late).await.unwrap_err().code,
-        Code::Conflict
-    );
+    assert_eq!(kit.write::<SubmissionsSettle>(late).await.unwrap_err().code, Code::Conflict);
     assert!(!renew(&kit, 1, &first.lease).await);
     kit.finish(&second.lease, 3, "done").await.unwrap();
     assert_eq!(kit.log("tui-1").await.len(), 5);
@@ -57,12 +42,7 @@ async fn a_closed_connection_frees_its_work_at_once_and_the_next_goes_on() {
 async fn a_waiting_claim_gets_what_a_closed_connection_lets_go() {
     let kit = ready().await;
     kit.claim_one(1).await;
-    let ask = ClaimSubmissions {
-        work: Work::Turns,
-        holder: "t".into(),
-        max: 1,
-        wait_ms: 60_000,
-    };
+    let ask = ClaimSubmissions { work: Work::Turns, holder: "t".into(), max: 1, wait_ms: 60_000 };
     let (claims, ()) = tokio::join!(kit.claim(2, ask), async { kit.disconnected(1) });
     assert_eq!(claims.unwrap().claims[0].attempt, 2);
 }
@@ -90,10 +70,7 @@ async fn a_lease_that_was_let_go_is_taken_up_again_by_its_holder() {
     assert!(renew(&kit, 2, &first.lease).await);
     assert!(kit.claims(3, 1).await.claims.is_empty());
     kit.disconnected(1);
-    assert!(
-        kit.claims(3, 1).await.claims.is_empty(),
-        "the old connection has nothing left to let go"
-    );
+    assert!(kit.claims(3, 1).await.claims.is_empty(), "the old connection has nothing left to let go");
     kit.disconnected(2);
     assert_eq!(kit.claim_one(3).await.attempt, 2);
 }
@@ -111,13 +88,7 @@ async fn after_a_restart_holders_have_a_moment_to_come_back() {
     kit.turn_clock(1).await;
     let free = kit.claims(5, 8).await.claims;
     assert_eq!(free.len(), 1);
-    assert_eq!(
-        free[0].lease,
-        Lease {
-            submission_id: sub("s2"),
-            number: 2
-        }
-    );
+    assert_eq!(free[0].lease, Lease { submission_id: sub("s2"), number: 2 });
     kit.turn_clock(20_000).await;
     assert!(kit.claims(5, 8).await.claims.is_empty());
     kit.finish(&held[0].lease, 0, "done").await.unwrap();
@@ -127,11 +98,7 @@ async fn after_a_restart_holders_have_a_moment_to_come_back() {
 async fn an_abort_survives_the_holder_and_the_restart() {
     let mut kit = ready().await;
     let first = kit.claim_one(1).await;
-    kit.write::<SubmissionsAbort>(OfInstance {
-        instance: "tui-1".into(),
-    })
-    .await
-    .unwrap();
+    kit.write::<SubmissionsAbort>(OfInstance { instance: "tui-1".into() }).await.unwrap();
     kit.restart();
     assert!(renew(&kit, 2, &first.lease).await);
     assert_eq!(kit.claims(2, 0).await.aborts, [first.lease]);
@@ -144,11 +111,7 @@ async fn an_abort_survives_the_holder_and_the_restart() {
 async fn a_holder_that_does_not_abort_loses_its_lease() {
     let kit = ready().await;
     let first = kit.claim_one(1).await;
-    kit.write::<SubmissionsAbort>(OfInstance {
-        instance: "tui-1".into(),
-    })
-    .await
-    .unwrap();
+    kit.write::<SubmissionsAbort>(OfInstance { instance: "tui-1".into() }).await.unwrap();
     assert_eq!(kit.claims(1, 0).await.aborts.len(), 1);
     kit.turn_clock(9_999).await;
     assert!(renew(&kit, 1, &first.lease).await);
@@ -168,19 +131,13 @@ async fn nothing_wedges_when_every_holder_is_lost() {
     }
     for connection in [20, 21] {
         let claim = kit.claim_one(connection).await;
-        assert_eq!(
-            (claim.lease.submission_id, claim.verdict),
-            (sub("s1"), Some(Verdict::RetryExhausted))
-        );
+        assert_eq!((claim.lease.submission_id, claim.verdict), (sub("s1"), Some(Verdict::RetryExhausted)));
         kit.disconnected(connection);
     }
     // The store closes it and goes on to the next in one step.
     assert_eq!(kit.claim_one(22).await.lease.submission_id, sub("s2"));
     let standing = kit.status("s1").await;
-    assert_eq!(
-        (standing.state, standing.error.unwrap().name.as_str()),
-        (State::Failed, "retry_exhausted")
-    );
+    assert_eq!((standing.state, standing.error.unwrap().name.as_str()), (State::Failed, "retry_exhausted"));
     let log = kit.log("tui-1").await;
     assert_eq!((log.len(), log[0]["outcome"].as_str()), (1, Some("failed")));
     assert!(log[0]["error"].is_string());
@@ -209,18 +166,10 @@ async fn events_are_written_once_however_often_they_are_sent() {
     let all = deltas("s1", 0, 6);
     for range in [0..3, 0..3, 1..5, 2..4, 4..6] {
         let first = range.start as u64;
-        kit.add_events(&claim.lease, first, all[range].to_vec())
-            .await
-            .unwrap();
+        kit.add_events(&claim.lease, first, all[range].to_vec()).await.unwrap();
     }
-    let error = kit
-        .add_events(&claim.lease, 7, deltas("s1", 7, 1))
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (error.code, error.at.as_deref()),
-        (Code::Invalid, Some("/first_index"))
-    );
+    let error = kit.add_events(&claim.lease, 7, deltas("s1", 7, 1)).await.unwrap_err();
+    assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("/first_index")));
     let page = kit.page("tui-1", Offset::Start).await.unwrap();
     let texts: Vec<&str> = page.entries.iter().map(|entry| entry.get()).collect();
     let wanted: Vec<&str> = all.iter().map(|entry| entry.get()).collect();
@@ -236,10 +185,7 @@ async fn a_settled_submission_answers_as_before() {
     let again = kit.finish(&claim.lease, 0, "done").await.unwrap();
     assert_eq!(again.offset, first.offset);
     assert_eq!(kit.log("tui-1").await.len(), 4);
-    let error = kit
-        .add_events(&claim.lease, 2, deltas("s1", 2, 1))
-        .await
-        .unwrap_err();
+    let error = kit.add_events(&claim.lease, 2, deltas("s1", 2, 1)).await.unwrap_err();
     assert_eq!(error.code, Code::Conflict);
 }
 
@@ -248,12 +194,7 @@ async fn what_is_no_event_is_refused_whole() {
     let kit = ready().await;
     let claim = kit.claim_one(1).await;
     let raw = |text: &str| serde_json::value::RawValue::from_string(text.to_owned()).unwrap();
-    let long = event(
-        "s1",
-        1,
-        "text_delta",
-        serde_json::json!({"text": "x".repeat(256 * 1024)}),
-    );
+    let long = event("s1", 1, "text_delta", serde_json::json!({"text": "x".repeat(256 * 1024)}));
     for (bad, code) in [
         (raw("[]"), Code::Invalid),
         (raw(r#"{"type":"text_delta","v":1}"#), Code::Invalid),
@@ -266,28 +207,10 @@ async fn what_is_no_event_is_refused_whole() {
         assert_eq!((error.code, error.at.as_deref()), (code, Some("/events/1")));
     }
     assert_eq!(kit.page("tui-1", Offset::Now).await.unwrap().end, 0);
-    let unknown = Lease {
-        submission_id: sub("none"),
-        number: 1,
-    };
-    assert_eq!(
-        kit.add_events(&unknown, 0, deltas("none", 0, 1))
-            .await
-            .unwrap_err()
-            .code,
-        Code::NotFound
-    );
-    let unclaimed = Lease {
-        number: 0,
-        ..claim.lease
-    };
-    assert_eq!(
-        kit.add_events(&unclaimed, 0, deltas("s1", 0, 1))
-            .await
-            .unwrap_err()
-            .code,
-        Code::Conflict
-    );
+    let unknown = Lease { submission_id: sub("none"), number: 1 };
+    assert_eq!(kit.add_events(&unknown, 0, deltas("none", 0, 1)).await.unwrap_err().code, Code::NotFound);
+    let unclaimed = Lease { number: 0, ..claim.lease };
+    assert_eq!(kit.add_events(&unclaimed, 0, deltas("s1", 0, 1)).await.unwrap_err().code, Code::Conflict);
 }
 
 /// Begins a call and leaves it where it is: mostly it waits, and on a crowded machine it may be done.
@@ -303,12 +226,7 @@ async fn begin<T>(mut call: std::pin::Pin<&mut impl Future<Output = T>>) {
 async fn what_was_sent_to_a_caller_that_has_gone_is_not_lost() {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
-    let ask = |max| ClaimSubmissions {
-        work: Work::Turns,
-        holder: "t".into(),
-        max,
-        wait_ms: 60_000,
-    };
+    let ask = |max| ClaimSubmissions { work: Work::Turns, holder: "t".into(), max, wait_ms: 60_000 };
     {
         let call = std::pin::pin!(kit.claim(1, ask(1)));
         begin(call).await;
@@ -319,11 +237,7 @@ async fn what_was_sent_to_a_caller_that_has_gone_is_not_lost() {
     {
         let call = std::pin::pin!(kit.claim(2, ask(0)));
         begin(call).await;
-        kit.write::<SubmissionsAbort>(OfInstance {
-            instance: "tui-1".into(),
-        })
-        .await
-        .unwrap();
+        kit.write::<SubmissionsAbort>(OfInstance { instance: "tui-1".into() }).await.unwrap();
     }
     assert_eq!(kit.claims(2, 0).await.aborts, [second.lease]);
 }
@@ -332,10 +246,7 @@ async fn what_was_sent_to_a_caller_that_has_gone_is_not_lost() {
 async fn a_lease_renewed_by_a_connection_that_ends_with_it_is_not_stuck() {
     let kit = ready().await;
     let first = kit.claim_one(1).await;
-    let args = RenewLeases {
-        holder: "t".into(),
-        leases: vec![first.lease],
-    };
+    let args = RenewLeases { holder: "t".into(), leases: vec![first.lease] };
     let call = std::pin::pin!(kit.renew(2, args));
     begin(call).await;
     kit.disconnected(2);

@@ -20,41 +20,24 @@ fn stranger(update_id: u64, code: &str) -> AcceptUpdate {
 }
 
 fn of_code(code: &str) -> OfCode {
-    OfCode {
-        code: code.into(),
-        notice: None,
-    }
+    OfCode { code: code.into(), notice: None }
 }
 
 #[tokio::test]
 async fn a_code_expires_after_an_hour_and_another_one_follows() {
     let kit = Kit::new();
     let told = |update, code| kit.write::<MessengerAccept>(stranger(update, code));
-    assert_eq!(
-        told(1, "FIRST234").await.unwrap().pairing.unwrap().code,
-        "FIRST234"
-    );
+    assert_eq!(told(1, "FIRST234").await.unwrap().pairing.unwrap().code, "FIRST234");
     kit.turn_clock(HOUR_MS - 1).await;
     let again = told(2, "OTHER234").await.unwrap().pairing.unwrap();
     assert_eq!((again.code.as_str(), again.replies), ("FIRST234", 2));
     kit.turn_clock(1).await;
     let late = kit.write::<MessengerPair>(of_code("FIRST234")).await.unwrap_err();
     assert_eq!((late.code, late.at.as_deref()), (Code::NotFound, Some("/code")));
-    assert!(
-        !kit.write::<MessengerDeny>(of_code("FIRST234"))
-            .await
-            .unwrap()
-            .denied
-    );
+    assert!(!kit.write::<MessengerDeny>(of_code("FIRST234")).await.unwrap().denied);
     let next = told(3, "NEXT2345").await.unwrap().pairing.unwrap();
     assert_eq!((next.code.as_str(), next.replies), ("NEXT2345", 1));
-    assert_eq!(
-        kit.write::<MessengerPair>(of_code("next2345"))
-            .await
-            .unwrap()
-            .user_id,
-        "5"
-    );
+    assert_eq!(kit.write::<MessengerPair>(of_code("next2345")).await.unwrap().user_id, "5");
 }
 
 fn message(draft: bool, text: &str) -> PutMessage {
@@ -69,27 +52,16 @@ fn message(draft: bool, text: &str) -> PutMessage {
 }
 
 async fn due(kit: &Kit) -> Vec<DueMessage> {
-    let args = DueMessages {
-        connector: "messenger".into(),
-        max: 8,
-        held: Vec::new(),
-        wait_ms: 0,
-    };
+    let args = DueMessages { connector: "messenger".into(), max: 8, held: Vec::new(), wait_ms: 0 };
     kit.due(args).await.unwrap().messages
 }
 
 fn later() -> PieceEnd {
-    PieceEnd::Later {
-        after_ms: 1_000,
-        error: "no connection".into(),
-    }
+    PieceEnd::Later { after_ms: 1_000, error: "no connection".into() }
 }
 
 async fn state(kit: &Kit) -> MessageState {
-    let args = ListMessages {
-        connector: "messenger".into(),
-        limit: 10,
-    };
+    let args = ListMessages { connector: "messenger".into(), limit: 10 };
     kit.read::<OutboxList>(args).await.unwrap().messages[0].state
 }
 
@@ -97,12 +69,7 @@ async fn state(kit: &Kit) -> MessageState {
 async fn a_message_is_tried_for_a_day() {
     let kit = Kit::new();
     let id = kit.write::<OutboxPut>(message(false, "Hello.")).await.unwrap().id;
-    let fail = || SettlePiece {
-        id,
-        piece: 0,
-        last: true,
-        end: later(),
-    };
+    let fail = || SettlePiece { id, piece: 0, last: true, end: later() };
     kit.write::<OutboxSettle>(fail()).await.unwrap();
     assert!(due(&kit).await.is_empty());
     kit.turn_clock(24 * HOUR_MS - 1).await;
@@ -122,46 +89,31 @@ async fn the_answer_ends_a_draft() {
     let show = |revision, message: Option<&str>, end| ShowMessage {
         id,
         revision,
-        pieces: vec![ShownPiece {
-            message_id: message.map(str::to_owned),
-            digest: revision.to_string(),
-        }],
+        pieces: vec![ShownPiece { message_id: message.map(str::to_owned), digest: revision.to_string() }],
         end,
     };
     let sent = PieceEnd::Sent { message_id: None };
     kit.write::<OutboxShow>(show(0, None, None)).await.unwrap();
     kit.write::<OutboxPut>(message(true, "One. Two.")).await.unwrap();
-    kit.write::<OutboxShow>(show(0, Some("101"), Some(sent.clone())))
-        .await
-        .unwrap();
+    kit.write::<OutboxShow>(show(0, Some("101"), Some(sent.clone()))).await.unwrap();
     assert!(due(&kit).await.is_empty(), "it pauses for a second");
     kit.turn_clock(1_000).await;
     let next = due(&kit).await.remove(0);
     let shown = next.shown.unwrap();
     assert_eq!((next.message.text.as_str(), shown.revision), ("One. Two.", 1));
     assert_eq!(shown.pieces[0].message_id.as_deref(), Some("101"));
-    kit.write::<OutboxShow>(show(1, Some("101"), Some(sent.clone())))
-        .await
-        .unwrap();
+    kit.write::<OutboxShow>(show(1, Some("101"), Some(sent.clone()))).await.unwrap();
     kit.turn_clock(1_000).await;
     assert!(due(&kit).await.is_empty(), "nothing is left to be shown");
     kit.write::<OutboxPut>(message(false, "One. Two.")).await.unwrap();
     kit.write::<OutboxPut>(message(true, "Late.")).await.unwrap();
     let last = due(&kit).await.remove(0);
-    assert_eq!(
-        (last.message.text.as_str(), last.message.draft),
-        ("One. Two.", false)
-    );
+    assert_eq!((last.message.text.as_str(), last.message.draft), ("One. Two.", false));
     for _ in 0..2 {
-        kit.write::<OutboxShow>(show(2, Some("101"), Some(sent.clone())))
-            .await
-            .unwrap();
+        kit.write::<OutboxShow>(show(2, Some("101"), Some(sent.clone()))).await.unwrap();
     }
     kit.write::<OutboxShow>(show(2, None, None)).await.unwrap_err();
     assert_eq!(state(&kit).await, MessageState::Sent);
-    let counts = kit
-        .read::<MessengerStatus>(ken_types::ops::Nothing {})
-        .await
-        .unwrap();
+    let counts = kit.read::<MessengerStatus>(ken_types::ops::Nothing {}).await.unwrap();
     assert_eq!(counts.outbox.sent, 1);
 }

@@ -55,13 +55,8 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let policy =
-        prop_oneof![6 => Just(Policy::Queue), 1 => Just(Policy::Reject), 1 => Just(Policy::Interrupt)];
-    let outcome = prop_oneof![
-        Just(Outcome::Completed),
-        Just(Outcome::Failed),
-        Just(Outcome::Aborted)
-    ];
+    let policy = prop_oneof![6 => Just(Policy::Queue), 1 => Just(Policy::Reject), 1 => Just(Policy::Interrupt)];
+    let outcome = prop_oneof![Just(Outcome::Completed), Just(Outcome::Failed), Just(Outcome::Aborted)];
     let (instance, holder) = (0..INSTANCES, 0..HOLDERS);
     prop_oneof![
         8 => (instance.clone(), policy).prop_map(|(instance, policy)| Step::Prompt { instance, policy }),
@@ -120,11 +115,7 @@ impl Model {
     /// Leases that nobody has renewed in time are over.
     fn pass(&mut self, ms: i64) {
         self.now += ms;
-        for live in self
-            .instances
-            .iter_mut()
-            .filter_map(|instance| instance.running.as_mut())
-        {
+        for live in self.instances.iter_mut().filter_map(|instance| instance.running.as_mut()) {
             if live.held.is_some_and(|(_, until)| until <= self.now) {
                 live.held = None;
             }
@@ -158,16 +149,9 @@ impl Model {
         let mut claims = Vec::new();
         for (_, number) in open {
             let instance = &mut self.instances[number];
-            let mut live = instance
-                .running
-                .take()
-                .or_else(|| instance.queue.pop_front())
-                .unwrap();
+            let mut live = instance.running.take().or_else(|| instance.queue.pop_front()).unwrap();
             if live.lease > 0 {
-                self.late.push(Lease {
-                    submission_id: sub(&live.id),
-                    number: live.lease,
-                });
+                self.late.push(Lease { submission_id: sub(&live.id), number: live.lease });
             }
             live.lease += 1;
             live.attempts += 1;
@@ -200,12 +184,7 @@ async fn run(steps: Vec<Step>) {
         let log = kit.log(&name(number)).await;
         let found: Vec<(String, u64)> = log
             .iter()
-            .map(|event| {
-                (
-                    event["submissionId"].as_str().unwrap().to_owned(),
-                    event["eventIndex"].as_u64().unwrap(),
-                )
-            })
+            .map(|event| (event["submissionId"].as_str().unwrap().to_owned(), event["eventIndex"].as_u64().unwrap()))
             .collect();
         assert_eq!(found, instance.stream, "stream of {number}");
     }
@@ -218,18 +197,11 @@ async fn take(kit: &mut Kit, model: &mut Model, step: Step) {
     match step {
         Step::Prompt { instance, policy } => prompt(kit, model, instance, policy).await,
         Step::Claim { holder, max } => claim(kit, model, model.connections[holder], max).await,
-        Step::Append {
-            instance,
-            count,
-            overlap,
-        } => append(kit, model, instance, count, overlap).await,
+        Step::Append { instance, count, overlap } => append(kit, model, instance, count, overlap).await,
         Step::Settle { instance, outcome } => settle(kit, model, instance, outcome).await,
         Step::WriteLate => {
             if let Some(lease) = model.late.last() {
-                let error = kit
-                    .add_events(lease, 0, deltas(lease.submission_id.as_str(), 0, 1))
-                    .await
-                    .unwrap_err();
+                let error = kit.add_events(lease, 0, deltas(lease.submission_id.as_str(), 0, 1)).await.unwrap_err();
                 assert_eq!(error.code, Code::Conflict);
             }
         }
@@ -237,11 +209,7 @@ async fn take(kit: &mut Kit, model: &mut Model, step: Step) {
             let connection = model.connections[holder];
             model.connections[holder] += HOLDERS as u64;
             kit.disconnected(connection);
-            for live in model
-                .instances
-                .iter_mut()
-                .filter_map(|instance| instance.running.as_mut())
-            {
+            for live in model.instances.iter_mut().filter_map(|instance| instance.running.as_mut()) {
                 if live.held.is_some_and(|(holder, _)| holder == connection) {
                     live.held = None;
                 }
@@ -250,14 +218,8 @@ async fn take(kit: &mut Kit, model: &mut Model, step: Step) {
         Step::Renew { holder, instance } => {
             let connection = model.connections[holder];
             if let Some(live) = &mut model.instances[instance].running {
-                let lease = Lease {
-                    submission_id: sub(&live.id),
-                    number: live.lease,
-                };
-                let args = RenewLeases {
-                    holder: "t".into(),
-                    leases: vec![lease],
-                };
+                let lease = Lease { submission_id: sub(&live.id), number: live.lease };
+                let args = RenewLeases { holder: "t".into(), leases: vec![lease] };
                 assert!(kit.renew(connection, args).await.unwrap().lost.is_empty());
                 live.held = Some((connection, model.now + 30_000));
             }
@@ -266,11 +228,7 @@ async fn take(kit: &mut Kit, model: &mut Model, step: Step) {
         Step::Abort { instance } => abort(kit, model, instance).await,
         Step::Restart => {
             kit.restart();
-            for live in model
-                .instances
-                .iter_mut()
-                .filter_map(|instance| instance.running.as_mut())
-            {
+            for live in model.instances.iter_mut().filter_map(|instance| instance.running.as_mut()) {
                 live.held = live.held.map(|_| (0, model.now + 500));
             }
         }
@@ -291,19 +249,9 @@ async fn prompt(kit: &Kit, model: &mut Model, number: usize, policy: Policy) {
         assert_eq!(accepted.refused.unwrap().code, Code::Conflict);
         return;
     }
-    assert_eq!(
-        accepted.submission.unwrap().offset,
-        Offset::end(instance.stream.len() as u64)
-    );
+    assert_eq!(accepted.submission.unwrap().offset, Offset::end(instance.stream.len() as u64));
     model.admitted.insert(id.clone(), model.made);
-    let live = Live {
-        id,
-        lease: 0,
-        attempts: 0,
-        next_index: 0,
-        aborting: false,
-        held: None,
-    };
+    let live = Live { id, lease: 0, attempts: 0, next_index: 0, aborting: false, held: None };
     if policy == Policy::Interrupt {
         model.abort_running(number);
         model.instances[number].queue.push_front(live);
@@ -316,24 +264,12 @@ async fn claim(kit: &Kit, model: &mut Model, connection: u64, max: u32) {
     let claims = kit.claims(connection, max).await.claims;
     let found: Vec<(String, u64, u64)> = claims
         .iter()
-        .map(|claim| {
-            (
-                claim.lease.submission_id.0.clone(),
-                claim.lease.number,
-                claim.next_event_index,
-            )
-        })
+        .map(|claim| (claim.lease.submission_id.0.clone(), claim.lease.number, claim.next_event_index))
         .collect();
     assert_eq!(found, model.claim(connection, max as usize));
     for claim in claims {
-        let live = model
-            .instances
-            .iter()
-            .filter_map(|instance| instance.running.as_ref());
-        let live = live
-            .clone()
-            .find(|live| live.id == claim.lease.submission_id.0)
-            .unwrap();
+        let live = model.instances.iter().filter_map(|instance| instance.running.as_ref());
+        let live = live.clone().find(|live| live.id == claim.lease.submission_id.0).unwrap();
         assert_eq!(claim.attempt, live.attempts);
         assert_eq!(claim.verdict == Some(Verdict::Abort), live.aborting, "{claim:?}");
     }
@@ -345,17 +281,10 @@ async fn append(kit: &Kit, model: &mut Model, number: usize, count: u64, overlap
         return;
     };
     let first = live.next_index.saturating_sub(overlap);
-    let lease = Lease {
-        submission_id: sub(&live.id),
-        number: live.lease,
-    };
-    kit.add_events(&lease, first, deltas(&live.id, first, count))
-        .await
-        .unwrap();
+    let lease = Lease { submission_id: sub(&live.id), number: live.lease };
+    kit.add_events(&lease, first, deltas(&live.id, first, count)).await.unwrap();
     let next = live.next_index.max(first + count);
-    instance
-        .stream
-        .extend((live.next_index..next).map(|index| (live.id.clone(), index)));
+    instance.stream.extend((live.next_index..next).map(|index| (live.id.clone(), index)));
     live.next_index = next;
 }
 
@@ -364,19 +293,11 @@ async fn settle(kit: &Kit, model: &mut Model, number: usize, outcome: Outcome) {
     let Some(live) = instance.running.take() else {
         return;
     };
-    let lease = Lease {
-        submission_id: sub(&live.id),
-        number: live.lease,
-    };
+    let lease = Lease { submission_id: sub(&live.id), number: live.lease };
     let args = Kit::settle_of(&lease, live.next_index, outcome, "answer");
     let first = kit.write::<SubmissionsSettle>(args.clone()).await.unwrap();
-    assert_eq!(
-        kit.write::<SubmissionsSettle>(args).await.unwrap().offset,
-        first.offset
-    );
-    instance
-        .stream
-        .extend([live.next_index, live.next_index + 1].map(|index| (live.id.clone(), index)));
+    assert_eq!(kit.write::<SubmissionsSettle>(args).await.unwrap().offset, first.offset);
+    instance.stream.extend([live.next_index, live.next_index + 1].map(|index| (live.id.clone(), index)));
     let state = match outcome {
         Outcome::Completed => State::Completed,
         Outcome::Failed => State::Failed,
@@ -411,13 +332,7 @@ async fn cancel(kit: &Kit, model: &mut Model, number: usize, last: bool) {
 }
 
 async fn abort(kit: &Kit, model: &mut Model, number: usize) {
-    let found = kit
-        .write::<SubmissionsAbort>(OfInstance {
-            instance: name(number),
-        })
-        .await
-        .unwrap()
-        .submission_ids;
+    let found = kit.write::<SubmissionsAbort>(OfInstance { instance: name(number) }).await.unwrap().submission_ids;
     let mut wanted: Vec<String> = model.abort_running(number).into_iter().collect();
     while let Some(live) = model.instances[number].queue.pop_front() {
         model.abort_queued(number, &live);
@@ -430,15 +345,7 @@ async fn abort(kit: &Kit, model: &mut Model, number: usize) {
 fn is_modelled(steps: &[Step]) -> bool {
     let long = |step: &&Step| matches!(step, Step::Pass { ms } if *ms > 1_000);
     let stop = |step: &&Step| {
-        matches!(
-            step,
-            Step::Cancel { .. }
-                | Step::Abort { .. }
-                | Step::Prompt {
-                    policy: Policy::Interrupt,
-                    ..
-                }
-        )
+        matches!(step, Step::Cancel { .. } | Step::Abort { .. } | Step::Prompt { policy: Policy::Interrupt, .. })
     };
     let lost = |step: &&Step| matches!(step, Step::Disconnect { .. } | Step::Restart | Step::Pass { .. });
     (steps.iter().filter(long).count() == 0 || steps.iter().filter(stop).count() == 0)

@@ -103,15 +103,13 @@ fn life() -> impl Strategy<Value = Option<Life>> {
 fn wanted() -> impl Strategy<Value = Wanted> {
     let fork = proptest::option::weighted(0.5, (0..NAMES, proptest::option::of(0..6u64), 0..4u64));
     let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.1));
-    (0..NAMES, flags, life(), letters(4), fork).prop_map(|(name, (json, closed), lifetime, body, fork)| {
-        Wanted {
-            name,
-            json,
-            lifetime,
-            closed,
-            body,
-            fork,
-        }
+    (0..NAMES, flags, life(), letters(4), fork).prop_map(|(name, (json, closed), lifetime, body, fork)| Wanted {
+        name,
+        json,
+        lifetime,
+        closed,
+        body,
+        fork,
     })
 }
 
@@ -129,15 +127,13 @@ fn written() -> impl Strategy<Value = Written> {
     let name = prop_oneof![3 => Just(0), 1 => 0..NAMES];
     let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.1));
     let seq = proptest::option::weighted(0.2, b'0'..=b'9');
-    (name, flags, letters(4), seq, producer).prop_map(|(name, (json, close), entries, seq, producer)| {
-        Written {
-            name,
-            json,
-            close: close || entries.is_empty(),
-            entries,
-            seq,
-            producer,
-        }
+    (name, flags, letters(4), seq, producer).prop_map(|(name, (json, close), entries, seq, producer)| Written {
+        name,
+        json,
+        close: close || entries.is_empty(),
+        entries,
+        seq,
+        producer,
     })
 }
 
@@ -195,10 +191,7 @@ fn media(json: bool) -> String {
 /// Letters as a stream of this kind holds them: a JSON text each, or one append.
 fn entries_of(json: bool, letters: &[u8]) -> Vec<Vec<u8>> {
     match json {
-        true => letters
-            .iter()
-            .map(|letter| format!("\"{}\"", *letter as char).into_bytes())
-            .collect(),
+        true => letters.iter().map(|letter| format!("\"{}\"", *letter as char).into_bytes()).collect(),
         false if letters.is_empty() => Vec::new(),
         false => vec![letters.to_vec()],
     }
@@ -206,10 +199,7 @@ fn entries_of(json: bool, letters: &[u8]) -> Vec<Vec<u8>> {
 
 impl Model {
     fn forks(&self, number: usize) -> usize {
-        let forks = self
-            .streams
-            .iter()
-            .filter(|fork| fork.source == Some(number) && !fork.removed);
+        let forks = self.streams.iter().filter(|fork| fork.source == Some(number) && !fork.removed);
         forks.count()
     }
 
@@ -257,11 +247,7 @@ impl Model {
 
     fn made(&self, number: usize) -> Made {
         let stream = &self.streams[number];
-        Made {
-            content_type: media(stream.json),
-            end: stream.entries.len() as u64,
-            closed: stream.closed,
-        }
+        Made { content_type: media(stream.json), end: stream.entries.len() as u64, closed: stream.closed }
     }
 
     fn create(&mut self, wanted: &Wanted, args: &CreateStream) -> Result<Option<Creation>, Code> {
@@ -269,17 +255,11 @@ impl Model {
             Err(Code::Conflict) => return Ok(None),
             Err(_) => {}
             Ok(number) => {
-                return Ok(self
-                    .is(number, wanted, args)
-                    .then(|| Creation::Known(self.made(number))));
+                return Ok(self.is(number, wanted, args).then(|| Creation::Known(self.made(number))));
             }
         }
-        let mut stream = Stream {
-            json: wanted.json,
-            closed: wanted.closed,
-            asked: args.fork.clone(),
-            ..Stream::default()
-        };
+        let mut stream =
+            Stream { json: wanted.json, closed: wanted.closed, asked: args.fork.clone(), ..Stream::default() };
         let mut lifetime = wanted.lifetime;
         if let Some((from, offset, beyond)) = wanted.fork {
             let number = match self.live(from) {
@@ -345,12 +325,7 @@ impl Model {
             }
             if epoch == known.0 && seq <= known.1 {
                 let (epoch, seq) = known;
-                return Ok(Appending::Known {
-                    end,
-                    closed,
-                    epoch,
-                    seq,
-                });
+                return Ok(Appending::Known { end, closed, epoch, seq });
             }
         }
         let closes_only = written.entries.is_empty();
@@ -362,33 +337,23 @@ impl Model {
             return Ok(Appending::OtherType { content_type });
         }
         if let Some((_, epoch, seq)) = producer {
-            let expected = known
-                .filter(|known| known.0 == epoch)
-                .map_or(0, |known| known.1 + 1);
+            let expected = known.filter(|known| known.0 == epoch).map_or(0, |known| known.1 + 1);
             if seq != expected {
                 let new_epoch = known.is_some_and(|known| known.0 < epoch);
-                return Ok(if new_epoch {
-                    Appending::BadStart
-                } else {
-                    Appending::Gap { expected }
-                });
+                return Ok(if new_epoch { Appending::BadStart } else { Appending::Gap { expected } });
             }
         }
         if let (Some(seq), Some(last)) = (written.seq, now.last_seq)
             && seq <= last
             && !closed
         {
-            return Ok(Appending::Behind {
-                seq: (last as char).to_string(),
-            });
+            return Ok(Appending::Behind { seq: (last as char).to_string() });
         }
         let stream = &mut self.streams[number];
         stream.entries.extend(entries_of(stream.json, &written.entries));
         stream.closed |= written.close;
         stream.last_seq = written.seq.or(stream.last_seq);
-        stream
-            .producers
-            .extend(producer.map(|(id, epoch, seq)| (id, (epoch, seq))));
+        stream.producers.extend(producer.map(|(id, epoch, seq)| (id, (epoch, seq))));
         let (end, closed) = (stream.entries.len() as u64, stream.closed);
         self.touch(number);
         Ok(Appending::Done { end, closed })
@@ -438,21 +403,12 @@ impl Both {
     fn new() -> Both {
         let kit = Kit::new();
         let start = at(START).millis();
-        Both {
-            kit,
-            model: Model::default(),
-            start,
-            calls: 0,
-            last: None,
-        }
+        Both { kit, model: Model::default(), start, calls: 0, last: None }
     }
 
     fn mark(&mut self) -> Option<CallMark> {
         self.calls += 1;
-        Some(CallMark {
-            slot: "test".into(),
-            number: self.calls,
-        })
+        Some(CallMark { slot: "test".into(), number: self.calls })
     }
 
     async fn say(&self, call: Call) -> Result<Said, Code> {
@@ -460,22 +416,10 @@ impl Both {
         match call {
             Call::Create(args) => {
                 let creation = self.kit.write::<StreamsCreate>(args).await.map_err(code)?;
-                Ok(Said::Created(
-                    Some(creation).filter(|creation| !matches!(creation, Creation::Exists(_))),
-                ))
+                Ok(Said::Created(Some(creation).filter(|creation| !matches!(creation, Creation::Exists(_)))))
             }
-            Call::Append(args) => self
-                .kit
-                .write::<StreamsAppend>(args)
-                .await
-                .map(Said::Appended)
-                .map_err(code),
-            Call::Delete(args) => self
-                .kit
-                .write::<StreamsDelete>(args)
-                .await
-                .map(|_| Said::Deleted)
-                .map_err(code),
+            Call::Append(args) => self.kit.write::<StreamsAppend>(args).await.map(Said::Appended).map_err(code),
+            Call::Delete(args) => self.kit.write::<StreamsDelete>(args).await.map(|_| Said::Deleted).map_err(code),
         }
     }
 
@@ -492,10 +436,7 @@ impl Both {
                 self.compare(Call::Append(args), expected).await;
             }
             Step::Delete(deleted) => {
-                let args = DeleteStream {
-                    stream: name(deleted),
-                    call: self.mark(),
-                };
+                let args = DeleteStream { stream: name(deleted), call: self.mark() };
                 let expected = self.model.live(deleted).map(|number| {
                     self.model.remove(number);
                     Said::Deleted
@@ -527,9 +468,7 @@ impl Both {
         // A refusal changes nothing, so its repeat is a new question; what was done is answered as before.
         let done = matches!(
             expected,
-            Ok(Said::Created(Some(Creation::Made(_)))
-                | Said::Appended(Appending::Done { .. })
-                | Said::Deleted)
+            Ok(Said::Created(Some(Creation::Made(_))) | Said::Appended(Appending::Done { .. }) | Said::Deleted)
         );
         self.last = done.then_some((call, expected));
     }
@@ -544,10 +483,7 @@ impl Both {
         let body = match wanted.json {
             true => {
                 let texts = entries_of(true, &wanted.body);
-                let texts: Vec<String> = texts
-                    .into_iter()
-                    .map(|text| String::from_utf8(text).unwrap())
-                    .collect();
+                let texts: Vec<String> = texts.into_iter().map(|text| String::from_utf8(text).unwrap()).collect();
                 format!("[{}]", texts.join(" ,\n")).into_bytes()
             }
             false => wanted.body.clone(),
@@ -584,11 +520,7 @@ impl Both {
             payload: (!written.entries.is_empty()).then_some(payload),
             content_type: media(written.json),
             seq: written.seq.map(|seq| (seq as char).to_string()),
-            producer: producer.map(|(id, epoch, seq)| Producer {
-                id: id.to_string(),
-                epoch,
-                seq,
-            }),
+            producer: producer.map(|(id, epoch, seq)| Producer { id: id.to_string(), epoch, seq }),
             close: written.close,
             call: self.mark(),
         }
@@ -600,21 +532,11 @@ impl Both {
         let mut offset = Offset::Start;
         let mut found = Vec::new();
         loop {
-            let args = ReadStream {
-                stream: name(read),
-                offset,
-                limit: 2,
-                touch,
-                ..ReadStream::default()
-            };
+            let args = ReadStream { stream: name(read), offset, limit: 2, touch, ..ReadStream::default() };
             let page = match (self.kit.read_stream(args).await, expected) {
                 (Ok(page), Ok(_)) => page,
                 (page, expected) => {
-                    assert_eq!(
-                        page.map(drop).map_err(|error| error.code),
-                        expected.map(drop),
-                        "{read}"
-                    );
+                    assert_eq!(page.map(drop).map_err(|error| error.code), expected.map(drop), "{read}");
                     return;
                 }
             };
@@ -625,14 +547,8 @@ impl Both {
             offset = Offset::After(page.next);
             if page.next == page.end {
                 let stream = &self.model.streams[expected.unwrap()];
-                assert_eq!(
-                    (page.end, page.closed),
-                    (stream.entries.len() as u64, stream.closed)
-                );
-                assert_eq!(
-                    String::from_utf8_lossy(&found),
-                    String::from_utf8_lossy(&stream.entries.concat())
-                );
+                assert_eq!((page.end, page.closed), (stream.entries.len() as u64, stream.closed));
+                assert_eq!(String::from_utf8_lossy(&found), String::from_utf8_lossy(&stream.entries.concat()));
                 break;
             }
         }
@@ -722,11 +638,7 @@ async fn who_waits_is_told() {
     assert_eq!(page.public.unwrap().bytes, Some(Octets(b"x".to_vec())));
     let close = async {
         tokio::task::yield_now().await;
-        let close = AppendStream {
-            payload: None,
-            close: true,
-            ..text("streams/a", "")
-        };
+        let close = AppendStream { payload: None, close: true, ..text("streams/a", "") };
         kit.write::<StreamsAppend>(close).await.unwrap();
     };
     let (closed, ()) = tokio::join!(wait(1, None), close);
@@ -734,20 +646,11 @@ async fn who_waits_is_told() {
     let replace = async {
         tokio::task::yield_now().await;
         let stream = "streams/a".to_owned();
-        kit.write::<StreamsDelete>(DeleteStream { stream, call: None })
-            .await
-            .unwrap();
+        kit.write::<StreamsDelete>(DeleteStream { stream, call: None }).await.unwrap();
         kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
-        kit.write::<StreamsAppend>(text("streams/a", "other"))
-            .await
-            .unwrap();
+        kit.write::<StreamsAppend>(text("streams/a", "other")).await.unwrap();
     };
-    kit.write::<StreamsDelete>(DeleteStream {
-        stream: "streams/a".into(),
-        call: None,
-    })
-    .await
-    .unwrap();
+    kit.write::<StreamsDelete>(DeleteStream { stream: "streams/a".into(), call: None }).await.unwrap();
     kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
     let (gone, ()) = tokio::join!(wait(0, None), replace);
     assert_eq!(gone.unwrap_err().code, Code::NotFound);
@@ -760,21 +663,13 @@ async fn a_large_stream_leaves_in_slices_over_a_restart() {
     let mut kit = Kit::new();
     kit.write::<StreamsCreate>(plain("streams/large")).await.unwrap();
     for _ in 0..12 {
-        kit.write::<StreamsAppend>(text("streams/large", &"x".repeat(300_000)))
-            .await
-            .unwrap();
+        kit.write::<StreamsAppend>(text("streams/large", &"x".repeat(300_000))).await.unwrap();
     }
     let left = |kit: &Kit| -> i64 {
         let file = rusqlite::Connection::open(kit.file()).unwrap();
-        file.query_row("SELECT count(*) FROM appends", [], |row| row.get(0))
-            .unwrap()
+        file.query_row("SELECT count(*) FROM appends", [], |row| row.get(0)).unwrap()
     };
-    kit.write::<StreamsDelete>(DeleteStream {
-        stream: "streams/large".into(),
-        call: None,
-    })
-    .await
-    .unwrap();
+    kit.write::<StreamsDelete>(DeleteStream { stream: "streams/large".into(), call: None }).await.unwrap();
     kit.tick().await;
     let once = left(&kit);
     assert!((1..12).contains(&once), "{once}");
@@ -792,16 +687,10 @@ async fn a_page_has_as_many_bytes_as_are_asked_for() {
     let kit = Kit::new();
     kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
     for _ in 0..5 {
-        kit.write::<StreamsAppend>(text("streams/a", "123456789"))
-            .await
-            .unwrap();
+        kit.write::<StreamsAppend>(text("streams/a", "123456789")).await.unwrap();
     }
     for (max_bytes, entries) in [(0, 1), (17, 1), (18, 2), (44, 4), (u32::MAX, 5)] {
-        let args = ReadStream {
-            stream: "streams/a".into(),
-            max_bytes,
-            ..ReadStream::default()
-        };
+        let args = ReadStream { stream: "streams/a".into(), max_bytes, ..ReadStream::default() };
         assert_eq!(kit.read_stream(args).await.unwrap().next, entries, "{max_bytes}");
     }
 }
@@ -811,25 +700,10 @@ async fn a_page_has_as_many_bytes_as_are_asked_for() {
 async fn an_overtaken_call_is_refused() {
     let kit = Kit::new();
     kit.write::<StreamsCreate>(plain("streams/a")).await.unwrap();
-    let call = |number| AppendStream {
-        call: Some(CallMark {
-            slot: "s".into(),
-            number,
-        }),
-        ..text("streams/a", "x")
-    };
+    let call = |number| AppendStream { call: Some(CallMark { slot: "s".into(), number }), ..text("streams/a", "x") };
     kit.write::<StreamsAppend>(call(2)).await.unwrap();
-    assert_eq!(
-        kit.write::<StreamsAppend>(call(1)).await.unwrap_err().code,
-        Code::Conflict
-    );
-    let page = kit
-        .read_stream(ReadStream {
-            stream: "streams/a".into(),
-            ..ReadStream::default()
-        })
-        .await
-        .unwrap();
+    assert_eq!(kit.write::<StreamsAppend>(call(1)).await.unwrap_err().code, Code::Conflict);
+    let page = kit.read_stream(ReadStream { stream: "streams/a".into(), ..ReadStream::default() }).await.unwrap();
     assert_eq!(page.end, 1);
 }
 
@@ -842,20 +716,8 @@ async fn what_cannot_be_stored_is_refused() {
         (text("agents/orchestrator/a", "x"), "/stream"),
         (text("streams/", "x"), "/stream"),
         (text("streams/a", ""), "/payload"),
-        (
-            AppendStream {
-                payload: None,
-                ..text("streams/a", "")
-            },
-            "/payload",
-        ),
-        (
-            AppendStream {
-                payload: Some(messages),
-                ..text("streams/a", "")
-            },
-            "/payload",
-        ),
+        (AppendStream { payload: None, ..text("streams/a", "") }, "/payload"),
+        (AppendStream { payload: Some(messages), ..text("streams/a", "") }, "/payload"),
         (text("streams/a", &"x".repeat((1 << 20) + 1)), "/payload"),
     ] {
         let error = kit.write::<StreamsAppend>(bad).await.unwrap_err();
@@ -866,8 +728,5 @@ async fn what_cannot_be_stored_is_refused() {
         body: Some(Octets(b"{".to_vec())),
         ..plain("streams/b")
     };
-    assert_eq!(
-        kit.write::<StreamsCreate>(json).await.unwrap_err().code,
-        Code::Invalid
-    );
+    assert_eq!(kit.write::<StreamsCreate>(json).await.unwrap_err().code, Code::Invalid);
 }

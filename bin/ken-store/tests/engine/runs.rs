@@ -28,21 +28,12 @@ fn log_event(id: &str, index: u64) -> Box<RawValue> {
 
 impl Kit {
     async fn start(&self, id: &str) {
-        let args = AdmitRun {
-            run_id: run(id),
-            workflow: "w".into(),
-            payload: json!({"text": id}),
-        };
+        let args = AdmitRun { run_id: run(id), workflow: "w".into(), payload: json!({"text": id}) };
         self.write::<RunsAdmit>(args).await.unwrap();
     }
 
     async fn claim_runs(&self, connection: u64, max: u32) -> Claims {
-        let args = ClaimSubmissions {
-            holder: "t".into(),
-            work: Work::Runs,
-            max,
-            wait_ms: 0,
-        };
+        let args = ClaimSubmissions { holder: "t".into(), work: Work::Runs, max, wait_ms: 0 };
         self.claim(connection, args).await.unwrap()
     }
 
@@ -51,12 +42,7 @@ impl Kit {
     }
 
     async fn end(&self, lease: &Lease, result: Value) -> Result<RunRecord, ken_types::Error> {
-        let args = EndRun {
-            lease: lease.clone(),
-            result,
-            error: None,
-            blobs: Vec::new(),
-        };
+        let args = EndRun { lease: lease.clone(), result, error: None, blobs: Vec::new() };
         self.write::<RunsEnd>(args).await
     }
 
@@ -65,15 +51,9 @@ impl Kit {
     }
 
     async fn named(&self, stream: &str) -> (StreamPage, Vec<Value>) {
-        let args = ReadStream {
-            stream: stream.into(),
-            ..read("", Offset::Start, 0)
-        };
+        let args = ReadStream { stream: stream.into(), ..read("", Offset::Start, 0) };
         let page = self.read_stream(args).await.unwrap();
-        let events = page
-            .entries
-            .iter()
-            .map(|entry| serde_json::from_str(entry.get()).unwrap());
+        let events = page.entries.iter().map(|entry| serde_json::from_str(entry.get()).unwrap());
         let events = events.collect();
         (page, events)
     }
@@ -82,20 +62,13 @@ impl Kit {
     async fn kinds(&self, id: &str) -> Vec<String> {
         let (page, events) = self.named(&format!("runs/run_{id}")).await;
         for (number, event) in events.iter().enumerate() {
-            assert_eq!(
-                (&event["eventIndex"], &event["runId"]),
-                (&json!(number), &json!(run(id))),
-                "{event}"
-            );
+            assert_eq!((&event["eventIndex"], &event["runId"]), (&json!(number), &json!(run(id))), "{event}");
         }
         let ended = events.iter().filter(|event| event["type"] == "run_end").count();
         let record = self.record(id).await;
         assert_eq!(page.closed, record.status != RunStatus::Active);
         assert_eq!(ended, usize::from(page.closed));
-        events
-            .iter()
-            .map(|event| event["type"].as_str().unwrap().to_owned())
-            .collect()
+        events.iter().map(|event| event["type"].as_str().unwrap().to_owned()).collect()
     }
 }
 
@@ -104,42 +77,22 @@ async fn a_run_from_its_start_to_its_end() {
     let kit = Kit::new();
     kit.start("a").await;
     kit.start("a").await;
-    assert!(
-        kit.claims(1, 5).await.claims.is_empty(),
-        "a turn's holder gets no run"
-    );
+    assert!(kit.claims(1, 5).await.claims.is_empty(), "a turn's holder gets no run");
     let claim = kit.claim_run(2).await;
     assert_eq!(
-        (
-            claim.workflow.as_deref(),
-            claim.text.as_str(),
-            claim.stream.as_str()
-        ),
+        (claim.workflow.as_deref(), claim.text.as_str(), claim.stream.as_str()),
         (Some("w"), r#"{"text":"a"}"#, "runs/run_a")
     );
-    assert_eq!(
-        (claim.attempt, claim.next_event_index, claim.verdict),
-        (1, 1, None)
-    );
-    kit.add_events(&claim.lease, 1, vec![log_event("a", 1), log_event("a", 2)])
-        .await
-        .unwrap();
+    assert_eq!((claim.attempt, claim.next_event_index, claim.verdict), (1, 1, None));
+    kit.add_events(&claim.lease, 1, vec![log_event("a", 1), log_event("a", 2)]).await.unwrap();
     assert_eq!(kit.record("a").await.status, RunStatus::Active);
     kit.turn_clock(1_234).await;
     let ended = kit.end(&claim.lease, json!({"n": 1})).await.unwrap();
     assert_eq!(
         (ended.status, ended.is_error, ended.duration_ms, &ended.result),
-        (
-            RunStatus::Completed,
-            Some(false),
-            Some(1_234),
-            &Some(json!({"n": 1}))
-        )
+        (RunStatus::Completed, Some(false), Some(1_234), &Some(json!({"n": 1})))
     );
-    assert_eq!(
-        (&ended.payload, &ended.error),
-        (&Some(json!({"text": "a"})), &None)
-    );
+    assert_eq!((&ended.payload, &ended.error), (&Some(json!({"text": "a"})), &None));
     // What has ended answers as before, whatever it is told.
     assert_eq!(kit.end(&claim.lease, json!(2)).await.unwrap(), ended);
     assert_eq!(kit.kinds("a").await, ["run_start", "log", "log", "run_end"]);
@@ -155,21 +108,11 @@ async fn a_null_result_is_there_and_an_error_has_none() {
     kit.start("b").await;
     let ended = kit.end(&kit.claim_run(1).await.lease, Value::Null).await.unwrap();
     assert_eq!((ended.result, ended.error), (Some(Value::Null), None));
-    let error = Failure {
-        name: "StepFailed".into(),
-        message: "no".into(),
-    };
-    let args = EndRun {
-        lease: kit.claim_run(1).await.lease,
-        result: json!(1),
-        error: Some(error.clone()),
-        blobs: Vec::new(),
-    };
+    let error = Failure { name: "StepFailed".into(), message: "no".into() };
+    let args =
+        EndRun { lease: kit.claim_run(1).await.lease, result: json!(1), error: Some(error.clone()), blobs: Vec::new() };
     let ended = kit.write::<RunsEnd>(args).await.unwrap();
-    assert_eq!(
-        (ended.status, ended.result, ended.error),
-        (RunStatus::Errored, None, Some(error))
-    );
+    assert_eq!((ended.status, ended.result, ended.error), (RunStatus::Errored, None, Some(error)));
     kit.kinds("b").await;
 }
 
@@ -178,40 +121,23 @@ async fn a_lost_holder_is_followed_by_another_that_goes_on() {
     let mut kit = Kit::new();
     kit.start("a").await;
     let first = kit.claim_run(1).await;
-    kit.add_events(&first.lease, 1, vec![log_event("a", 1)])
-        .await
-        .unwrap();
+    kit.add_events(&first.lease, 1, vec![log_event("a", 1)]).await.unwrap();
     kit.disconnected(1);
     let second = kit.claim_run(2).await;
-    assert_eq!(
-        (second.attempt, second.lease.number, second.next_event_index),
-        (2, 2, 3)
-    );
-    let refused = kit
-        .add_events(&first.lease, 2, vec![log_event("a", 2)])
-        .await
-        .unwrap_err();
+    assert_eq!((second.attempt, second.lease.number, second.next_event_index), (2, 2, 3));
+    let refused = kit.add_events(&first.lease, 2, vec![log_event("a", 2)]).await.unwrap_err();
     assert_eq!(refused.code, Code::Conflict);
-    assert_eq!(
-        kit.end(&first.lease, json!(1)).await.unwrap_err().code,
-        Code::Conflict
-    );
+    assert_eq!(kit.end(&first.lease, json!(1)).await.unwrap_err().code, Code::Conflict);
     // A store that restarts waits for the holder for a moment.
     kit.restart();
     assert!(kit.claim_runs(3, 1).await.claims.is_empty());
-    let renewed = RenewLeases {
-        holder: "t".into(),
-        leases: vec![second.lease.clone()],
-    };
+    let renewed = RenewLeases { holder: "t".into(), leases: vec![second.lease.clone()] };
     assert!(kit.renew(3, renewed).await.unwrap().lost.is_empty());
     kit.turn_clock(LEASE_MS).await;
     let third = kit.claim_run(4).await;
     assert_eq!(third.attempt, 3);
     kit.end(&third.lease, json!(3)).await.unwrap();
-    assert_eq!(
-        kit.kinds("a").await,
-        ["run_start", "log", "run_resume", "run_resume", "run_end"]
-    );
+    assert_eq!(kit.kinds("a").await, ["run_start", "log", "run_resume", "run_resume", "run_end"]);
 }
 
 #[tokio::test]
@@ -223,33 +149,21 @@ async fn aborts() {
     assert!(kit.write::<RunsAbort>(by("waits")).await.unwrap().aborted);
     let error = kit.record("waits").await.error.unwrap();
     assert_eq!(error.name, "Aborted");
-    assert!(
-        !kit.write::<RunsAbort>(by("waits")).await.unwrap().aborted,
-        "it has ended"
-    );
-    assert_eq!(
-        kit.write::<RunsAbort>(by("none")).await.unwrap_err().code,
-        Code::NotFound
-    );
+    assert!(!kit.write::<RunsAbort>(by("waits")).await.unwrap().aborted, "it has ended");
+    assert_eq!(kit.write::<RunsAbort>(by("none")).await.unwrap_err().code, Code::NotFound);
 
     let held = kit.claim_run(1).await;
     assert!(kit.write::<RunsAbort>(by("runs")).await.unwrap().aborted);
     assert_eq!(kit.claim_runs(1, 0).await.aborts, vec![held.lease.clone()]);
     // Whatever its holder says of it now, it was aborted.
     let ended = kit.end(&held.lease, json!(1)).await.unwrap();
-    assert_eq!(
-        (ended.status, ended.error.unwrap().name.as_str()),
-        (RunStatus::Errored, "Aborted")
-    );
+    assert_eq!((ended.status, ended.error.unwrap().name.as_str()), (RunStatus::Errored, "Aborted"));
     assert_eq!(kit.status("run_runs").await.state, State::Aborted);
 
     kit.claim_run(1).await;
     kit.disconnected(1);
     kit.tick().await;
-    assert!(
-        kit.write::<RunsAbort>(by("lost")).await.unwrap().aborted,
-        "nobody holds it"
-    );
+    assert!(kit.write::<RunsAbort>(by("lost")).await.unwrap().aborted, "nobody holds it");
     assert_eq!(kit.record("lost").await.status, RunStatus::Errored);
 
     // A holder that does not do as it is told loses the run, and nobody has to claim it to end it.
@@ -285,33 +199,19 @@ async fn a_run_is_not_begun_for_ever_and_not_for_longer_than_an_hour() {
 #[tokio::test]
 async fn so_many_run_and_so_many_wait() {
     let kit = Kit::new();
-    let admit = |number: u64| AdmitRun {
-        run_id: run(&format!("{number:04}")),
-        workflow: "w".into(),
-        payload: json!({}),
-    };
+    let admit =
+        |number: u64| AdmitRun { run_id: run(&format!("{number:04}")), workflow: "w".into(), payload: json!({}) };
     for number in 0..WAITING_RUNS {
         kit.write::<RunsAdmit>(admit(number)).await.unwrap();
     }
-    assert_eq!(
-        kit.write::<RunsAdmit>(admit(WAITING_RUNS))
-            .await
-            .unwrap_err()
-            .code,
-        Code::Busy
-    );
+    assert_eq!(kit.write::<RunsAdmit>(admit(WAITING_RUNS)).await.unwrap_err().code, Code::Busy);
     let mut held = kit.claim_runs(1, 20).await.claims;
     held.extend(kit.claim_runs(1, 20).await.claims);
     assert_eq!(held.len() as u64, RUNS);
     assert!(kit.claim_runs(1, 20).await.claims.is_empty());
     kit.write::<RunsAdmit>(admit(WAITING_RUNS)).await.unwrap();
     // The place of one that has ended goes to the one that waits longest, also to a claim that waits already.
-    let ask = ClaimSubmissions {
-        holder: "t".into(),
-        work: Work::Runs,
-        max: 5,
-        wait_ms: 60_000,
-    };
+    let ask = ClaimSubmissions { holder: "t".into(), work: Work::Runs, max: 5, wait_ms: 60_000 };
     let (claims, ended) = tokio::join!(kit.claim(2, ask), kit.end(&held[0].lease, json!(1)));
     ended.unwrap();
     let claims = claims.unwrap().claims;
@@ -319,46 +219,26 @@ async fn so_many_run_and_so_many_wait() {
     assert_eq!(claims[0].lease.submission_id.as_str(), "run_0032");
     // So does that of one whose holder has gone: it stays the first in the queue itself.
     kit.disconnected(1);
-    assert_eq!(
-        kit.claim_runs(3, 1).await.claims[0].lease.submission_id.as_str(),
-        "run_0001"
-    );
+    assert_eq!(kit.claim_runs(3, 1).await.claims[0].lease.submission_id.as_str(), "run_0001");
 }
 
 #[tokio::test]
 async fn what_is_too_long_for_an_event_is_in_the_record() {
     let kit = Kit::new();
-    let admit = |id: &str, bytes: usize| AdmitRun {
-        run_id: run(id),
-        workflow: "w".into(),
-        payload: json!("x".repeat(bytes)),
-    };
-    let refused = kit
-        .write::<RunsAdmit>(admit("huge", RUN_BYTES))
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (refused.code, refused.at.as_deref()),
-        (Code::TooLarge, Some("/payload"))
-    );
-    kit.write::<RunsAdmit>(admit("long", RUN_BYTES - 2))
-        .await
-        .unwrap();
+    let admit =
+        |id: &str, bytes: usize| AdmitRun { run_id: run(id), workflow: "w".into(), payload: json!("x".repeat(bytes)) };
+    let refused = kit.write::<RunsAdmit>(admit("huge", RUN_BYTES)).await.unwrap_err();
+    assert_eq!((refused.code, refused.at.as_deref()), (Code::TooLarge, Some("/payload")));
+    kit.write::<RunsAdmit>(admit("long", RUN_BYTES - 2)).await.unwrap();
     let claim = kit.claim_run(1).await;
     assert_eq!(claim.text.len(), RUN_BYTES);
-    let refused = kit
-        .end(&claim.lease, json!("x".repeat(RUN_BYTES)))
-        .await
-        .unwrap_err();
+    let refused = kit.end(&claim.lease, json!("x".repeat(RUN_BYTES))).await.unwrap_err();
     assert_eq!(refused.at.as_deref(), Some("/result"));
     kit.end(&claim.lease, json!("y".repeat(300_000))).await.unwrap();
     let (_, events) = kit.named("runs/run_long").await;
     assert_eq!(events[0]["payload"]["bytes"], RUN_BYTES);
     assert_eq!(events[1]["result"]["truncated"], true);
-    assert_eq!(
-        kit.record("long").await.result.unwrap().as_str().unwrap().len(),
-        300_000
-    );
+    assert_eq!(kit.record("long").await.result.unwrap().as_str().unwrap().len(), 300_000);
 }
 
 #[tokio::test]
@@ -372,33 +252,18 @@ async fn lists() {
         };
         kit.write::<RunsAdmit>(args).await.unwrap();
     }
-    kit.end(&kit.claim_run(1).await.lease, json!("secret"))
-        .await
-        .unwrap();
+    kit.end(&kit.claim_run(1).await.lease, json!("secret")).await.unwrap();
     let list = |status, workflow: Option<&str>, limit, cursor| {
-        kit.read::<RunsList>(ListRuns {
-            status,
-            workflow: workflow.map(str::to_owned),
-            limit,
-            cursor,
-        })
+        kit.read::<RunsList>(ListRuns { status, workflow: workflow.map(str::to_owned), limit, cursor })
     };
-    let ids = |page: &RunPage| {
-        page.runs
-            .iter()
-            .map(|run| run.run_id.as_str()[4..].to_owned())
-            .collect::<String>()
-    };
+    let ids = |page: &RunPage| page.runs.iter().map(|run| run.run_id.as_str()[4..].to_owned()).collect::<String>();
     let whole = list(None, None, 100, None).await.unwrap();
     assert_eq!((ids(&whole).as_str(), &whole.next_cursor), ("6543210", &None));
     assert!(!serde_json::to_string(&whole).unwrap().contains("secret"));
     let first = list(None, None, 3, None).await.unwrap();
     kit.start("new").await;
     let second = list(None, None, 4, first.next_cursor.clone()).await.unwrap();
-    assert_eq!(
-        (ids(&first) + &ids(&second), second.next_cursor),
-        ("6543210".to_owned(), None)
-    );
+    assert_eq!((ids(&first) + &ids(&second), second.next_cursor), ("6543210".to_owned(), None));
     for (status, workflow, wanted) in [
         (Some(RunStatus::Completed), None, "0"),
         (None, Some("odd"), "531"),
@@ -410,10 +275,7 @@ async fn lists() {
     }
     let foreign = list(None, Some("odd"), 3, first.next_cursor).await.unwrap_err();
     assert_eq!(foreign.at.as_deref(), Some("?cursor"));
-    assert_eq!(
-        list(None, None, 1_001, None).await.unwrap_err().at.as_deref(),
-        Some("/limit")
-    );
+    assert_eq!(list(None, None, 1_001, None).await.unwrap_err().at.as_deref(), Some("/limit"));
 }
 
 #[tokio::test]
@@ -425,16 +287,10 @@ async fn what_happens_is_told_in_the_systems_own_stream() {
     kit.write::<RunsAbort>(by("a")).await.unwrap();
     // A change that is refused has not happened.
     kit.prompt("tui-1", "s2").await;
-    let owned = OwnedSession {
-        scope: Some(scope("a")),
-        id: fresh("tui-1").id,
-    };
+    let owned = OwnedSession { scope: Some(scope("a")), id: fresh("tui-1").id };
     kit.write::<SessionsArchive>(owned).await.unwrap_err();
     let (_, events) = kit.named("system").await;
-    let told: Vec<&str> = events
-        .iter()
-        .map(|event| event["type"].as_str().unwrap())
-        .collect();
+    let told: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(
         told,
         [
@@ -452,10 +308,7 @@ async fn what_happens_is_told_in_the_systems_own_stream() {
         json!({"v": 1, "type": "submission.settled", "sessionId": "tui-1", "submissionId": "s1",
             "outcome": "completed", "eventIndex": 3, "timestamp": START})
     );
-    assert_eq!(
-        (&events[0]["connector"], &events[5]["status"]),
-        (&json!("tui"), &json!("errored"))
-    );
+    assert_eq!((&events[0]["connector"], &events[5]["status"]), (&json!("tui"), &json!("errored")));
 }
 
 #[tokio::test]
@@ -468,12 +321,7 @@ async fn the_systems_own_stream_keeps_seven_days() {
     kit.session("tui-3", "a").await;
     kit.turn_clock(3 * DAY).await;
     kit.tick().await; // what is in the background comes after the answer
-    let read_from = |offset| {
-        kit.read_stream(ReadStream {
-            stream: "system".into(),
-            ..read("", offset, 0)
-        })
-    };
+    let read_from = |offset| kit.read_stream(ReadStream { stream: "system".into(), ..read("", offset, 0) });
     let page = read_from(Offset::Start).await.unwrap();
     assert_eq!((page.start, page.next, page.entries.len()), (2, 3, 1));
     let gone = read_from(Offset::After(1)).await.unwrap_err();

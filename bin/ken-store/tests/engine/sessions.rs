@@ -7,29 +7,15 @@ use ken_types::ops::store::*;
 use crate::kit::*;
 
 fn resume(actor: &str, selector: &str) -> ResumeSession {
-    ResumeSession {
-        scope: scope(actor),
-        selector: selector.into(),
-        fresh: None,
-    }
+    ResumeSession { scope: scope(actor), selector: selector.into(), fresh: None }
 }
 
 fn listed(actor: &str, limit: u32, after: Option<String>) -> ListSessions {
-    ListSessions {
-        scope: Some(scope(actor)),
-        archived: false,
-        empty: true,
-        q: None,
-        limit,
-        after,
-    }
+    ListSessions { scope: Some(scope(actor)), archived: false, empty: true, q: None, limit, after }
 }
 
 fn owned(id: &str, actor: &str) -> OwnedSession {
-    OwnedSession {
-        scope: Some(scope(actor)),
-        id: SessionId(id.into()),
-    }
+    OwnedSession { scope: Some(scope(actor)), id: SessionId(id.into()) }
 }
 
 async fn name(kit: &Kit, session: &str, name: &str) -> Accepted {
@@ -39,10 +25,7 @@ async fn name(kit: &Kit, session: &str, name: &str) -> Accepted {
 }
 
 fn ids(page: &SessionPage) -> Vec<&str> {
-    page.sessions
-        .iter()
-        .map(|session| session.session_id.as_str())
-        .collect()
+    page.sessions.iter().map(|session| session.session_id.as_str()).collect()
 }
 
 #[tokio::test]
@@ -51,15 +34,9 @@ async fn creating_twice_is_creating_once_and_another_scope_is_forbidden() {
     let first = kit.session("tui-1", "a").await;
     assert!(first.created && first.title.is_none());
     assert_eq!(kit.session("tui-1", "a").await, first);
-    let foreign = CreateSession {
-        scope: scope("b"),
-        id: SessionId("tui-1".into()),
-        origin: ken_types::id::Origin::Tui,
-    };
-    assert_eq!(
-        kit.write::<SessionsCreate>(foreign).await.unwrap_err().code,
-        Code::Forbidden
-    );
+    let foreign =
+        CreateSession { scope: scope("b"), id: SessionId("tui-1".into()), origin: ken_types::id::Origin::Tui };
+    assert_eq!(kit.write::<SessionsCreate>(foreign).await.unwrap_err().code, Code::Forbidden);
     // Its stream is there, and empty.
     let page = kit.page("tui-1", ken_types::Offset::Now).await.unwrap();
     assert_eq!((page.end, page.entries.len()), (0, 0));
@@ -69,18 +46,9 @@ async fn creating_twice_is_creating_once_and_another_scope_is_forbidden() {
 async fn an_absent_thread_is_a_scope_of_its_own() {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
-    let threaded = Scope {
-        thread_id: Some(String::new()),
-        ..scope("a")
-    };
-    let args = ResumeSession {
-        scope: threaded,
-        ..resume("a", "tui-1")
-    };
-    assert_eq!(
-        kit.write::<SessionsResume>(args).await.unwrap_err().code,
-        Code::Forbidden
-    );
+    let threaded = Scope { thread_id: Some(String::new()), ..scope("a") };
+    let args = ResumeSession { scope: threaded, ..resume("a", "tui-1") };
+    assert_eq!(kit.write::<SessionsResume>(args).await.unwrap_err().code, Code::Forbidden);
 }
 
 #[tokio::test]
@@ -105,31 +73,15 @@ async fn resume_finds_ids_then_names_and_says_what_is_wrong() {
     assert_eq!(error("Nightly").await, Code::Conflict);
     // An id goes before a name that looks like it.
     name(&kit, "tui-2", "tui-1").await;
-    assert_eq!(
-        kit.write::<SessionsResume>(resume("a", "tui-1"))
-            .await
-            .unwrap()
-            .id
-            .as_str(),
-        "tui-1"
-    );
+    assert_eq!(kit.write::<SessionsResume>(resume("a", "tui-1")).await.unwrap().id.as_str(), "tui-1");
     // A name of another scope is no name here.
-    assert_eq!(
-        kit.write::<SessionsResume>(resume("b", "Nightly"))
-            .await
-            .unwrap_err()
-            .code,
-        Code::NotFound
-    );
+    assert_eq!(kit.write::<SessionsResume>(resume("b", "Nightly")).await.unwrap_err().code, Code::NotFound);
 }
 
 #[tokio::test]
 async fn a_resume_that_misses_makes_one_and_its_repeat_says_the_same() {
     let kit = Kit::new();
-    let args = ResumeSession {
-        fresh: Some(fresh("tui-7")),
-        ..resume("a", "gone")
-    };
+    let args = ResumeSession { fresh: Some(fresh("tui-7")), ..resume("a", "gone") };
     let made = kit.write::<SessionsResume>(args.clone()).await.unwrap();
     assert!(made.created);
     assert_eq!(kit.write::<SessionsResume>(args).await.unwrap(), made);
@@ -143,11 +95,7 @@ async fn bad_names_change_nothing() {
         let action = Action::Name { name: bad.into() };
         let accept = kit.accept_of("a", "/rename", Target::Selector("tui-1".into()), action);
         let error = kit.write::<ChatAccept>(accept).await.unwrap_err();
-        assert_eq!(
-            (error.code, error.at.as_deref()),
-            (Code::Invalid, Some("/action/name/name")),
-            "{bad:?}"
-        );
+        assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("/action/name/name")), "{bad:?}");
     }
     let page = kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap();
     assert_eq!(page.sessions[0].display_name, None);
@@ -157,15 +105,11 @@ async fn bad_names_change_nothing() {
 async fn the_title_is_the_first_visible_prompt() {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
-    let action = Action::Prompt {
-        submission_id: sub("s0"),
-        policy: Policy::Queue,
-    };
+    let action = Action::Prompt { submission_id: sub("s0"), policy: Policy::Queue };
     let mut preflight = kit.accept_of("a", "preflight report", Target::Selector("tui-1".into()), action);
     preflight.event.context = Some(serde_json::json!({"workflow": "tui.startup-preflight"}));
     kit.write::<ChatAccept>(preflight).await.unwrap();
-    kit.prompt_with("tui-1", "s1", "Do  the\ntests pass?", Policy::Queue)
-        .await;
+    kit.prompt_with("tui-1", "s1", "Do  the\ntests pass?", Policy::Queue).await;
     kit.prompt_with("tui-1", "s2", "And now?", Policy::Queue).await;
     let page = kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap();
     assert_eq!(page.sessions[0].title.as_deref(), Some("Do the tests pass?"));
@@ -180,12 +124,7 @@ async fn updated_at_moves_on_use_and_not_on_reading() {
     let order = || async { ids(&kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap()).join(" ") };
     assert_eq!(order().await, "tui-2 tui-1");
     kit.turn_clock(10).await;
-    let transcript = ReadTranscript {
-        scope: scope("a"),
-        id: SessionId("tui-1".into()),
-        limit: 5,
-        before: None,
-    };
+    let transcript = ReadTranscript { scope: scope("a"), id: SessionId("tui-1".into()), limit: 5, before: None };
     kit.read::<SessionsTranscript>(transcript).await.unwrap();
     assert_eq!(order().await, "tui-2 tui-1");
     kit.prompt("tui-1", "s1").await;
@@ -208,62 +147,23 @@ async fn archived_sessions_leave_lists_and_names_and_come_back_by_id() {
     kit.session("tui-1", "a").await;
     name(&kit, "tui-1", "Nightly").await;
     kit.prompt("tui-1", "s1").await;
-    let busy = kit
-        .write::<SessionsArchive>(owned("tui-1", "a"))
-        .await
-        .unwrap_err();
+    let busy = kit.write::<SessionsArchive>(owned("tui-1", "a")).await.unwrap_err();
     assert_eq!(busy.code, Code::Conflict);
     let claim = kit.claim_one(1).await;
-    assert_eq!(
-        kit.write::<SessionsArchive>(owned("tui-1", "a"))
-            .await
-            .unwrap_err()
-            .code,
-        Code::Conflict
-    );
+    assert_eq!(kit.write::<SessionsArchive>(owned("tui-1", "a")).await.unwrap_err().code, Code::Conflict);
     kit.finish(&claim.lease, 0, "done").await.unwrap();
     for _ in 0..2 {
         kit.write::<SessionsArchive>(owned("tui-1", "a")).await.unwrap();
     }
-    assert_eq!(
-        kit.write::<SessionsArchive>(owned("tui-1", "b"))
-            .await
-            .unwrap_err()
-            .code,
-        Code::Forbidden
-    );
-    assert_eq!(
-        kit.write::<SessionsArchive>(owned("tui-9", "a"))
-            .await
-            .unwrap_err()
-            .code,
-        Code::NotFound
-    );
-    assert!(
-        kit.read::<SessionsList>(listed("a", 10, None))
-            .await
-            .unwrap()
-            .sessions
-            .is_empty()
-    );
-    let archived = ListSessions {
-        archived: true,
-        ..listed("a", 10, None)
-    };
+    assert_eq!(kit.write::<SessionsArchive>(owned("tui-1", "b")).await.unwrap_err().code, Code::Forbidden);
+    assert_eq!(kit.write::<SessionsArchive>(owned("tui-9", "a")).await.unwrap_err().code, Code::NotFound);
+    assert!(kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap().sessions.is_empty());
+    let archived = ListSessions { archived: true, ..listed("a", 10, None) };
     let page = kit.read::<SessionsList>(archived).await.unwrap();
     assert!(page.sessions[0].archived_at.is_some());
-    assert_eq!(
-        kit.write::<SessionsResume>(resume("a", "Nightly"))
-            .await
-            .unwrap_err()
-            .code,
-        Code::NotFound
-    );
+    assert_eq!(kit.write::<SessionsResume>(resume("a", "Nightly")).await.unwrap_err().code, Code::NotFound);
     kit.write::<SessionsResume>(resume("a", "tui-1")).await.unwrap();
-    assert_eq!(
-        ids(&kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap()),
-        ["tui-1"]
-    );
+    assert_eq!(ids(&kit.read::<SessionsList>(listed("a", 10, None)).await.unwrap()), ["tui-1"]);
 }
 
 #[tokio::test]
@@ -288,10 +188,7 @@ async fn pages_are_complete_and_disjoint_while_sessions_are_made() {
     }
     let wanted: Vec<String> = (0..25).rev().map(|number| format!("tui-{number:02}")).collect();
     assert_eq!(seen, wanted);
-    let all = ListSessions {
-        scope: None,
-        ..listed("a", 100, None)
-    };
+    let all = ListSessions { scope: None, ..listed("a", 100, None) };
     assert!(kit.read::<SessionsList>(all).await.unwrap().sessions.len() >= 50);
 }
 
@@ -301,55 +198,28 @@ async fn a_cursor_of_another_list_and_a_bad_limit_are_invalid() {
     for number in 0..3 {
         kit.session(&format!("tui-{number}"), "a").await;
     }
-    let cursor = kit
-        .read::<SessionsList>(listed("a", 1, None))
-        .await
-        .unwrap()
-        .page
-        .after;
+    let cursor = kit.read::<SessionsList>(listed("a", 1, None)).await.unwrap().page.after;
     for other in [
         listed("b", 1, cursor.clone()),
-        ListSessions {
-            scope: None,
-            ..listed("a", 1, cursor.clone())
-        },
-        ListSessions {
-            archived: true,
-            ..listed("a", 1, cursor.clone())
-        },
+        ListSessions { scope: None, ..listed("a", 1, cursor.clone()) },
+        ListSessions { archived: true, ..listed("a", 1, cursor.clone()) },
         listed("a", 1, Some("nonsense".into())),
     ] {
         let error = kit.read::<SessionsList>(other).await.unwrap_err();
         assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("?after")));
     }
     for limit in [0, 101] {
-        assert_eq!(
-            kit.read::<SessionsList>(listed("a", limit, None))
-                .await
-                .unwrap_err()
-                .code,
-            Code::Invalid
-        );
+        assert_eq!(kit.read::<SessionsList>(listed("a", limit, None)).await.unwrap_err().code, Code::Invalid);
     }
     kit.restart();
-    assert_eq!(
-        kit.read::<SessionsList>(listed("a", 1, cursor))
-            .await
-            .unwrap()
-            .sessions
-            .len(),
-        1
-    );
+    assert_eq!(kit.read::<SessionsList>(listed("a", 1, cursor)).await.unwrap().sessions.len(), 1);
 }
 
 #[tokio::test]
 async fn refused_events_are_kept_and_repeat_their_refusal() {
     let kit = Kit::new();
     kit.session("tui-1", "b").await;
-    let action = || Action::Prompt {
-        submission_id: sub("s1"),
-        policy: Policy::Queue,
-    };
+    let action = || Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
     for (selector, code) in [("tui-9", Code::NotFound), ("tui-1", Code::Forbidden)] {
         let accept = kit.accept_of("a", "hello", Target::Selector(selector.into()), action());
         let first = kit.write::<ChatAccept>(accept.clone()).await.unwrap();
@@ -366,19 +236,13 @@ async fn refused_events_are_kept_and_repeat_their_refusal() {
 #[tokio::test]
 async fn an_event_known_answers_as_before_and_does_nothing_twice() {
     let kit = Kit::new();
-    let action = Action::Prompt {
-        submission_id: sub("s1"),
-        policy: Policy::Queue,
-    };
+    let action = Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
     let accept = kit.accept_of("a", "hello", Target::Fresh(fresh("tui-1")), action);
     let first = kit.write::<ChatAccept>(accept.clone()).await.unwrap();
     assert!(first.session.as_ref().unwrap().created);
     kit.claims(1, 8).await;
     let again = kit.write::<ChatAccept>(accept).await.unwrap();
-    assert_eq!(
-        serde_json::to_value(&again).unwrap(),
-        serde_json::to_value(&first).unwrap()
-    );
+    assert_eq!(serde_json::to_value(&again).unwrap(), serde_json::to_value(&first).unwrap());
     assert!(kit.claims(1, 8).await.claims.is_empty());
 }
 
@@ -390,22 +254,14 @@ async fn targets_choose_the_session_that_they_say() {
         async { kit.write::<ChatAccept>(accept).await.unwrap() }
     };
     assert!(find(Target::None).await.session.is_none());
-    let named = find(Target::SelectorOrNew(fresh("web-mine")))
-        .await
-        .session
-        .unwrap();
+    let named = find(Target::SelectorOrNew(fresh("web-mine"))).await.session.unwrap();
     assert_eq!((named.id.as_str(), named.created), ("web-mine", true));
-    let again = find(Target::SelectorOrNew(fresh("web-mine")))
-        .await
-        .session
-        .unwrap();
+    let again = find(Target::SelectorOrNew(fresh("web-mine"))).await.session.unwrap();
     assert_eq!((again.id.as_str(), again.created), ("web-mine", false));
     kit.turn_clock(5).await;
     let active = find(Target::Active(fresh("connector-1"))).await.session.unwrap();
     assert_eq!((active.id.as_str(), active.created), ("web-mine", false));
-    kit.write::<SessionsArchive>(owned("web-mine", "a"))
-        .await
-        .unwrap();
+    kit.write::<SessionsArchive>(owned("web-mine", "a")).await.unwrap();
     let active = find(Target::Active(fresh("connector-1"))).await.session.unwrap();
     assert_eq!((active.id.as_str(), active.created), ("connector-1", true));
     // An instance that was prompted before it was a session becomes one and keeps its stream.
@@ -421,13 +277,7 @@ async fn targets_choose_the_session_that_they_say() {
     kit.write::<SubmissionsAdmit>(admit).await.unwrap();
     let claim = kit.claim_one(1).await;
     kit.finish(&claim.lease, 0, "hello").await.unwrap();
-    assert!(
-        find(Target::SelectorOrNew(fresh("web-raw")))
-            .await
-            .session
-            .unwrap()
-            .created
-    );
+    assert!(find(Target::SelectorOrNew(fresh("web-raw"))).await.session.unwrap().created);
     assert_eq!(kit.log("web-raw").await.len(), 2);
 }
 
@@ -438,18 +288,12 @@ async fn lists_leave_out_what_never_had_a_prompt_and_search_the_rest() {
         kit.session(id, "a").await;
         kit.turn_clock(1).await;
     }
-    let prompted = |q: Option<&str>| ListSessions {
-        empty: false,
-        q: q.map(str::to_owned),
-        ..listed("a", 10, None)
-    };
+    let prompted = |q: Option<&str>| ListSessions { empty: false, q: q.map(str::to_owned), ..listed("a", 10, None) };
     let found = async |q: Option<&str>| ids(&kit.read::<SessionsList>(prompted(q)).await.unwrap()).join(" ");
     name(&kit, "tui-3", "Named only").await;
     assert_eq!(found(None).await, "");
-    kit.prompt_with("tui-1", "s1", "Does the Öl-Pumpe run?", Policy::Queue)
-        .await;
-    kit.prompt_with("tui-2", "s2", "What of the pump house?", Policy::Queue)
-        .await;
+    kit.prompt_with("tui-1", "s1", "Does the Öl-Pumpe run?", Policy::Queue).await;
+    kit.prompt_with("tui-2", "s2", "What of the pump house?", Policy::Queue).await;
     name(&kit, "tui-2", "Nightly").await;
     assert_eq!(found(None).await, "tui-2 tui-1");
     for (q, expected) in [
@@ -463,30 +307,13 @@ async fn lists_leave_out_what_never_had_a_prompt_and_search_the_rest() {
         assert_eq!(found(Some(q)).await, expected, "{q:?}");
     }
     // A page of what is found goes on where it ended, and not in another list.
-    let first = ListSessions {
-        limit: 1,
-        ..prompted(Some("pump"))
-    };
+    let first = ListSessions { limit: 1, ..prompted(Some("pump")) };
     let page = kit.read::<SessionsList>(first.clone()).await.unwrap();
     assert_eq!(ids(&page), ["tui-2"]);
     let after = page.page.after;
-    let next = ListSessions {
-        after: after.clone(),
-        ..first
-    };
+    let next = ListSessions { after: after.clone(), ..first };
     assert_eq!(ids(&kit.read::<SessionsList>(next).await.unwrap()), ["tui-1"]);
-    let other = ListSessions {
-        after,
-        ..prompted(None)
-    };
-    assert_eq!(
-        kit.read::<SessionsList>(other).await.unwrap_err().code,
-        Code::Invalid
-    );
-    assert!(
-        !kit.write::<SessionsResume>(resume("a", "tui-3"))
-            .await
-            .unwrap()
-            .created
-    );
+    let other = ListSessions { after, ..prompted(None) };
+    assert_eq!(kit.read::<SessionsList>(other).await.unwrap_err().code, Code::Invalid);
+    assert!(!kit.write::<SessionsResume>(resume("a", "tui-3")).await.unwrap().created);
 }

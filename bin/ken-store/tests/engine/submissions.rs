@@ -15,11 +15,7 @@ async fn ready() -> Kit {
 }
 
 fn ids(claims: &Claims) -> Vec<&str> {
-    claims
-        .claims
-        .iter()
-        .map(|claim| claim.lease.submission_id.as_str())
-        .collect()
+    claims.claims.iter().map(|claim| claim.lease.submission_id.as_str()).collect()
 }
 
 #[tokio::test]
@@ -34,14 +30,8 @@ async fn one_at_a_time_in_order_and_instances_do_not_wait_for_each_other() {
     assert_eq!(ids(&first), ["a1", "b1"]);
     assert!(kit.claims(1, 8).await.claims.is_empty());
     for (number, id) in [(0, "a2"), (1, "a3")] {
-        let lease = if number == 0 {
-            first.claims[0].lease.clone()
-        } else {
-            Lease {
-                submission_id: sub("a2"),
-                number: 1,
-            }
-        };
+        let lease =
+            if number == 0 { first.claims[0].lease.clone() } else { Lease { submission_id: sub("a2"), number: 1 } };
         kit.finish(&lease, 0, "done").await.unwrap();
         assert_eq!(ids(&kit.claims(1, 8).await), [id]);
     }
@@ -52,22 +42,11 @@ async fn one_at_a_time_in_order_and_instances_do_not_wait_for_each_other() {
 #[tokio::test]
 async fn a_claim_waits_for_work_and_gets_it_with_the_commit_that_makes_it() {
     let kit = ready().await;
-    let ask = ClaimSubmissions {
-        work: Work::Turns,
-        holder: "t".into(),
-        max: 4,
-        wait_ms: 60_000,
-    };
+    let ask = ClaimSubmissions { work: Work::Turns, holder: "t".into(), max: 4, wait_ms: 60_000 };
     let (claims, _) = tokio::join!(kit.claim(1, ask), kit.prompt("tui-1", "s1"));
     let claim = &claims.unwrap().claims[0];
-    assert_eq!(
-        (claim.attempt, claim.lease.number, claim.next_event_index),
-        (1, 1, 0)
-    );
-    assert_eq!(
-        (claim.text.as_str(), claim.instance.as_str()),
-        ("question s1", "tui-1")
-    );
+    assert_eq!((claim.attempt, claim.lease.number, claim.next_event_index), (1, 1, 0));
+    assert_eq!((claim.text.as_str(), claim.instance.as_str()), ("question s1", "tui-1"));
     assert_eq!(claim.scope, Some(scope("a")));
     assert_eq!(claim.time_left_ms, 3_600_000);
     assert!(claim.verdict.is_none() && claim.last_timestamp.is_none());
@@ -76,12 +55,7 @@ async fn a_claim_waits_for_work_and_gets_it_with_the_commit_that_makes_it() {
 #[tokio::test]
 async fn a_claim_that_is_given_up_holds_nothing() {
     let kit = ready().await;
-    let ask = |wait_ms| ClaimSubmissions {
-        work: Work::Turns,
-        holder: "t".into(),
-        max: 4,
-        wait_ms,
-    };
+    let ask = |wait_ms| ClaimSubmissions { work: Work::Turns, holder: "t".into(), max: 4, wait_ms };
     // Dropped while it waits.
     let gone = tokio::time::timeout(std::time::Duration::from_millis(20), kit.claim(1, ask(60_000))).await;
     assert!(gone.is_err());
@@ -126,22 +100,12 @@ async fn interrupt_aborts_the_running_one_and_runs_next() {
         kit.prompt("tui-1", id).await;
     }
     let first = kit.claim_one(1).await;
-    let told = kit.claim(
-        1,
-        ClaimSubmissions {
-            work: Work::Turns,
-            holder: "t".into(),
-            max: 0,
-            wait_ms: 60_000,
-        },
-    );
+    let told = kit.claim(1, ClaimSubmissions { work: Work::Turns, holder: "t".into(), max: 0, wait_ms: 60_000 });
     let (told, _) = tokio::join!(told, kit.prompt_with("tui-1", "now", "x", Policy::Interrupt));
     assert_eq!(told.unwrap().aborts, std::slice::from_ref(&first.lease));
     // Told once.
     assert!(kit.claims(1, 0).await.aborts.is_empty());
-    kit.write::<SubmissionsSettle>(Kit::settle_of(&first.lease, 0, Outcome::Aborted, "half"))
-        .await
-        .unwrap();
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&first.lease, 0, Outcome::Aborted, "half")).await.unwrap();
     let mut order = Vec::new();
     for _ in 0..3 {
         let claim = kit.claim_one(1).await;
@@ -150,10 +114,7 @@ async fn interrupt_aborts_the_running_one_and_runs_next() {
     }
     assert_eq!(order, ["now", "s2", "s3"]);
     let standing = kit.status("s1").await;
-    assert_eq!(
-        (standing.state, standing.result.unwrap().text.as_str()),
-        (State::Aborted, "half")
-    );
+    assert_eq!((standing.state, standing.result.unwrap().text.as_str()), (State::Aborted, "half"));
 }
 
 #[tokio::test]
@@ -171,65 +132,30 @@ async fn abort_ends_what_waits_by_itself_and_asks_the_holder_for_the_rest() {
         kit.prompt("tui-1", id).await;
     }
     let running = kit.claim_one(1).await;
-    let instance = OfInstance {
-        instance: "tui-1".into(),
-    };
+    let instance = OfInstance { instance: "tui-1".into() };
     let aborted = kit.write::<SubmissionsAbort>(instance.clone()).await.unwrap();
     assert_eq!(aborted.submission_ids, [sub("s1"), sub("s2"), sub("s3")]);
     assert_eq!(kit.state("s2").await, State::Aborted);
     assert_eq!(kit.state("s1").await, State::Running);
-    assert_eq!(
-        kit.claims(1, 8).await.aborts,
-        std::slice::from_ref(&running.lease)
-    );
+    assert_eq!(kit.claims(1, 8).await.aborts, std::slice::from_ref(&running.lease));
     let log = kit.log("tui-1").await;
     for (event, id) in log.iter().zip(["s2", "s3"]) {
-        assert_eq!(
-            (event["type"].as_str(), event["submissionId"].as_str()),
-            (Some("submission_settled"), Some(id))
-        );
-        assert_eq!(
-            (event["outcome"].as_str(), event["eventIndex"].as_u64()),
-            (Some("aborted"), Some(0))
-        );
+        assert_eq!((event["type"].as_str(), event["submissionId"].as_str()), (Some("submission_settled"), Some(id)));
+        assert_eq!((event["outcome"].as_str(), event["eventIndex"].as_u64()), (Some("aborted"), Some(0)));
         assert_eq!(event["instanceId"], "tui-1");
     }
-    kit.write::<SubmissionsSettle>(Kit::settle_of(&running.lease, 0, Outcome::Aborted, ""))
-        .await
-        .unwrap();
-    assert!(
-        kit.write::<SubmissionsAbort>(instance)
-            .await
-            .unwrap()
-            .submission_ids
-            .is_empty()
-    );
-    let nobody = OfInstance {
-        instance: "none".into(),
-    };
-    assert!(
-        kit.write::<SubmissionsAbort>(nobody)
-            .await
-            .unwrap()
-            .submission_ids
-            .is_empty()
-    );
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&running.lease, 0, Outcome::Aborted, "")).await.unwrap();
+    assert!(kit.write::<SubmissionsAbort>(instance).await.unwrap().submission_ids.is_empty());
+    let nobody = OfInstance { instance: "none".into() };
+    assert!(kit.write::<SubmissionsAbort>(nobody).await.unwrap().submission_ids.is_empty());
 }
 
 #[tokio::test]
 async fn cancel_stops_the_running_or_the_named_one() {
     let kit = ready().await;
     let cancel = |actor: &str, named: Option<&str>| {
-        let args = CancelSession {
-            scope: scope(actor),
-            id: SessionId("tui-1".into()),
-            submission_id: named.map(sub),
-        };
-        async {
-            kit.write::<SessionsCancel>(args)
-                .await
-                .map(|cancelled| cancelled.submission_id)
-        }
+        let args = CancelSession { scope: scope(actor), id: SessionId("tui-1".into()), submission_id: named.map(sub) };
+        async { kit.write::<SessionsCancel>(args).await.map(|cancelled| cancelled.submission_id) }
     };
     assert_eq!(cancel("a", None).await, Ok(None));
     assert_eq!(cancel("b", None).await.unwrap_err().code, Code::Forbidden);
@@ -239,20 +165,12 @@ async fn cancel_stops_the_running_or_the_named_one() {
     let running = kit.claim_one(1).await;
     assert_eq!(cancel("a", Some("s3")).await, Ok(Some(sub("s3"))));
     assert_eq!(kit.state("s3").await, State::Aborted);
-    assert!(
-        kit.claims(1, 8).await.claims.is_empty(),
-        "the end of one that waited lets no other run beside the first"
-    );
+    assert!(kit.claims(1, 8).await.claims.is_empty(), "the end of one that waited lets no other run beside the first");
     assert_eq!(cancel("a", Some("s3")).await, Ok(None));
     assert_eq!(cancel("a", Some("elsewhere")).await, Ok(None));
     assert_eq!(cancel("a", None).await, Ok(Some(sub("s1"))));
-    assert_eq!(
-        kit.claims(1, 0).await.aborts,
-        std::slice::from_ref(&running.lease)
-    );
-    kit.write::<SubmissionsSettle>(Kit::settle_of(&running.lease, 0, Outcome::Aborted, "half"))
-        .await
-        .unwrap();
+    assert_eq!(kit.claims(1, 0).await.aborts, std::slice::from_ref(&running.lease));
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&running.lease, 0, Outcome::Aborted, "half")).await.unwrap();
     assert_eq!(ids(&kit.claims(1, 8).await), ["s2"]);
 }
 
@@ -263,70 +181,36 @@ async fn admit_prompts_an_instance_or_the_session_of_that_id() {
         instance: instance.into(),
         submission_id: sub(id),
         message: "hello".into(),
-        images: vec![Image {
-            kind: "image".into(),
-            data: "AA==".into(),
-            mime_type: "image/png".into(),
-        }],
+        images: vec![Image { kind: "image".into(), data: "AA==".into(), mime_type: "image/png".into() }],
         blobs: Vec::new(),
         policy,
         model: None,
     };
-    let first = kit
-        .write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue))
-        .await
-        .unwrap();
-    let expected = Admission {
-        submission_id: sub("r1"),
-        offset: Offset::Start,
-    };
+    let first = kit.write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue)).await.unwrap();
+    let expected = Admission { submission_id: sub("r1"), offset: Offset::Start };
     assert_eq!(first, Admitted::Accepted(expected));
-    assert_eq!(
-        kit.write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue))
-            .await
-            .unwrap(),
-        first
-    );
-    let refused = kit
-        .write::<SubmissionsAdmit>(admit("raw/ä", "r2", Policy::Reject))
-        .await
-        .unwrap();
+    assert_eq!(kit.write::<SubmissionsAdmit>(admit("raw/ä", "r1", Policy::Queue)).await.unwrap(), first);
+    let refused = kit.write::<SubmissionsAdmit>(admit("raw/ä", "r2", Policy::Reject)).await.unwrap();
     assert!(matches!(&refused, Admitted::Refused { refused } if refused.code == Code::Conflict));
-    kit.write::<SubmissionsAdmit>(admit("tui-1", "r3", Policy::Queue))
-        .await
-        .unwrap();
+    kit.write::<SubmissionsAdmit>(admit("tui-1", "r3", Policy::Queue)).await.unwrap();
     let claims = kit.claims(1, 8).await.claims;
     assert_eq!(claims.len(), 2);
     assert_eq!((&claims[0].scope, claims[0].images.len()), (&None, 1));
     assert_eq!(claims[1].scope, Some(scope("a")));
     // The same prompt over another connection, when nothing runs any more: its caller has been told that it is refused.
     kit.finish(&claims[0].lease, 0, "done").await.unwrap();
-    assert_eq!(
-        kit.write::<SubmissionsAdmit>(admit("raw/ä", "r2", Policy::Reject))
-            .await
-            .unwrap(),
-        refused
-    );
+    assert_eq!(kit.write::<SubmissionsAdmit>(admit("raw/ä", "r2", Policy::Reject)).await.unwrap(), refused);
     assert!(kit.claims(1, 8).await.claims.is_empty());
     for bad in ["", "a\tb", &"x".repeat(1_025)] {
         assert_eq!(
-            kit.write::<SubmissionsAdmit>(admit(bad, "r4", Policy::Queue))
-                .await
-                .unwrap_err()
-                .code,
+            kit.write::<SubmissionsAdmit>(admit(bad, "r4", Policy::Queue)).await.unwrap_err().code,
             Code::Invalid
         );
     }
     // A refused one left no stream behind.
-    let error = kit
-        .write::<SubmissionsAdmit>(admit("x\n", "r5", Policy::Queue))
-        .await
-        .unwrap_err();
+    let error = kit.write::<SubmissionsAdmit>(admit("x\n", "r5", Policy::Queue)).await.unwrap_err();
     assert_eq!(error.code, Code::Invalid);
-    assert_eq!(
-        kit.page("x\n", Offset::Start).await.unwrap_err().code,
-        Code::NotFound
-    );
+    assert_eq!(kit.page("x\n", Offset::Start).await.unwrap_err().code, Code::NotFound);
 }
 
 #[tokio::test]
@@ -347,48 +231,22 @@ async fn the_offset_of_an_admission_is_the_end_before_it() {
 async fn waiting_for_a_submission_ends_with_it_or_with_the_time() {
     let kit = ready().await;
     kit.prompt("tui-1", "s1").await;
-    let wait = |wait_ms, or_waiting| WaitSubmission {
-        submission_id: sub("s1"),
-        wait_ms,
-        or_waiting,
-    };
+    let wait = |wait_ms, or_waiting| WaitSubmission { submission_id: sub("s1"), wait_ms, or_waiting };
     assert_eq!(kit.wait(wait(10, false)).await.unwrap().state, State::Queued);
     let claim = kit.claim_one(1).await;
-    let asked = event(
-        "s1",
-        0,
-        "approval_requested",
-        serde_json::json!({"requestId": "apr_1"}),
-    );
-    let (standing, _) = tokio::join!(
-        kit.wait(wait(60_000, true)),
-        kit.add_events(&claim.lease, 0, vec![asked])
-    );
+    let asked = event("s1", 0, "approval_requested", serde_json::json!({"requestId": "apr_1"}));
+    let (standing, _) = tokio::join!(kit.wait(wait(60_000, true)), kit.add_events(&claim.lease, 0, vec![asked]));
     let standing = standing.unwrap();
-    assert_eq!(
-        (standing.state, standing.approvals),
-        (State::Waiting, vec!["apr_1".to_owned()])
-    );
+    assert_eq!((standing.state, standing.approvals), (State::Waiting, vec!["apr_1".to_owned()]));
     // The time spent so does not count.
     kit.clock.advance(7_200_000);
-    let decided = event(
-        "s1",
-        1,
-        "approval_decided",
-        serde_json::json!({"requestId": "apr_1", "status": "approved"}),
-    );
+    let decided = event("s1", 1, "approval_decided", serde_json::json!({"requestId": "apr_1", "status": "approved"}));
     kit.add_events(&claim.lease, 1, vec![decided]).await.unwrap();
     assert_eq!(kit.state("s1").await, State::Running);
     let (standing, _) = tokio::join!(kit.wait(wait(60_000, false)), kit.finish(&claim.lease, 2, "done"));
     assert_eq!(standing.unwrap().result, Some(result("done")));
-    assert_eq!(
-        kit.wait(wait(60_000, false)).await.unwrap().state,
-        State::Completed
-    );
-    let unknown = WaitSubmission {
-        submission_id: sub("none"),
-        ..wait(0, false)
-    };
+    assert_eq!(kit.wait(wait(60_000, false)).await.unwrap().state, State::Completed);
+    let unknown = WaitSubmission { submission_id: sub("none"), ..wait(0, false) };
     assert_eq!(kit.wait(unknown).await.unwrap_err().code, Code::NotFound);
 }
 
@@ -406,25 +264,11 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
         kit.talk("tui-1", id, &format!("ask {id}"), answer).await;
     }
     let found = kit.read::<SubmissionsHistory>(history("next", 2)).await.unwrap();
-    let pairs: Vec<_> = found
-        .exchanges
-        .iter()
-        .map(|past| (past.prompt.as_str(), past.answer.as_str()))
-        .collect();
+    let pairs: Vec<_> = found.exchanges.iter().map(|past| (past.prompt.as_str(), past.answer.as_str())).collect();
     assert_eq!(pairs, [("ask s2", "two"), ("ask s3", "three")]);
     assert_eq!((found.turns, found.compactions, found.summary), (3, 0, None));
-    assert_eq!(
-        kit.read::<SubmissionsHistory>(history("s2", 50))
-            .await
-            .unwrap()
-            .exchanges
-            .len(),
-        1
-    );
-    let after = |id: &str| ReadHistory {
-        after: Some(sub(id)),
-        ..history("next", 50)
-    };
+    assert_eq!(kit.read::<SubmissionsHistory>(history("s2", 50)).await.unwrap().exchanges.len(), 1);
+    let after = |id: &str| ReadHistory { after: Some(sub(id)), ..history("next", 50) };
     let of = |found: History| {
         let prompts = found.exchanges.into_iter().map(|past| past.prompt);
         (prompts.collect::<Vec<_>>(), found.continues)
@@ -433,9 +277,7 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
     assert_eq!(of(rest), (vec!["ask s2".into(), "ask s3".into()], true));
     let unknown = kit.read::<SubmissionsHistory>(after("other")).await.unwrap();
     assert_eq!((of(unknown).0.len(), found.continues), (3, false));
-    let action = Action::Compact {
-        submission_id: sub("c1"),
-    };
+    let action = Action::Compact { submission_id: sub("c1") };
     let accept = kit.accept_of("a", "/compact", Target::Selector("tui-1".into()), action);
     kit.write::<ChatAccept>(accept).await.unwrap();
     let claim = kit.claim_one(1).await;
@@ -452,10 +294,7 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
     // What the caller knew has been summed up.
     let anew = kit.read::<SubmissionsHistory>(after("s3")).await.unwrap();
     assert_eq!(of(anew), (vec!["ask s4".into()], false));
-    let nobody = ReadHistory {
-        instance: "none".into(),
-        ..history("x", 5)
-    };
+    let nobody = ReadHistory { instance: "none".into(), ..history("x", 5) };
     assert_eq!(kit.read::<SubmissionsHistory>(nobody).await.unwrap().turns, 0);
 }
 
@@ -464,12 +303,7 @@ async fn the_time_of_overlapping_approvals_is_left_out_once() {
     let kit = ready().await;
     kit.prompt("tui-1", "s1").await;
     let claim = kit.claim_one(1).await;
-    let steps = [
-        ("requested", "a"),
-        ("requested", "b"),
-        ("decided", "a"),
-        ("decided", "b"),
-    ];
+    let steps = [("requested", "a"), ("requested", "b"), ("decided", "a"), ("decided", "b")];
     for (index, (what, request)) in (0..).zip(steps) {
         let kind = format!("approval_{what}");
         let asked = event("s1", index, &kind, serde_json::json!({"requestId": request}));
@@ -487,14 +321,8 @@ async fn the_time_of_overlapping_approvals_is_left_out_once() {
 async fn a_submission_id_cannot_be_used_for_another_event() {
     let kit = ready().await;
     kit.prompt("tui-1", "s1").await;
-    let action = Action::Prompt {
-        submission_id: sub("s1"),
-        policy: Policy::Queue,
-    };
+    let action = Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
     let other = kit.accept_of("a", "other", Target::Selector("tui-1".into()), action);
-    assert_eq!(
-        kit.write::<ChatAccept>(other).await.unwrap_err().code,
-        Code::Conflict
-    );
+    assert_eq!(kit.write::<ChatAccept>(other).await.unwrap_err().code, Code::Conflict);
     assert_eq!(kit.claims(1, 8).await.claims.len(), 1);
 }

@@ -15,12 +15,7 @@ async fn ready() -> Kit {
 }
 
 fn asked(actor: &str, limit: u32, before: Option<&str>) -> ReadTranscript {
-    ReadTranscript {
-        scope: scope(actor),
-        id: SessionId("tui-1".into()),
-        limit,
-        before: before.map(str::to_owned),
-    }
+    ReadTranscript { scope: scope(actor), id: SessionId("tui-1".into()), limit, before: before.map(str::to_owned) }
 }
 
 async fn page(kit: &Kit, limit: u32, before: Option<&str>) -> Result<Value, Error> {
@@ -53,33 +48,17 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
     let lease = kit.claim_one(1).await.lease;
     let later = "2027-02-03T04:05:08.789Z";
     let events = vec![
-        event(
-            "s1",
-            0,
-            "operation_start",
-            json!({"operationKind": "prompt", "operationId": "op_1"}),
-        ),
+        event("s1", 0, "operation_start", json!({"operationKind": "prompt", "operationId": "op_1"})),
         event("s1", 1, "thinking_start", json!({})),
         event("s1", 2, "thinking_delta", json!({"delta": "hm"})),
-        event_at(
-            "s1",
-            3,
-            "thinking_end",
-            json!({"content": "h".repeat(600)}),
-            later,
-        ),
+        event_at("s1", 3, "thinking_end", json!({"content": "h".repeat(600)}), later),
         event(
             "s1",
             4,
             "tool_start",
             json!({"toolName": "run_tests", "toolCallId": "call_1", "args": {"secret": "planted"}}),
         ),
-        event(
-            "s1",
-            5,
-            "tool_start",
-            json!({"toolName": "read", "toolCallId": "call_2", "args": {}}),
-        ),
+        event("s1", 5, "tool_start", json!({"toolName": "read", "toolCallId": "call_2", "args": {}})),
         event(
             "s1",
             6,
@@ -92,12 +71,7 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
             "tool",
             json!({"toolName": "run_tests", "toolCallId": "call_1", "isError": false, "result": {"content": []}, "durationMs": 1710}),
         ),
-        event(
-            "s1",
-            8,
-            "tool_start",
-            json!({"toolName": "task", "toolCallId": "call_3", "args": {}}),
-        ),
+        event("s1", 8, "tool_start", json!({"toolName": "task", "toolCallId": "call_3", "args": {}})),
         event(
             "s1",
             9,
@@ -157,10 +131,7 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
     let activities = &exchange["activities"];
     assert_eq!(activities[0]["durationMs"], 2_000);
     assert_eq!(activities[0]["preview"].as_str().unwrap().len(), 500);
-    assert_eq!(
-        (&activities[1]["durationMs"], &activities[1]["startedAt"]),
-        (&json!(1710), &json!(START))
-    );
+    assert_eq!((&activities[1]["durationMs"], &activities[1]["startedAt"]), (&json!(1710), &json!(START)));
     assert_eq!(activities[2]["error"], "The tool failed.");
     assert_eq!(activities[3]["preview"], "slow");
     assert_eq!(
@@ -170,12 +141,7 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
     assert!(!running.to_string().contains("planted"));
     // Settled with the delegation open: it was cut off.
     let settle = SettleSubmission {
-        events: vec![event(
-            "s1",
-            16,
-            "submission_settled",
-            json!({"outcome": "aborted"}),
-        )],
+        events: vec![event("s1", 16, "submission_settled", json!({"outcome": "aborted"}))],
         ..Kit::settle_of(&lease, 16, Outcome::Aborted, "Here.")
     };
     kit.write::<SubmissionsSettle>(settle).await.unwrap();
@@ -187,37 +153,24 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
 #[tokio::test]
 async fn queued_failed_and_internal_prompts_and_commands() {
     let kit = ready().await;
-    let action = Action::Prompt {
-        submission_id: sub("s1"),
-        policy: Policy::Queue,
-    };
+    let action = Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
     let mut preflight = kit.accept_of("a", "planted", Target::Selector("tui-1".into()), action);
     preflight.event.context = Some(json!({"workflow": "tui.startup-preflight"}));
     kit.write::<ChatAccept>(preflight).await.unwrap();
     kit.prompt("tui-1", "s2").await;
     let accept = kit.accept_of("a", "/session", Target::Selector("tui-1".into()), Action::Find);
     kit.write::<ChatAccept>(accept).await.unwrap();
-    let action = Action::Compact {
-        submission_id: sub("c1"),
-    };
+    let action = Action::Compact { submission_id: sub("c1") };
     let accept = kit.accept_of("a", "/compact", Target::Selector("tui-1".into()), action);
     kit.write::<ChatAccept>(accept).await.unwrap();
     let lease = kit.claim_one(1).await.lease;
-    kit.write::<SubmissionsSettle>(Kit::settle_of(&lease, 0, Outcome::Failed, ""))
-        .await
-        .unwrap();
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&lease, 0, Outcome::Failed, "")).await.unwrap();
     let found = page(&kit, 50, None).await.unwrap();
     let exchanges = found["exchanges"].as_array().unwrap();
     assert_eq!(exchanges.len(), 2);
-    assert_eq!(
-        (&exchanges[0]["status"], exchanges[0].get("prompt")),
-        (&json!("failed"), None)
-    );
+    assert_eq!((&exchanges[0]["status"], exchanges[0].get("prompt")), (&json!("failed"), None));
     assert!(exchanges[0].get("assistant").is_none());
-    assert_eq!(
-        (&exchanges[1]["status"], &exchanges[1]["prompt"]["text"]),
-        (&json!("running"), &json!("question s2"))
-    );
+    assert_eq!((&exchanges[1]["status"], &exchanges[1]["prompt"]["text"]), (&json!("running"), &json!("question s2")));
     assert!(!found.to_string().contains("planted"));
 }
 
@@ -231,18 +184,11 @@ async fn pages_go_back_without_gap_or_repeat_while_turns_go_on() {
     let mut before: Option<String> = None;
     loop {
         let found = page(&kit, 5, before.as_deref()).await.unwrap();
-        let ids = found["exchanges"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|one| one["id"].as_str().unwrap().to_owned());
+        let ids = found["exchanges"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned());
         seen.splice(0..0, ids);
         kit.talk("tui-1", &format!("new{}", seen.len()), "q", "a").await;
         kit.restart();
-        assert_eq!(
-            found["page"]["hasOlder"].as_bool(),
-            Some(found["page"].get("before").is_some())
-        );
+        assert_eq!(found["page"]["hasOlder"].as_bool(), Some(found["page"].get("before").is_some()));
         before = found["page"]["before"].as_str().map(str::to_owned);
         if before.is_none() {
             break;
@@ -259,36 +205,15 @@ async fn whose_it_is_and_which_cursor_is_checked() {
     for number in 0..3 {
         kit.talk("tui-1", &format!("s{number}"), "q", "a").await;
     }
-    let cursor = page(&kit, 1, None).await.unwrap()["page"]["before"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let other = ReadTranscript {
-        id: SessionId("tui-2".into()),
-        ..asked("a", 1, Some(&cursor))
-    };
+    let cursor = page(&kit, 1, None).await.unwrap()["page"]["before"].as_str().unwrap().to_owned();
+    let other = ReadTranscript { id: SessionId("tui-2".into()), ..asked("a", 1, Some(&cursor)) };
     let error = kit.read::<SessionsTranscript>(other).await.unwrap_err();
-    assert_eq!(
-        (error.code, error.at.as_deref()),
-        (Code::Invalid, Some("?before"))
-    );
+    assert_eq!((error.code, error.at.as_deref()), (Code::Invalid, Some("?before")));
     assert_eq!(page(&kit, 1, Some("Q2x")).await.unwrap_err().code, Code::Invalid);
     assert_eq!(page(&kit, 0, None).await.unwrap_err().code, Code::Invalid);
-    assert_eq!(
-        kit.read::<SessionsTranscript>(asked("b", 1, None))
-            .await
-            .unwrap_err()
-            .code,
-        Code::Forbidden
-    );
-    let unknown = ReadTranscript {
-        id: SessionId("tui-9".into()),
-        ..asked("a", 1, None)
-    };
-    assert_eq!(
-        kit.read::<SessionsTranscript>(unknown).await.unwrap_err().code,
-        Code::NotFound
-    );
+    assert_eq!(kit.read::<SessionsTranscript>(asked("b", 1, None)).await.unwrap_err().code, Code::Forbidden);
+    let unknown = ReadTranscript { id: SessionId("tui-9".into()), ..asked("a", 1, None) };
+    assert_eq!(kit.read::<SessionsTranscript>(unknown).await.unwrap_err().code, Code::NotFound);
 }
 
 /// A reader of a page goes on at the end of the stream, or at the beginning of a turn in flight.
@@ -298,10 +223,7 @@ async fn the_place_to_go_on_from_is_the_end_or_the_beginning_of_a_turn() {
     let place = async || {
         let page = page(&kit, 1, None).await.unwrap();
         let stream = &page["stream"];
-        (
-            stream["nextOffset"].as_str().unwrap().to_owned(),
-            stream["upToDate"] == true,
-        )
+        (stream["nextOffset"].as_str().unwrap().to_owned(), stream["upToDate"] == true)
     };
     assert_eq!(place().await, ("-1".into(), true));
     kit.talk("tui-1", "s0", "hello", "hi").await;
@@ -311,15 +233,11 @@ async fn the_place_to_go_on_from_is_the_end_or_the_beginning_of_a_turn() {
     assert_eq!(place().await, (end.clone(), true));
     let lease = kit.claim_one(1).await.lease;
     for index in 0..5 {
-        kit.add_events(&lease, index, deltas("s1", index, 1))
-            .await
-            .unwrap();
+        kit.add_events(&lease, index, deltas("s1", index, 1)).await.unwrap();
         assert_eq!(place().await, (end.clone(), false));
         let turn = kit.page("tui-1", end.parse().unwrap()).await.unwrap();
         assert_eq!(turn.entries.len() as u64, index + 1);
     }
-    kit.write::<SubmissionsSettle>(Kit::settle_of(&lease, 5, Outcome::Completed, "hi"))
-        .await
-        .unwrap();
+    kit.write::<SubmissionsSettle>(Kit::settle_of(&lease, 5, Outcome::Completed, "hi")).await.unwrap();
     assert!(place().await.1);
 }

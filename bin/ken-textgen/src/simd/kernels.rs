@@ -104,11 +104,7 @@ pub(super) fn multiply<L: Lanes, const WIDE: usize>(tile: &Tile<'_>, into: &mut 
         column += 16;
     }
     for column in column..columns {
-        for (x, into) in tile
-            .x
-            .chunks_exact(tile.inputs)
-            .zip(into.chunks_exact_mut(columns))
-        {
+        for (x, into) in tile.x.chunks_exact(tile.inputs).zip(into.chunks_exact_mut(columns)) {
             into[column] = column_product(tile, column, x);
         }
     }
@@ -116,15 +112,11 @@ pub(super) fn multiply<L: Lanes, const WIDE: usize>(tile: &Tile<'_>, into: &mut 
 
 #[inline(always)]
 fn column_product(tile: &Tile<'_>, column: usize, x: &[f32]) -> f32 {
-    let weights = tile.weights[tile.columns.start + column..]
-        .iter()
-        .step_by(tile.width);
+    let weights = tile.weights[tile.columns.start + column..].iter().step_by(tile.width);
     let mut pairs = x.iter().zip(weights);
     let mut chunks = (0..tile.inputs).step_by(tile.chunk).map(|_| {
         let chunk = pairs.by_ref().take(tile.chunk);
-        chunk.fold(0.0, |sum, (x, weight)| {
-            f32::from_le_bytes(*weight).mul_add(*x, sum)
-        })
+        chunk.fold(0.0, |sum, (x, weight)| f32::from_le_bytes(*weight).mul_add(*x, sum))
     });
     let first = chunks.next().unwrap_or(0.0);
     chunks.fold(first, |sum, chunk| sum + chunk)
@@ -279,10 +271,7 @@ const BYTES_AHEAD: usize = 4096;
 fn byte_dot<L: Lanes>(row: &[[u8; GROUP]], scales: &[Float], token: &ByteToken) -> f32 {
     let mut sum = L::splat(0.0);
     let x_scales = token.scales.as_chunks::<16>().0;
-    let parts = row
-        .chunks(16)
-        .zip(token.values.chunks(16))
-        .zip(token.starts.chunks(16));
+    let parts = row.chunks(16).zip(token.values.chunks(16)).zip(token.starts.chunks(16));
     for (part, ((weights, x), starts)) in parts.enumerate() {
         let factors = factors::<L>(&scales[16 * part..], &x_scales[part]);
         for (((weights, x), start), factor) in weights.iter().zip(x).zip(starts).zip(&factors) {
@@ -379,21 +368,14 @@ pub fn quantise_group(group: &[f32; GROUP]) -> ([i8; GROUP], f32) {
     let mut largest = 0f32;
     let mut finite = true;
     for value in group {
-        largest = if value.abs() > largest {
-            value.abs()
-        } else {
-            largest
-        };
+        largest = if value.abs() > largest { value.abs() } else { largest };
         finite &= value.is_finite();
     }
     if !finite {
         return ([0; GROUP], f32::NAN);
     }
     let factor = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-    (
-        group.map(|value| (value * factor).round_ties_even() as i8),
-        largest / 127.0,
-    )
+    (group.map(|value| (value * factor).round_ties_even() as i8), largest / 127.0)
 }
 
 /// e^x as 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (coefficients of the Cephes library), with an error of at most 2 units
@@ -495,11 +477,7 @@ pub(super) fn attend<L: Lanes, const WIDE: usize>(head: &Head<'_>, scores: &mut 
     }
     exp_from::<L, WIDE>(scores, largest);
     // Set explicitly, because `exp` may not preserve the bits of a NaN.
-    let total = if finite {
-        sum_lanes!(L, scores, 0.0, |x| x)
-    } else {
-        f32::NAN
-    };
+    let total = if finite { sum_lanes!(L, scores, 0.0, |x| x) } else { f32::NAN };
     into.fill(0.0);
     for (value, weight) in head.values.chunks_exact(head.stride).zip(scores.iter()) {
         add_scaled::<L>(&value[part.clone()], *weight, into);

@@ -61,12 +61,7 @@ impl Isa {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::is_x86_feature_detected as has;
-            if has!("avx512f")
-                && has!("avx512bw")
-                && has!("avx512vl")
-                && has!("avx512dq")
-                && has!("avx512vnni")
-            {
+            if has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq") && has!("avx512vnni") {
                 list.push(Isa::Avx512);
             }
             if has!("avx2") && has!("fma") {
@@ -190,9 +185,7 @@ impl Lanes for Scalar {
     }
     #[inline(always)]
     fn fma(self, factor: Self, term: Self) -> Self {
-        Scalar(std::array::from_fn(|lane| {
-            self.0[lane].mul_add(factor.0[lane], term.0[lane])
-        }))
+        Scalar(std::array::from_fn(|lane| self.0[lane].mul_add(factor.0[lane], term.0[lane])))
     }
     #[inline(always)]
     fn min(self, other: Self) -> Self {
@@ -204,9 +197,7 @@ impl Lanes for Scalar {
     }
     #[inline(always)]
     fn scale_by_power(self, shifted: Self) -> Self {
-        self.zip(shifted, |a, s| {
-            f32::from_bits(a.to_bits().wrapping_add(s.to_bits() << 23))
-        })
+        self.zip(shifted, |a, s| f32::from_bits(a.to_bits().wrapping_add(s.to_bits() << 23)))
     }
     #[inline(always)]
     fn sum(self) -> f32 {
@@ -370,12 +361,7 @@ mod x86 {
         }
         #[inline(always)]
         fn load(from: &[f32; 16]) -> Self {
-            unsafe {
-                Avx2(
-                    _mm256_loadu_ps(from.as_ptr()),
-                    _mm256_loadu_ps(from.as_ptr().add(8)),
-                )
-            }
+            unsafe { Avx2(_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))) }
         }
         #[inline(always)]
         fn load_le(from: &[Float; 16]) -> Self {
@@ -416,12 +402,7 @@ mod x86 {
         }
         #[inline(always)]
         fn fma(self, factor: Self, term: Self) -> Self {
-            unsafe {
-                Avx2(
-                    _mm256_fmadd_ps(self.0, factor.0, term.0),
-                    _mm256_fmadd_ps(self.1, factor.1, term.1),
-                )
-            }
+            unsafe { Avx2(_mm256_fmadd_ps(self.0, factor.0, term.0), _mm256_fmadd_ps(self.1, factor.1, term.1)) }
         }
         #[inline(always)]
         fn min(self, other: Self) -> Self {
@@ -443,10 +424,7 @@ mod x86 {
         fn byte_dot(weights: &[u8; 64], x: &[i8; 64], start: &[i32; 16]) -> Self {
             unsafe {
                 let (weights, x, start) = (weights.as_ptr(), x.as_ptr(), start.as_ptr());
-                Avx2(
-                    byte_dot_eight(weights, x, start),
-                    byte_dot_eight(weights.add(32), x.add(32), start.add(8)),
-                )
+                Avx2(byte_dot_eight(weights, x, start), byte_dot_eight(weights.add(32), x.add(32), start.add(8)))
             }
         }
         #[inline(always)]
@@ -467,8 +445,7 @@ mod x86 {
             let mut sums = [0; 16];
             for (x, sums) in x.as_chunks::<32>().0.iter().zip(sums.as_chunks_mut::<8>().0) {
                 unsafe {
-                    let pairs =
-                        _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_loadu_si256(x.as_ptr().cast()));
+                    let pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), _mm256_loadu_si256(x.as_ptr().cast()));
                     let quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
                     _mm256_storeu_si256(sums.as_mut_ptr().cast(), quads);
                 }

@@ -4,9 +4,7 @@ use super::*;
 fn numbers(seed: u64, count: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((state >> 40) as f32) / (1u32 << 23) as f32 - 1.0
     };
     (0..count).map(|_| next()).collect()
@@ -30,10 +28,7 @@ fn on_all(compute: impl Fn(Isa) -> Vec<f32>) -> Vec<f32> {
 }
 
 fn close(left: f32, right: f64, tolerance: f64) {
-    assert!(
-        (f64::from(left) - right).abs() <= tolerance,
-        "{left} is not {right} within {tolerance}"
-    );
+    assert!((f64::from(left) - right).abs() <= tolerance, "{left} is not {right} within {tolerance}");
 }
 
 #[test]
@@ -46,11 +41,7 @@ fn row_dots_are_dot_products() {
             out
         });
         for (row, out) in weights.chunks(width).zip(out) {
-            let sum: f64 = row
-                .iter()
-                .zip(&x)
-                .map(|(w, x)| f64::from(*w) * f64::from(*x))
-                .sum();
+            let sum: f64 = row.iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
             close(out, sum, 1e-4);
         }
     }
@@ -62,14 +53,7 @@ fn streamed_rows_and_multiplied_tiles_give_the_same_bits_and_the_product() {
         let (weights, x) = (floats(&numbers(3, inputs * width)), numbers(4, inputs * tokens));
         let out = on_all(|isa| {
             let mut out = vec![f32::NAN; tokens * width];
-            let tile = Tile {
-                weights: &weights,
-                width,
-                columns: 0..width,
-                x: &x,
-                inputs,
-                chunk: 16,
-            };
+            let tile = Tile { weights: &weights, width, columns: 0..width, x: &x, inputs, chunk: 16 };
             multiply(isa, &tile, &mut out);
             out
         });
@@ -82,20 +66,12 @@ fn streamed_rows_and_multiplied_tiles_give_the_same_bits_and_the_product() {
                     stream(isa, rows, x, &mut part);
                     part
                 });
-                if chunk == 0 {
-                    sums = part
-                } else {
-                    add(Isa::Scalar, &part, &mut sums)
-                }
+                if chunk == 0 { sums = part } else { add(Isa::Scalar, &part, &mut sums) }
             }
             assert_eq!(bits(&sums), bits(out));
             for (column, out) in out.iter().enumerate() {
                 let weight = |row: usize| f64::from(f32::from_le_bytes(weights[row * width + column]));
-                close(
-                    *out,
-                    (0..inputs).map(|row| weight(row) * f64::from(x[row])).sum(),
-                    1e-5,
-                );
+                close(*out, (0..inputs).map(|row| weight(row) * f64::from(x[row])).sum(), 1e-5);
             }
         }
     }
@@ -107,18 +83,7 @@ fn a_tile_is_a_part_of_the_whole() {
     let (weights, x) = (floats(&numbers(5, inputs * width)), numbers(6, inputs * tokens));
     let tile = |isa, columns: std::ops::Range<usize>| {
         let mut out = vec![0.0; tokens * columns.len()];
-        multiply(
-            isa,
-            &Tile {
-                weights: &weights,
-                width,
-                columns,
-                x: &x,
-                inputs,
-                chunk: 7,
-            },
-            &mut out,
-        );
+        multiply(isa, &Tile { weights: &weights, width, columns, x: &x, inputs, chunk: 7 }, &mut out);
         out
     };
     let whole = tile(Isa::Scalar, 0..width);
@@ -134,28 +99,14 @@ fn bytes(isa: Isa, x: &[f32], weights: &[u8], scales: &[Float]) -> Vec<f32> {
     quantise(isa, x, &mut token);
     let groups = x.len().div_ceil(GROUP);
     let mut out = vec![0.0; scales.len() / groups];
-    byte_dots(
-        isa,
-        &ByteRows {
-            weights,
-            scales,
-            groups,
-        },
-        &[token],
-        &mut [&mut out],
-    );
+    byte_dots(isa, &ByteRows { weights, scales, groups }, &[token], &mut [&mut out]);
     out
 }
 
 #[test]
 fn byte_products_are_exact_where_pairs_would_saturate() {
     // 255 stands for 127. The sum of two such products does not fit into 16 bits.
-    for (x, weight, expected) in [
-        (1.0, 255, 127.0),
-        (-1.0, 255, -127.0),
-        (1.0, 1, -127.0),
-        (-1.0, 1, 127.0),
-    ] {
+    for (x, weight, expected) in [(1.0, 255, 127.0), (-1.0, 255, -127.0), (1.0, 1, -127.0), (-1.0, 1, 127.0)] {
         let out = on_all(|isa| bytes(isa, &[x; GROUP], &[weight; GROUP], &floats(&[1.0])));
         close(out[0], 64.0 * expected, 1e-3);
     }
@@ -166,10 +117,7 @@ fn byte_dots_are_close_to_the_product_of_the_rounded_values() {
     let (inputs, rows) = (150usize, 9);
     let groups = inputs.div_ceil(GROUP);
     let x = numbers(7, inputs);
-    let weights: Vec<u8> = numbers(8, rows * groups * GROUP)
-        .iter()
-        .map(|w| (w * 127.0 + 128.0) as u8)
-        .collect();
+    let weights: Vec<u8> = numbers(8, rows * groups * GROUP).iter().map(|w| (w * 127.0 + 128.0) as u8).collect();
     let scales = numbers(9, rows * groups);
     let out = on_all(|isa| bytes(isa, &x, &weights, &floats(&scales)));
     for (row, out) in out.iter().enumerate() {
@@ -204,17 +152,10 @@ fn groups_are_rounded_alike_on_all_paths() {
     for isa in Isa::available() {
         let mut token = ByteToken::default();
         quantise(isa, &x, &mut token);
-        assert_eq!(
-            (token.values[0], token.scales[0]),
-            (values, scale),
-            "{}",
-            isa.name()
-        );
+        assert_eq!((token.values[0], token.scales[0]), (values, scale), "{}", isa.name());
         assert_eq!(token.values.len(), 4);
         for (values, starts) in token.values.iter().zip(&token.starts) {
-            let sums = values
-                .chunks(4)
-                .map(|four| -128 * four.iter().map(|x| i32::from(*x)).sum::<i32>());
+            let sums = values.chunks(4).map(|four| -128 * four.iter().map(|x| i32::from(*x)).sum::<i32>());
             assert!(sums.eq(starts.iter().copied()));
         }
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -233,10 +174,7 @@ fn nonfinite_values_are_detected_and_the_largest_are_found() {
             let (mut finite, mut largest) = (false, Vec::new());
             are_finite(isa, &x, &mut finite);
             maxima(isa, &x, &mut largest);
-            let expected: Vec<f32> = x
-                .chunks(BLOCK)
-                .map(|x| x.iter().copied().fold(f32::MIN, f32::max))
-                .collect();
+            let expected: Vec<f32> = x.chunks(BLOCK).map(|x| x.iter().copied().fold(f32::MIN, f32::max)).collect();
             assert!(finite && largest == expected, "{}", isa.name());
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 x[length - 1] = bad;
@@ -283,24 +221,12 @@ fn normalised_rows_have_mean_zero_and_variance_one() {
         let (scale, shift) = (floats(&vec![1.0; width]), floats(&vec![0.0; width]));
         let out = on_all(|isa| {
             let mut out = vec![0.0; width];
-            normalise(
-                isa,
-                &x,
-                &Norm {
-                    scale: &scale,
-                    shift: &shift,
-                    epsilon: 1e-12,
-                },
-                &mut out,
-            );
+            normalise(isa, &x, &Norm { scale: &scale, shift: &shift, epsilon: 1e-12 }, &mut out);
             out
         });
         let mean: f64 = out.iter().map(|out| f64::from(*out)).sum::<f64>() / width as f64;
         let variance: f64 = out.iter().map(|out| f64::from(*out).powi(2)).sum::<f64>() / width as f64;
-        assert!(
-            mean.abs() < 1e-5 && (variance - 1.0).abs() < 1e-4,
-            "{mean} {variance}"
-        );
+        assert!(mean.abs() < 1e-5 && (variance - 1.0).abs() < 1e-4, "{mean} {variance}");
     }
 }
 
@@ -310,26 +236,14 @@ fn attention_is_the_softmax_weighted_sum() {
         let (stride, offset) = (size * 3, size);
         let query = numbers(11, size);
         let (keys, values) = (numbers(12, positions * stride), numbers(13, positions * stride));
-        let head = Head {
-            query: &query,
-            keys: &keys,
-            values: &values,
-            stride,
-            offset,
-            scale: 0.7,
-        };
+        let head = Head { query: &query, keys: &keys, values: &values, stride, offset, scale: 0.7 };
         let out = on_all(|isa| {
             let mut out = vec![0.0; size];
             attend(isa, &head, &mut Vec::new(), &mut out);
             out
         });
         let row = |list: &[f32], position: usize, i: usize| f64::from(list[position * stride + offset + i]);
-        let score = |p| {
-            (0.7 * (0..size)
-                .map(|i| f64::from(query[i]) * row(&keys, p, i))
-                .sum::<f64>())
-            .exp()
-        };
+        let score = |p| (0.7 * (0..size).map(|i| f64::from(query[i]) * row(&keys, p, i)).sum::<f64>()).exp();
         let total: f64 = (0..positions).map(score).sum();
         for (i, out) in out.iter().enumerate() {
             let exact: f64 = (0..positions).map(|p| score(p) * row(&values, p, i)).sum();
@@ -341,14 +255,7 @@ fn attention_is_the_softmax_weighted_sum() {
 #[test]
 fn attention_propagates_nan() {
     let (query, values) = (vec![f32::from_bits(0x7fc0_0001); 16], vec![1.0; 16]);
-    let head = Head {
-        query: &query,
-        keys: &values,
-        values: &values,
-        stride: 16,
-        offset: 0,
-        scale: 1.0,
-    };
+    let head = Head { query: &query, keys: &values, values: &values, stride: 16, offset: 0, scale: 1.0 };
     for isa in Isa::available() {
         let mut out = vec![0.0; 16];
         attend(isa, &head, &mut Vec::new(), &mut out);

@@ -17,13 +17,7 @@ const INNER: usize = 20;
 const POSITIONS: usize = 16;
 const EPSILON: f64 = 1e-12;
 /// Words after the four tokens that every model has. Those that are named together mean the same here.
-const WORDS: [&[&str]; 5] = [
-    &["car", "automobile"],
-    &["doctor", "physician"],
-    &["harbour"],
-    &["##s"],
-    &["bread"],
-];
+const WORDS: [&[&str]; 5] = [&["car", "automobile"], &["doctor", "physician"], &["harbour"], &["##s"], &["bread"]];
 const SPECIAL: [&str; 4] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
 
 /// A model directory.
@@ -50,11 +44,7 @@ impl Bert {
             let values = (0..count).map(|_| centre + size * random.next()).collect();
             tensors.insert(name, (shape, values));
         }
-        let mut bert = Bert {
-            temp: tempfile::tempdir().unwrap(),
-            tensors,
-            first_token,
-        };
+        let mut bert = Bert { temp: tempfile::tempdir().unwrap(), tensors, first_token };
         bert.make_alike();
         bert.write();
         bert
@@ -62,11 +52,7 @@ impl Bert {
 
     /// Words that mean the same have the same row.
     fn make_alike(&mut self) {
-        let rows = &mut self
-            .tensors
-            .get_mut("embeddings.word_embeddings.weight")
-            .unwrap()
-            .1;
+        let rows = &mut self.tensors.get_mut("embeddings.word_embeddings.weight").unwrap().1;
         let mut id = SPECIAL.len();
         for alike in WORDS {
             for other in 1..alike.len() {
@@ -97,11 +83,8 @@ impl Bert {
         let pooling = json!({"word_embedding_dimension": WIDTH, "pooling_mode_cls_token": self.first_token,
             "pooling_mode_mean_tokens": !self.first_token, "pooling_mode_max_tokens": false});
         self.put("1_Pooling/config.json", &pooling);
-        let vocabulary: Map<String, Value> = tokens()
-            .iter()
-            .zip(0..)
-            .map(|(token, id)| ((*token).to_owned(), json!(id)))
-            .collect();
+        let vocabulary: Map<String, Value> =
+            tokens().iter().zip(0..).map(|(token, id)| ((*token).to_owned(), json!(id))).collect();
         let added = SPECIAL.iter().zip(0..).map(|(token, id)| {
             json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
                 "special": true})
@@ -145,21 +128,12 @@ impl Bert {
 
     /// The vector of these tokens, each an index of [`tokens`].
     pub(crate) fn naive(&self, tokens: &[&str]) -> Vec<f64> {
-        let get = |name: &str| -> Vec<f64> {
-            self.tensors[name]
-                .1
-                .iter()
-                .map(|value| f64::from(*value))
-                .collect()
-        };
+        let get = |name: &str| -> Vec<f64> { self.tensors[name].1.iter().map(|value| f64::from(*value)).collect() };
         let linear = |x: &[f64], name: &str| -> Vec<f64> {
             let (weight, bias) = (get(&format!("{name}.weight")), get(&format!("{name}.bias")));
             (0..bias.len())
                 .map(|row| {
-                    (0..x.len())
-                        .map(|column| weight[row * x.len() + column] * x[column])
-                        .sum::<f64>()
-                        + bias[row]
+                    (0..x.len()).map(|column| weight[row * x.len() + column] * x[column]).sum::<f64>() + bias[row]
                 })
                 .collect()
         };
@@ -167,27 +141,17 @@ impl Bert {
             let (scale, shift) = (get(&format!("{name}.weight")), get(&format!("{name}.bias")));
             let mean = x.iter().sum::<f64>() / x.len() as f64;
             let variance = x.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / x.len() as f64;
-            (0..x.len())
-                .map(|i| (x[i] - mean) / (variance + EPSILON).sqrt() * scale[i] + shift[i])
-                .collect()
+            (0..x.len()).map(|i| (x[i] - mean) / (variance + EPSILON).sqrt() * scale[i] + shift[i]).collect()
         };
         let plus = |a: &[f64], b: &[f64]| -> Vec<f64> { a.iter().zip(b).map(|(a, b)| a + b).collect() };
-        let row = |name: &str, i: usize| {
-            get(&format!("embeddings.{name}.weight"))[i * WIDTH..(i + 1) * WIDTH].to_vec()
-        };
+        let row = |name: &str, i: usize| get(&format!("embeddings.{name}.weight"))[i * WIDTH..(i + 1) * WIDTH].to_vec();
         let mut xs: Vec<Vec<f64>> = tokens
             .iter()
             .enumerate()
             .map(|(position, token)| {
-                let id = crate::bert::tokens()
-                    .iter()
-                    .position(|known| known == token)
-                    .unwrap();
+                let id = crate::bert::tokens().iter().position(|known| known == token).unwrap();
                 let sum = plus(&row("word_embeddings", id), &row("position_embeddings", position));
-                norm(
-                    &plus(&sum, &row("token_type_embeddings", 0)),
-                    "embeddings.LayerNorm",
-                )
+                norm(&plus(&sum, &row("token_type_embeddings", 0)), "embeddings.LayerNorm")
             })
             .collect();
         let size = WIDTH / HEADS;
@@ -213,10 +177,8 @@ impl Bert {
                 let out = linear(&seen, &name("attention.output.dense"));
                 let x = norm(&plus(&out, &xs[i]), &name("attention.output.LayerNorm"));
                 let inner = linear(&x, &name("intermediate.dense"));
-                let inner: Vec<f64> = inner
-                    .iter()
-                    .map(|value| 0.5 * value * (1.0 + erf(value / std::f64::consts::SQRT_2)))
-                    .collect();
+                let inner: Vec<f64> =
+                    inner.iter().map(|value| 0.5 * value * (1.0 + erf(value / std::f64::consts::SQRT_2))).collect();
                 let thought = linear(&inner, &name("output.dense"));
                 norm(&plus(&thought, &x), &name("output.LayerNorm"))
             });
@@ -224,9 +186,7 @@ impl Bert {
         }
         let pooled: Vec<f64> = match self.first_token {
             true => xs[0].clone(),
-            false => (0..WIDTH)
-                .map(|i| xs.iter().map(|x| x[i]).sum::<f64>() / xs.len() as f64)
-                .collect(),
+            false => (0..WIDTH).map(|i| xs.iter().map(|x| x[i]).sum::<f64>() / xs.len() as f64).collect(),
         };
         let length = pooled.iter().map(|value| value * value).sum::<f64>().sqrt();
         pooled.iter().map(|value| value / length).collect()
@@ -245,25 +205,11 @@ fn erf(x: f64) -> f64 {
 
 fn shapes() -> Vec<(String, Vec<usize>)> {
     let mut shapes = vec![
-        (
-            "embeddings.word_embeddings.weight".to_owned(),
-            vec![tokens().len(), WIDTH],
-        ),
-        (
-            "embeddings.position_embeddings.weight".to_owned(),
-            vec![POSITIONS, WIDTH],
-        ),
-        (
-            "embeddings.token_type_embeddings.weight".to_owned(),
-            vec![2, WIDTH],
-        ),
+        ("embeddings.word_embeddings.weight".to_owned(), vec![tokens().len(), WIDTH]),
+        ("embeddings.position_embeddings.weight".to_owned(), vec![POSITIONS, WIDTH]),
+        ("embeddings.token_type_embeddings.weight".to_owned(), vec![2, WIDTH]),
     ];
-    let norm = |name: String| {
-        [
-            (format!("{name}.weight"), vec![WIDTH]),
-            (format!("{name}.bias"), vec![WIDTH]),
-        ]
-    };
+    let norm = |name: String| [(format!("{name}.weight"), vec![WIDTH]), (format!("{name}.bias"), vec![WIDTH])];
     shapes.extend(norm("embeddings.LayerNorm".to_owned()));
     for layer in 0..LAYERS {
         let name = |part: &str| format!("encoder.layer.{layer}.{part}");

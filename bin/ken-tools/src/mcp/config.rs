@@ -47,10 +47,7 @@ pub(crate) enum Reached {
         cwd: Option<String>,
     },
     /// The URL of a server that speaks streamable HTTP.
-    Http {
-        url: String,
-        headers: BTreeMap<String, String>,
-    },
+    Http { url: String, headers: BTreeMap<String, String> },
 }
 
 /// The settings that only ken has.
@@ -123,9 +120,7 @@ impl Settings {
         for (number, (name, value)) in entries.into_iter().enumerate() {
             let config = match number < MAX_SERVERS {
                 true => ServerConfig::of(&name, value, folder),
-                false => Err(Error::too_large(format!(
-                    "there are {MAX_SERVERS} servers already"
-                ))),
+                false => Err(Error::too_large(format!("there are {MAX_SERVERS} servers already"))),
             };
             match config {
                 Ok(Some(config)) => settings.servers.push(config),
@@ -157,11 +152,8 @@ impl ServerConfig {
         if written.disabled {
             return Ok(None);
         }
-        let config = ServerConfig {
-            name: name.to_owned(),
-            ken: written.ken.clone(),
-            reached: written.reached(folder)?,
-        };
+        let config =
+            ServerConfig { name: name.to_owned(), ken: written.ken.clone(), reached: written.reached(folder)? };
         config.check()?;
         Ok(Some(config))
     }
@@ -213,12 +205,7 @@ impl Written {
         };
         match (kind, self.command, self.url) {
             ("stdio", Some(program), _) if !program.is_empty() => {
-                if let Some(word) = self
-                    .args
-                    .iter()
-                    .chain([&program])
-                    .find(|word| word.contains("${"))
-                {
+                if let Some(word) = self.args.iter().chain([&program]).find(|word| word.contains("${")) {
                     let why = "everybody on this machine can see arguments; pass it in `env`";
                     return invalid("/args", format!("{word:?}: {why}"));
                 }
@@ -234,10 +221,7 @@ impl Written {
             }
             ("stdio", ..) => invalid("/command", "the program is missing".to_owned()),
             ("http", _, Some(url)) if url.starts_with("http://") || url.starts_with("https://") => {
-                Ok(Reached::Http {
-                    url,
-                    headers: self.headers,
-                })
+                Ok(Reached::Http { url, headers: self.headers })
             }
             ("http", _, Some(_)) => invalid("/url", "an address begins with http:// or https://".to_owned()),
             ("http", ..) => invalid("/url", "the address is missing".to_owned()),
@@ -254,10 +238,7 @@ impl Written {
 /// A name has no `__`, because that separates it from the name of the tool.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (1..=NAME_BYTES).contains(&name.len())
-        && name.bytes().all(is_plain)
-        && !name.contains("__")
-        && !name.ends_with('_')
+    (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain) && !name.contains("__") && !name.ends_with('_')
 }
 
 #[cfg(test)]
@@ -284,14 +265,9 @@ mod tests {
             }}"#,
         );
         assert!(settings.problems.is_empty(), "{:?}", settings.problems);
-        let [files, remote] = &settings.servers[..] else {
-            panic!("{:?}", settings.servers)
-        };
+        let [files, remote] = &settings.servers[..] else { panic!("{:?}", settings.servers) };
         assert_eq!(files.shown(), ["mcp:files", "npx", "-y", "x"]);
-        assert_eq!(
-            (files.ken.approval, files.ken.agents.len(), files.is_networked()),
-            (Approval::Ask, 2, false)
-        );
+        assert_eq!((files.ken.approval, files.ken.agents.len(), files.is_networked()), (Approval::Ask, 2, false));
         assert_eq!(remote.shown(), ["mcp:remote", "https://example.org/mcp"]);
         assert!(remote.is_networked());
     }
@@ -307,11 +283,8 @@ mod tests {
                 "i": {"command": "x", "ken": {"approval": "preview"}}, "j": {"command": "x", "ken": {"timeout_ms": 0}}}}"#,
         );
         assert_eq!(settings.servers.len(), 1);
-        let places: Vec<_> = settings
-            .problems
-            .iter()
-            .map(|problem| problem.error.at.clone().unwrap_or_default())
-            .collect();
+        let places: Vec<_> =
+            settings.problems.iter().map(|problem| problem.error.at.clone().unwrap_or_default()).collect();
         let wanted = [
             "",
             "/command",

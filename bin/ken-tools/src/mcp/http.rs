@@ -28,9 +28,8 @@ const ERROR_BYTES: u64 = 512;
 
 /// Passes messages on until standard input ends or the session is lost; ken-tools then starts it again.
 pub(crate) fn bridge() -> ExitCode {
-    let ended = ken_service::inherit_secrets()
-        .and_then(|()| Bridge::open())
-        .and_then(|bridge| Arc::new(bridge).carry());
+    let ended =
+        ken_service::inherit_secrets().and_then(|()| Bridge::open()).and_then(|bridge| Arc::new(bridge).carry());
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -56,8 +55,7 @@ struct Session {
 
 impl Bridge {
     fn open() -> Result<Bridge, Error> {
-        let missing =
-            |name: &str| Error::invalid(name, "not set: ken-tools starts this, for a server in mcp.json");
+        let missing = |name: &str| Error::invalid(name, "not set: ken-tools starts this, for a server in mcp.json");
         let url = ken_service::secret(URL).ok_or_else(|| missing(URL))?;
         let headers = ken_service::secret(HEADERS).ok_or_else(|| missing(HEADERS))?;
         let config = Agent::config_builder()
@@ -118,10 +116,7 @@ impl Bridge {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        for (name, value) in [
-            ("mcp-session-id", session.id),
-            ("mcp-protocol-version", session.version),
-        ] {
+        for (name, value) in [("mcp-session-id", session.id), ("mcp-protocol-version", session.version)] {
             if let Some(value) = value {
                 request = request.header(name, value);
             }
@@ -211,8 +206,7 @@ impl Bridge {
             let message = format!("the server sent a message of more than {MAX_LINE} bytes");
             return Err(Error::too_large(message));
         }
-        let broken =
-            |error: Error| Error::invalid("", format!("the server sent broken JSON: {}", error.message));
+        let broken = |error: Error| Error::invalid("", format!("the server sent broken JSON: {}", error.message));
         let messages = match json::parse(text, json::MAX_DEPTH).map_err(broken)? {
             Value::Array(messages) => messages,
             message => vec![message],
@@ -231,9 +225,7 @@ impl Bridge {
     /// Prints an error as the answer to a request. Without a request, the error goes to standard error.
     fn fail(&self, id: Option<&Value>, why: &str) -> Result<(), Error> {
         match id {
-            Some(id) => {
-                self.put(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": why}}))
-            }
+            Some(id) => self.put(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": why}})),
             None => {
                 _ = writeln!(std::io::stderr(), "{why}");
                 Ok(())

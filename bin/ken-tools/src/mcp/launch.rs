@@ -25,10 +25,7 @@ pub(crate) struct Secrets {
 
 impl Secrets {
     pub(crate) fn of_file(file: PathBuf) -> Secrets {
-        Secrets {
-            file: Some(file),
-            ..Secrets::default()
-        }
+        Secrets { file: Some(file), ..Secrets::default() }
     }
 
     /// The value of a name, or `None` if it is not set. An error says why the file cannot be read.
@@ -49,22 +46,15 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
     // Ends the server when ken-tools ends, in whatever way.
     command.arg("--with-parent");
     match &server.reached {
-        Reached::Stdio {
-            command: words,
-            env,
-            cwd,
-        } => {
+        Reached::Stdio { command: words, env, cwd } => {
             for (name, value) in filled(env, secrets)? {
                 // Only the name is an argument, because everybody on the machine can see arguments.
                 command.arg("--env").arg(&name).env(name, value);
             }
-            command
-                .args(["--cwd", cwd.as_deref().unwrap_or("/"), "--"])
-                .args(words);
+            command.args(["--cwd", cwd.as_deref().unwrap_or("/"), "--"]).args(words);
         }
         Reached::Http { url, headers } => {
-            let headers =
-                serde_json::to_string(&filled(headers, secrets)?).map_err(|error| error.to_string())?;
+            let headers = serde_json::to_string(&filled(headers, secrets)?).map_err(|error| error.to_string())?;
             let url = fill(url, secrets)?;
             let text = format!("{URL}={url}\0{HEADERS}={headers}\0");
             let file = memory_file(&text).map_err(|error| format!("no memory for the address: {error}"))?;
@@ -87,18 +77,12 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
             command.args(["--cwd", "/", "--"]).arg(own).arg("bridge");
         }
     }
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     Ok(command)
 }
 
 fn filled(texts: &BTreeMap<String, String>, secrets: &Secrets) -> Result<BTreeMap<String, String>, String> {
-    let each = texts
-        .iter()
-        .map(|(name, text)| Ok((name.clone(), fill(text, secrets)?)));
+    let each = texts.iter().map(|(name, text)| Ok((name.clone(), fill(text, secrets)?)));
     each.collect()
 }
 
@@ -107,16 +91,16 @@ fn fill(text: &str, secrets: &Secrets) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
-        let (name, after) = after
-            .split_once('}')
-            .ok_or_else(|| format!("a brace is not closed: {text:?}"))?;
+        let (name, after) = after.split_once('}').ok_or_else(|| format!("a brace is not closed: {text:?}"))?;
         let (name, otherwise) = match name.split_once(":-") {
             Some((name, otherwise)) => (name, Some(otherwise)),
             None => (name, None),
         };
         let value = secrets.get(name)?.or(otherwise.map(str::to_owned));
         let value = value.ok_or_else(|| {
-            format!("{name} is not set: put it into secrets.env, and its name into `secrets` of [part.tools] in ken.toml")
+            format!(
+                "{name} is not set: put it into secrets.env, and its name into `secrets` of [part.tools] in ken.toml"
+            )
         })?;
         filled.push_str(before);
         filled.push_str(&value);
@@ -148,11 +132,7 @@ mod tests {
         let fill = |text| fill(text, &secrets);
         assert_eq!(fill("${KEY}${KEY}"), Ok("11".to_owned()));
         assert_eq!(fill("a ${KEN_NO_SUCH:-b} c"), Ok("a b c".to_owned()));
-        assert!(
-            fill("${KEN_NO_SUCH}")
-                .unwrap_err()
-                .starts_with("KEN_NO_SUCH is not set")
-        );
+        assert!(fill("${KEN_NO_SUCH}").unwrap_err().starts_with("KEN_NO_SUCH is not set"));
         assert!(fill("${KEN").unwrap_err().contains("not closed"));
     }
 }

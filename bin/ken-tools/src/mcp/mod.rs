@@ -81,12 +81,7 @@ impl Servers {
             let name = config.name.clone();
             let server = match known.servers.remove(&name) {
                 Some(server) if server.config == config => server,
-                _ => Server::new(
-                    config,
-                    self.keeps_running,
-                    self.secrets.clone(),
-                    self.changed.clone(),
-                ),
+                _ => Server::new(config, self.keeps_running, self.secrets.clone(), self.changed.clone()),
             };
             server.pin(accepted.of(&name));
             servers.insert(name, server);

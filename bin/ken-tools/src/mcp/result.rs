@@ -19,9 +19,9 @@ pub(crate) async fn read(
     let structured = answer.structured_content.unwrap_or(Value::Null);
     let failed = answer.is_error.unwrap_or(false);
     if let Some(schema) = output.filter(|_| !failed) {
-        schema.check("", &structured).map_err(|error| {
-            format!("The server {server} does not answer as it describes its tool: {error}")
-        })?;
+        schema
+            .check("", &structured)
+            .map_err(|error| format!("The server {server} does not answer as it describes its tool: {error}"))?;
     }
     let text = match texts.is_empty() {
         true => structured.to_string(),
@@ -40,11 +40,7 @@ pub(crate) async fn read(
     if failed {
         return Err(text);
     }
-    Ok(ToolResult {
-        content: vec![Block::text(text)],
-        details: details(structured),
-        output: shown.output,
-    })
+    Ok(ToolResult { content: vec![Block::text(text)], details: details(structured), output: shown.output })
 }
 
 const UNKNOWN: &str = "[something that is not shown]";
@@ -57,9 +53,7 @@ fn text(block: &ContentBlock) -> String {
         ContentBlock::Audio(audio) => left_out("a sound", &audio.mime_type, audio.data.len()),
         ContentBlock::Resource(embedded) => match &embedded.resource {
             ResourceContents::TextResourceContents { uri, text, .. } => format!("[{uri}]\n{text}"),
-            ResourceContents::BlobResourceContents {
-                uri, mime_type, blob, ..
-            } => {
+            ResourceContents::BlobResourceContents { uri, mime_type, blob, .. } => {
                 let kind = mime_type.as_deref().unwrap_or("bytes");
                 left_out(uri, kind, blob.len())
             }

@@ -134,10 +134,7 @@ impl Server {
         let pinned = self.pinned();
         let state = self.state.borrow().clone();
         if let State::Down(why) = &state {
-            offer.problems.push(Error::unavailable(format!(
-                "the MCP server {} is down: {why}",
-                self.config.name
-            )));
+            offer.problems.push(Error::unavailable(format!("the MCP server {} is down: {why}", self.config.name)));
         }
         if let State::Ready(link) = &state
             && let Err(error) = self.is_accepted(link)
@@ -265,8 +262,7 @@ impl Server {
     ) -> Result<ToolResult, Failed> {
         let name = &self.config.name;
         let link = self.ready().await.map_err(Failed::Told)?;
-        self.is_accepted(&link)
-            .map_err(|error| Failed::Told(format!("The call was not allowed: {error}.")))?;
+        self.is_accepted(&link).map_err(|error| Failed::Told(format!("The call was not allowed: {error}.")))?;
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = arguments.as_object().cloned();
         match timeout(entry.timeout, link.service.call_tool_once(params)).await {
@@ -274,17 +270,13 @@ impl Server {
                 let read = result::read(name, answer, entry.output.as_ref(), outputs);
                 read.await.map_err(Failed::Told)
             }
-            Ok(Ok(_)) => Err(Failed::Told(format!(
-                "The MCP server {name} asks for something that ken does not do."
-            ))),
+            Ok(Ok(_)) => Err(Failed::Told(format!("The MCP server {name} asks for something that ken does not do."))),
             Ok(Err(ServiceError::McpError(error))) => Err(Failed::Told(format!(
                 "The MCP server {name} refused the call: {}",
                 ken_text::head(&error.message, ERROR_BYTES)
             ))),
             Ok(Err(
-                ServiceError::TransportClosed
-                | ServiceError::TransportSend(_)
-                | ServiceError::Cancelled { .. },
+                ServiceError::TransportClosed | ServiceError::TransportSend(_) | ServiceError::Cancelled { .. },
             )) => {
                 let why = link.why().await;
                 Err(Failed::Ended(link, why))
@@ -292,9 +284,7 @@ impl Server {
             Ok(Err(ServiceError::UnexpectedResponse)) => Err(Failed::Told(format!(
                 "The MCP server {name} did not answer as the protocol says. Whether the call took effect is unknown."
             ))),
-            Ok(Err(error)) => Err(Failed::Told(format!(
-                "The call of the MCP server {name} failed: {error}."
-            ))),
+            Ok(Err(error)) => Err(Failed::Told(format!("The call of the MCP server {name} failed: {error}."))),
             Err(_) => {
                 link.check_alive();
                 let seconds = entry.timeout.as_secs_f64();
@@ -387,12 +377,7 @@ pub(super) fn few(all: &[String], between: &str) -> String {
 }
 
 /// Starts a server again whenever it has ended.
-async fn keep_running(
-    config: ServerConfig,
-    secrets: Arc<Secrets>,
-    state: watch::Sender<State>,
-    changed: Arc<Changed>,
-) {
+async fn keep_running(config: ServerConfig, secrets: Arc<Secrets>, state: watch::Sender<State>, changed: Arc<Changed>) {
     let mut pause = FIRST_PAUSE;
     loop {
         let begun = Instant::now();
@@ -442,34 +427,22 @@ impl Link {
             .spawn()
             .map_err(|error| format!("the sandbox could not be started: {error}"))?;
         let (reason, errors) = (Reason::default(), Errors::default());
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err("the sandbox has no pipes".to_owned());
         };
         tokio::spawn(errors.clone().read(stderr));
-        let handler = Handler {
-            list_changed: Arc::default(),
-        };
+        let handler = Handler { list_changed: Arc::default() };
         let lines = Lines::new(stdout, stdin, reason.clone());
         let opened = timeout(START, async {
-            let service = serve_client(handler, lines)
-                .await
-                .map_err(|error| error.to_string())?;
+            let service = serve_client(handler, lines).await.map_err(|error| error.to_string())?;
             let tools = listed(&service).await?;
             Ok((service, tools))
         });
-        let opened = opened
-            .await
-            .unwrap_or_else(|_| Err(format!("it did not name its tools within {} s", START.as_secs())));
+        let opened =
+            opened.await.unwrap_or_else(|_| Err(format!("it did not name its tools within {} s", START.as_secs())));
         match opened {
-            Ok((service, tools)) => Ok(Link {
-                service,
-                tools: Mutex::new(tools),
-                reason,
-                errors,
-                _child: child,
-            }),
+            Ok((service, tools)) => Ok(Link { service, tools: Mutex::new(tools), reason, errors, _child: child }),
             Err(why) => {
                 let why: String = reason.get().unwrap_or(why);
                 let said = errors.said().await;
@@ -541,10 +514,8 @@ async fn listed(service: &RunningService<RoleClient, Handler>) -> Result<Pinned,
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-        let page = service
-            .list_tools(Some(params))
-            .await
-            .map_err(|error| format!("it does not name its tools: {error}"))?;
+        let page =
+            service.list_tools(Some(params)).await.map_err(|error| format!("it does not name its tools: {error}"))?;
         tools.extend(page.tools.into_iter().map(|tool| {
             let hint = |hint: fn(&rmcp::model::ToolAnnotations) -> Option<bool>| {
                 tool.annotations.as_ref().and_then(hint).unwrap_or(false)
@@ -555,11 +526,7 @@ async fn listed(service: &RunningService<RoleClient, Handler>) -> Result<Pinned,
                 name: tool.name.to_string(),
                 description: tool.description.as_deref().unwrap_or_default().to_owned(),
                 input_schema: Value::Object((*tool.input_schema).clone()),
-                output_schema: tool
-                    .output_schema
-                    .as_deref()
-                    .cloned()
-                    .map_or(Value::Null, Value::Object),
+                output_schema: tool.output_schema.as_deref().cloned().map_or(Value::Null, Value::Object),
             }
         }));
         if tools.len() > MAX_TOOLS {

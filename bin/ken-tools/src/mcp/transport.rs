@@ -98,14 +98,11 @@ impl Lines {
             };
             self.from.consume(taken);
             if self.line.len() > MAX_LINE {
-                self.reason
-                    .set(format!("it wrote a line of more than {MAX_LINE} bytes"));
+                self.reason.set(format!("it wrote a line of more than {MAX_LINE} bytes"));
                 return None;
             }
             if self.is_flood(taken, is_whole) {
-                self.reason.set(format!(
-                    "it wrote more than {MAX_LINES} lines or {MAX_BYTES} bytes in a second"
-                ));
+                self.reason.set(format!("it wrote more than {MAX_LINES} lines or {MAX_BYTES} bytes in a second"));
                 return None;
             }
             if is_whole {
@@ -181,8 +178,8 @@ impl Transport<RoleClient> for Lines {
 /// Reads the message of a line. An answer in a wrong form becomes an error with its id, so that its caller does not wait for ever;
 /// any other message in a wrong form is ignored (`None`).
 fn message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleClient>>, String> {
-    let value: Value = ken_types::json::parse(line, 64)
-        .map_err(|error| format!("it wrote broken JSON: {}", error.message))?;
+    let value: Value =
+        ken_types::json::parse(line, 64).map_err(|error| format!("it wrote broken JSON: {}", error.message))?;
     let id = match (value.get("method"), value.get("id")) {
         (None, Some(id)) => serde_json::from_value::<RequestId>(id.clone()).ok(),
         _ => None,
@@ -203,18 +200,9 @@ mod tests {
     #[test]
     fn an_answer_that_is_none_is_an_error_with_its_id() {
         let read = |line: &str| message(line.as_bytes());
-        assert!(matches!(
-            read(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#),
-            Ok(Some(JsonRpcMessage::Response(_)))
-        ));
-        assert!(matches!(
-            read(r#"{"jsonrpc":"2.0","id":1,"result":{"content":7}}"#),
-            Ok(Some(_))
-        ));
-        assert!(matches!(
-            read(r#"{"jsonrpc":"2.0","id":1,"outcome":7}"#),
-            Ok(Some(JsonRpcMessage::Error(_)))
-        ));
+        assert!(matches!(read(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#), Ok(Some(JsonRpcMessage::Response(_)))));
+        assert!(matches!(read(r#"{"jsonrpc":"2.0","id":1,"result":{"content":7}}"#), Ok(Some(_))));
+        assert!(matches!(read(r#"{"jsonrpc":"2.0","id":1,"outcome":7}"#), Ok(Some(JsonRpcMessage::Error(_)))));
         assert!(matches!(read(r#"{"jsonrpc":"3.0","method":7}"#), Ok(None)));
         assert!(read(r#"{"jsonrpc": "#).unwrap_err().contains("broken JSON"));
     }

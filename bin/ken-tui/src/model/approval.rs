@@ -26,22 +26,15 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn of(record: &Value) -> Option<Request> {
         let text = |name: &str| {
-            let value = record
-                .pointer(&format!("/request/{name}"))
-                .or_else(|| record.get(name));
+            let value = record.pointer(&format!("/request/{name}")).or_else(|| record.get(name));
             one_line(value.and_then(Value::as_str).unwrap_or_default())
         };
-        let id = record
-            .pointer("/request/id")
-            .or_else(|| record.get("requestId"))?
-            .as_str()?;
+        let id = record.pointer("/request/id").or_else(|| record.get("requestId"))?.as_str()?;
         let metadata = |name: &str| record.pointer(&format!("/request/metadata/{name}"));
         let diff = metadata("diff").and_then(Value::as_str).unwrap_or_default();
         // The action of a plain call contains the name of its tool.
         let tool = metadata("tool").filter(|_| metadata("action/tool").is_none());
-        let tool = tool
-            .and_then(Value::as_str)
-            .map(|tool| format!("tool: {}", one_line(tool)));
+        let tool = tool.and_then(Value::as_str).map(|tool| format!("tool: {}", one_line(tool)));
         let action = metadata("action").map(fields).unwrap_or_default();
         Some(Request {
             id: id.to_owned(),
@@ -51,11 +44,7 @@ impl Request {
             target: text("target"),
             reason: text("reason"),
             expires_at: text("expiresAt"),
-            status: record
-                .get("status")
-                .and_then(Value::as_str)
-                .unwrap_or("pending")
-                .to_owned(),
+            status: record.get("status").and_then(Value::as_str).unwrap_or("pending").to_owned(),
             session: metadata("sessionId").and_then(Value::as_str).map(str::to_owned),
             details: tool.into_iter().chain(action).collect(),
             diff: ken_text::for_terminal(diff).into_owned(),
@@ -73,9 +62,7 @@ fn fields(action: &Value) -> Vec<String> {
         Value::Null => Vec::new(),
         Value::Object(fields) => {
             let fields = fields.iter().filter(|(_, value)| !value.is_null());
-            fields
-                .map(|(name, value)| format!("{}: {}", one_line(name), shown(value)))
-                .collect()
+            fields.map(|(name, value)| format!("{}: {}", one_line(name), shown(value))).collect()
         }
         other => vec![shown(other)],
     }
@@ -93,11 +80,7 @@ pub(crate) struct Dialog {
 
 impl Dialog {
     pub(crate) fn new(request: Request) -> Dialog {
-        Dialog {
-            request,
-            scroll: 0,
-            reason: None,
-        }
+        Dialog { request, scroll: 0, reason: None }
     }
 }
 

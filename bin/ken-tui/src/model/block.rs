@@ -84,28 +84,16 @@ impl Block {
 
     /// A block whose text still grows.
     pub(crate) fn growing(kind: Kind) -> Block {
-        Block {
-            settled: false,
-            state: State::Running,
-            ..Block::new(kind, "")
-        }
+        Block { settled: false, state: State::Running, ..Block::new(kind, "") }
     }
 
     pub(crate) fn activity(name: &str, id: &str, state: State) -> Block {
-        Block {
-            name: one_line(name),
-            id: id.to_owned(),
-            state,
-            ..Block::new(Kind::Activity, "")
-        }
+        Block { name: one_line(name), id: id.to_owned(), state, ..Block::new(Kind::Activity, "") }
     }
 
     /// An activity that begins now.
     pub(crate) fn running(name: &str, id: &str, now: Instant) -> Block {
-        Block {
-            since: Some(now),
-            ..Block::activity(name, id, State::Running)
-        }
+        Block { since: Some(now), ..Block::activity(name, id, State::Running) }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -114,9 +102,7 @@ impl Block {
 
     /// Whether it holds a text, which is in lower case.
     pub(crate) fn contains(&self, wanted: &str) -> bool {
-        [&self.text, &self.name, &self.detail]
-            .into_iter()
-            .any(|text| text.to_lowercase().contains(wanted))
+        [&self.text, &self.name, &self.detail].into_iter().any(|text| text.to_lowercase().contains(wanted))
     }
 
     pub(crate) fn is_settled(&self) -> bool {
@@ -160,9 +146,7 @@ impl Block {
     /// The pieces of code of an answer that was drawn.
     pub(crate) fn code(&self) -> &[String] {
         let cache = self.cache.as_ref();
-        cache
-            .map(|cache| cache.rendered.code.as_slice())
-            .unwrap_or_default()
+        cache.map(|cache| cache.rendered.code.as_slice()).unwrap_or_default()
     }
 
     /// Its lines at a width. `unfolded` shows what is folded otherwise.
@@ -177,10 +161,7 @@ impl Block {
                 columns,
                 unfolded,
                 is_stale: false,
-                rendered: Rendered {
-                    known: drawn.map(|drawn| drawn.known).unwrap_or_default(),
-                    ..Rendered::default()
-                },
+                rendered: Rendered { known: drawn.map(|drawn| drawn.known).unwrap_or_default(), ..Rendered::default() },
                 finished: (0, 0),
             }));
         }
@@ -197,9 +178,7 @@ impl Block {
             self.cache = Some(cache);
         }
         let cache = self.cache.as_ref();
-        cache
-            .map(|cache| cache.rendered.lines.as_slice())
-            .unwrap_or_default()
+        cache.map(|cache| cache.rendered.lines.as_slice()).unwrap_or_default()
     }
 
     /// Wraps only the text that was added since, and the unfinished line before it.
@@ -257,10 +236,7 @@ impl Block {
             State::Done => ("✓", Color::Green),
             State::Failed => ("✗", Color::Red),
         };
-        let mut spans = vec![
-            Span::styled(format!("{mark} "), Style::new().fg(colour)),
-            Span::raw(self.name.clone()),
-        ];
+        let mut spans = vec![Span::styled(format!("{mark} "), Style::new().fg(colour)), Span::raw(self.name.clone())];
         if !self.detail.is_empty() {
             spans.push(Span::styled(format!("  {}", self.detail), FAINT));
         }
@@ -271,21 +247,14 @@ impl Block {
         let text = self.text.trim_end();
         if !text.is_empty() {
             let output = gutter(text, "  ", FAINT, columns).lines;
-            let shown = if unfolded {
-                output.len()
-            } else {
-                output.len().min(FOLDED)
-            };
+            let shown = if unfolded { output.len() } else { output.len().min(FOLDED) };
             let hidden = output.len() - shown;
             lines.extend(output.into_iter().take(shown));
             if hidden > 0 {
                 lines.push(folded(hidden));
             }
         }
-        Rendered {
-            lines,
-            ..Rendered::default()
-        }
+        Rendered { lines, ..Rendered::default() }
     }
 }
 
@@ -308,10 +277,7 @@ fn gutter(text: &str, mark: &str, style: Style, columns: u16) -> Rendered {
             lines.push(Line::from(spans));
         }
     }
-    Rendered {
-        lines,
-        ..Rendered::default()
-    }
+    Rendered { lines, ..Rendered::default() }
 }
 
 /// A text on one line, without control characters.
@@ -333,11 +299,7 @@ mod tests {
     use super::*;
 
     fn text(block: &mut Block, columns: u16) -> Vec<String> {
-        block
-            .lines(columns, false)
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        block.lines(columns, false).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -348,18 +310,10 @@ mod tests {
             growing.push(c.encode_utf8(&mut [0; 4]));
             text(&mut growing, 9);
         }
-        let expected: Vec<String> = markdown::plain(whole, 9)
-            .lines
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let expected: Vec<String> = markdown::plain(whole, 9).lines.iter().map(ToString::to_string).collect();
         assert_eq!(text(&mut growing, 9), expected);
         // Another width starts from the source.
-        let expected: Vec<String> = markdown::plain(whole, 5)
-            .lines
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let expected: Vec<String> = markdown::plain(whole, 5).lines.iter().map(ToString::to_string).collect();
         assert_eq!(text(&mut growing, 5), expected);
     }
 
@@ -367,17 +321,7 @@ mod tests {
     fn a_long_output_is_folded() {
         let mut block = Block::activity("ls", "c1", State::Done);
         block.set_text("1\n2\n3\n4\n5\n6");
-        assert_eq!(
-            text(&mut block, 40),
-            [
-                "✓ ls",
-                "  1",
-                "  2",
-                "  3",
-                "  4",
-                "  … 2 more lines, Ctrl+O unfolds"
-            ]
-        );
+        assert_eq!(text(&mut block, 40), ["✓ ls", "  1", "  2", "  3", "  4", "  … 2 more lines, Ctrl+O unfolds"]);
         assert_eq!(block.lines(40, true).len(), 7);
     }
 

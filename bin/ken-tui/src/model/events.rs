@@ -60,9 +60,7 @@ impl Model {
             "approval_decided" => self.approval_decided(event),
             "turn" => self.turn_ended(event),
             "compaction_start" => {
-                exchange
-                    .blocks
-                    .push(Block::running("compact the history", "compaction", now));
+                exchange.blocks.push(Block::running("compact the history", "compaction", now));
             }
             "compaction" => self.activity_ended(event, kind),
             "log" if text(event, "level") != "info" => {
@@ -241,9 +239,7 @@ impl Model {
 
 /// The steps in the arguments of a planning tool. Such tools come from many sources and have many names.
 fn plan(tool: &str, arguments: &Value) -> Option<Vec<(bool, String)>> {
-    let is_plan = ["todo", "plan", "checklist"]
-        .iter()
-        .any(|word| tool.contains(word));
+    let is_plan = ["todo", "plan", "checklist"].iter().any(|word| tool.contains(word));
     let lists = arguments.as_object().filter(|_| is_plan)?;
     let steps = lists.values().find_map(Value::as_array)?;
     Some(steps.iter().map(step).collect())
@@ -254,9 +250,7 @@ fn step(item: &Value) -> (bool, String) {
     let names = ["text", "content", "step", "title", "task", "description"];
     let given = names.iter().find_map(|name| item.get(name)?.as_str());
     let name = one_line(given.or(item.as_str()).unwrap_or_default());
-    let is_done = ["done", "completed"]
-        .iter()
-        .any(|name| item.get(name) == Some(&Value::Bool(true)));
+    let is_done = ["done", "completed"].iter().any(|name| item.get(name) == Some(&Value::Bool(true)));
     match text(item, "status") {
         "done" | "completed" => (true, name),
         "doing" | "in_progress" => (false, format!("{name} (now)")),
@@ -289,10 +283,7 @@ fn end_message(exchange: &mut Exchange, event: &Value) {
         return;
     }
     let content = event.pointer("/message/content").and_then(Value::as_array);
-    let whole = content
-        .into_iter()
-        .flatten()
-        .find(|block| text(block, "type") == "text");
+    let whole = content.into_iter().flatten().find(|block| text(block, "type") == "text");
     let whole = whole.map(|block| text(block, "text")).unwrap_or_default();
     if whole.is_empty() {
         return;
@@ -348,18 +339,13 @@ fn output(result: &Value) -> String {
 /// Why a turn failed, from its last event.
 pub(crate) fn failure(settled: &Value) -> &str {
     let error = settled.get("error");
-    let message = error
-        .and_then(Value::as_str)
-        .or_else(|| error?.get("message")?.as_str());
+    let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
     message.unwrap_or("the turn failed")
 }
 
 /// The field `durationMs`.
 pub(super) fn duration(value: &Value) -> Option<Duration> {
-    value
-        .get("durationMs")
-        .and_then(Value::as_u64)
-        .map(Duration::from_millis)
+    value.get("durationMs").and_then(Value::as_u64).map(Duration::from_millis)
 }
 
 /// A field that is a text; empty if it is absent.

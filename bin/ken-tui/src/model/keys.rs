@@ -78,10 +78,7 @@ impl Model {
     pub(super) fn wheel(&mut self, lines: i64) {
         match self.overlay {
             Overlay::Palette(_) | Overlay::Sessions(_) | Overlay::Approval(_) | Overlay::Help(_) => {
-                let arrow = Input {
-                    key: if lines < 0 { Key::Up } else { Key::Down },
-                    ..Input::default()
-                };
+                let arrow = Input { key: if lines < 0 { Key::Up } else { Key::Down }, ..Input::default() };
                 (0..lines.unsigned_abs()).for_each(|_| self.key(&arrow));
             }
             _ => self.scroll(lines),
@@ -116,10 +113,7 @@ impl Model {
             Key::Enter if alt || shift || control => self.editor.insert_newline(),
             Key::Char('j') if control => self.editor.insert_newline(),
             Key::Enter => {
-                let draft = Draft {
-                    text: self.draft_text(),
-                    attachments: std::mem::take(&mut self.attachments),
-                };
+                let draft = Draft { text: self.draft_text(), attachments: std::mem::take(&mut self.attachments) };
                 self.set_editor("");
                 self.submit(draft);
             }
@@ -149,9 +143,7 @@ impl Model {
             Key::Char('_' | '/') if alt => _ = self.editor.redo(),
             Key::Up if self.is_at_top() => self.earlier(),
             Key::Down if self.is_at_bottom() => self.later(),
-            Key::Backspace if self.editor.is_empty() && !self.attachments.is_empty() => {
-                _ = self.attachments.pop()
-            }
+            Key::Backspace if self.editor.is_empty() && !self.attachments.is_empty() => _ = self.attachments.pop(),
             _ => {
                 if self.editor.input(key.clone()) {
                     self.browsing = None;
@@ -226,9 +218,7 @@ impl Model {
             "approval" => match self.approvals.first().cloned() {
                 Some(request) => {
                     // The list of requests leaves long actions and diffs out.
-                    self.effects.push(Effect::Approval {
-                        request: request.id.clone(),
-                    });
+                    self.effects.push(Effect::Approval { request: request.id.clone() });
                     self.overlay = Overlay::Approval(Dialog::new(request));
                 }
                 None => self.notice = Some("no approval is pending".to_owned()),
@@ -410,10 +400,5 @@ fn is_typed(key: &Input) -> bool {
 }
 
 fn control(letter: char) -> Input {
-    Input {
-        key: Key::Char(letter),
-        ctrl: true,
-        alt: false,
-        shift: false,
-    }
+    Input { key: Key::Char(letter), ctrl: true, alt: false, shift: false }
 }

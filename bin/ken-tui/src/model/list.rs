@@ -21,11 +21,7 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) fn new(title: &'static str, rows: Vec<Row>) -> List {
-        List {
-            title,
-            rows,
-            ..List::default()
-        }
+        List { title, rows, ..List::default() }
     }
 
     pub(crate) fn add(&mut self, rows: Vec<Row>) {
@@ -73,19 +69,9 @@ mod tests {
     use super::*;
 
     fn list() -> List {
-        let row = |value: &str, text: &str| Row {
-            value: value.to_owned(),
-            text: text.to_owned(),
-            remark: String::new(),
-        };
-        List::new(
-            "t",
-            vec![
-                row("1", "Nightly build"),
-                row("2", "Deploy the site"),
-                row("3", "Build the site"),
-            ],
-        )
+        let row =
+            |value: &str, text: &str| Row { value: value.to_owned(), text: text.to_owned(), remark: String::new() };
+        List::new("t", vec![row("1", "Nightly build"), row("2", "Deploy the site"), row("3", "Build the site")])
     }
 
     #[test]

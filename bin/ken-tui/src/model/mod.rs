@@ -63,10 +63,7 @@ pub(crate) struct Draft {
 
 impl Draft {
     pub(crate) fn new(text: String) -> Draft {
-        Draft {
-            text,
-            attachments: Vec::new(),
-        }
+        Draft { text, attachments: Vec::new() }
     }
 }
 
@@ -171,10 +168,7 @@ impl Model {
             fatal: None,
             effects: Vec::new(),
         };
-        (
-            model,
-            vec![Effect::Log("start"), Effect::Open(selector), Effect::LoadHistory],
-        )
+        (model, vec![Effect::Log("start"), Effect::Open(selector), Effect::LoadHistory])
     }
 
     /// Changes the state by a message. Returns the effects to carry out.
@@ -236,9 +230,7 @@ impl Model {
 
     fn tick(&mut self) {
         let silent = self.now.saturating_duration_since(self.heard) >= SILENCE;
-        let asked = self
-            .asked_parts
-            .is_some_and(|asked| self.now.saturating_duration_since(asked) < SILENCE);
+        let asked = self.asked_parts.is_some_and(|asked| self.now.saturating_duration_since(asked) < SILENCE);
         if self.is_busy() && silent && !asked && self.approvals.is_empty() {
             self.asked_parts = Some(self.now);
             self.effects.push(Effect::Parts);
@@ -291,11 +283,7 @@ impl Model {
         self.approvals.clear();
         self.plan.clear();
         let capacity = self.usage.capacity;
-        self.usage = Usage {
-            capacity,
-            model: std::mem::take(&mut self.usage.model),
-            ..Usage::default()
-        };
+        self.usage = Usage { capacity, model: std::mem::take(&mut self.usage.model), ..Usage::default() };
         let (id, created) = (session.id.clone(), session.created);
         self.session = Some(session);
         if !is_first {
@@ -319,11 +307,7 @@ impl Model {
 
     fn attach(&mut self, offset: &str) {
         let Some(session) = &self.session else { return };
-        self.effects.push(Effect::Attach {
-            epoch: self.epoch,
-            session: session.id.clone(),
-            offset: offset.to_owned(),
-        });
+        self.effects.push(Effect::Attach { epoch: self.epoch, session: session.id.clone(), offset: offset.to_owned() });
         self.attached = true;
         self.pump();
     }
@@ -397,13 +381,10 @@ impl Model {
             Ok(mut mint) => mint.ulid(),
             Err(error) => return self.problem(&error),
         };
-        let images = draft
-            .attachments
-            .iter()
-            .filter_map(|attachment| match &attachment.content {
-                Content::Image(image) => Some(image.clone()),
-                Content::Text(_) => None,
-            });
+        let images = draft.attachments.iter().filter_map(|attachment| match &attachment.content {
+            Content::Image(image) => Some(image.clone()),
+            Content::Text(_) => None,
+        });
         let session = self.session.as_ref();
         self.effects.push(Effect::Send(Box::new(Outgoing {
             id,
@@ -413,11 +394,7 @@ impl Model {
             images: images.collect(),
             workflow: workflow.map(str::to_owned),
         })));
-        self.in_flight.push(InFlight {
-            id,
-            draft,
-            is_command,
-        });
+        self.in_flight.push(InFlight { id, draft, is_command });
     }
 
     /// Runs a command of the client, or sends it to the gateway.
@@ -541,10 +518,7 @@ impl Model {
         let row = |session: &Value| Row {
             value: one_line(text(session, "sessionId")),
             text: one_line(name_of(session).unwrap_or("(nothing said)")),
-            remark: text(session, "updatedAt")
-                .get(..16)
-                .unwrap_or_default()
-                .replace('T', " "),
+            remark: text(session, "updatedAt").get(..16).unwrap_or_default().replace('T', " "),
         };
         let sessions = page.get("sessions").and_then(Value::as_array);
         list.add(sessions.into_iter().flatten().map(row).collect());
@@ -612,11 +586,7 @@ impl Model {
     fn fetch_page(&mut self, before: Option<String>) {
         if let Some(session) = &self.session {
             let (epoch, session) = (self.epoch, session.id.clone());
-            self.effects.push(Effect::Page {
-                epoch,
-                session,
-                before,
-            });
+            self.effects.push(Effect::Page { epoch, session, before });
         }
     }
 

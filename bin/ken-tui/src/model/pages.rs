@@ -25,10 +25,7 @@ impl Model {
             // Only the prompts of another client were missing.
             return self.add_prompts(exchanges);
         }
-        self.older = page
-            .pointer("/page/before")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
+        self.older = page.pointer("/page/before").and_then(Value::as_str).map(str::to_owned);
         if !older
             && let Some(session) = &mut self.session
             && let Some(name) = page.pointer("/session/title").and_then(Value::as_str)

@@ -36,12 +36,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     pub(crate) fn new(submission: Option<&str>, status: Status) -> Exchange {
-        Exchange {
-            submission: submission.map(str::to_owned),
-            status,
-            blocks: Vec::new(),
-            since: None,
-        }
+        Exchange { submission: submission.map(str::to_owned), status, blocks: Vec::new(), since: None }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -76,12 +71,7 @@ pub(crate) struct Transcript {
 impl Transcript {
     /// An empty conversation on the same screen.
     pub(crate) fn fresh(&self) -> Transcript {
-        Transcript {
-            columns: self.columns,
-            rows: self.rows,
-            unfolded: self.unfolded,
-            ..Transcript::default()
-        }
+        Transcript { columns: self.columns, rows: self.rows, unfolded: self.unfolded, ..Transcript::default() }
     }
 
     pub(crate) fn push(&mut self, exchange: Exchange) {
@@ -107,10 +97,7 @@ impl Transcript {
 
     /// The exchange of a submission. Recent ones are found at once.
     pub(crate) fn find(&mut self, submission: &str) -> Option<&mut Exchange> {
-        self.exchanges
-            .iter_mut()
-            .rev()
-            .find(|exchange| exchange.submission.as_deref() == Some(submission))
+        self.exchanges.iter_mut().rev().find(|exchange| exchange.submission.as_deref() == Some(submission))
     }
 
     /// The same, or a new one at the end.
@@ -119,8 +106,7 @@ impl Transcript {
         let index = match self.exchanges.iter().rposition(is_meant) {
             Some(index) => index,
             None => {
-                self.exchanges
-                    .push_back(Exchange::new(Some(submission), Status::Running));
+                self.exchanges.push_back(Exchange::new(Some(submission), Status::Running));
                 self.exchanges.len() - 1
             }
         };
@@ -128,24 +114,16 @@ impl Transcript {
     }
 
     pub(crate) fn block_mut(&mut self, id: &str) -> Option<&mut Block> {
-        let blocks = self
-            .exchanges
-            .iter_mut()
-            .rev()
-            .flat_map(|exchange| exchange.blocks.iter_mut());
+        let blocks = self.exchanges.iter_mut().rev().flat_map(|exchange| exchange.blocks.iter_mut());
         blocks.into_iter().find(|block| block.id == id)
     }
 
     /// Sets the submission of an exchange that this client has sent, once the answer to its request names it. Events that
     /// arrived before that answer are in an exchange of their own until then.
     pub(crate) fn adopt(&mut self, prompt: &str, submission: &str) {
-        let early = self
-            .exchanges
-            .iter()
-            .rposition(|exchange| exchange.submission.as_deref() == Some(submission));
+        let early = self.exchanges.iter().rposition(|exchange| exchange.submission.as_deref() == Some(submission));
         let early = early.and_then(|index| self.exchanges.remove(index));
-        let is_meant =
-            |exchange: &&mut Exchange| exchange.blocks.first().is_some_and(|block| block.id == prompt);
+        let is_meant = |exchange: &&mut Exchange| exchange.blocks.first().is_some_and(|block| block.id == prompt);
         let Some(own) = self.exchanges.iter_mut().rev().find(is_meant) else {
             return;
         };
@@ -211,17 +189,9 @@ impl Transcript {
     }
 
     fn after(&self, place: Place) -> Option<Place> {
-        let mut next = Place {
-            block: place.block + 1,
-            line: 0,
-            ..place
-        };
+        let mut next = Place { block: place.block + 1, line: 0, ..place };
         while next.block >= self.exchange(next.exchange)?.blocks.len() {
-            next = Place {
-                exchange: next.exchange + 1,
-                block: 0,
-                line: 0,
-            };
+            next = Place { exchange: next.exchange + 1, block: 0, line: 0 };
         }
         Some(next)
     }
@@ -232,11 +202,7 @@ impl Transcript {
             previous.exchange -= 1;
             previous.block = self.exchange(previous.exchange)?.blocks.len();
         }
-        Some(Place {
-            block: previous.block - 1,
-            line: 0,
-            ..previous
-        })
+        Some(Place { block: previous.block - 1, line: 0, ..previous })
     }
 
     fn last(&self) -> Option<Place> {
@@ -250,10 +216,7 @@ impl Transcript {
     /// Where the screen begins.
     fn shown_from(&mut self) -> Option<Place> {
         let last = self.last()?;
-        let end = Place {
-            line: self.height(last),
-            ..last
-        };
+        let end = Place { line: self.height(last), ..last };
         let (at_end, _) = self.up(end, usize::from(self.rows));
         let Some(mut top) = self.top else {
             return Some(at_end);
@@ -273,10 +236,7 @@ impl Transcript {
             let Some(previous) = self.before(place) else {
                 return (Place { line: 0, ..place }, left);
             };
-            place = Place {
-                line: self.height(previous),
-                ..previous
-            };
+            place = Place { line: self.height(previous), ..previous };
         }
         place.line -= left;
         (place, 0)
@@ -318,11 +278,7 @@ impl Transcript {
 
     pub(crate) fn show_beginning(&mut self) {
         if !self.exchanges.is_empty() {
-            self.top = Some(Place {
-                exchange: self.first,
-                block: 0,
-                line: 0,
-            });
+            self.top = Some(Place { exchange: self.first, block: 0, line: 0 });
         }
     }
 
@@ -353,9 +309,7 @@ impl Transcript {
     /// Has the blocks rendered again whose code had no colours yet.
     pub(crate) fn draw_colours(&mut self) {
         let exchanges = self.exchanges.iter_mut();
-        exchanges
-            .flat_map(|exchange| &mut exchange.blocks)
-            .for_each(Block::draw_colours);
+        exchanges.flat_map(|exchange| &mut exchange.blocks).for_each(Block::draw_colours);
     }
 
     /// Drops the lines of blocks far from the screen, so that a long conversation takes little more memory than its texts.
@@ -471,11 +425,7 @@ mod tests {
     use super::*;
 
     fn of(count: usize, rows: u16) -> Transcript {
-        let mut transcript = Transcript {
-            columns: 40,
-            rows,
-            ..Transcript::default()
-        };
+        let mut transcript = Transcript { columns: 40, rows, ..Transcript::default() };
         for number in 0..count {
             transcript.push(exchange(number));
         }
@@ -484,12 +434,8 @@ mod tests {
 
     fn exchange(number: usize) -> Exchange {
         let mut exchange = Exchange::new(Some(&number.to_string()), Status::Completed);
-        exchange
-            .blocks
-            .push(Block::new(Kind::Prompt, &format!("p{number}")));
-        exchange
-            .blocks
-            .push(Block::new(Kind::Answer, &format!("a{number}\nb{number}")));
+        exchange.blocks.push(Block::new(Kind::Prompt, &format!("p{number}")));
+        exchange.blocks.push(Block::new(Kind::Answer, &format!("a{number}\nb{number}")));
         exchange
     }
 
@@ -556,10 +502,7 @@ mod tests {
         while transcript.scroll(-20) == 0 {
             transcript.visible();
         }
-        let cached = transcript
-            .iter()
-            .flat_map(|exchange| &exchange.blocks)
-            .filter(|block| block.has_lines());
+        let cached = transcript.iter().flat_map(|exchange| &exchange.blocks).filter(|block| block.has_lines());
         assert!(cached.count() <= 2 * CACHED + 400);
     }
 
@@ -578,11 +521,7 @@ mod tests {
         let text: Vec<String> = (0..40).map(|number| format!("word {number}")).collect();
         let mut long = Exchange::new(Some("long"), Status::Completed);
         long.blocks.push(Block::new(Kind::Answer, &text.join("\n\n")));
-        long.blocks.push(Block::activity(
-            "run_tests",
-            "c1",
-            super::super::block::State::Done,
-        ));
+        long.blocks.push(Block::activity("run_tests", "c1", super::super::block::State::Done));
         transcript.push(long);
         let mut goes_to = |wanted: &str, up: bool| {
             let found = transcript.search(wanted, up);

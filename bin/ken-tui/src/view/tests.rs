@@ -40,11 +40,7 @@ impl Client {
                 {"id": "s1:tool:c1", "kind": "tool", "name": "run_tests", "status": "completed", "durationMs": 1710}],
             "assistant": {"text": "Two **fail**:\n\n| test | why |\n|---|---|\n| chat | 日本語 |\n\n```rust\nlet x = 1;\n```"}}],
             "stream": {"nextOffset": "0000000000000000_0000000000000021"}, "page": {"before": "Q2x"}});
-        client.tell(Message::Page {
-            epoch: 1,
-            older: false,
-            page: Ok(page),
-        });
+        client.tell(Message::Page { epoch: 1, older: false, page: Ok(page) });
         client
     }
 
@@ -54,10 +50,7 @@ impl Client {
     }
 
     fn events(&mut self, events: &[Value]) {
-        self.tell(Message::Stream {
-            epoch: 1,
-            events: events.to_vec(),
-        });
+        self.tell(Message::Stream { epoch: 1, events: events.to_vec() });
     }
 
     fn type_text(&mut self, text: &str) {
@@ -65,18 +58,11 @@ impl Client {
     }
 
     fn key(&mut self, key: Key) {
-        self.press(Input {
-            key,
-            ..Input::default()
-        });
+        self.press(Input { key, ..Input::default() });
     }
 
     fn control(&mut self, letter: char) {
-        self.press(Input {
-            key: Key::Char(letter),
-            ctrl: true,
-            ..Input::default()
-        });
+        self.press(Input { key: Key::Char(letter), ctrl: true, ..Input::default() });
     }
 
     fn press(&mut self, input: Input) {
@@ -93,10 +79,7 @@ impl Client {
         });
         let answer = json!({"submissionId": submission,
             "contextUsage": {"usedTokens": 24_576, "capacityTokens": 98_304, "modelSpecifier": "openai/gpt-x"}});
-        self.tell(Message::Sent {
-            id: sent.unwrap(),
-            answer: Ok(answer),
-        });
+        self.tell(Message::Sent { id: sent.unwrap(), answer: Ok(answer) });
     }
 
     fn look(&mut self, columns: u16, rows: u16) -> (Vec<String>, Option<Position>) {
@@ -163,31 +146,16 @@ fn busy() -> Client {
     client.events(&[
         event("operation_start", json!({"operationKind": "prompt"})),
         event("thinking_start", json!({})),
-        event(
-            "thinking_delta",
-            json!({"delta": "The first test waits for a port."}),
-        ),
-        event(
-            "thinking_end",
-            json!({"content": "The first test waits for a port."}),
-        ),
-        event(
-            "tool_start",
-            json!({"toolName": "shell", "toolCallId": "c2", "args": {"command": "cargo test"}}),
-        ),
+        event("thinking_delta", json!({"delta": "The first test waits for a port."})),
+        event("thinking_end", json!({"content": "The first test waits for a port."})),
+        event("tool_start", json!({"toolName": "shell", "toolCallId": "c2", "args": {"command": "cargo test"}})),
         event(
             "tool",
             json!({"toolName": "shell", "toolCallId": "c2", "isError": true, "durationMs": 12_400,
             "result": {"content": [{"type": "text", "text": "1\n2\n3\n4\n5\n6"}]}}),
         ),
-        event(
-            "tool_start",
-            json!({"toolName": "edit", "toolCallId": "c3", "args": {"path": "src/main.rs"}}),
-        ),
-        event(
-            "approval_requested",
-            json!({"requestId": "apr_1", "actionType": "file.edit", "risk": "medium"}),
-        ),
+        event("tool_start", json!({"toolName": "edit", "toolCallId": "c3", "args": {"path": "src/main.rs"}})),
+        event("approval_requested", json!({"requestId": "apr_1", "actionType": "file.edit", "risk": "medium"})),
         delta("I change **one** li"),
     ]);
     client.tell(Message::Approval(record()));
@@ -211,17 +179,14 @@ fn record() -> Value {
 fn is_screen(client: &mut Client, name: &str, columns: u16, rows: u16) {
     let (lines, _) = client.look(columns, rows);
     let shown = lines.join("\n") + "\n";
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join(format!("src/view/screens/{name}-{columns}x{rows}.txt"));
+    let path =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/view/screens/{name}-{columns}x{rows}.txt"));
     if std::env::var("KEN_SCREENS").is_ok_and(|value| value == "write") {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &shown).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        shown == expected,
-        "{name} {columns}x{rows} is\n{shown}\nand not\n{expected}"
-    );
+    assert!(shown == expected, "{name} {columns}x{rows} is\n{shown}\nand not\n{expected}");
 }
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (200, 60), (40, 12)];
@@ -263,31 +228,19 @@ fn windows_on_a_small_screen_are_read_whole() {
     client.key(Key::F(2));
     client.tell(Message::Approval(record()));
     let top = client.look(40, 12).0.join("\n");
-    for text in [
-        "↓ more",
-        "a approve once",
-        "s for the session",
-        "d deny",
-        "Esc later",
-    ] {
+    for text in ["↓ more", "a approve once", "s for the session", "d deny", "Esc later"] {
         assert!(top.contains(text), "{text}: {top}");
     }
     client.tell(Message::Wheel(100));
     let end = client.look(40, 12).0.join("\n");
-    assert!(
-        end.contains("+port 0") && end.contains("d deny") && !end.contains("more"),
-        "{end}"
-    );
+    assert!(end.contains("+port 0") && end.contains("d deny") && !end.contains("more"), "{end}");
     // The end of a long reason is where the cursor is.
     client.key(Key::Char('d'));
     client.type_text("a reason that is longer than the row, to its last word");
     let (lines, cursor) = client.look(40, 12);
     let at = cursor.unwrap();
     let row = &lines[usize::from(at.y)];
-    assert!(
-        row.contains("deny, because: ") && row.contains("last word"),
-        "{row}"
-    );
+    assert!(row.contains("deny, because: ") && row.contains("last word"), "{row}");
     assert!(at.x < 39, "{at}");
     client.key(Key::Esc);
     client.key(Key::Esc);
@@ -299,10 +252,7 @@ fn windows_on_a_small_screen_are_read_whole() {
     client.look(40, 12);
     client.key(Key::PageDown);
     let end = client.look(40, 12).0.join("\n");
-    assert!(
-        end.contains("Session") && end.contains("nightly") && !end.contains("↓ more"),
-        "{end}"
-    );
+    assert!(end.contains("Session") && end.contains("nightly") && !end.contains("↓ more"), "{end}");
     // Beside the conversation it is whole, and the keys scroll the conversation.
     assert!(client.look(200, 60).0.join("\n").contains("Session"));
     client.key(Key::PageUp);
@@ -325,11 +275,7 @@ fn the_wheel_moves_in_a_list_and_the_search_says_what_it_does_not_find() {
     client.type_text("nowhere");
     client.key(Key::Enter);
     assert!(client.sees("searching the older messages"));
-    client.tell(Message::Page {
-        epoch: 1,
-        older: true,
-        page: Ok(json!({"exchanges": [], "page": {}})),
-    });
+    client.tell(Message::Page { epoch: 1, older: true, page: Ok(json!({"exchanges": [], "page": {}})) });
     assert!(client.sees("not found further up"));
     client.key(Key::Down);
     assert!(client.sees("not found further down"));
@@ -359,10 +305,7 @@ fn every_size_can_be_drawn_and_the_cursor_is_on_the_screen() {
     for columns in 1..60 {
         for rows in 1..20 {
             let (_, cursor) = client.look(columns, rows);
-            assert!(
-                cursor.is_none_or(|at| at.x < columns && at.y < rows),
-                "{columns}x{rows}: {cursor:?}"
-            );
+            assert!(cursor.is_none_or(|at| at.x < columns && at.y < rows), "{columns}x{rows}: {cursor:?}");
         }
     }
 }
@@ -420,16 +363,7 @@ fn control_c_cancels_first_and_a_draft_can_be_found_again() {
             _ => None,
         })
         .collect();
-    assert_eq!(
-        remembered,
-        [
-            "Mend them",
-            "and then deploy",
-            "a draft more",
-            "x",
-            "and then deploy"
-        ]
-    );
+    assert_eq!(remembered, ["Mend them", "and then deploy", "a draft more", "x", "and then deploy"]);
 }
 
 #[test]
@@ -447,16 +381,11 @@ fn no_typed_key_and_no_paste_decides_before_the_dialog_is_open() {
     client.type_text("as it is");
     client.key(Key::Enter);
     let decision = client.effects.iter().find_map(|effect| match effect {
-        Effect::Decide { request, decision } => {
-            Some((request.as_str(), decision.approved, decision.reason.as_deref()))
-        }
+        Effect::Decide { request, decision } => Some((request.as_str(), decision.approved, decision.reason.as_deref())),
         _ => None,
     });
     assert_eq!(decision, Some(("apr_1", false, Some("as it is"))));
-    client.events(&[event(
-        "approval_decided",
-        json!({"requestId": "apr_1", "status": "denied"}),
-    )]);
+    client.events(&[event("approval_decided", json!({"requestId": "apr_1", "status": "denied"}))]);
     assert!(client.model.approvals.is_empty() && client.sees("✗ approval: Edit src/main.rs"));
 }
 
@@ -478,10 +407,7 @@ fn a_notification_comes_only_while_nobody_looks() {
     quick.key(Key::Enter);
     quick.events(&[event("operation_start", json!({})), settled("completed")]);
     assert_eq!(tells(&quick), 0);
-    quick.tell(Message::Sent {
-        id: 1,
-        answer: Ok(json!({"submissionId": "s2"})),
-    });
+    quick.tell(Message::Sent { id: 1, answer: Ok(json!({"submissionId": "s2"})) });
     assert_eq!(tells(&quick), 1);
 }
 
@@ -491,10 +417,7 @@ fn a_prompt_that_is_refused_comes_back() {
     client.type_text("hello");
     client.key(Key::Enter);
     let refused = ken_types::Error::new(ken_types::Code::Conflict, "the session is archived");
-    client.tell(Message::Sent {
-        id: 1,
-        answer: Err(refused),
-    });
+    client.tell(Message::Sent { id: 1, answer: Err(refused) });
     assert_eq!(client.model.draft_text(), "hello");
     assert!(client.sees("! the session is archived") && !client.sees("› hello\n\n"));
 }
@@ -505,15 +428,8 @@ fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
     client.type_text("quick");
     client.key(Key::Enter);
     client.events(&[event("operation_start", json!({})), delta("An answer.")]);
-    client.tell(Message::Sent {
-        id: 1,
-        answer: Ok(json!({"submissionId": "s2"})),
-    });
-    client.events(&[
-        delta(" All."),
-        message_end("An answer. All."),
-        settled("completed"),
-    ]);
+    client.tell(Message::Sent { id: 1, answer: Ok(json!({"submissionId": "s2"})) });
+    client.events(&[delta(" All."), message_end("An answer. All."), settled("completed")]);
     let lines = client.look(60, 30).0.join("\n");
     assert!(lines.contains("› quick\n\nAn answer. All.\n"), "{lines}");
     assert_eq!(lines.matches("An answer").count(), 1);
@@ -524,11 +440,7 @@ fn events_that_come_before_the_answer_to_the_request_stand_below_the_prompt() {
 fn an_interrupted_message_that_goes_on_is_shown_once() {
     let mut client = Client::opened();
     client.say("tell", "s2");
-    client.events(&[
-        delta("One, "),
-        message_end("One, "),
-        event("submission_resumed", json!({})),
-    ]);
+    client.events(&[delta("One, "), message_end("One, "), event("submission_resumed", json!({}))]);
     client.events(&[delta("One, two."), message_end("One, two."), settled("completed")]);
     let lines = client.look(60, 40).0.join("\n");
     assert_eq!(lines.matches("One,").count(), 1, "{lines}");
@@ -539,25 +451,19 @@ fn a_worker_shows_what_it_does_beside_its_task() {
     let mut client = Client::opened();
     client.say("research", "s2");
     client.events(&[
-        event(
-            "tool_start",
-            json!({"toolName": "task", "toolCallId": "c1", "args": {}}),
-        ),
-        event(
-            "task_start",
-            json!({"taskId": "t1", "agent": "research-worker", "prompt": "Find it"}),
-        ),
+        event("tool_start", json!({"toolName": "task", "toolCallId": "c1", "args": {}})),
+        event("task_start", json!({"taskId": "t1", "agent": "research-worker", "prompt": "Find it"})),
         event(
             "tool_start",
             json!({"toolName": "web_research", "parentSession": "default", "session": "task:default:t1"}),
         ),
-        event(
-            "text_delta",
-            json!({"text": "hidden", "parentSession": "default", "session": "task:default:t1"}),
-        ),
+        event("text_delta", json!({"text": "hidden", "parentSession": "default", "session": "task:default:t1"})),
     ]);
     assert!(client.sees("• research-worker  web_research") && !client.sees("hidden"));
-    client.events(&[event("task", json!({"taskId": "t1", "agent": "research-worker", "isError": false, "durationMs": 61_000, "result": "Found."}))]);
+    client.events(&[event(
+        "task",
+        json!({"taskId": "t1", "agent": "research-worker", "isError": false, "durationMs": 61_000, "result": "Found."}),
+    )]);
     assert!(client.sees("✓ research-worker  1:01 min"));
 }
 
@@ -567,12 +473,9 @@ fn a_prompt_of_another_client_is_fetched() {
     client.effects.clear();
     client.events(&[event("operation_start", json!({})), delta("To somebody else.")]);
     assert!(client.count(|effect| matches!(effect, Effect::Page { before: None, .. })) > 0);
-    let page = json!({"exchanges": [{"submissionId": "s2", "status": "running", "prompt": {"text": "From elsewhere"}}]});
-    client.tell(Message::Page {
-        epoch: 1,
-        older: false,
-        page: Ok(page),
-    });
+    let page =
+        json!({"exchanges": [{"submissionId": "s2", "status": "running", "prompt": {"text": "From elsewhere"}}]});
+    client.tell(Message::Page { epoch: 1, older: false, page: Ok(page) });
     let lines = client.look(60, 40).0.join("\n");
     assert!(lines.contains("› From elsewhere\n\nTo somebody else."), "{lines}");
 }
@@ -580,10 +483,7 @@ fn a_prompt_of_another_client_is_fetched() {
 #[test]
 fn what_comes_for_a_session_that_was_left_is_dropped() {
     let mut client = Client::opened();
-    client.tell(Message::Stream {
-        epoch: 0,
-        events: vec![delta("stale")],
-    });
+    client.tell(Message::Stream { epoch: 0, events: vec![delta("stale")] });
     assert!(!client.sees("stale"));
 }
 
@@ -611,16 +511,8 @@ fn older_pages_come_when_the_beginning_is_passed() {
     let asked = client.count(|effect| matches!(effect, Effect::Page { before: Some(_), .. }));
     assert_eq!((asked, top.as_str()), (1, "› Do the tests pass?"));
     let page = json!({"exchanges": [{"submissionId": "s0", "status": "completed", "prompt": {"text": "Earlier"}, "assistant": {"text": "Yes."}}]});
-    client.tell(Message::Page {
-        epoch: 1,
-        older: true,
-        page: Ok(page),
-    });
-    assert_eq!(
-        client.look(60, 10).0[1],
-        "› Do the tests pass?",
-        "only the blank line before it is new"
-    );
+    client.tell(Message::Page { epoch: 1, older: true, page: Ok(page) });
+    assert_eq!(client.look(60, 10).0[1], "› Do the tests pass?", "only the blank line before it is new");
     client.key(Key::PageUp);
     assert_eq!(client.look(60, 10).0[0], "› Earlier");
 }
@@ -629,10 +521,7 @@ fn older_pages_come_when_the_beginning_is_passed() {
 fn attachments_go_with_the_prompt() {
     let mut client = Client::opened();
     let content = crate::message::Content::Text("let x = 1;\n".to_owned());
-    client.tell(Message::Attached(Ok(crate::message::Attachment {
-        name: "a.rs".to_owned(),
-        content,
-    })));
+    client.tell(Message::Attached(Ok(crate::message::Attachment { name: "a.rs".to_owned(), content })));
     assert!(client.sees("[a.rs]"));
     client.type_text("look");
     client.key(Key::Enter);

@@ -41,10 +41,7 @@ pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
         let message = format!("{} images, at most {IMAGES} can be sent", images.len());
         return Err(Error::invalid("--attach", message));
     }
-    Ok(Message {
-        text: parts.join("\n\n"),
-        images,
-    })
+    Ok(Message { text: parts.join("\n\n"), images })
 }
 
 enum Attachment {
@@ -57,19 +54,13 @@ fn attachment(path: &Path) -> Result<Attachment, Error> {
     let most = (IMAGE_CHARACTERS / 4 * 3) as u64;
     let bytes = read_bytes("--attach", path, most)?;
     if let Some(media_type) = image_type(&bytes) {
-        return Ok(Attachment::Image(Image {
-            media_type: media_type.to_owned(),
-            data: STANDARD.encode(&bytes),
-        }));
+        return Ok(Attachment::Image(Image { media_type: media_type.to_owned(), data: STANDARD.encode(&bytes) }));
     }
     if bytes.len() > PROMPT_BYTES {
-        return Err(wrong(format!(
-            "has more than {PROMPT_BYTES} bytes, the most of a text"
-        )));
+        return Err(wrong(format!("has more than {PROMPT_BYTES} bytes, the most of a text")));
     }
     let text = String::from_utf8(bytes);
-    let text =
-        text.map_err(|_| wrong("is neither text in UTF-8 nor a PNG, JPEG, GIF or WebP image".to_owned()))?;
+    let text = text.map_err(|_| wrong("is neither text in UTF-8 nor a PNG, JPEG, GIF or WebP image".to_owned()))?;
     Ok(Attachment::Text(text))
 }
 
@@ -86,17 +77,10 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
 
 /// A text in a code block that nothing in it can close.
 fn fenced(path: &Path, text: &str) -> String {
-    let longest = text
-        .split(|letter| letter != '`')
-        .map(str::len)
-        .max()
-        .unwrap_or_default();
+    let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat((longest + 1).max(3));
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    format!(
-        "Attached file {name:?}:\n\n{fence}\n{}\n{fence}",
-        text.trim_end_matches('\n')
-    )
+    format!("Attached file {name:?}:\n\n{fence}\n{}\n{fence}", text.trim_end_matches('\n'))
 }
 
 #[cfg(test)]
@@ -107,10 +91,7 @@ mod tests {
     fn no_text_closes_its_fence() {
         for (text, fence) in [("plain", "```"), ("```\ncode\n```", "````"), ("`````", "``````")] {
             let fenced = fenced(Path::new("/x/a.md"), text);
-            assert_eq!(
-                fenced,
-                format!("Attached file \"a.md\":\n\n{fence}\n{text}\n{fence}")
-            );
+            assert_eq!(fenced, format!("Attached file \"a.md\":\n\n{fence}\n{text}\n{fence}"));
         }
     }
 }

@@ -49,14 +49,7 @@ pub(super) struct Followed<'a> {
 
 impl<'a> Followed<'a> {
     pub(super) fn new(turn: &'a Turn, show: Show, patience: Duration) -> Followed<'a> {
-        Followed {
-            turn,
-            show,
-            patience,
-            live: LiveText::default(),
-            heard: Instant::now(),
-            said: Said::default(),
-        }
+        Followed { turn, show, patience, live: LiveText::default(), heard: Instant::now(), said: Said::default() }
     }
 
     /// Reads the events of the turn from before its first to its last.
@@ -79,15 +72,11 @@ impl<'a> Followed<'a> {
                 }
             }
         }
-        Err(Error::unavailable(
-            "the session's stream ended before the turn did",
-        ))
+        Err(Error::unavailable("the session's stream ended before the turn did"))
     }
 
     fn is_mine(&self, event: &Value) -> bool {
-        event
-            .get("submissionId")
-            .is_some_and(|id| *id == *self.turn.submission)
+        event.get("submissionId").is_some_and(|id| *id == *self.turn.submission)
     }
 
     fn wait(&self, progress: &mut Option<Progress>, needed: &Needed) -> Result<(), Error> {
@@ -99,9 +88,8 @@ impl<'a> Followed<'a> {
         if silent >= self.patience {
             let for_what = waiting.map_or_else(String::new, |waiting| format!(", {waiting}"));
             let message = format!("no data has come for {} s{for_what}", silent.as_secs());
-            return Err(Error::deadline(message).hint(
-                "the turn continues: `ken sessions` names its session, `ken show SESSION` shows the answer",
-            ));
+            return Err(Error::deadline(message)
+                .hint("the turn continues: `ken sessions` names its session, `ken show SESSION` shows the answer"));
         }
         // In the middle of a line of the answer there is no place for it.
         if !self.live.is_in_line() || waiting.is_some() {
@@ -128,8 +116,7 @@ impl<'a> Followed<'a> {
             }
             "turn" if is_root => {
                 let name = |field: &str| event.get(field).cloned().unwrap_or_default();
-                self.said.model =
-                    Some(serde_json::json!({"provider": name("provider"), "id": name("model")}));
+                self.said.model = Some(serde_json::json!({"provider": name("provider"), "id": name("model")}));
                 Ok(false)
             }
             "message_end" if is_root => {
@@ -161,13 +148,8 @@ impl<'a> Followed<'a> {
             Some("aborted") => Err(Error::cancelled("the turn was cancelled")),
             _ => {
                 let error = event.get("error");
-                let message = error
-                    .and_then(Value::as_str)
-                    .or_else(|| error?.get("message")?.as_str());
-                Err(Error::new(
-                    Code::Unavailable,
-                    message.unwrap_or("the turn failed"),
-                ))
+                let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
+                Err(Error::new(Code::Unavailable, message.unwrap_or("the turn failed")))
             }
         }
     }

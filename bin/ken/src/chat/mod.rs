@@ -79,11 +79,7 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     prompt.model.clone_from(&chat.model);
     prompt.session = session(&mut gateway, chat)?;
     let is_new = prompt.session.is_none();
-    let talk = Talk {
-        gateway: &gateway,
-        chat,
-        needed: &needed,
-    };
+    let talk = Talk { gateway: &gateway, chat, needed: &needed };
     let (status, session) = match &schema {
         None => talk.plain(&prompt)?,
         Some(schema) => talk.fitting(prompt, schema)?,
@@ -103,10 +99,7 @@ fn session(gateway: &mut Gateway, chat: &Chat) -> Result<Option<String>, Error> 
         return Ok(None);
     };
     match sessions::find(gateway, Some(&Identity::local()), word) {
-        Ok(session) => Ok(session
-            .get("sessionId")
-            .and_then(Value::as_str)
-            .map(str::to_owned)),
+        Ok(session) => Ok(session.get("sessionId").and_then(Value::as_str).map(str::to_owned)),
         // It may be archived, or somebody else's: the gateway says which.
         Err(error) if error.code == Code::NotFound => Ok(Some(word.clone())),
         Err(error) => Err(error),
@@ -130,9 +123,7 @@ impl Talk<'_> {
         };
         let (accepted, said) = self.turn(prompt, show)?;
         match said {
-            Some(said) if self.chat.json => {
-                say_json(&self.record(&accepted, &said, said.text.as_str().into()))?
-            }
+            Some(said) if self.chat.json => say_json(&self.record(&accepted, &said, said.text.as_str().into()))?,
             Some(said) if show == Show::Nothing => say(&said.text)?,
             Some(_) => {}
             // A command is done at once and has no turn.
@@ -159,10 +150,7 @@ impl Talk<'_> {
                 Err(why) => {
                     is_corrected = true;
                     prompt = Prompt {
-                        text: format!(
-                            "Your answer does not fit the schema: {why}.\n\n{}",
-                            schema.instruction()
-                        ),
+                        text: format!("Your answer does not fit the schema: {why}.\n\n{}", schema.instruction()),
                         session,
                         images: Vec::new(),
                         ..prompt
@@ -187,10 +175,7 @@ impl Talk<'_> {
     fn send(&self, prompt: &Prompt) -> Result<Accepted, Error> {
         let progress = Progress::start("sending");
         let (sender, reasons) = std::sync::mpsc::channel();
-        let mut gateway = self
-            .gateway
-            .clone()
-            .notice(move |error| _ = sender.send(error.message.clone()));
+        let mut gateway = self.gateway.clone().notice(move |error| _ = sender.send(error.message.clone()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for reason in reasons {

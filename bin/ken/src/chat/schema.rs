@@ -38,8 +38,7 @@ impl Schema {
 
     /// The value of an answer, or why it does not fit. A value in a code block counts.
     pub(super) fn fit(&self, answer: &str) -> Result<Value, String> {
-        let value: Value =
-            serde_json::from_str(bare(answer)).map_err(|error| format!("it is not JSON: {error}"))?;
+        let value: Value = serde_json::from_str(bare(answer)).map_err(|error| format!("it is not JSON: {error}"))?;
         match self.validator.validate(&value) {
             Ok(()) => Ok(value),
             Err(error) => {
@@ -54,10 +53,8 @@ impl Schema {
 /// An answer without the code block around all of it.
 fn bare(answer: &str) -> &str {
     let answer = answer.trim();
-    let inner = answer
-        .strip_prefix("```")
-        .and_then(|rest| rest.strip_suffix("```"))
-        .and_then(|rest| rest.split_once('\n'));
+    let inner =
+        answer.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")).and_then(|rest| rest.split_once('\n'));
     inner.map_or(answer, |(_, inner)| inner.trim())
 }
 

@@ -15,20 +15,10 @@ use crate::nearest::nearest;
 const INPUT: &str = "input";
 
 /// The template with its placeholders filled in. The message goes to `{{input}}`, or to the end where there is none.
-pub(super) fn filled(
-    places: &Places,
-    name: &str,
-    params: &[(String, String)],
-    input: &str,
-) -> Result<String, Error> {
+pub(super) fn filled(places: &Places, name: &str, params: &[(String, String)], input: &str) -> Result<String, Error> {
     let folders = folders(places);
-    let path = folders
-        .iter()
-        .map(|folder| folder.join(format!("{name}.md")))
-        .find(|path| path.is_file());
-    let path = path
-        .filter(|_| is_name(name))
-        .ok_or_else(|| unknown(&folders, name))?;
+    let path = folders.iter().map(|folder| folder.join(format!("{name}.md"))).find(|path| path.is_file());
+    let path = path.filter(|_| is_name(name)).ok_or_else(|| unknown(&folders, name))?;
     let template = read_text("--template", &path, PROMPT_BYTES as u64)?;
     fill(template.trim_end(), params, input)
         .map_err(|what| Error::invalid("--param", format!("template {name}: {what}")))
@@ -36,27 +26,17 @@ pub(super) fn filled(
 
 /// No path can be made of it.
 fn is_name(name: &str) -> bool {
-    !name.is_empty()
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
 fn folders(places: &Places) -> Vec<PathBuf> {
-    std::iter::once(places.config.with_file_name("templates"))
-        .chain(share::find("templates"))
-        .collect()
+    std::iter::once(places.config.with_file_name("templates")).chain(share::find("templates")).collect()
 }
 
 fn unknown(folders: &[PathBuf], name: &str) -> Error {
-    let entries = folders
-        .iter()
-        .filter_map(|folder| std::fs::read_dir(folder).ok())
-        .flatten()
-        .flatten();
-    let names: BTreeSet<String> = entries
-        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".md")?.to_owned()))
-        .collect();
+    let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let names: BTreeSet<String> =
+        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".md")?.to_owned())).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let error = Error::invalid("--template", format!("there is no template `{name}`"));
     match nearest(name, names.iter().copied()) {
@@ -76,10 +56,7 @@ fn fill(template: &str, params: &[(String, String)], input: &str) -> Result<Stri
         };
         filled.push_str(before);
         let name = name.trim();
-        let value = params
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str());
+        let value = params.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         let value = value.or((name == INPUT).then_some(input));
         filled.push_str(value.ok_or_else(|| format!("`{name}` is missing: -p {name}=VALUE"))?);
         used.insert(name);
@@ -105,10 +82,7 @@ mod tests {
         let fill = |template: &str, params: &[(String, String)]| fill(template, params, "words");
         assert_eq!(fill("A {{input}} b", &[]), Ok("A words b".into()));
         assert_eq!(fill("Do.", &[]), Ok("Do.\n\nwords".into()));
-        assert_eq!(
-            fill("{{ to }}: {{input}}", &params),
-            Ok("{{input}}: words".into())
-        );
+        assert_eq!(fill("{{ to }}: {{input}}", &params), Ok("{{input}}: words".into()));
         assert_eq!(fill("{{to}}", &[]), Err("`to` is missing: -p to=VALUE".into()));
         assert_eq!(fill("x", &params), Err("has no placeholder `{{to}}`".into()));
         assert_eq!(fill("a {{ b", &[]), Ok("a {{ b\n\nwords".into()));

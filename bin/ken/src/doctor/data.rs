@@ -37,19 +37,12 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
         return;
     }
     if size(&wal) > WAL_BYTES {
-        let why = format!(
-            "has {} MiB, because it is not written back",
-            size(&wal) / (1024 * 1024)
-        );
+        let why = format!("has {} MiB, because it is not written back", size(&wal) / (1024 * 1024));
         findings.warning("wal-size", wal.display(), why, "ken restart store");
     }
     let args = [OsStr::new("--check"), database.as_os_str()];
     if let Some((false, said)) = ask("ken-store", &args) {
-        let why = said
-            .trim()
-            .strip_prefix("ken-store: ")
-            .unwrap_or(said.trim())
-            .replace('\n', " ");
+        let why = said.trim().strip_prefix("ken-store: ").unwrap_or(said.trim()).replace('\n', " ");
         // A database in use may be busy; that is not a fault.
         if !(is_up && why.contains("locked")) {
             findings.error("database", database.display(), why, restore);
@@ -66,15 +59,9 @@ fn check_store(places: &Places, findings: &mut Findings) {
     let database = places.state.join("store/ken.db");
     let lost = stat("journal_frames_lost").unwrap_or_default();
     if lost > 0 {
-        let why = format!(
-            "at its last start {lost} frames of the write-ahead log could not be read: changes are missing"
-        );
-        findings.error(
-            "changes-lost",
-            database.display(),
-            why,
-            "restore a backup: ken restore FILE",
-        );
+        let why =
+            format!("at its last start {lost} frames of the write-ahead log could not be read: changes are missing");
+        findings.error("changes-lost", database.display(), why, "restore a backup: ken restore FILE");
     }
     if stat("database_changed") == Some(1) {
         let why = "has changed since ken-store stopped: damaged, or changed by another program";
@@ -83,12 +70,7 @@ fn check_store(places: &Places, findings: &mut Findings) {
     }
     if stat("writable") == Some(0) {
         let why = "cannot be written now; nothing is accepted until it can";
-        findings.error(
-            "not-writable",
-            database.display(),
-            why,
-            "make room on the disk; see `ken logs store`",
-        );
+        findings.error("not-writable", database.display(), why, "make room on the disk; see `ken logs store`");
     }
 }
 

@@ -43,12 +43,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
         && hard < FILES
     {
         let why = format!("at most {hard} open files are allowed, parts ask for {FILES}");
-        findings.warning(
-            "open-files",
-            "this shell",
-            why,
-            format!("ulimit -Hn {FILES}, in limits.conf(5) or the unit"),
-        );
+        findings.warning("open-files", "this shell", why, format!("ulimit -Hn {FILES}, in limits.conf(5) or the unit"));
     }
     let state = existing(&places.state);
     if let Ok(disk) = statvfs(state) {
@@ -70,28 +65,18 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     let bytes = size_of(&logs);
     if bytes > LOG_BYTES {
         let why = format!("logs take {} MiB", bytes / (1024 * 1024));
-        findings.warning(
-            "logs-size",
-            logs.display(),
-            why,
-            "lower log_max_bytes or log_keep in [kend]; see `ken logs`",
-        );
+        findings.warning("logs-size", logs.display(), why, "lower log_max_bytes or log_keep in [kend]; see `ken logs`");
     }
 }
 
 /// The folder, or the nearest one above it that exists.
 fn existing(path: &Path) -> &Path {
-    path.ancestors()
-        .find(|path| path.is_dir())
-        .unwrap_or(Path::new("/"))
+    path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
 }
 
 fn size_of(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    files
-        .filter_map(|file| file.metadata().ok())
-        .map(|meta| meta.len())
-        .sum()
+    files.filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum()
 }
 
 #[cfg(test)]

@@ -62,34 +62,16 @@ impl Severity {
 struct Findings(Vec<Finding>);
 
 impl Findings {
-    fn error(
-        &mut self,
-        id: &'static str,
-        place: impl ToString,
-        why: impl Into<String>,
-        fix: impl Into<String>,
-    ) {
+    fn error(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
         self.add(id, Severity::Error, place.to_string(), why.into(), fix.into());
     }
 
-    fn warning(
-        &mut self,
-        id: &'static str,
-        place: impl ToString,
-        why: impl Into<String>,
-        fix: impl Into<String>,
-    ) {
+    fn warning(&mut self, id: &'static str, place: impl ToString, why: impl Into<String>, fix: impl Into<String>) {
         self.add(id, Severity::Warning, place.to_string(), why.into(), fix.into());
     }
 
     fn add(&mut self, id: &'static str, severity: Severity, place: String, why: String, fix: String) {
-        self.0.push(Finding {
-            id,
-            severity,
-            place,
-            why,
-            fix,
-        });
+        self.0.push(Finding { id, severity, place, why, fix });
     }
 }
 
@@ -103,13 +85,8 @@ pub(crate) fn run(globals: &Globals, args: &Doctor) -> Outcome {
             say_json(finding)?;
             continue;
         }
-        let Finding {
-            id, place, why, fix, ..
-        } = finding;
-        say(&format!(
-            "{:7} {id}: {place}: {why}; {fix}",
-            finding.severity.name()
-        ))?;
+        let Finding { id, place, why, fix, .. } = finding;
+        say(&format!("{:7} {id}: {place}: {why}; {fix}", finding.severity.name()))?;
     }
     if findings.is_empty() && !args.json {
         say("nothing is wrong")?;
@@ -144,11 +121,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
 /// What a program of ken has to say, with its exit status; `None` when it cannot be run.
 fn ask(program: &str, args: &[&std::ffi::OsStr]) -> Option<(bool, String)> {
     let path = ken_tool::find_program(program)?;
-    let output = std::process::Command::new(path)
-        .args(args)
-        .stdin(std::process::Stdio::null())
-        .output()
-        .ok()?;
+    let output = std::process::Command::new(path).args(args).stdin(std::process::Stdio::null()).output().ok()?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text += &String::from_utf8_lossy(&output.stderr);
     Some((output.status.success(), text))

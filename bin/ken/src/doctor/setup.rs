@@ -73,33 +73,18 @@ fn check_folder(path: &Path, findings: &mut Findings) {
     };
     let place = &path.display();
     if !meta.is_dir() {
-        return findings.error(
-            "not-a-folder",
-            place,
-            "is not a folder",
-            format!("mv {place} {place}.old"),
-        );
+        return findings.error("not-a-folder", place, "is not a folder", format!("mv {place} {place}.old"));
     }
     if !is_own(&meta) {
         let why = format!("belongs to user {}, not to you", meta.uid());
-        return findings.error(
-            "folder-owner",
-            place,
-            why,
-            format!("chown -R {} {place}", geteuid()),
-        );
+        return findings.error("folder-owner", place, why, format!("chown -R {} {place}", geteuid()));
     }
     if meta.mode() & 0o022 != 0 {
         let why = format!("has mode {:04o}: others can write in it", meta.mode() & 0o7777);
         findings.error("folder-mode", place, why, format!("chmod go-w {place}"));
     }
     if meta.mode() & 0o200 == 0 {
-        findings.error(
-            "folder-read-only",
-            place,
-            "cannot be written",
-            format!("chmod u+w {place}"),
-        );
+        findings.error("folder-read-only", place, "cannot be written", format!("chmod u+w {place}"));
     }
 }
 
@@ -111,53 +96,28 @@ fn is_own(meta: &Metadata) -> bool {
 pub(super) fn check_exposure(places: &Places, config: &Config, findings: &mut Findings) {
     let gateway = &config.gateway;
     let secrets = config::secrets(&places.secrets());
-    let has_secret = secrets
-        .iter()
-        .any(|(name, value)| name == "API_SECRET" && !value.is_empty());
+    let has_secret = secrets.iter().any(|(name, value)| name == "API_SECRET" && !value.is_empty());
     let file = &places.config.display();
     if !gateway.listen.is_loopback() && !has_secret {
-        let why = format!(
-            "[gateway] listen = \"{}\" without API_SECRET in secrets.env",
-            gateway.listen
-        );
-        let fix = format!(
-            "set API_SECRET in {}, or listen on 127.0.0.1",
-            places.secrets().display()
-        );
+        let why = format!("[gateway] listen = \"{}\" without API_SECRET in secrets.env", gateway.listen);
+        let fix = format!("set API_SECRET in {}, or listen on 127.0.0.1", places.secrets().display());
         findings.error("open-without-secret", file, why, fix);
     }
     if !gateway.public_url.is_empty() && gateway.trust_loopback == TrustLoopback::Yes {
-        let why = "public_url says that a proxy stands in front, and trust_loopback = \"yes\" lets everybody behind it in";
-        findings.error(
-            "proxy-trusted",
-            file,
-            why,
-            "set trust_loopback = \"auto\" in [gateway]",
-        );
-    } else if has_secret && gateway.trusts_loopback() {
         let why =
-            "API_SECRET is set, and requests of this machine need none; a proxy on it would let everybody in";
+            "public_url says that a proxy stands in front, and trust_loopback = \"yes\" lets everybody behind it in";
+        findings.error("proxy-trusted", file, why, "set trust_loopback = \"auto\" in [gateway]");
+    } else if has_secret && gateway.trusts_loopback() {
+        let why = "API_SECRET is set, and requests of this machine need none; a proxy on it would let everybody in";
         let fix = "set public_url or trust_loopback = \"no\" in [gateway] when a proxy stands in front; else remove API_SECRET";
         findings.warning("loopback-trusted", file, why, fix);
     }
     for (provider, key) in [("openai/", "OPENAI_API_KEY"), ("anthropic/", "ANTHROPIC_API_KEY")] {
-        let is_used = config
-            .model
-            .choice
-            .split(',')
-            .any(|model| model.trim().starts_with(provider));
+        let is_used = config.model.choice.split(',').any(|model| model.trim().starts_with(provider));
         let is_set = secrets.iter().any(|(name, _)| name == key) || std::env::var_os(key).is_some();
         if is_used && !is_set {
-            let why = format!(
-                "[model] use names {} and {key} is not set",
-                provider.trim_end_matches('/')
-            );
-            findings.warning(
-                "model-key-missing",
-                file,
-                why,
-                format!("set {key} in {}", places.secrets().display()),
-            );
+            let why = format!("[model] use names {} and {key} is not set", provider.trim_end_matches('/'));
+            findings.warning("model-key-missing", file, why, format!("set {key} in {}", places.secrets().display()));
         }
     }
 }

@@ -33,14 +33,8 @@ pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -
 
 /// Every program of a part is there, and of this version.
 fn check_programs(config: &Config, findings: &mut Findings) {
-    let builtin = config
-        .part
-        .iter()
-        .filter(|(_, part)| part.enabled && part.command.is_empty());
-    for name in builtin
-        .map(|(name, _)| format!("ken-{name}"))
-        .chain(["kend".to_owned()])
-    {
+    let builtin = config.part.iter().filter(|(_, part)| part.enabled && part.command.is_empty());
+    for name in builtin.map(|(name, _)| format!("ken-{name}")).chain(["kend".to_owned()]) {
         let reinstall = "install ken again: make install";
         if find_program(&name).is_none() {
             let why = format!("there is no {name} beside ken or on PATH");
@@ -68,27 +62,13 @@ fn check_parts(places: &Places, findings: &mut Findings) -> bool {
     }
     for error in &system.config.errors {
         let why = format!("the last good configuration is in force: {error}");
-        findings.error(
-            "configuration-refused",
-            places.config.display(),
-            why,
-            "edit the file, then `ken reload`",
-        );
+        findings.error("configuration-refused", places.config.display(), why, "edit the file, then `ken reload`");
     }
-    for part in system
-        .parts
-        .iter()
-        .filter(|part| part.wanted && part.state != PartState::Ready)
-    {
+    for part in system.parts.iter().filter(|part| part.wanted && part.state != PartState::Ready) {
         let ended = part.cause.as_ref().or(part.last_exit.as_ref());
         let ended = ended.map_or_else(String::new, |ended| format!(" ({ended})"));
         let why = format!("is {}{ended}", part.state.name());
-        findings.error(
-            "part-not-ready",
-            &part.name,
-            why,
-            format!("ken logs {}", part.name),
-        );
+        findings.error("part-not-ready", &part.name, why, format!("ken logs {}", part.name));
     }
     true
 }
@@ -110,25 +90,12 @@ fn check_port(section: &str, listen: IpAddr, port: u16, findings: &mut Findings)
         return;
     };
     let place = format!("{listen}:{port}");
-    let flag = if section == "gateway" {
-        "--port"
-    } else {
-        "--cognitive-port"
-    };
+    let flag = if section == "gateway" { "--port" } else { "--cognitive-port" };
     let (id, why) = match error.kind() {
         std::io::ErrorKind::AddrInUse => ("port-taken", "another program listens there".to_owned()),
-        std::io::ErrorKind::PermissionDenied => {
-            ("port-forbidden", "only root may listen below 1024".to_owned())
-        }
-        std::io::ErrorKind::AddrNotAvailable => {
-            ("address", "this machine does not have the address".to_owned())
-        }
+        std::io::ErrorKind::PermissionDenied => ("port-forbidden", "only root may listen below 1024".to_owned()),
+        std::io::ErrorKind::AddrNotAvailable => ("address", "this machine does not have the address".to_owned()),
         _ => ("address", error.to_string()),
     };
-    findings.error(
-        id,
-        place,
-        why,
-        format!("set another port in [{section}], or `ken up {flag} 0`"),
-    );
+    findings.error(id, place, why, format!("set another port in [{section}], or `ken up {flag} 0`"));
 }

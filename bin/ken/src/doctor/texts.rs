@@ -18,12 +18,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     let listing = sources.skills(&accepted);
     for broken in &listing.broken {
         let place = broken.file.display();
-        findings.warning(
-            "skill-broken",
-            place,
-            broken.error.to_string(),
-            "repair it; `ken skills check` checks it",
-        );
+        findings.warning("skill-broken", place, broken.error.to_string(), "repair it; `ken skills check` checks it");
     }
     for skill in listing.waiting() {
         let name = &skill.name;
@@ -40,12 +35,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
         Ok(_) => {}
         Err(error) => {
             let place = error.at.clone().unwrap_or_default();
-            findings.warning(
-                "project-rules-broken",
-                place,
-                error.message,
-                "shorten or repair the file",
-            );
+            findings.warning("project-rules-broken", place, error.message, "shorten or repair the file");
         }
     }
 }

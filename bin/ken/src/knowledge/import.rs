@@ -72,22 +72,13 @@ struct Refused {
 pub(super) fn run(places: &Places, args: &Import) -> Outcome {
     let name = args.folder.display().to_string();
     let wrong = |why: String| Error::invalid(name.clone(), why);
-    let folder = args
-        .folder
-        .canonicalize()
-        .map_err(|error| wrong(format!("cannot be opened: {error}")))?;
+    let folder = args.folder.canonicalize().map_err(|error| wrong(format!("cannot be opened: {error}")))?;
     if !folder.is_dir() {
         return Err(wrong("it is not a folder".into()).hint("`ken knowledge add TITLE < FILE` adds one file"));
     }
-    let collection = folder
-        .to_str()
-        .ok_or_else(|| wrong("its path is not text in UTF-8".into()))?;
+    let collection = folder.to_str().ok_or_else(|| wrong("its path is not text in UTF-8".into()))?;
     let progress = Progress::start("reading the folder");
-    let mut report = Report {
-        folder: collection.to_owned(),
-        pruned: args.prune,
-        ..Report::default()
-    };
+    let mut report = Report { folder: collection.to_owned(), pruned: args.prune, ..Report::default() };
     let mut files = Vec::new();
     find(&folder, &folder, DEPTH, &mut files, &mut report.refused)?;
     report.files = files.len() as u64;
@@ -104,10 +95,7 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
                 batch.make_room(length(&document), &mut store, &mut report)?;
                 batch.sync.documents.push(document);
             }
-            Err(why) => report.refused.push(Refused {
-                path: path.clone(),
-                why,
-            }),
+            Err(why) => report.refused.push(Refused { path: path.clone(), why }),
         }
     }
     // A file that is there and cannot be read is not gone: what was imported of it stays.
@@ -156,10 +144,7 @@ struct Batch {
 
 impl Batch {
     fn new(collection: &str) -> Batch {
-        let sync = SyncDocuments {
-            collection: collection.to_owned(),
-            ..SyncDocuments::default()
-        };
+        let sync = SyncDocuments { collection: collection.to_owned(), ..SyncDocuments::default() };
         Batch { sync, bytes: 0 }
     }
 
@@ -176,10 +161,7 @@ impl Batch {
     fn send(&mut self, store: &mut Client, report: &mut Report) -> Result<(), Error> {
         let mut next = Batch::new(&self.sync.collection);
         std::mem::swap(self, &mut next);
-        let synced: Synced = typed(
-            STORE,
-            store.call("documents.sync", &to_args(&next.sync)?, None, |_| Ok(()))?,
-        )?;
+        let synced: Synced = typed(STORE, store.call("documents.sync", &to_args(&next.sync)?, None, |_| Ok(()))?)?;
         report.added += synced.added;
         report.removed += synced.removed;
         report.kept += synced.kept;
@@ -192,21 +174,10 @@ fn known(store: &mut Client, collection: &str) -> Result<BTreeMap<String, String
     let mut known = BTreeMap::new();
     let mut after = String::new();
     loop {
-        let list = ListDocuments {
-            collection: collection.to_owned(),
-            after,
-            limit: PAGE_DOCUMENTS,
-        };
-        let page: Documents = typed(
-            STORE,
-            store.call("documents.list", &to_args(&list)?, None, |_| Ok(()))?,
-        )?;
+        let list = ListDocuments { collection: collection.to_owned(), after, limit: PAGE_DOCUMENTS };
+        let page: Documents = typed(STORE, store.call("documents.list", &to_args(&list)?, None, |_| Ok(()))?)?;
         let last = page.documents.last().map(|document| document.path.clone());
-        known.extend(
-            page.documents
-                .into_iter()
-                .map(|document| (document.path, document.digest)),
-        );
+        known.extend(page.documents.into_iter().map(|document| (document.path, document.digest)));
         match last.filter(|_| page.has_more) {
             Some(last) => after = last,
             None => return Ok(known),
@@ -225,24 +196,16 @@ fn find(
 ) -> Result<(), Error> {
     let shown = folder.display().to_string();
     let wrong = |error: std::io::Error| Error::invalid(shown.clone(), format!("cannot be read: {error}"));
-    let mut entries = fs::read_dir(folder)
-        .map_err(wrong)?
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(wrong)?;
+    let mut entries = fs::read_dir(folder).map_err(wrong)?.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let path = entry.path();
         let kind = entry.file_type().map_err(wrong)?;
-        let is_markdown = path
-            .extension()
-            .is_some_and(|kind| kind == "md" || kind == "markdown");
+        let is_markdown = path.extension().is_some_and(|kind| kind == "md" || kind == "markdown");
         let relative = path.strip_prefix(root).unwrap_or(&path);
         let mut refuse = |why: &str| {
             let path = relative.to_string_lossy().into_owned();
-            refused.push(Refused {
-                path,
-                why: why.to_owned(),
-            });
+            refused.push(Refused { path, why: why.to_owned() });
         };
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
         } else if kind.is_symlink() {
@@ -260,8 +223,7 @@ fn find(
                 Some(relative) if files.len() < FILES => files.push(relative.to_owned()),
                 Some(_) => {
                     let message = format!("it has more than {FILES} Markdown files");
-                    return Err(Error::too_large(format!("{}: {message}", root.display()))
-                        .hint("import folders of it"));
+                    return Err(Error::too_large(format!("{}: {message}", root.display())).hint("import folders of it"));
                 }
                 None => refuse("its name is not text in UTF-8"),
             }
@@ -285,18 +247,15 @@ fn read(root: &Path, path: &str) -> Result<ReadDocument, String> {
         text: section.text,
         tags: section.tags,
     });
-    let document = ReadDocument {
-        path: path.to_owned(),
-        digest: hex::encode(&Sha256::digest(&text)),
-        pieces: pieces.collect(),
-    };
+    let document =
+        ReadDocument { path: path.to_owned(), digest: hex::encode(&Sha256::digest(&text)), pieces: pieces.collect() };
     match document.pieces.len() {
-        count if count > DOCUMENT_PIECES => Err(format!(
-            "it has {count} sections; at most {DOCUMENT_PIECES} are allowed"
-        )),
-        _ if length(&document) > DOCUMENT_BYTES => Err(format!(
-            "its sections take more than {DOCUMENT_BYTES} bytes of JSON"
-        )),
+        count if count > DOCUMENT_PIECES => {
+            Err(format!("it has {count} sections; at most {DOCUMENT_PIECES} are allowed"))
+        }
+        _ if length(&document) > DOCUMENT_BYTES => {
+            Err(format!("its sections take more than {DOCUMENT_BYTES} bytes of JSON"))
+        }
         _ => Ok(document),
     }
 }

@@ -156,19 +156,11 @@ pub(crate) fn run(globals: &Globals, knowledge: &Knowledge) -> Outcome {
 }
 
 fn add(gateway: &mut Gateway, entry: &Add) -> Result<(), Error> {
-    let content = words_or_stdin(
-        &entry.content,
-        CONTENT_BYTES,
-        "CONTENT",
-        "ken knowledge add TITLE CONTENT",
-    )?;
+    let content = words_or_stdin(&entry.content, CONTENT_BYTES, "CONTENT", "ken knowledge add TITLE CONTENT")?;
     let body = json!({"title": entry.title, "content": content, "tags": entry.tag});
     let key = Mint::fresh()?.ulid();
     let answer = during("adding", || gateway.post(TARGET, &key, &body))?;
-    say(answer
-        .pointer("/record/id")
-        .and_then(Value::as_str)
-        .unwrap_or_default())
+    say(answer.pointer("/record/id").and_then(Value::as_str).unwrap_or_default())
 }
 
 fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
@@ -190,10 +182,7 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
             field(record, "title").to_owned(),
         ]
     };
-    say_table(
-        ["ID", "UPDATED", "SCOPE", "FROM", "TITLE"],
-        records.iter().map(row),
-    )
+    say_table(["ID", "UPDATED", "SCOPE", "FROM", "TITLE"], records.iter().map(row))
 }
 
 /// Where an entry is from: who added it, the turn in which an agent wrote it, or the file and its line.
@@ -219,9 +208,8 @@ fn why(places: &Places, id: &str, as_json: bool) -> Result<(), Error> {
     if uses.is_empty() {
         return say("No turn of the last 30 days used it.");
     }
-    let row = |used: &Value| {
-        ["at", "how", "sessionId", "submissionId", "prompt"].map(|name| field(used, name).to_owned())
-    };
+    let row =
+        |used: &Value| ["at", "how", "sessionId", "submissionId", "prompt"].map(|name| field(used, name).to_owned());
     say_table(["AT", "USED", "SESSION", "TURN", "PROMPT"], uses.iter().map(row))
 }
 
@@ -269,11 +257,5 @@ pub(crate) fn find(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
             None => break,
         }
     }
-    only_one(
-        ids,
-        word,
-        "kb-",
-        "knowledge entry",
-        "`ken knowledge list` lists them",
-    )
+    only_one(ids, word, "kb-", "knowledge entry", "`ken knowledge list` lists them")
 }

@@ -138,9 +138,7 @@ impl Producer<'_> {
 
     fn close(&mut self) -> Result<(), Error> {
         let closed = [("stream-closed", "true")];
-        self.gateway
-            .call(&Method::POST, &self.target, &closed, &[])
-            .map(drop)
+        self.gateway.call(&Method::POST, &self.target, &closed, &[]).map(drop)
     }
 }
 
@@ -152,10 +150,7 @@ struct Batch {
 
 impl Batch {
     fn new(is_json: bool) -> Batch {
-        Batch {
-            is_json,
-            body: Vec::new(),
-        }
+        Batch { is_json, body: Vec::new() }
     }
 
     fn has_room(&self, line: &[u8]) -> bool {
@@ -173,10 +168,8 @@ impl Batch {
         if text.is_empty() {
             return Ok(());
         }
-        json::parse(text, json::MAX_DEPTH).map_err(|error| Error {
-            message: format!("line {number}: {}", error.message),
-            ..error
-        })?;
+        json::parse(text, json::MAX_DEPTH)
+            .map_err(|error| Error { message: format!("line {number}: {}", error.message), ..error })?;
         self.body.push(if self.body.is_empty() { b'[' } else { b',' });
         self.body.extend_from_slice(text);
         Ok(())
@@ -201,9 +194,7 @@ mod tests {
     fn batch(is_json: bool, lines: &[&str]) -> (Option<String>, Option<String>) {
         let mut batch = Batch::new(is_json);
         let mut number = 0;
-        let wrong = lines
-            .iter()
-            .find_map(|line| batch.add(Ok(line.as_bytes().to_vec()), &mut number).err());
+        let wrong = lines.iter().find_map(|line| batch.add(Ok(line.as_bytes().to_vec()), &mut number).err());
         let body = batch.into_body().map(|body| String::from_utf8(body).unwrap());
         (body, wrong.map(|error| error.message))
     }
@@ -212,10 +203,7 @@ mod tests {
     fn lines_of_text_stay_as_they_are_and_those_of_json_become_an_array() {
         assert_eq!(batch(false, &["a\n", "\n", "b"]), (Some("a\n\nb".into()), None));
         // An array is one message: the protocol takes only the outer array apart.
-        assert_eq!(
-            batch(true, &["{\"n\":1}\n", " \n", "[1,2]\r\n", "3"]),
-            (Some("[{\"n\":1},[1,2],3]".into()), None)
-        );
+        assert_eq!(batch(true, &["{\"n\":1}\n", " \n", "[1,2]\r\n", "3"]), (Some("[{\"n\":1},[1,2],3]".into()), None));
         assert_eq!(batch(true, &["\n"]), (None, None));
         let (body, wrong) = batch(true, &["1\n", "{x\n", "2\n"]);
         assert_eq!(body.as_deref(), Some("[1]"));

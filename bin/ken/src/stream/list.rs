@@ -18,12 +18,7 @@ pub(super) fn run(gateway: &mut Gateway, args: &Ls) -> Result<(), Error> {
     }
     let row = |stream: &StreamItem| {
         let state = if stream.closed { "closed" } else { "open" };
-        [
-            stream.path.clone(),
-            stream.content_type.clone(),
-            stream.entries.to_string(),
-            state.to_owned(),
-        ]
+        [stream.path.clone(), stream.content_type.clone(), stream.entries.to_string(), state.to_owned()]
     };
     say_table(["STREAM", "TYPE", "ENTRIES", "STATE"], streams.iter().map(row))
 }

@@ -185,28 +185,16 @@ fn make(gateway: &mut Gateway, create: &Create) -> Result<(), Error> {
     let mut headers = vec![("content-type", create.form.content_type())];
     headers.extend(ttl.as_deref().map(|ttl| ("stream-ttl", ttl)));
     headers.extend(create.expires_at.as_deref().map(|at| ("stream-expires-at", at)));
-    gateway
-        .call(&Method::PUT, &create.name.target(), &headers, &[])
-        .map(drop)
+    gateway.call(&Method::PUT, &create.name.target(), &headers, &[]).map(drop)
 }
 
 fn fork(gateway: &mut Gateway, fork: &Fork) -> Result<(), Error> {
     let source = fork.source.target();
     let sub_offset = fork.sub_offset.map(|number| number.to_string());
     let mut headers = vec![("stream-forked-from", source.as_str())];
-    headers.extend(
-        fork.offset
-            .as_deref()
-            .map(|offset| ("stream-fork-offset", offset)),
-    );
-    headers.extend(
-        sub_offset
-            .as_deref()
-            .map(|number| ("stream-fork-sub-offset", number)),
-    );
-    gateway
-        .call(&Method::PUT, &fork.name.target(), &headers, &[])
-        .map(drop)
+    headers.extend(fork.offset.as_deref().map(|offset| ("stream-fork-offset", offset)));
+    headers.extend(sub_offset.as_deref().map(|number| ("stream-fork-sub-offset", number)));
+    gateway.call(&Method::PUT, &fork.name.target(), &headers, &[]).map(drop)
 }
 
 /// Waits until the stream exists. The protocol has no call for that, so it is asked for, less and less often.

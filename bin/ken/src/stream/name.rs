@@ -17,9 +17,7 @@ impl FromStr for Name {
         // `.` and `..` are taken away by every client and proxy on the way.
         let is_wrong = |segment: &&str| matches!(*segment, "" | "." | "..");
         if segments.len() > 8 || segments.iter().any(is_wrong) {
-            return Err(String::from(
-                "1 to 8 segments like logs/server, none of them empty",
-            ));
+            return Err(String::from("1 to 8 segments like logs/server, none of them empty"));
         }
         Ok(Name(path.to_owned()))
     }

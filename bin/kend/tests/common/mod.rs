@@ -1,12 +1,6 @@
 //! A system of its own in a temporary folder: kend over parts that do what their arguments say (examples/probe.rs).
 
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    unreachable_pub
-)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -24,9 +18,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn probe() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_kend"))
-        .with_file_name("examples")
-        .join("probe");
+    let path = Path::new(env!("CARGO_BIN_EXE_kend")).with_file_name("examples").join("probe");
     assert!(path.exists(), "build it first: cargo build -p kend --examples");
     path
 }
@@ -53,9 +45,7 @@ impl Ended {
 impl Home {
     /// `PROBE` and `DIR` in the text stand for the program and the folder.
     pub fn new(parts: &str) -> Home {
-        let home = Home {
-            dir: tempfile::Builder::new().prefix("kend").tempdir().unwrap(),
-        };
+        let home = Home { dir: tempfile::Builder::new().prefix("kend").tempdir().unwrap() };
         home.configure(parts);
         home
     }
@@ -83,19 +73,13 @@ impl Home {
     }
 
     pub fn numbers(&self, name: &str) -> Vec<i32> {
-        self.read(name)
-            .lines()
-            .filter_map(|line| line.parse().ok())
-            .collect()
+        self.read(name).lines().filter_map(|line| line.parse().ok()).collect()
     }
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kend"));
         command.arg("--home").arg(self.dir.path()).args(args);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
@@ -124,11 +108,7 @@ impl Home {
             child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
             panic!("not ready: {text}");
         }
-        Kend {
-            home: self,
-            child,
-            ready: line,
-        }
+        Kend { home: self, child, ready: line }
     }
 }
 
@@ -167,18 +147,15 @@ impl Kend<'_> {
     }
 
     pub fn start_part(&self, name: &str) -> Value {
-        self.call("parts.start", json!({"name": name, "wait": "ready"}))
-            .unwrap()
+        self.call("parts.start", json!({"name": name, "wait": "ready"})).unwrap()
     }
 
     pub fn restart_part(&self, name: &str) -> Value {
-        self.call("parts.restart", json!({"name": name, "wait": "ready"}))
-            .unwrap()
+        self.call("parts.restart", json!({"name": name, "wait": "ready"})).unwrap()
     }
 
     pub fn stop_part(&self, name: &str) -> Value {
-        self.call("parts.stop", json!({"name": name, "wait": "stopped"}))
-            .unwrap()
+        self.call("parts.stop", json!({"name": name, "wait": "stopped"})).unwrap()
     }
 
     pub fn reload(&self) -> Value {
@@ -205,13 +182,9 @@ impl Kend<'_> {
     /// kend's own log, as messages about one part.
     pub fn notes(&self, part: &str) -> Vec<String> {
         let text = self.home.read("state/log/kend.log");
-        let records = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let about = records.filter(|record| record["part"] == part);
-        about
-            .map(|record| record["message"].as_str().unwrap().to_owned())
-            .collect()
+        about.map(|record| record["message"].as_str().unwrap().to_owned()).collect()
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -229,11 +202,7 @@ impl Kend<'_> {
         if let Some(mut pipe) = self.child.stderr.take() {
             pipe.read_to_string(&mut stderr).unwrap();
         }
-        Ended {
-            status: self.child.wait().unwrap(),
-            stdout: String::new(),
-            stderr,
-        }
+        Ended { status: self.child.wait().unwrap(), stdout: String::new(), stderr }
     }
 }
 
@@ -287,9 +256,7 @@ impl Caller {
     }
 
     pub fn item(&mut self) -> Option<String> {
-        self.line()
-            .get("item")
-            .map(|item| item["line"].as_str().unwrap().to_owned())
+        self.line().get("item").map(|item| item["line"].as_str().unwrap().to_owned())
     }
 }
 

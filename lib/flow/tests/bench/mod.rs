@@ -16,10 +16,7 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Bench {
-        Bench {
-            folder: tempfile::tempdir().unwrap(),
-            protocols: Protocols::shipped(),
-        }
+        Bench { folder: tempfile::tempdir().unwrap(), protocols: Protocols::shipped() }
     }
 
     /// A protocol that a script does.
@@ -69,10 +66,7 @@ impl Bench {
 pub const ECHO: &str = r#"exec sed -u 's/^\(.*\)\(.\{12\}\)$/{"got":\1}\2/'"#;
 
 pub fn on_runtime<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(future)
 }
 

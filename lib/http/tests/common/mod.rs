@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_http::{
-    Access, Area, Failure, Files, Frames, Limiter, Limits, Media, Outlet, Rate, Request, Response, Routes,
-    Server,
+    Access, Area, Failure, Files, Frames, Limiter, Limits, Media, Outlet, Rate, Request, Response, Routes, Server,
 };
 use ken_types::Error;
 use serde_json::{Value, json};
@@ -165,13 +164,7 @@ fn table() -> Routes<App> {
     let few = Arc::new(Limiter::new(Rate::per_minute(3)));
     Routes::new()
         .area(Area::below("api").guarded())
-        .area(
-            Area::below("agents")
-                .guarded()
-                .strict()
-                .typed_errors()
-                .body_limit(16 << 20),
-        )
+        .area(Area::below("agents").guarded().strict().typed_errors().body_limit(16 << 20))
         .area(Area::below("streams").guarded().typed_errors().media(Media::Any))
         .on("GET     /health", health)
         .on("GET     /nothing", nothing)
@@ -234,34 +227,18 @@ fn start_table(
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
     let app = Arc::new(App::default());
-    let mut limits = Limits {
-        drain: Duration::from_secs(5),
-        linger: Duration::from_secs(1),
-        ..Limits::default()
-    };
+    let mut limits = Limits { drain: Duration::from_secs(5), linger: Duration::from_secs(1), ..Limits::default() };
     set(&mut limits);
-    let server = build(
-        Server::new(routes, app.clone())
-            .access(Access::new(Some("s3cret")))
-            .limits(limits),
-    );
+    let server = build(Server::new(routes, app.clone()).access(Access::new(Some("s3cret"))).limits(limits));
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let stopped = async move {
             let _ = stopped.await;
         };
         runtime.block_on(server.run(socket, stopped)).unwrap();
     });
-    Running {
-        address,
-        app,
-        stop: Some(stop),
-        thread: Some(thread),
-    }
+    Running { address, app, stop: Some(stop), thread: Some(thread) }
 }
 
 impl Running {
@@ -271,15 +248,10 @@ impl Running {
 
     /// A connection from another loopback address.
     pub fn connect_from(&self, address: &str) -> Client {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let stream = runtime.block_on(async {
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
-            socket
-                .bind((address.parse::<std::net::Ipv4Addr>().unwrap(), 0).into())
-                .unwrap();
+            socket.bind((address.parse::<std::net::Ipv4Addr>().unwrap(), 0).into()).unwrap();
             socket.connect(self.address).await.unwrap().into_std().unwrap()
         });
         stream.set_nonblocking(false).unwrap();
@@ -334,10 +306,7 @@ pub fn until(mut holds: impl FnMut() -> bool) {
 }
 
 pub fn post(path: &str, body: &str) -> String {
-    format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
+    format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
 /// A client that reads answers from a raw connection.
@@ -359,10 +328,7 @@ impl Client {
     pub fn new(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.set_nodelay(true).unwrap();
-        Client {
-            stream,
-            bytes: Vec::new(),
-        }
+        Client { stream, bytes: Vec::new() }
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -397,21 +363,14 @@ impl Client {
             if let Some(end) = find(&self.bytes, b"\r\n\r\n") {
                 break end + 4;
             }
-            assert!(
-                self.more(),
-                "the connection ended inside a head: {:?}",
-                String::from_utf8_lossy(&self.bytes)
-            );
+            assert!(self.more(), "the connection ended inside a head: {:?}", String::from_utf8_lossy(&self.bytes));
         };
         let head: Vec<u8> = self.bytes.drain(..end).collect();
         Answer::parse(std::str::from_utf8(&head).unwrap())
     }
 
     fn body(&mut self, answer: &Answer) -> Vec<u8> {
-        match (
-            answer.header("transfer-encoding"),
-            answer.header("content-length"),
-        ) {
+        match (answer.header("transfer-encoding"), answer.header("content-length")) {
             (Some("chunked"), None) => self.chunks(),
             (None, Some(length)) => self.exactly(length.parse().unwrap()),
             (None, None) => self.rest(),
@@ -497,12 +456,7 @@ impl Answer {
             let (name, value) = line.split_once(':').unwrap();
             (name.to_ascii_lowercase(), value.trim().to_owned())
         });
-        Answer {
-            version,
-            status,
-            headers: headers.collect(),
-            body: Vec::new(),
-        }
+        Answer { version, status, headers: headers.collect(), body: Vec::new() }
     }
 
     pub fn header(&self, name: &str) -> Option<&str> {
@@ -518,9 +472,7 @@ impl Answer {
 
     /// Asserts what every answer has.
     pub fn checked(self) -> Answer {
-        let id = self
-            .header("x-request-id")
-            .unwrap_or_else(|| panic!("no id: {self:?}"));
+        let id = self.header("x-request-id").unwrap_or_else(|| panic!("no id: {self:?}"));
         assert!(!id.is_empty());
         assert_eq!(self.header("x-content-type-options"), Some("nosniff"));
         assert_eq!(self.header("cross-origin-resource-policy"), Some("same-origin"));
@@ -530,36 +482,20 @@ impl Answer {
 
     /// Asserts an error in the plain envelope, and says at what.
     pub fn error(&self, status: u16, code: &str) -> Option<String> {
-        assert_eq!(
-            self.status,
-            status,
-            "{self:?} {}",
-            String::from_utf8_lossy(&self.body)
-        );
+        assert_eq!(self.status, status, "{self:?} {}", String::from_utf8_lossy(&self.body));
         assert_eq!(self.header("content-type"), Some("application/json"));
         let body = self.clone().checked().json();
         assert_eq!(body["code"], code, "{body}");
-        assert!(
-            body["error"].as_str().is_some_and(|text| !text.is_empty()),
-            "{body}"
-        );
+        assert!(body["error"].as_str().is_some_and(|text| !text.is_empty()), "{body}");
         body["at"].as_str().map(str::to_owned)
     }
 
     /// Asserts an error in the typed envelope.
     pub fn typed_error(&self, status: u16, kind: &str) {
-        assert_eq!(
-            self.status,
-            status,
-            "{self:?} {}",
-            String::from_utf8_lossy(&self.body)
-        );
+        assert_eq!(self.status, status, "{self:?} {}", String::from_utf8_lossy(&self.body));
         let body = self.clone().checked().json();
         assert_eq!(body["error"]["type"], kind, "{body}");
-        assert!(
-            body["error"]["message"].is_string() && body["error"]["details"].is_string(),
-            "{body}"
-        );
+        assert!(body["error"]["message"].is_string() && body["error"]["details"].is_string(), "{body}");
         assert!(body["error"]["meta"].is_object(), "{body}");
     }
 }

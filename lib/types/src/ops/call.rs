@@ -93,10 +93,7 @@ impl Failed {
             })
             .collect();
         match failed.into_iter().last() {
-            Some(Failed { error, .. }) => Error {
-                message: words.join("; "),
-                ..error
-            },
+            Some(Failed { error, .. }) => Error { message: words.join("; "), ..error },
             None => Error::unavailable("no model is configured"),
         }
     }
@@ -120,10 +117,7 @@ mod tests {
     #[test]
     fn plain_text_is_what_the_user_says() {
         let request = read("Who are you?\n", 64).unwrap();
-        assert_eq!(
-            request.messages.first().map(Message::text).as_deref(),
-            Some("Who are you?")
-        );
+        assert_eq!(request.messages.first().map(Message::text).as_deref(), Some("Who are you?"));
     }
 
     #[test]
@@ -135,10 +129,7 @@ mod tests {
             (r#"{"#, ""),
         ] {
             let error = read(input, 64).unwrap_err();
-            assert!(
-                error.at.as_deref().unwrap_or_default().starts_with(at),
-                "{input}: {error:?}"
-            );
+            assert!(error.at.as_deref().unwrap_or_default().starts_with(at), "{input}: {error:?}");
         }
     }
 }

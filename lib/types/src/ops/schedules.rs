@@ -16,9 +16,7 @@ pub const AGENTS: [&str; 2] = ["orchestrator", "coding-worker"];
 pub fn target_agent(context: Option<&Value>) -> &'static str {
     let target = context.and_then(|context| context.pointer("/schedule/targetAgent"));
     let [usual, others @ ..] = AGENTS;
-    let named = others
-        .into_iter()
-        .find(|agent| target.is_some_and(|target| target == agent));
+    let named = others.into_iter().find(|agent| target.is_some_and(|target| target == agent));
     named.unwrap_or(usual)
 }
 
@@ -103,10 +101,7 @@ pub enum Overlap {
 
 /// Where the result of a run goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "deliverTo is {\"session\":ID} or {\"connector\":\"messenger\",\"chatId\":ID}"
-)]
+#[serde(untagged, expecting = "deliverTo is {\"session\":ID} or {\"connector\":\"messenger\",\"chatId\":ID}")]
 pub enum DeliverTo {
     Session(ToSession),
     Chat(ToChat),

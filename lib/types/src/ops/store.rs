@@ -287,9 +287,13 @@ pub enum Action {
         policy: Policy,
     },
     /// Give the session a name.
-    Name { name: String },
+    Name {
+        name: String,
+    },
     /// Compact the history, in queue order.
-    Compact { submission_id: SubmissionId },
+    Compact {
+        submission_id: SubmissionId,
+    },
 }
 
 /// What happens to a prompt while another turn runs or waits.
@@ -521,10 +525,7 @@ impl Verdict {
     pub fn of_turn(self) -> Failure {
         let (name, message) = match self {
             Verdict::Abort => ("aborted", "The turn was aborted."),
-            Verdict::RetryExhausted => (
-                "retry_exhausted",
-                "The turn was started 10 times and did not end.",
-            ),
+            Verdict::RetryExhausted => ("retry_exhausted", "The turn was started 10 times and did not end."),
             Verdict::Timeout => ("timeout", "The turn passed its time limit of one hour."),
         };
         Failure::new(name, message)

@@ -150,12 +150,7 @@ pub enum Appending {
     /// It was appended. `end` is the number of entries in the stream now.
     Done { end: u64, closed: bool },
     /// A repetition: the sequences of the producer up to `seq` were accepted before. Nothing was written.
-    Known {
-        end: u64,
-        closed: bool,
-        epoch: u64,
-        seq: u64,
-    },
+    Known { end: u64, closed: bool, epoch: u64, seq: u64 },
     /// The stream is closed.
     Closed { end: u64 },
     /// The stream has another content type.
@@ -270,10 +265,7 @@ mod tests {
 
     #[test]
     fn arrays_are_flattened_one_level() {
-        assert_eq!(
-            flattened(" [1, [2,3],\r\n {\"a\":\n\"b\\nc\"} ]\n"),
-            ["1", "[2,3]", "{\"a\":\"b\\nc\"}"]
-        );
+        assert_eq!(flattened(" [1, [2,3],\r\n {\"a\":\n\"b\\nc\"} ]\n"), ["1", "[2,3]", "{\"a\":\"b\\nc\"}"]);
         assert_eq!(flattened("1.50e3"), ["1.50e3"]);
         assert_eq!(flattened("[]"), [""; 0]);
         for bad in ["", " ", "{", "[1,]", "1 2", "[1]2", "\u{feff}1", "nul"] {

@@ -68,11 +68,7 @@ struct FlatTool {
 impl From<FlatTool> for Tool {
     fn from(read: FlatTool) -> Tool {
         Tool {
-            spec: ToolSpec {
-                name: read.name,
-                description: read.description,
-                parameters: read.parameters,
-            },
+            spec: ToolSpec { name: read.name, description: read.description, parameters: read.parameters },
             idempotent: read.idempotent,
             approval: read.approval,
             agents: read.agents,

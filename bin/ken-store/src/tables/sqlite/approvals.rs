@@ -23,12 +23,8 @@ fn record(row: &Row<'_>) -> rusqlite::Result<Approval> {
     let scoped: Option<i64> = row.get("scope")?;
     let used: Option<i64> = row.get("used_at")?;
     let request = stored(row, "request")?.ok_or(rusqlite::Error::InvalidQuery)?;
-    let mut record = Approval::new(
-        request,
-        status(row)?,
-        time(row, "updated_at")?,
-        scoped.map(|_| scope(row)).transpose()?,
-    );
+    let mut record =
+        Approval::new(request, status(row)?, time(row, "updated_at")?, scoped.map(|_| scope(row)).transpose()?);
     record.decision = stored(row, "decision")?;
     record.used_at = used.map(Timestamp::from_millis);
     Ok(record)
@@ -90,11 +86,7 @@ impl Approvals for Database {
         let sql = "SELECT call, task, max(iif(used_at IS NULL, NULL, id)) AS used FROM approvals
                    WHERE submission = ?1 GROUP BY call, task";
         all(self, sql, [submission], |row| {
-            Ok(AskedCall {
-                call_id: row.get("call")?,
-                task_id: row.get("task")?,
-                used: row.get("used")?,
-            })
+            Ok(AskedCall { call_id: row.get("call")?, task_id: row.get("task")?, used: row.get("used")? })
         })
     }
 
@@ -104,12 +96,7 @@ impl Approvals for Database {
         first(self, sql, [session, fingerprint], |row| row.get(0))
     }
 
-    fn pending_approvals(
-        &self,
-        list: &ListApprovals,
-        most: usize,
-        bytes: usize,
-    ) -> Result<Vec<Approval>, Error> {
+    fn pending_approvals(&self, list: &ListApprovals, most: usize, bytes: usize) -> Result<Vec<Approval>, Error> {
         // Requests of no scope show `api` and `default`, and are found by these.
         let sql = "SELECT a.approval, a.scope, a.status, a.updated_at, a.decision, a.used_at,
                      s.connector, s.actor, s.conversation, s.thread,
@@ -123,14 +110,8 @@ impl Approvals for Database {
                      AND (?3 IS NULL OR coalesce(s.conversation, 'default') = ?3)
                      AND (?4 IS NULL OR coalesce(s.connector, 'api') = ?4)
                    ORDER BY a.approval LIMIT ?5";
-        let values = params![
-            list.task_id,
-            list.actor_id,
-            list.conversation_id,
-            list.connector,
-            rows(most),
-            rows(bytes),
-        ];
+        let values =
+            params![list.task_id, list.actor_id, list.conversation_id, list.connector, rows(most), rows(bytes),];
         all(self, sql, values, record)
     }
 
@@ -154,14 +135,8 @@ impl Approvals for Database {
         let sql = "UPDATE approvals SET status = ?2, updated_at = ?3, decision = ?4, decide_key = ?5, for_session = ?6
                    WHERE approval = ?1";
         let (decision, decide_key) = decision.unzip();
-        let values = params![
-            key,
-            status.name(),
-            now.millis(),
-            json(decision)?,
-            decide_key.flatten(),
-            for_session(decision),
-        ];
+        let values =
+            params![key, status.name(), now.millis(), json(decision)?, decide_key.flatten(), for_session(decision),];
         run(self, sql, values).map(drop)
     }
 
@@ -171,9 +146,7 @@ impl Approvals for Database {
     }
 
     fn due_approvals(&self, now: Timestamp, most: usize) -> Result<Vec<ApprovalRow>, Error> {
-        let sql = format!(
-            "{SELECT} WHERE a.status = 'pending' AND a.expires_at <= ?1 ORDER BY a.expires_at LIMIT ?2"
-        );
+        let sql = format!("{SELECT} WHERE a.status = 'pending' AND a.expires_at <= ?1 ORDER BY a.expires_at LIMIT ?2");
         all(self, &sql, [now.millis(), rows(most)], approval)
     }
 

@@ -8,31 +8,18 @@ use super::{Database, all, count, first, insert, rows, run, statement, unique};
 use crate::tables::{BlobRow, Blobs};
 
 fn blob(row: &Row<'_>) -> rusqlite::Result<BlobRow> {
-    Ok(BlobRow {
-        key: row.get("blob")?,
-        length: count(row, "length")?,
-        stored: count(row, "stored")?,
-    })
+    Ok(BlobRow { key: row.get("blob")?, length: count(row, "length")?, stored: count(row, "stored")? })
 }
 
 impl Blobs for Database {
     fn blob(&self, digest: &str) -> Result<Option<BlobRow>, Error> {
-        first(
-            self,
-            "SELECT blob, length, stored FROM blobs WHERE digest = ?1",
-            [digest],
-            blob,
-        )
+        first(self, "SELECT blob, length, stored FROM blobs WHERE digest = ?1", [digest], blob)
     }
 
     fn insert_blob(&self, digest: &str, length: u64, now: Timestamp) -> Result<BlobRow, Error> {
         let sql = "INSERT INTO blobs (digest, length, used_at) VALUES (?1, ?2, ?3)";
         let key = insert(self, sql, params![digest, length.cast_signed(), now.millis()])?;
-        Ok(BlobRow {
-            key,
-            length,
-            stored: 0,
-        })
+        Ok(BlobRow { key, length, stored: 0 })
     }
 
     fn insert_piece(&self, blob: i64, offset: u64, bytes: &[u8], now: Timestamp) -> Result<(), Error> {
@@ -60,12 +47,7 @@ impl Blobs for Database {
     }
 
     fn touch_blob(&self, blob: i64, now: Timestamp) -> Result<(), Error> {
-        run(
-            self,
-            "UPDATE blobs SET used_at = ?2 WHERE blob = ?1",
-            [blob, now.millis()],
-        )
-        .map(drop)
+        run(self, "UPDATE blobs SET used_at = ?2 WHERE blob = ?1", [blob, now.millis()]).map(drop)
     }
 
     fn clear_blob(&self, blob: i64) -> Result<(), Error> {
@@ -74,14 +56,12 @@ impl Blobs for Database {
     }
 
     fn refer_to_blob(&self, digest: &str, event: i64) -> Result<(), Error> {
-        let sql =
-            "INSERT OR IGNORE INTO blob_uses (blob, event) SELECT blob, ?2 FROM blobs WHERE digest = ?1";
+        let sql = "INSERT OR IGNORE INTO blob_uses (blob, event) SELECT blob, ?2 FROM blobs WHERE digest = ?1";
         run(self, sql, params![digest, event]).map(drop)
     }
 
     fn refer_to_output(&self, digest: &str, submission: i64) -> Result<(), Error> {
-        let sql =
-            "INSERT OR IGNORE INTO outputs (blob, submission) SELECT blob, ?2 FROM blobs WHERE digest = ?1";
+        let sql = "INSERT OR IGNORE INTO outputs (blob, submission) SELECT blob, ?2 FROM blobs WHERE digest = ?1";
         run(self, sql, params![digest, submission]).map(drop)
     }
 
@@ -94,14 +74,8 @@ impl Blobs for Database {
     }
 
     fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error> {
-        let sql =
-            "SELECT digest, length FROM outputs JOIN blobs USING (blob) WHERE submission = ?1 ORDER BY blob";
-        all(self, sql, [submission], |row| {
-            Ok(Output {
-                blob: row.get("digest")?,
-                bytes: count(row, "length")?,
-            })
-        })
+        let sql = "SELECT digest, length FROM outputs JOIN blobs USING (blob) WHERE submission = ?1 ORDER BY blob";
+        all(self, sql, [submission], |row| Ok(Output { blob: row.get("digest")?, bytes: count(row, "length")? }))
     }
 
     fn unused_blobs(&self, before: Timestamp, most: usize) -> Result<Vec<i64>, Error> {
@@ -118,11 +92,6 @@ impl Blobs for Database {
     }
 
     fn blob_bytes(&self) -> Result<u64, Error> {
-        unique(
-            self,
-            "SELECT coalesce(sum(length), 0) AS bytes FROM blobs",
-            [],
-            |row| count(row, "bytes"),
-        )
+        unique(self, "SELECT coalesce(sum(length), 0) AS bytes FROM blobs", [], |row| count(row, "bytes"))
     }
 }

@@ -7,10 +7,7 @@ use super::{Database, first, run};
 use crate::tables::{Amount, Budgets, ReservationRow};
 
 fn amount(row: &Row<'_>) -> rusqlite::Result<Amount> {
-    Ok(Amount {
-        tokens: row.get("tokens")?,
-        cost: row.get("cost")?,
-    })
+    Ok(Amount { tokens: row.get("tokens")?, cost: row.get("cost")? })
 }
 
 impl Budgets for Database {
@@ -22,12 +19,7 @@ impl Budgets for Database {
     fn add_to_budget(&self, scope: &str, amount: Amount, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO budgets (scope, tokens, cost, updated_at) VALUES (?1, ?2, ?3, ?4)
             ON CONFLICT (scope) DO UPDATE SET tokens = tokens + ?2, cost = cost + ?3, updated_at = ?4";
-        run(
-            self,
-            sql,
-            params![scope, amount.tokens, amount.cost, now.millis()],
-        )
-        .map(drop)
+        run(self, sql, params![scope, amount.tokens, amount.cost, now.millis()]).map(drop)
     }
 
     fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error> {
@@ -46,15 +38,7 @@ impl Budgets for Database {
         let sql = "INSERT INTO reservations (id, day, session, tokens, cost, output_tokens, made_at)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         let Amount { tokens, cost } = row.amount;
-        let values = params![
-            row.id,
-            row.day,
-            row.session,
-            tokens,
-            cost,
-            row.output_tokens,
-            now.millis()
-        ];
+        let values = params![row.id, row.day, row.session, tokens, cost, row.output_tokens, now.millis()];
         run(self, sql, values).map(drop)
     }
 

@@ -77,11 +77,7 @@ impl Checkpoints {
         let hooked = writer.wal_hook(Some(after_commit));
         hooked.map_err(fault::error)?;
         let thread = spawn("checkpoints", move || run(&connection, files, &begun, &end))?;
-        Ok(Checkpoints {
-            begin,
-            following,
-            thread: Some(thread),
-        })
+        Ok(Checkpoints { begin, following, thread: Some(thread) })
     }
 
     /// The writer is idle. False when it has to be told again later.

@@ -16,23 +16,16 @@ const SHOWN: i64 = 200;
 
 impl DocumentTables for Database {
     fn documents(&self, collection: &str, after: &str, most: usize) -> Result<Vec<Document>, Error> {
-        let sql =
-            "SELECT path, digest FROM documents WHERE collection = ?1 AND path > ?2 ORDER BY path LIMIT ?3";
+        let sql = "SELECT path, digest FROM documents WHERE collection = ?1 AND path > ?2 ORDER BY path LIMIT ?3";
         all(self, sql, params![collection, after, rows(most)], |row| {
-            Ok(Document {
-                path: row.get("path")?,
-                digest: row.get("digest")?,
-            })
+            Ok(Document { path: row.get("path")?, digest: row.get("digest")? })
         })
     }
 
     fn document(&self, collection: &str, path: &str) -> Result<Option<DocumentRow>, Error> {
         let sql = "SELECT document, digest FROM documents WHERE collection = ?1 AND path = ?2";
         first(self, sql, [collection, path], |row| {
-            Ok(DocumentRow {
-                key: row.get("document")?,
-                digest: row.get("digest")?,
-            })
+            Ok(DocumentRow { key: row.get("document")?, digest: row.get("digest")? })
         })
     }
 
@@ -48,9 +41,7 @@ impl DocumentTables for Database {
 
     fn entries_of(&self, document: i64) -> Result<Vec<(i64, String)>, Error> {
         let sql = "SELECT entry, id FROM knowledge WHERE document = ?1";
-        all(self, sql, [document], |row| {
-            Ok((row.get("entry")?, row.get("id")?))
-        })
+        all(self, sql, [document], |row| Ok((row.get("entry")?, row.get("id")?)))
     }
 
     fn move_entry(&self, key: i64, line: u64) -> Result<(), Error> {

@@ -54,16 +54,15 @@ impl Exchanges for Database {
     }
 
     fn exchange_turn(&self, stream: i64, id: &SubmissionId) -> Result<Option<i64>, Error> {
-        let sql = "SELECT turn FROM submissions AS s JOIN exchanges USING (submission) WHERE s.id = ?2 AND s.stream = ?1";
+        let sql =
+            "SELECT turn FROM submissions AS s JOIN exchanges USING (submission) WHERE s.id = ?2 AND s.stream = ?1";
         Ok(first(self, sql, params![stream, id.as_str()], |row| row.get(0))?.flatten())
     }
 
     fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error> {
         let sql = "SELECT submission, body FROM submissions AS s LEFT JOIN exchanges AS e USING (submission)
                    WHERE s.kind = 'prompt' AND s.stream = ?1 AND submission < ?2 ORDER BY submission DESC LIMIT ?3";
-        all(self, sql, params![stream, before, limit], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
+        all(self, sql, params![stream, before, limit], |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
     fn context_usage(&self, stream: i64) -> Result<Option<String>, Error> {
@@ -77,13 +76,7 @@ impl Exchanges for Database {
         first(self, &sql, [submission], past)
     }
 
-    fn past_exchanges(
-        &self,
-        stream: i64,
-        after: i64,
-        before: i64,
-        limit: u32,
-    ) -> Result<Vec<PastExchange>, Error> {
+    fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error> {
         let filter = " WHERE x.stream = ?1 AND x.turn > ?2 AND x.turn < ?3 ORDER BY x.turn DESC LIMIT ?4";
         let sql = [PAST, filter].concat();
         all(self, &sql, params![stream, after, before, limit], past)
@@ -178,12 +171,7 @@ impl Runs for Database {
              ORDER BY r.submission DESC LIMIT ?4"
         );
         let status = list.status.map(RunStatus::name);
-        all(
-            self,
-            &sql,
-            params![list.before, status, list.workflow, list.limit],
-            record,
-        )
+        all(self, &sql, params![list.before, status, list.workflow, list.limit], record)
     }
 
     fn end_run(
@@ -195,13 +183,7 @@ impl Runs for Database {
         error: Option<&Failure>,
     ) -> Result<(), Error> {
         let sql = "UPDATE runs SET status = ?2, ended_at = ?3, result = ?4, error = ?5 WHERE submission = ?1";
-        let values = params![
-            submission,
-            status.name(),
-            now.millis(),
-            json(result)?,
-            json(error)?
-        ];
+        let values = params![submission, status.name(), now.millis(), json(result)?, json(error)?];
         run(self, sql, values).map(drop)
     }
 }

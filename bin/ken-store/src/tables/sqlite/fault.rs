@@ -7,9 +7,7 @@ use rusqlite::ErrorCode;
 pub(super) fn error(error: rusqlite::Error) -> Error {
     let (line, detail) = (log_line(), error.to_string());
     match error.sqlite_error_code() {
-        Some(
-            ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen,
-        ) => {
+        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly | ErrorCode::CannotOpen) => {
             tracing::error!(line, detail, "the database cannot be written");
             let message = format!("the disk of the database is full or fails (log line {line})");
             Error::new(Code::Unavailable, message).hint("free some space; the store continues by itself")
@@ -30,8 +28,5 @@ pub(super) fn error(error: rusqlite::Error) -> Error {
 /// A mark that is in the log and in the answer.
 fn log_line() -> String {
     let mark: Result<[u8; 4], _> = ken_types::id::random();
-    mark.map_or_else(
-        |_| "?".into(),
-        |bytes| format!("{:08x}", u32::from_be_bytes(bytes)),
-    )
+    mark.map_or_else(|_| "?".into(), |bytes| format!("{:08x}", u32::from_be_bytes(bytes)))
 }

@@ -30,17 +30,14 @@ impl Found {
     pub fn complaint(&self) -> Option<String> {
         if self.frames_lost > 0 {
             let copy = self.copy.as_ref();
-            let kept = copy.map_or(String::new(), |copy| {
-                format!(" (a copy is kept as {})", copy.display())
-            });
+            let kept = copy.map_or(String::new(), |copy| format!(" (a copy is kept as {})", copy.display()));
             return Some(format!(
                 "the write-ahead log is damaged: {} frames that had been committed cannot be read, so the last changes \
                  are missing{kept}",
                 self.frames_lost
             ));
         }
-        let message =
-            "the database file is not as the store left it: it is damaged, or another program has changed it";
+        let message = "the database file is not as the store left it: it is damaged, or another program has changed it";
         self.changed.then(|| message.to_owned())
     }
 }
@@ -65,10 +62,7 @@ pub(super) fn refuse(path: &Path, what: impl std::fmt::Display) -> Error {
 
 impl Files {
     pub(super) fn of(database: &Path) -> Files {
-        Files {
-            database: database.to_owned(),
-            marker: Marker::read(&beside(database, ".mark")),
-        }
+        Files { database: database.to_owned(), marker: Marker::read(&beside(database, ".mark")) }
     }
 
     fn journal_path(&self) -> PathBuf {
@@ -91,28 +85,18 @@ impl Files {
         let (frames, copied) = index.map_or((0, 0), |index| (index.frames, index.copied));
         let lost = journal.lost(index.as_ref());
         let mut found = Found {
-            log: journal.salt.filter(|_| lost == 0).map(|salt| LogFound {
-                salt,
-                frames: journal.frames,
-            }),
+            log: journal.salt.filter(|_| lost == 0).map(|salt| LogFound { salt, frames: journal.frames }),
             ..Found::default()
         };
         if lost > 0 && copied > 0 && copied == frames {
             // Everything in it is in the database. Its readable part is older, and must not be applied again.
             found.is_copied = journal.exists;
         } else if lost > 0 && !journal.exists {
-            let what = format_args!(
-                "{} is missing, with {lost} frames that had been committed",
-                log.display()
-            );
-            return Err(refuse(&self.database, what).hint(
-                "put it back; to go on without its changes, remove ken.db-shm: ken-store(8), Restoring",
-            ));
+            let what = format_args!("{} is missing, with {lost} frames that had been committed", log.display());
+            return Err(refuse(&self.database, what)
+                .hint("put it back; to go on without its changes, remove ken.db-shm: ken-store(8), Restoring"));
         } else if lost > 0 && copied > 0 {
-            let what = format_args!(
-                "damaged: {} cannot be read, and was copied in part",
-                log.display()
-            );
+            let what = format_args!("damaged: {} cannot be read, and was copied in part", log.display());
             return Err(refuse(&self.database, what).hint("restore a backup: ken-store(8), Restoring"));
         } else {
             found.frames_lost = lost;
@@ -133,9 +117,7 @@ impl Files {
     fn index(&self) -> Option<Index> {
         let marker = self.marker.as_ref()?;
         let trusted = marker.running && marker.is_of_this_boot();
-        trusted
-            .then(|| Index::read(&beside(&self.database, "-shm")))
-            .flatten()
+        trusted.then(|| Index::read(&beside(&self.database, "-shm"))).flatten()
     }
 
     /// A database that is missing, empty or cut, beside files that say that there was more.
@@ -152,8 +134,9 @@ impl Files {
             None if journal.length > 0 => format!("ken.db-wal beside it holds {} frames", journal.frames),
             None => return Ok(()),
         };
-        Err(refuse(&self.database, format_args!("{what}, but {beside}"))
-            .hint("put the file back, or restore a backup; to start empty, move ken.db, ken.db-wal and ken.db.mark away"))
+        Err(refuse(&self.database, format_args!("{what}, but {beside}")).hint(
+            "put the file back, or restore a backup; to start empty, move ken.db, ken.db-wal and ken.db.mark away",
+        ))
     }
 
     /// Whether the database file is another than the marker's.
@@ -170,7 +153,10 @@ impl Files {
         match &self.marker {
             Some(marker) if newest < marker.change => Err(refuse(
                 &self.database,
-                format_args!("its newest change is {newest}, but change {} had been stored: this is an older copy", marker.change),
+                format_args!(
+                    "its newest change is {newest}, but change {} had been stored: this is an older copy",
+                    marker.change
+                ),
             )
             .hint("put the newer file back; to go on with this one, remove ken.db.mark: ken-store(8), Restoring")),
             _ => Ok(()),
@@ -183,10 +169,7 @@ impl Files {
             return Ok(());
         }
         let log = self.journal_path();
-        let copy = beside(
-            &log,
-            &format!(".damaged-{}", ken_types::Timestamp::now().millis()),
-        );
+        let copy = beside(&log, &format!(".damaged-{}", ken_types::Timestamp::now().millis()));
         let kept = match found.is_copied {
             true => std::fs::rename(&log, &copy),
             false => std::fs::copy(&log, &copy).map(drop),
@@ -234,14 +217,7 @@ impl Files {
     pub(super) fn mark_copied(&mut self, change: u64, running: bool) -> std::io::Result<()> {
         let (length, sum) = marker::measure(&self.database)?;
         let boot = marker::boot();
-        self.write(Marker {
-            running,
-            boot,
-            change,
-            length,
-            sum,
-            log: None,
-        })
+        self.write(Marker { running, boot, change, length, sum, log: None })
     }
 
     fn write(&mut self, marker: Marker) -> std::io::Result<()> {

@@ -11,11 +11,7 @@ use crate::tables::{KeyRow, Keys};
 const NOT_REACHED: u16 = 503;
 
 fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {
-    let state = KeyState {
-        seed: row.get("seed")?,
-        at: time(row, "at")?,
-        answer: answer(row)?,
-    };
+    let state = KeyState { seed: row.get("seed")?, at: time(row, "at")?, answer: answer(row)? };
     Ok(KeyRow {
         body: row.get("body")?,
         is_free: state.answer.is_none() && row.get::<_, Option<u16>>("status")? == Some(NOT_REACHED),
@@ -27,11 +23,7 @@ fn answer(row: &Row<'_>) -> rusqlite::Result<Option<KeptAnswer>> {
     let Some(body) = row.get("answer")? else {
         return Ok(None);
     };
-    Ok(Some(KeptAnswer {
-        status: row.get("status")?,
-        body,
-        headers: stored(row, "headers")?.unwrap_or_default(),
-    }))
+    Ok(Some(KeptAnswer { status: row.get("status")?, body, headers: stored(row, "headers")?.unwrap_or_default() }))
 }
 
 impl Keys for Database {
@@ -67,20 +59,13 @@ impl Keys for Database {
 
     fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error> {
         let sql = "SELECT number, answer FROM calls WHERE slot = ?1";
-        first(self, sql, [slot], |row| {
-            Ok((count(row, "number")?, row.get("answer")?))
-        })
+        first(self, sql, [slot], |row| Ok((count(row, "number")?, row.get("answer")?)))
     }
 
     fn put_call(&self, slot: &str, number: u64, answer: &str, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO calls (slot, number, answer, at) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT DO UPDATE SET number = excluded.number, answer = excluded.answer, at = excluded.at";
-        run(
-            self,
-            sql,
-            params![slot, number.cast_signed(), answer, now.millis()],
-        )
-        .map(drop)
+        run(self, sql, params![slot, number.cast_signed(), answer, now.millis()]).map(drop)
     }
 
     fn prune_calls(&self, oldest: Timestamp) -> Result<(), Error> {

@@ -129,13 +129,7 @@ impl Knowledge for Database {
                AND (?3 IS NULL OR coalesce(conversation, 'default') = ?3)
              ORDER BY entry DESC LIMIT ?4"
         );
-        let values = params![
-            list.before,
-            list.actor,
-            list.conversation,
-            list.limit,
-            list.source
-        ];
+        let values = params![list.before, list.actor, list.conversation, list.limit, list.source];
         all(self, &sql, values, |row| Ok((row.get("entry")?, knowledge(row)?)))
     }
 
@@ -155,9 +149,7 @@ impl Knowledge for Database {
     fn knowledge_sizes(&self, after: i64, until: i64, most: usize) -> Result<Vec<(i64, u64)>, Error> {
         let sql = "SELECT entry, length(content) AS size FROM knowledge WHERE entry > ?1 AND entry <= ?2
                    ORDER BY entry LIMIT ?3";
-        all(self, sql, [after, until, rows(most)], |row| {
-            Ok((row.get("entry")?, count(row, "size")?))
-        })
+        all(self, sql, [after, until, rows(most)], |row| Ok((row.get("entry")?, count(row, "size")?)))
     }
 
     fn job(&self, id: &str) -> Result<Option<Job>, Error> {
@@ -165,7 +157,8 @@ impl Knowledge for Database {
     }
 
     fn running_job(&self) -> Result<Option<JobRow>, Error> {
-        let sql = "SELECT job, id, reached, until, collection, place FROM jobs WHERE status = 'running' ORDER BY job LIMIT 1";
+        let sql =
+            "SELECT job, id, reached, until, collection, place FROM jobs WHERE status = 'running' ORDER BY job LIMIT 1";
         first(self, sql, [], |row| {
             Ok(JobRow {
                 key: row.get("job")?,
@@ -190,7 +183,8 @@ impl Knowledge for Database {
     }
 
     fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error> {
-        let sql = "UPDATE jobs SET status = iif(error IS NULL, 'ok', 'error'), finished_at = ?2, total = done WHERE job = ?1";
+        let sql =
+            "UPDATE jobs SET status = iif(error IS NULL, 'ok', 'error'), finished_at = ?2, total = done WHERE job = ?1";
         run(self, sql, [key, now.millis()]).map(drop)
     }
 }
@@ -230,13 +224,7 @@ impl Words for Database {
         run(self, sql, [after, until]).map(drop)
     }
 
-    fn index_exchange(
-        &self,
-        submission: i64,
-        scope_word: &str,
-        prompt: &str,
-        answer: &str,
-    ) -> Result<(), Error> {
+    fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error> {
         let sql = "INSERT INTO memory_index (rowid, scope, prompt, answer) VALUES (?1, ?2, ?3, ?4)";
         run(self, sql, params![submission, scope_word, prompt, answer]).map(drop)
     }
@@ -272,7 +260,8 @@ impl Words for Database {
             // Of a common word the newest hundred tell how many there are, by how far back they reach: counting all would
             // take the longer the more has been said.
             Index::Memory => {
-                let sql = "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) AS holders FROM (
+                let sql =
+                    "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) AS holders FROM (
                              SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 100
                            )";
                 let held = |forms: &&[String]| {

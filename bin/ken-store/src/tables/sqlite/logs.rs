@@ -34,12 +34,7 @@ impl Logs for Database {
             LogKind::Run => "run",
         };
         let key = insert(self, sql, params![name, kind, now.millis()])?;
-        Ok(LogRow {
-            key,
-            name: name.to_owned(),
-            entries: 0,
-            closed: false,
-        })
+        Ok(LogRow { key, name: name.to_owned(), entries: 0, closed: false })
     }
 
     fn close_log(&self, key: i64) -> Result<(), Error> {
@@ -47,16 +42,12 @@ impl Logs for Database {
     }
 
     fn insert_entries(&self, log: i64, first: u64, entries: &[Box<RawValue>]) -> Result<(), Error> {
-        statement(
-            self,
-            "INSERT INTO entries (place, body) VALUES (?1, ?2)",
-            |insert| {
-                for (number, entry) in (first..).zip(entries) {
-                    insert.execute(params![place(log, number), entry.get()])?;
-                }
-                Ok(())
-            },
-        )
+        statement(self, "INSERT INTO entries (place, body) VALUES (?1, ?2)", |insert| {
+            for (number, entry) in (first..).zip(entries) {
+                insert.execute(params![place(log, number), entry.get()])?;
+            }
+            Ok(())
+        })
     }
 
     fn set_log_entries(&self, log: i64, entries: u64) -> Result<(), Error> {
@@ -76,15 +67,9 @@ impl SystemEvents for Database {
         let oldest = "SELECT number FROM system_events ORDER BY number LIMIT 1";
         let newest = "SELECT number, at FROM system_events ORDER BY number DESC LIMIT 1";
         let oldest = first(self, oldest, [], |row| count(row, "number"))?;
-        let newest = first(self, newest, [], |row| {
-            Ok((count(row, "number")?, time(row, "at")?))
-        })?;
+        let newest = first(self, newest, [], |row| Ok((count(row, "number")?, time(row, "at")?)))?;
         let (entries, newest) = newest.unwrap_or_default();
-        Ok(SystemExtent {
-            first: oldest.unwrap_or(1).saturating_sub(1),
-            entries,
-            newest,
-        })
+        Ok(SystemExtent { first: oldest.unwrap_or(1).saturating_sub(1), entries, newest })
     }
 
     fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error> {

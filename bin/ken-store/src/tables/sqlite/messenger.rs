@@ -9,11 +9,7 @@ use super::{Database, all, count, first, rows, run, stored, time, to_json, uniqu
 use crate::tables::{Counters, Messenger, NewUpdate, PairingRow};
 
 fn user(row: &Row<'_>) -> rusqlite::Result<AllowedUser> {
-    Ok(AllowedUser {
-        user_id: row.get("user")?,
-        chat_id: row.get("chat")?,
-        added_at: time(row, "added_at")?,
-    })
+    Ok(AllowedUser { user_id: row.get("user")?, chat_id: row.get("chat")?, added_at: time(row, "added_at")? })
 }
 
 fn group(row: &Row<'_>) -> rusqlite::Result<Group> {
@@ -45,15 +41,11 @@ impl Counters for Database {
     fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, Error> {
         let sql = "SELECT substr(name, length(?1) + 1) AS name, value FROM counters
                    WHERE substr(name, 1, length(?1)) = ?1";
-        all(self, sql, [prefix], |row| {
-            Ok((row.get("name")?, count(row, "value")?))
-        })
+        all(self, sql, [prefix], |row| Ok((row.get("name")?, count(row, "value")?)))
     }
 
     fn fact(&self, name: &str) -> Result<Option<String>, Error> {
-        first(self, "SELECT value FROM facts WHERE name = ?1", [name], |row| {
-            row.get(0)
-        })
+        first(self, "SELECT value FROM facts WHERE name = ?1", [name], |row| row.get(0))
     }
 
     fn set_fact(&self, name: &str, value: &str) -> Result<(), Error> {
@@ -76,9 +68,7 @@ fn update(row: &Row<'_>) -> rusqlite::Result<UpdateRecord> {
 
 impl Messenger for Database {
     fn update(&self, id: i64) -> Result<Option<Option<String>>, Error> {
-        first(self, "SELECT code FROM updates WHERE id = ?1", [id], |row| {
-            row.get(0)
-        })
+        first(self, "SELECT code FROM updates WHERE id = ?1", [id], |row| row.get(0))
     }
 
     fn insert_update(&self, update: &NewUpdate<'_>, now: Timestamp) -> Result<(), Error> {
@@ -149,10 +139,7 @@ impl Messenger for Database {
 
     fn pairing(&self, code: &str) -> Result<Option<PairingRow>, Error> {
         first(self, "SELECT * FROM pairings WHERE code = ?1", [code], |row| {
-            Ok(PairingRow {
-                pairing: pairing(row)?,
-                state: row.get("state")?,
-            })
+            Ok(PairingRow { pairing: pairing(row)?, state: row.get("state")? })
         })
     }
 
@@ -186,28 +173,14 @@ impl Messenger for Database {
     }
 
     fn set_pairing_state(&self, code: &str, state: &str) -> Result<(), Error> {
-        run(
-            self,
-            "UPDATE pairings SET state = ?2 WHERE code = ?1",
-            [code, state],
-        )
-        .map(drop)
+        run(self, "UPDATE pairings SET state = ?2 WHERE code = ?1", [code, state]).map(drop)
     }
 
     fn busy_chats(&self, state: State) -> Result<Vec<BusyChat>, Error> {
         let sql = "SELECT DISTINCT c.conversation, c.thread
                    FROM submissions AS s JOIN events AS e USING (event) JOIN scopes AS c ON c.scope = e.scope
                    WHERE s.live = 1 AND s.state = ?1 AND e.id GLOB 'messenger:*'";
-        let name = if state == State::Queued {
-            "queued"
-        } else {
-            "running"
-        };
-        all(self, sql, [name], |row| {
-            Ok(BusyChat {
-                chat_id: row.get("conversation")?,
-                thread_id: row.get("thread")?,
-            })
-        })
+        let name = if state == State::Queued { "queued" } else { "running" };
+        all(self, sql, [name], |row| Ok(BusyChat { chat_id: row.get("conversation")?, thread_id: row.get("thread")? }))
     }
 }

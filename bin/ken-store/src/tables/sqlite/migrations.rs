@@ -609,10 +609,7 @@ mod tests {
                 "SELECT rowid FROM knowledge_index WHERE knowledge_index MATCH 'scope : (zqglobal) AND {title content} : (red)'",
                 7,
             ),
-            (
-                "SELECT rowid FROM memory_index WHERE memory_index MATCH 'scope : (zqm1) AND {prompt answer} : (red)'",
-                8,
-            ),
+            ("SELECT rowid FROM memory_index WHERE memory_index MATCH 'scope : (zqm1) AND {prompt answer} : (red)'", 8),
             ("SELECT doc FROM knowledge_words WHERE term = 'zqglobal'", 1),
             ("SELECT entry FROM vectors WHERE scope = 'zqglobal'", 7),
         ] {
@@ -624,9 +621,7 @@ mod tests {
                    INSERT INTO knowledge_index (knowledge_index) VALUES ('integrity-check');
                    INSERT INTO memory_index (memory_index) VALUES ('integrity-check');";
         database.execute_batch(new).unwrap();
-        let sound: String = database
-            .query_row("PRAGMA integrity_check", [], |row| row.get(0))
-            .unwrap();
+        let sound: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(sound, "ok");
     }
 }

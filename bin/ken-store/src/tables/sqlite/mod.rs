@@ -56,12 +56,7 @@ impl Sqlite {
     pub fn open(path: &Path) -> Result<Sqlite, Error> {
         let lock = open::lock(path)?;
         let (writer, files, found) = open::writer(path)?;
-        Ok(Sqlite {
-            path: path.to_owned(),
-            writer: Some((writer, files)),
-            found,
-            _lock: lock,
-        })
+        Ok(Sqlite { path: path.to_owned(), writer: Some((writer, files)), found, _lock: lock })
     }
 
     /// What was wrong with the files when they were opened.
@@ -71,8 +66,7 @@ impl Sqlite {
 
     /// Lets the file have at most so many pages of 4 KiB: beyond it every write is refused as on a full disk.
     pub fn limit_pages(&self, pages: u32) -> Result<(), Error> {
-        let limit =
-            |(connection, _): &(Connection, Files)| connection.pragma_update(None, "max_page_count", pages);
+        let limit = |(connection, _): &(Connection, Files)| connection.pragma_update(None, "max_page_count", pages);
         let limited = self.writer.as_ref().map(limit).transpose();
         limited.map(drop).map_err(fault::error)
     }
@@ -95,10 +89,7 @@ impl Backend for Sqlite {
             return Err(Error::internal("the database has one writer, and it is taken"));
         };
         let checkpoints = Checkpoints::start(&self.path, files, &mut connection)?;
-        Ok(Box::new(SqliteWriter {
-            database: Database(connection),
-            checkpoints,
-        }))
+        Ok(Box::new(SqliteWriter { database: Database(connection), checkpoints }))
     }
 
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error> {
@@ -221,9 +212,7 @@ fn first<T>(
     params: impl Params,
     read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Option<T>, Error> {
-    statement(database, sql, |statement| {
-        statement.query_row(params, read).optional()
-    })
+    statement(database, sql, |statement| statement.query_row(params, read).optional())
 }
 
 /// The only row of a query. None is a defect.
@@ -243,9 +232,7 @@ fn all<T>(
     params: impl Params,
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>, Error> {
-    statement(database, sql, |statement| {
-        statement.query_map(params, read)?.collect()
-    })
+    statement(database, sql, |statement| statement.query_map(params, read)?.collect())
 }
 
 /// Calls `see` with the text of each row's first column until that returns false.
@@ -272,10 +259,7 @@ fn statement<T>(
     sql: &str,
     work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<T>,
 ) -> Result<T, Error> {
-    let done = database
-        .0
-        .prepare_cached(sql)
-        .and_then(|mut statement| work(&mut statement));
+    let done = database.0.prepare_cached(sql).and_then(|mut statement| work(&mut statement));
     done.map_err(fault::error)
 }
 

@@ -9,8 +9,7 @@ use crate::tables::Notes;
 
 impl Notes for Database {
     fn put_note(&self, stream: i64, note: &PutNote, now: Timestamp) -> Result<(), Error> {
-        let sql =
-            "INSERT OR REPLACE INTO notes (stream, kind, name, body, updated_at) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let sql = "INSERT OR REPLACE INTO notes (stream, kind, name, body, updated_at) VALUES (?1, ?2, ?3, ?4, ?5)";
         let values = params![stream, note.kind.name(), note.name, note.body, now.millis()];
         run(self, sql, values).map(drop)
     }
@@ -23,11 +22,7 @@ impl Notes for Database {
     fn notes(&self, stream: i64, kind: NoteKind) -> Result<Vec<Note>, Error> {
         let sql = "SELECT name, body, updated_at FROM notes WHERE stream = ?1 AND kind = ?2 ORDER BY name";
         all(self, sql, params![stream, kind.name()], |row| {
-            Ok(Note {
-                name: row.get("name")?,
-                body: row.get("body")?,
-                updated_at: time(row, "updated_at")?,
-            })
+            Ok(Note { name: row.get("name")?, body: row.get("body")?, updated_at: time(row, "updated_at")? })
         })
     }
 }

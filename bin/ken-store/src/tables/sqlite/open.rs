@@ -24,13 +24,7 @@ fn not_now(path: &Path, what: impl std::fmt::Display) -> Error {
 /// Locks the file beside the database that holds the process id of its store.
 pub(crate) fn lock(database: &Path) -> Result<File, Error> {
     let path = beside(database, ".lock");
-    let options = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path);
+    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
     let mut file = options.map_err(|error| refuse(&path, format_args!("cannot be opened: {error}")))?;
     match file.try_lock() {
         Ok(()) => {}
@@ -39,8 +33,7 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
             _ = file.read_to_string(&mut owner);
             let owner = owner.trim();
             return Err(
-                not_now(database, format_args!("another ken-store has it (pid {owner})"))
-                    .hint("stop that one first"),
+                not_now(database, format_args!("another ken-store has it (pid {owner})")).hint("stop that one first")
             );
         }
         Err(TryLockError::Error(error)) => {
@@ -48,10 +41,7 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
         }
     }
     // The process id is for people: only the lock counts.
-    _ = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
@@ -71,10 +61,7 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
     set_checkpoint_on_close(&connection, false).map_err(|error| unusable(path, &error))?;
     check_version(path, &connection)?;
     // SQLite falls back to reading where it may not write, and would report that only at the first change.
-    if connection
-        .is_readonly("main")
-        .map_err(|error| unusable(path, &error))?
-    {
+    if connection.is_readonly("main").map_err(|error| unusable(path, &error))? {
         return Err(read_only(path));
     }
     prepare_writer(&connection, fresh).map_err(|error| unusable(path, &error))?;
@@ -98,9 +85,7 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
 
 /// Whether the last connection that closes copies the log into the database and removes it.
 pub(crate) fn set_checkpoint_on_close(connection: &Connection, checkpoint: bool) -> rusqlite::Result<()> {
-    connection
-        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !checkpoint)
-        .map(drop)
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !checkpoint).map(drop)
 }
 
 /// The number of the newest change that the system's stream tells of; 0 before there was one.
@@ -160,35 +145,20 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
     check_version(path, &connection)?;
     let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
     files.check_change(newest)?;
-    let pragma = if full {
-        "PRAGMA integrity_check(1)"
-    } else {
-        "PRAGMA quick_check(1)"
-    };
-    let damage: String = connection
-        .query_row(pragma, [], |row| row.get(0))
-        .map_err(|error| unusable(path, &error))?;
+    let pragma = if full { "PRAGMA integrity_check(1)" } else { "PRAGMA quick_check(1)" };
+    let damage: String = connection.query_row(pragma, [], |row| row.get(0)).map_err(|error| unusable(path, &error))?;
     match (damage.as_str(), found.complaint()) {
         ("ok", None) => Ok(()),
         ("ok", Some(complaint)) => Err(refuse(path, complaint).hint("ken-store(8), Restoring")),
-        (damage, _) => Err(refuse(
-            path,
-            format_args!("damaged: {}", damage.lines().next().unwrap_or_default()),
-        )),
+        (damage, _) => Err(refuse(path, format_args!("damaged: {}", damage.lines().next().unwrap_or_default()))),
     }
 }
 
 /// Opens a database that nobody writes and that has no log, without making the files that SQLite puts beside one.
 fn resting(path: &Path) -> Result<Connection, Error> {
-    let name = path
-        .to_string_lossy()
-        .replace('%', "%25")
-        .replace('?', "%3f")
-        .replace('#', "%23");
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
-    Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)
-        .map_err(|error| unusable(path, &error))
+    let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(format!("file:{name}?immutable=1"), flags).map_err(|error| unusable(path, &error))
 }
 
 /// Whether a store has the database.
@@ -202,10 +172,7 @@ fn check_library(path: &Path) -> Result<(), Error> {
         return Ok(());
     }
     let version = rusqlite::version();
-    Err(refuse(
-        path,
-        format_args!("SQLite {version} is too old, 3.51.3 is the oldest that can be trusted with it"),
-    ))
+    Err(refuse(path, format_args!("SQLite {version} is too old, 3.51.3 is the oldest that can be trusted with it")))
 }
 
 /// Checks the file before SQLite opens it, because SQLite would write to it. True when there is no database yet.
@@ -229,16 +196,11 @@ fn check_header(path: &Path) -> Result<bool, Error> {
     };
     let magic = header.starts_with(b"SQLite format 3\0");
     let (Some(pages), Some(id), true) = (word(28), word(68), magic) else {
-        return Err(
-            refuse(path, "damaged, or not a database").hint("restore a backup, or move the file away")
-        );
+        return Err(refuse(path, "damaged, or not a database").hint("restore a backup, or move the file away"));
     };
     if id != APPLICATION_ID.cast_unsigned() {
-        return Err(refuse(
-            path,
-            "a database of another program (its application_id is not ken's)",
-        )
-        .hint("move it away, or name another file"));
+        return Err(refuse(path, "a database of another program (its application_id is not ken's)")
+            .hint("move it away, or name another file"));
     }
     let page = word(16).map_or(0, |word| u64::from(word >> 16));
     let page = if page == 1 { 65_536 } else { page };
@@ -246,24 +208,15 @@ fn check_header(path: &Path) -> Result<bool, Error> {
     let journal = std::fs::metadata(beside(path, "-wal")).map_or(0, |meta| meta.len());
     // With a log, the file may be shorter than its header says for a moment; without one, never.
     if journal == 0 && length < u64::from(pages) * page {
-        return Err(refuse(
-            path,
-            format_args!("damaged: {length} bytes of {} are there", u64::from(pages) * page),
-        )
-        .hint("restore a backup"));
+        return Err(refuse(path, format_args!("damaged: {length} bytes of {} are there", u64::from(pages) * page))
+            .hint("restore a backup"));
     }
     Ok(false)
 }
 
 fn create_file(path: &Path) -> Result<(), Error> {
-    let made = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path);
-    made.map(drop)
-        .map_err(|error| refuse(path, format_args!("cannot be created: {error}")))
+    let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    made.map(drop).map_err(|error| refuse(path, format_args!("cannot be created: {error}")))
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<usize> {
@@ -312,13 +265,8 @@ fn begin_log(connection: &Connection) -> rusqlite::Result<()> {
 fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {
     let from = version(connection).map_err(|error| unusable(path, &error))?;
     for (number, step) in STEPS.iter().enumerate().skip(from) {
-        let sql = format!(
-            "BEGIN IMMEDIATE; {step} PRAGMA user_version = {}; COMMIT",
-            number + 1
-        );
-        connection
-            .execute_batch(&sql)
-            .map_err(|error| unusable(path, &error))?;
+        let sql = format!("BEGIN IMMEDIATE; {step} PRAGMA user_version = {}; COMMIT", number + 1);
+        connection.execute_batch(&sql).map_err(|error| unusable(path, &error))?;
         tracing::info!(version = number + 1, "the database was migrated");
     }
     Ok(())
@@ -326,8 +274,7 @@ fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {
 
 /// Reads the first page of every table, so that gross damage is found before work is accepted.
 fn touch_roots(connection: &Connection) -> rusqlite::Result<()> {
-    let mut roots =
-        connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?;
+    let mut roots = connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?;
     let names: Vec<String> = roots.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     for name in names {
         let sql = format!("SELECT 1 FROM \"{name}\" LIMIT 1");
@@ -337,8 +284,7 @@ fn touch_roots(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 fn read_only(path: &Path) -> Error {
-    refuse(path, "cannot be written")
-        .hint("the file and its directory must belong to the user that runs ken-store")
+    refuse(path, "cannot be written").hint("the file and its directory must belong to the user that runs ken-store")
 }
 
 fn unusable(path: &Path, error: &rusqlite::Error) -> Error {
@@ -365,9 +311,6 @@ mod tests {
             let sql = format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}");
             connection.query_row(&sql, [], |row| row.get(0)).unwrap()
         };
-        assert_eq!(
-            (pragma("synchronous").as_str(), pragma("journal_mode").as_str()),
-            ("2", "wal")
-        );
+        assert_eq!((pragma("synchronous").as_str(), pragma("journal_mode").as_str()), ("2", "wal"));
     }
 }

@@ -57,14 +57,11 @@ impl Outbox for Database {
         // With min() the other column is that of the same row.
         let sql = "SELECT min(message) AS message, due_at FROM outbox
                    WHERE live = 1 AND connector = ?1 GROUP BY chat ORDER BY 1";
-        all(self, sql, [connector], |row| {
-            Ok((row.get("message")?, time(row, "due_at")?))
-        })
+        all(self, sql, [connector], |row| Ok((row.get("message")?, time(row, "due_at")?)))
     }
 
     fn update_message(&self, message: &MessageRow) -> Result<(), Error> {
-        let sql =
-            "UPDATE outbox SET state = ?2, live = ?3, piece = ?4, doubtful = ?5, tries = ?6, due_at = ?7,
+        let sql = "UPDATE outbox SET state = ?2, live = ?3, piece = ?4, doubtful = ?5, tries = ?6, due_at = ?7,
                      message_id = ?8, error = ?9, shown = ?10
                    WHERE message = ?1";
         let values = params![

@@ -28,21 +28,11 @@ fn public(row: &Row<'_>) -> rusqlite::Result<PublicRow> {
 
 impl PublicStreams for Database {
     fn public(&self, name: &str) -> Result<Option<PublicRow>, Error> {
-        first(
-            self,
-            "SELECT * FROM public_streams WHERE name = ?1",
-            [name],
-            public,
-        )
+        first(self, "SELECT * FROM public_streams WHERE name = ?1", [name], public)
     }
 
     fn public_by_key(&self, key: i64) -> Result<PublicRow, Error> {
-        unique(
-            self,
-            "SELECT * FROM public_streams WHERE stream = ?1",
-            [key],
-            public,
-        )
+        unique(self, "SELECT * FROM public_streams WHERE stream = ?1", [key], public)
     }
 
     fn list_public(&self, prefix: &str, before: i64, limit: u32) -> Result<Vec<PublicRow>, Error> {
@@ -53,8 +43,7 @@ impl PublicStreams for Database {
     }
 
     fn insert_public(&self, stream: &PublicRow) -> Result<i64, Error> {
-        let sql =
-            "INSERT INTO public_streams (name, content_type, closed, ttl, expires_at, source, base, asked)
+        let sql = "INSERT INTO public_streams (name, content_type, closed, ttl, expires_at, source, base, asked)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
         let values = params![
             stream.name,
@@ -70,7 +59,8 @@ impl PublicStreams for Database {
     }
 
     fn update_public(&self, stream: &PublicRow) -> Result<(), Error> {
-        let sql = "UPDATE public_streams SET entries = ?2, closed = ?3, last_seq = ?4, expires_at = ?5 WHERE stream = ?1";
+        let sql =
+            "UPDATE public_streams SET entries = ?2, closed = ?3, last_seq = ?4, expires_at = ?5 WHERE stream = ?1";
         let values = params![
             stream.key,
             stream.entries.cast_signed(),
@@ -92,8 +82,7 @@ impl PublicStreams for Database {
     }
 
     fn unname_public(&self, key: i64) -> Result<Option<i64>, Error> {
-        let sql =
-            "UPDATE public_streams SET name = NULL, expires_at = NULL WHERE stream = ?1 RETURNING source";
+        let sql = "UPDATE public_streams SET name = NULL, expires_at = NULL WHERE stream = ?1 RETURNING source";
         Ok(first(self, sql, [key], |row| row.get(0))?.flatten())
     }
 
@@ -103,8 +92,7 @@ impl PublicStreams for Database {
     }
 
     fn next_expiry(&self) -> Result<Option<Timestamp>, Error> {
-        let sql =
-            "SELECT expires_at FROM public_streams WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
+        let sql = "SELECT expires_at FROM public_streams WHERE expires_at IS NOT NULL ORDER BY expires_at LIMIT 1";
         Ok(first(self, sql, [], |row| row.get(0))?.map(Timestamp::from_millis))
     }
 
@@ -120,23 +108,14 @@ impl PublicStreams for Database {
     fn producer(&self, stream: i64, id: &str) -> Result<Option<Producer>, Error> {
         let sql = "SELECT epoch, seq FROM producers WHERE stream = ?1 AND id = ?2";
         first(self, sql, params![stream, id], |row| {
-            Ok(Producer {
-                id: id.to_owned(),
-                epoch: count(row, "epoch")?,
-                seq: count(row, "seq")?,
-            })
+            Ok(Producer { id: id.to_owned(), epoch: count(row, "epoch")?, seq: count(row, "seq")? })
         })
     }
 
     fn put_producer(&self, stream: i64, producer: &Producer) -> Result<(), Error> {
         let sql = "INSERT INTO producers (stream, id, epoch, seq) VALUES (?1, ?2, ?3, ?4)
                    ON CONFLICT DO UPDATE SET epoch = excluded.epoch, seq = excluded.seq";
-        let values = params![
-            stream,
-            producer.id,
-            producer.epoch.cast_signed(),
-            producer.seq.cast_signed()
-        ];
+        let values = params![stream, producer.id, producer.epoch.cast_signed(), producer.seq.cast_signed()];
         run(self, sql, values).map(drop)
     }
 
@@ -154,13 +133,7 @@ impl Appends for Database {
         run(self, sql, [place(stream, number), key]).map(drop)
     }
 
-    fn appends(
-        &self,
-        stream: i64,
-        from: u64,
-        to: u64,
-        see: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<bool, Error> {
+    fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error> {
         let sql = "SELECT body FROM places CROSS JOIN appends USING (append)
                    WHERE place >= ?1 AND place < ?2 ORDER BY place";
         statement(self, sql, |select| {
@@ -176,24 +149,16 @@ impl Appends for Database {
 
     fn append_sizes(&self, stream: i64, most: usize) -> Result<Vec<(u64, u64)>, Error> {
         let first = place(stream, 0);
-        let sql =
-            "SELECT place - ?1 AS number, length(body) AS size FROM places CROSS JOIN appends USING (append)
+        let sql = "SELECT place - ?1 AS number, length(body) AS size FROM places CROSS JOIN appends USING (append)
                    WHERE place >= ?1 AND place < ?2 ORDER BY place LIMIT ?3";
         let values = [first, place(stream + 1, 0), rows(most)];
-        all(self, sql, values, |row| {
-            Ok((count(row, "number")?, count(row, "size")?))
-        })
+        all(self, sql, values, |row| Ok((count(row, "number")?, count(row, "size")?)))
     }
 
     fn delete_appends(&self, stream: i64, last: u64) -> Result<(), Error> {
         let (from, to) = (place(stream, 0), place(stream, last));
         let sql = "DELETE FROM appends WHERE append IN (SELECT append FROM places WHERE place >= ?1 AND place <= ?2)";
         run(self, sql, [from, to])?;
-        run(
-            self,
-            "DELETE FROM places WHERE place >= ?1 AND place <= ?2",
-            [from, to],
-        )
-        .map(drop)
+        run(self, "DELETE FROM places WHERE place >= ?1 AND place <= ?2", [from, to]).map(drop)
     }
 }

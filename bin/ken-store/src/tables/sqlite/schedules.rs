@@ -2,8 +2,7 @@
 
 use ken_types::id::SubmissionId;
 use ken_types::ops::schedules::{
-    Delivery, Due, Fire, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings,
-    Trigger,
+    Delivery, Due, Fire, NextSlot, Progress, Reason, RunState, ScheduleRun, ScheduleSummary, Settings, Trigger,
 };
 use ken_types::{Error, Timestamp};
 use rusqlite::types::Type;
@@ -26,9 +25,7 @@ fn name(value: &impl Serialize) -> Result<Option<String>, Error> {
 
 fn named<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
     let name: Option<String> = row.get(column)?;
-    let value = name
-        .map(|name| serde_json::from_value(Value::String(name)))
-        .transpose();
+    let value = name.map(|name| serde_json::from_value(Value::String(name))).transpose();
     value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
 }
 
@@ -105,11 +102,7 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRunRow> {
         schedule_id: row.get("schedule_id")?,
         generation: count(row, "generation")?,
         slot_at,
-        trigger: if slot_at.is_some() {
-            Trigger::Slot
-        } else {
-            Trigger::Manual
-        },
+        trigger: if slot_at.is_some() { Trigger::Slot } else { Trigger::Manual },
         status: present(named::<RunState>(row, "status")?, "status")?,
         attempt: row.get("attempt")?,
         not_before: row.get("not_before")?,
@@ -126,8 +119,7 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRunRow> {
 }
 
 /// All columns of a run, and the id of its schedule.
-const RUN: &str =
-    "SELECT r.*, s.id AS schedule_id FROM schedule_runs AS r JOIN schedules AS s USING (schedule)";
+const RUN: &str = "SELECT r.*, s.id AS schedule_id FROM schedule_runs AS r JOIN schedules AS s USING (schedule)";
 
 impl Schedules for Database {
     fn schedule_by_slug(&self, slug: &str) -> Result<Option<ScheduleRow>, Error> {
@@ -136,12 +128,7 @@ impl Schedules for Database {
     }
 
     fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error> {
-        unique(
-            self,
-            "SELECT * FROM schedules WHERE schedule = ?1",
-            [key],
-            schedule,
-        )
+        unique(self, "SELECT * FROM schedules WHERE schedule = ?1", [key], schedule)
     }
 
     fn count_schedules(&self) -> Result<u64, Error> {
@@ -150,7 +137,8 @@ impl Schedules for Database {
     }
 
     fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error> {
-        let sql = "INSERT INTO schedules (id, slug, owner, generation, settings, prompt, payload, enabled, anchor, mark,
+        let sql =
+            "INSERT INTO schedules (id, slug, owner, generation, settings, prompt, payload, enabled, anchor, mark,
                      next_slot, next_fire, created_at, updated_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)";
         let next = schedule.progress.next;
@@ -173,7 +161,8 @@ impl Schedules for Database {
     }
 
     fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error> {
-        let sql = "UPDATE schedules SET slug = ?2, generation = ?3, settings = ?4, prompt = ?5, payload = ?6, enabled = ?7,
+        let sql =
+            "UPDATE schedules SET slug = ?2, generation = ?3, settings = ?4, prompt = ?5, payload = ?6, enabled = ?7,
                      anchor = ?8, mark = ?9, next_slot = ?10, next_fire = ?11, last_fired = ?12, last_status = ?13,
                      failures = ?14, updated_at = ?15
                    WHERE schedule = ?1";
@@ -203,12 +192,7 @@ impl Schedules for Database {
         let sql = "SELECT schedule, slug FROM schedules
                    WHERE id = ?1 AND generation = ?2 AND mark = ?3 AND enabled = 1 AND deleted_at IS NULL";
         let values = params![fire.id, fire.generation.cast_signed(), fire.mark];
-        let found = first(self, sql, values, |row| {
-            Ok(FiredRow {
-                key: row.get(0)?,
-                slug: row.get(1)?,
-            })
-        })?;
+        let found = first(self, sql, values, |row| Ok(FiredRow { key: row.get(0)?, slug: row.get(1)? }))?;
         let Some(found) = found else {
             return Ok(None);
         };
@@ -229,14 +213,12 @@ impl Schedules for Database {
     }
 
     fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error> {
-        let sql =
-            "SELECT * FROM schedules WHERE deleted_at IS NULL AND (?1 IS NULL OR owner = ?1) ORDER BY slug";
+        let sql = "SELECT * FROM schedules WHERE deleted_at IS NULL AND (?1 IS NULL OR owner = ?1) ORDER BY slug";
         all(self, sql, [owner], summary)
     }
 
     fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error> {
-        let sql =
-            "UPDATE schedules SET deleted_at = ?2, next_slot = NULL, next_fire = NULL WHERE schedule = ?1";
+        let sql = "UPDATE schedules SET deleted_at = ?2, next_slot = NULL, next_fire = NULL WHERE schedule = ?1";
         run(self, sql, params![key, now.millis()]).map(drop)
     }
 
@@ -319,9 +301,7 @@ impl Schedules for Database {
                      count(*) FILTER (WHERE r.status <> 'queued') AS working
                    FROM schedule_runs AS r JOIN schedules AS s USING (schedule)
                    WHERE r.active = 1 GROUP BY r.schedule";
-        all(self, sql, [], |row| {
-            Ok((row.get("id")?, (count(row, "queued")?, count(row, "working")?)))
-        })
+        all(self, sql, [], |row| Ok((row.get("id")?, (count(row, "queued")?, count(row, "working")?))))
     }
 
     fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error> {
@@ -366,9 +346,7 @@ impl Schedules for Database {
         let sql = format!("{RUN} WHERE r.schedule = ?1 AND r.run < ?2 ORDER BY r.run DESC LIMIT ?3");
         let found = all(self, &sql, params![schedule, before, limit], run_row)?;
         let shown = found.into_iter().map(|mut row| {
-            row.result_text = row
-                .result_text
-                .map(|result| ken_text::head(&result, text).to_owned());
+            row.result_text = row.result_text.map(|result| ken_text::head(&result, text).to_owned());
             (row.key, row.shown())
         });
         Ok(shown.collect())

@@ -9,12 +9,7 @@ use super::{Database, all, first, insert, json, rows, run, scope, statement, sto
 use crate::tables::{Events, NewEvent, PromptRow, Scopes, SessionList, SessionRow, Sessions};
 
 fn key_text(scope: &Scope) -> Result<String, Error> {
-    to_json(&(
-        &scope.connector,
-        &scope.actor_id,
-        &scope.conversation_id,
-        &scope.thread_id,
-    ))
+    to_json(&(&scope.connector, &scope.actor_id, &scope.conversation_id, &scope.thread_id))
 }
 
 impl Scopes for Database {
@@ -24,15 +19,8 @@ impl Scopes for Database {
     }
 
     fn insert_scope(&self, scope: &Scope) -> Result<i64, Error> {
-        let sql =
-            "INSERT INTO scopes (key, connector, actor, conversation, thread) VALUES (?1, ?2, ?3, ?4, ?5)";
-        let values = params![
-            key_text(scope)?,
-            scope.connector,
-            scope.actor_id,
-            scope.conversation_id,
-            scope.thread_id
-        ];
+        let sql = "INSERT INTO scopes (key, connector, actor, conversation, thread) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let values = params![key_text(scope)?, scope.connector, scope.actor_id, scope.conversation_id, scope.thread_id];
         insert(self, sql, values)
     }
 
@@ -113,19 +101,12 @@ impl Sessions for Database {
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error> {
         let sql = "INSERT INTO sessions (stream, id, scope, origin, created_at, updated_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
-        let values = params![
-            session.stream,
-            session.id.as_str(),
-            session.scope,
-            session.origin.name(),
-            now.millis()
-        ];
+        let values = params![session.stream, session.id.as_str(), session.scope, session.origin.name(), now.millis()];
         run(self, sql, values).map(drop)
     }
 
     fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error> {
-        let sql =
-            "UPDATE sessions SET updated_at = max(updated_at, ?2), archived_at = NULL WHERE stream = ?1";
+        let sql = "UPDATE sessions SET updated_at = max(updated_at, ?2), archived_at = NULL WHERE stream = ?1";
         run(self, sql, [stream, now.millis()]).map(drop)
     }
 
@@ -144,18 +125,10 @@ impl Sessions for Database {
         Ok(run(self, sql, [stream, now.millis()])? > 0)
     }
 
-    fn list_sessions(
-        &self,
-        list: &SessionList,
-        see: &mut dyn FnMut(i64, Session) -> bool,
-    ) -> Result<(), Error> {
+    fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error> {
         // A filter that is not asked for must not be in the way of the index of its list.
         let of_scope = list.scope.map_or("?1 IS NULL", |_| "s.scope = ?1");
-        let titled = if list.untitled {
-            ""
-        } else {
-            "AND s.title IS NOT NULL"
-        };
+        let titled = if list.untitled { "" } else { "AND s.title IS NOT NULL" };
         let archived = if list.archived { "NOT NULL" } else { "NULL" };
         let sql = format!(
             "SELECT s.*, connector, actor, conversation, thread
@@ -179,9 +152,7 @@ impl Sessions for Database {
 
 impl Events for Database {
     fn event_answer(&self, id: &str) -> Result<Option<String>, Error> {
-        first(self, "SELECT answer FROM events WHERE id = ?1", [id], |row| {
-            row.get(0)
-        })
+        first(self, "SELECT answer FROM events WHERE id = ?1", [id], |row| row.get(0))
     }
 
     fn insert_event(&self, event: &NewEvent<'_>) -> Result<i64, Error> {

@@ -6,17 +6,14 @@ use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
 
 use super::{Database, all, count, first, insert, rows, run, scope, stored, to_json, unique};
-use crate::tables::{
-    NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions, SummaryRow, Telemetry,
-};
+use crate::tables::{NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions, SummaryRow, Telemetry};
 
 /// What each work is given, from an index of its own.
 const TURNS: &str =
     "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind, c.scope, c.connector, c.actor, c.conversation, c.thread
      FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
      WHERE s.open = 1 AND s.kind <> 'workflow' ORDER BY s.submission LIMIT ?1";
-const RUNS: &str =
-    "SELECT s.*, e.text, NULL AS images, NULL AS context, e.kind AS message_kind, NULL AS scope
+const RUNS: &str = "SELECT s.*, e.text, NULL AS images, NULL AS context, e.kind AS message_kind, NULL AS scope
      FROM submissions AS s JOIN events AS e USING (event)
      WHERE s.open = 1 AND s.kind = 'workflow' ORDER BY s.submission LIMIT ?1";
 
@@ -61,12 +58,7 @@ impl Submissions for Database {
     }
 
     fn submission_by_key(&self, key: i64) -> Result<SubmissionRow, Error> {
-        unique(
-            self,
-            "SELECT * FROM submissions WHERE submission = ?1",
-            [key],
-            submission,
-        )
+        unique(self, "SELECT * FROM submissions WHERE submission = ?1", [key], submission)
     }
 
     fn insert_submission(&self, new: &NewSubmission<'_>) -> Result<i64, Error> {
@@ -101,8 +93,7 @@ impl Submissions for Database {
     }
 
     fn queued(&self, stream: i64) -> Result<Vec<SubmissionRow>, Error> {
-        let sql =
-            "SELECT * FROM submissions WHERE live = 1 AND stream = ?1 AND state = 'queued' ORDER BY place";
+        let sql = "SELECT * FROM submissions WHERE live = 1 AND stream = ?1 AND state = 'queued' ORDER BY place";
         all(self, sql, [stream], submission)
     }
 
@@ -113,8 +104,7 @@ impl Submissions for Database {
     }
 
     fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error> {
-        let sql =
-            "SELECT * FROM submissions WHERE live = 1 AND stream = ?1 AND state IN ('running', 'waiting')";
+        let sql = "SELECT * FROM submissions WHERE live = 1 AND stream = ?1 AND state IN ('running', 'waiting')";
         first(self, sql, [stream], submission)
     }
 
@@ -135,12 +125,7 @@ impl Submissions for Database {
     }
 
     fn set_abort(&self, key: i64) -> Result<(), Error> {
-        run(
-            self,
-            "UPDATE submissions SET abort = 1 WHERE submission = ?1",
-            [key],
-        )
-        .map(drop)
+        run(self, "UPDATE submissions SET abort = 1 WHERE submission = ?1", [key]).map(drop)
     }
 
     fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error> {
@@ -161,12 +146,7 @@ impl Submissions for Database {
         run(self, sql, values).map(drop)
     }
 
-    fn take_submission(
-        &self,
-        submission: &SubmissionRow,
-        closing: bool,
-        now: Timestamp,
-    ) -> Result<(), Error> {
+    fn take_submission(&self, submission: &SubmissionRow, closing: bool, now: Timestamp) -> Result<(), Error> {
         let sql = "UPDATE submissions SET state = ?2, open = 0, lease = lease + 1, attempt = attempt + 1,
                      closings = closings + ?3, recorded_from = ?4, first_claim_at = coalesce(first_claim_at, ?5)
                    WHERE submission = ?1";
@@ -181,8 +161,7 @@ impl Submissions for Database {
     }
 
     fn settle_submission(&self, key: i64, state: State) -> Result<(), Error> {
-        let sql =
-            "UPDATE submissions SET state = ?2, live = 0, open = 0, waiting_since = NULL, approvals = NULL
+        let sql = "UPDATE submissions SET state = ?2, live = 0, open = 0, waiting_since = NULL, approvals = NULL
                    WHERE submission = ?1";
         run(self, sql, params![key, state.name()]).map(drop)
     }
@@ -211,14 +190,10 @@ impl Submissions for Database {
     }
 
     fn old_leases(&self) -> Result<Vec<OldLease>, Error> {
-        let sql =
-            "SELECT id, lease, abort FROM submissions WHERE live = 1 AND open = 0 AND state <> 'queued'";
+        let sql = "SELECT id, lease, abort FROM submissions WHERE live = 1 AND open = 0 AND state <> 'queued'";
         all(self, sql, [], |row| {
             Ok(OldLease {
-                lease: Lease {
-                    submission_id: SubmissionId(row.get("id")?),
-                    number: count(row, "lease")?,
-                },
+                lease: Lease { submission_id: SubmissionId(row.get("id")?), number: count(row, "lease")? },
                 aborting: row.get("abort")?,
             })
         })

@@ -50,11 +50,7 @@ impl Journal {
             Err(error) => return Err(error),
         };
         let length = file.metadata()?.len();
-        let mut journal = Journal {
-            exists: true,
-            length,
-            ..Journal::default()
-        };
+        let mut journal = Journal { exists: true, length, ..Journal::default() };
         if length > 0 {
             journal.scan(&mut BufReader::with_capacity(1 << 20, file))?;
         }
@@ -125,12 +121,7 @@ impl Index {
             0 => native(104) == UNUSED_MARK,
             _ => native(96) == 0 && u64::from(native(128)) == frames,
         };
-        intact.then(|| Index {
-            frames,
-            copied: u64::from(native(96)).min(frames),
-            salt: take(&bytes, 32),
-            is_fresh,
-        })
+        intact.then(|| Index { frames, copied: u64::from(native(96)).min(frames), salt: take(&bytes, 32), is_fresh })
     }
 }
 
@@ -144,11 +135,7 @@ impl Sum {
 
     /// Adds a multiple of 8 bytes.
     fn add(&mut self, bytes: &[u8]) {
-        let read = if self.2 {
-            u32::from_be_bytes
-        } else {
-            u32::from_le_bytes
-        };
+        let read = if self.2 { u32::from_be_bytes } else { u32::from_le_bytes };
         for pair in bytes.chunks_exact(8) {
             self.0 = self.0.wrapping_add(read(take(pair, 0))).wrapping_add(self.1);
             self.1 = self.1.wrapping_add(read(take(pair, 4))).wrapping_add(self.0);

@@ -46,9 +46,7 @@ impl Marker {
     pub(super) fn read(path: &Path) -> Option<Marker> {
         match std::fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text)
-                .inspect_err(
-                    |error| tracing::warn!(%error, "{}: is ignored, it cannot be read", path.display()),
-                )
+                .inspect_err(|error| tracing::warn!(%error, "{}: is ignored, it cannot be read", path.display()))
                 .ok(),
             Err(_) => None,
         }
@@ -57,17 +55,11 @@ impl Marker {
     /// Replaces the marker at `path`, durably.
     pub(super) fn write(&self, path: &Path) -> std::io::Result<()> {
         let fresh = super::beside(path, ".new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&fresh)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         writeln!(file, "{}", serde_json::to_string(self)?)?;
         file.sync_all()?;
         std::fs::rename(&fresh, path)?;
-        path.parent()
-            .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+        path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
     }
 
     pub(super) fn is_of_this_boot(&self) -> bool {
@@ -77,10 +69,7 @@ impl Marker {
 
 /// Empty where the kernel does not tell.
 pub(super) fn boot() -> String {
-    std::fs::read_to_string(BOOT_ID)
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+    std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
 }
 
 /// Length and checksum of a file; no checksum of a large one.
