@@ -58,6 +58,8 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
             Some(ShownPiece { message_id: Some(id), .. }) => {
                 match repeatable(send(api, &piece(Some(id)), &Mark::Edit).await, due.tries) {
                     PieceEnd::Later { after_ms, error } => return PieceEnd::Later { after_ms, error },
+                    // A platform that refuses edits would get a new message for each revision.
+                    PieceEnd::Failed { error } if due.message.draft => return PieceEnd::Failed { error },
                     // Somebody has deleted it, so it is sent again.
                     PieceEnd::Failed { .. } => {}
                     _ => {

@@ -1,5 +1,6 @@
 //! Messages on their way to a chat. Each chat is a queue: a message is sent when all before it are finished.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ken_types::event::Outcome;
@@ -87,10 +88,13 @@ fn rewrite(tables: &dyn Tables, known: MessageRow, message: &PutMessage, change:
     if message.draft && (known.message == *message || known.state == MessageState::Failed) {
         return Ok(());
     }
-    tables.rewrite_message(known.id, message)?;
+    // The whole answer is tried for as long as any other message, however long its turn took.
+    let is_whole = !message.draft;
+    tables.rewrite_message(known.id, message, if is_whole { change.now } else { known.created_at })?;
     let shown = known.shown.unwrap_or_default();
     let next = MessageRow {
         shown: Some(Shown { revision: shown.revision + 1, ..shown }),
+        tries: if is_whole { 0 } else { known.tries },
         state: match known.state {
             MessageState::Sending => MessageState::Sending,
             _ => MessageState::Pending,
@@ -192,9 +196,17 @@ pub(crate) fn due(tables: &dyn Tables, args: &DueMessages, now: Timestamp) -> Re
     let heads = tables.heads(&args.connector)?;
     let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
     let (ready, later): (Vec<_>, Vec<_>) = free.partition(|(_, at)| *at <= now);
+    // A draft that has a new text comes before a message of its chat that is being sent, and waits for it.
+    let mut busy = BTreeSet::new();
+    for id in &args.held {
+        busy.extend(tables.message(*id)?.map(|row| row.message.chat_id));
+    }
     let mut messages = Vec::new();
-    for (id, _) in ready.into_iter().take(args.max as usize) {
-        if let Some(row) = tables.message(id)? {
+    for (id, _) in ready {
+        if messages.len() == args.max as usize {
+            break;
+        }
+        if let Some(row) = tables.message(id)?.filter(|row| !busy.contains(&row.message.chat_id)) {
             messages.push(handed_out(tables, row)?);
         }
     }

@@ -1051,8 +1051,8 @@ pub trait Outbox {
     fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
     /// Everything but the message itself.
     fn update_message(&self, row: &MessageRow) -> Result<(), Error>;
-    /// The message itself.
-    fn rewrite_message(&self, id: i64, message: &PutMessage) -> Result<(), Error>;
+    /// The message itself, and since when it is to be sent.
+    fn rewrite_message(&self, id: i64, message: &PutMessage, created_at: Timestamp) -> Result<(), Error>;
     /// Newest first.
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;
     fn live_messages(&self, connector: &str) -> Result<u64, Error>;

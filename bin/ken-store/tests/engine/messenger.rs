@@ -117,3 +117,22 @@ async fn the_answer_ends_a_draft() {
     let counts = kit.read::<MessengerStatus>(ken_types::ops::Nothing {}).await.unwrap();
     assert_eq!(counts.outbox.sent, 1);
 }
+
+#[tokio::test]
+async fn a_draft_waits_for_its_chat_and_its_answer_has_a_day_of_its_own() {
+    let kit = Kit::new();
+    let id = kit.write::<OutboxPut>(message(true, "One.")).await.unwrap().id;
+    let other = PutMessage { key: "other".into(), ..message(false, "Other.") };
+    let other = kit.write::<OutboxPut>(other).await.unwrap().id;
+    let held = DueMessages { connector: "messenger".into(), max: 8, held: vec![other], wait_ms: 0 };
+    let ready = kit.due(held).await.unwrap();
+    assert!(ready.messages.is_empty(), "its chat is being written to");
+    kit.turn_clock(25 * HOUR_MS).await;
+    kit.write::<OutboxPut>(message(false, "One. Two.")).await.unwrap();
+    let failed = ShowMessage { id, revision: 1, pieces: Vec::new(), end: Some(later()) };
+    kit.write::<OutboxShow>(failed).await.unwrap();
+    let args = ListMessages { connector: "messenger".into(), limit: 10 };
+    let rows = kit.read::<OutboxList>(args).await.unwrap().messages;
+    let answer = rows.iter().find(|row| row.id == id).unwrap();
+    assert_eq!(answer.state, MessageState::Pending, "it is tried for a day from its end on");
+}

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -140,7 +141,13 @@ impl Serialize for SchemaText {
 
 impl<'de> Deserialize<'de> for SchemaText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SchemaText, D::Error> {
-        Box::<RawValue>::deserialize(from).map(|text| SchemaText(Arc::from(text)))
+        let text = Box::<RawValue>::deserialize(from)?;
+        // A request is one line.
+        if text.get().contains(['\n', '\r']) {
+            let value: Value = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+            return Ok(SchemaText::from(&value));
+        }
+        Ok(SchemaText(Arc::from(text)))
     }
 }
 

@@ -79,9 +79,9 @@ impl Outbox for Database {
         run(self, sql, values).map(drop)
     }
 
-    fn rewrite_message(&self, id: i64, message: &PutMessage) -> Result<(), Error> {
-        let sql = "UPDATE outbox SET body = ?2 WHERE message = ?1";
-        run(self, sql, params![id, to_json(message)?]).map(drop)
+    fn rewrite_message(&self, id: i64, message: &PutMessage, created_at: Timestamp) -> Result<(), Error> {
+        let sql = "UPDATE outbox SET body = ?2, created_at = ?3 WHERE message = ?1";
+        run(self, sql, params![id, to_json(message)?, created_at.millis()]).map(drop)
     }
 
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error> {
