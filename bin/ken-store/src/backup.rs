@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use ken_store::tables::sqlite::Sqlite;
 use ken_types::Error;
 
-/// The two files, when the command line asks for a backup; it stands first and alone.
+/// Returns the two files if the command line asks for a backup. `--backup` must be the first and only option.
 pub(crate) fn asked() -> Option<(PathBuf, PathBuf)> {
     let mut args = std::env::args_os().skip(1);
     let is_asked = args.next()? == "--backup";
@@ -17,7 +17,7 @@ pub(crate) fn asked() -> Option<(PathBuf, PathBuf)> {
     (is_asked && args.next().is_none()).then(|| (from.into(), to.into()))
 }
 
-/// Prints one line on standard error that says what is wrong, or nothing.
+/// Runs a backup. Prints nothing, or one line on standard error that says what is wrong.
 pub(crate) fn run(from: &Path, to: &Path) -> ExitCode {
     match copy(from, to) {
         Ok(()) => ExitCode::SUCCESS,
@@ -28,7 +28,7 @@ pub(crate) fn run(from: &Path, to: &Path) -> ExitCode {
     }
 }
 
-/// Copies to a file beside `to`, checks that, and gives it its name: what is there under that name is whole.
+/// Copies to a file beside `to`, checks the copy, and renames it, so that a file of the name `to` is always complete.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     if !from.is_file() {
         return Err(Error::invalid(from.display().to_string(), "there is no database"));
@@ -51,7 +51,7 @@ fn wrong(path: &Path, error: &dyn std::error::Error) -> Error {
     Error::unavailable(format!("{}: {error}", path.display()))
 }
 
-/// Writes the copy under a mode that only its owner can read.
+/// Writes the copy with a mode that lets only its owner read it.
 fn write(from: &Path, part: &Path) -> Result<(), Error> {
     let new = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(part);
     new.map_err(|error| wrong(part, &error))?;

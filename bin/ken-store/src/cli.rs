@@ -1,4 +1,4 @@
-//! The options that only the store has.
+//! The options that only the store has, in addition to those of every daemon.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -16,7 +16,7 @@ pub(crate) struct Own {
     pub(crate) check: Option<PathBuf>,
 }
 
-/// The file of `--check FILE`, which runs without a socket and creates nothing.
+/// Returns the file of `--check FILE`. The check runs without a socket and creates nothing.
 pub(crate) fn file_to_check() -> Option<PathBuf> {
     let mut args = std::env::args_os().skip(1);
     let first = args.next()?;
@@ -25,7 +25,7 @@ pub(crate) fn file_to_check() -> Option<PathBuf> {
     args.next().is_none().then(|| PathBuf::from(file))
 }
 
-/// Prints `FILE: ok`, or on standard error one line that says what is wrong.
+/// Checks a database. Prints `FILE: ok`, or one line on standard error that says what is wrong.
 pub(crate) fn check(file: &Path) -> ExitCode {
     match Sqlite::check(file, true) {
         Ok(()) => {

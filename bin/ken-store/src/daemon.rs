@@ -1,4 +1,4 @@
-//! The store as a daemon: where its file is, and its operations (`ken_store::ops` lists them).
+//! The store as a daemon: the location of its file, and its operations (listed in `ken_store::ops`).
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ const PROGRAM: Program = Program {
     drain: Duration::from_secs(2),
 };
 
-/// A running store and where it keeps its file.
+/// A running store and the path of its database.
 struct Part {
     store: Store,
     database: PathBuf,
-    /// What was wrong with its files.
+    /// What was wrong with the database files at the start.
     found: FilesFound,
 }
 

@@ -1,4 +1,4 @@
-//! `ken-store`: all durable state of ken, as a daemon on the wire. See ken-store(8).
+//! `ken-store`: the daemon that keeps all durable state of ken and serves it on the wire. See ken-store(8).
 
 mod backup;
 mod cli;

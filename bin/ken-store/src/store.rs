@@ -1,4 +1,4 @@
-//! The store, as its daemon calls it: an operation is checked, then read or written; what waits, waits here.
+//! The store as its daemon calls it. It checks each operation, then reads or writes. Calls that wait, wait here.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,14 +25,14 @@ use crate::rules::page;
 use crate::tables::Backend;
 
 const READERS: usize = 3;
-/// The longest that one call may wait.
+/// The longest time that one call may wait, in milliseconds.
 const WAIT_MS: u64 = 600_000;
-/// The most that one claim takes.
+/// The maximum number of submissions in one claim.
 const CLAIM: u32 = 64;
 
-/// A running store. Dropped, it finishes what it has accepted and ends its threads.
+/// A running store. Dropping it finishes the changes that it has accepted and ends its threads.
 pub struct Store {
-    /// Before the writer, whose connection has to be the last to close: it removes the write-ahead log.
+    /// Declared before the writer, whose connection has to close last, because that removes the write-ahead log.
     readers: Readers,
     writer: Writer,
     watch: Arc<Watch>,
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Starts the threads over an open database.
+    /// Starts the threads of a store with an open database.
     pub fn start(mut backend: impl Backend + 'static, clock: Arc<dyn Clock>) -> Result<Store, Error> {
         let watch = Arc::new(Watch::default());
         let readers = Readers::start(&mut backend, READERS)?;
@@ -54,34 +54,35 @@ impl Store {
         Ok(Store { readers, writer, watch, clock })
     }
 
-    /// Sends whoever waits away. What has been begun continues.
+    /// Sends all waiters away. Operations that have begun continue.
     pub fn stop(&self) {
         self.watch.set_condition(Condition::Stopping);
     }
 
-    /// A connection has ended: its leases may be claimed by others.
+    /// Reports that a connection has ended, so that others may claim its submissions.
     pub fn disconnected(&self, connection: ConnectionId) {
         self.writer.disconnected(connection);
     }
 
-    /// Makes the writer look at its clock. For tests that move it.
+    /// Makes the writer check its clock. For tests that move it.
     pub async fn tick(&self) {
         self.writer.tick().await;
     }
 
-    /// Does an operation that reads.
+    /// Runs an operation that reads.
     pub async fn read<O: Read>(&self, args: O::Args) -> Result<O::Reply, Error> {
         O::check(&args)?;
         self.readers.read(move |tables| O::run(tables, &args)).await
     }
 
-    /// Does an operation that changes something; answers when the change is durable.
+    /// Runs an operation that changes something. Returns when the change is durable.
     pub async fn write<O: Write>(&self, args: O::Args) -> Result<O::Reply, Error> {
         O::check(&args)?;
         self.writer.write(move |tables, change| O::run(tables, &args, change)).await
     }
 
-    /// Waits until a submission is settled (or waits for a decision, if that is asked for), or cannot move.
+    /// Waits, for at most `wait_ms`, until a submission is settled or, if that is asked for, waits for a decision, or until the store finds
+    /// that it cannot make progress.
     pub async fn wait(&self, args: WaitSubmission) -> Result<SubmissionStatus, Error> {
         let enough = |status: &SubmissionStatus| {
             status.state.is_settled() || (args.or_waiting && status.state == State::Waiting)
@@ -109,7 +110,7 @@ impl Store {
         }
     }
 
-    /// A request for an approval; waits while it is pending.
+    /// Returns a request for an approval. Waits while it is pending.
     pub async fn approval(&self, args: GetApproval) -> Result<Approval, Error> {
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Approval(args.id.clone()))?;
@@ -123,7 +124,8 @@ impl Store {
         }
     }
 
-    /// The pending requests; waits while there are none, or while the list is the one that the caller knows.
+    /// Returns the pending requests. Waits while there are none or, if the caller names the list that it knows, while that is the current
+    /// one.
     pub async fn pending_approvals(&self, args: ListApprovals) -> Result<PendingApprovals, Error> {
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Approvals)?;
@@ -141,7 +143,7 @@ impl Store {
         }
     }
 
-    /// Waits for news; false when the time is over.
+    /// Waits for news. Returns false at the time `until`.
     async fn has_news(&self, waiting: &Subscription, until: Instant) -> Result<bool, Error> {
         tokio::select! {
             news = timeout_at(until, waiting.news()) => Ok(news.is_ok()),
@@ -149,13 +151,13 @@ impl Store {
         }
     }
 
-    /// Work for the holder behind `connection`; waits for some.
+    /// Claims work for the holder behind `connection`. Waits until there is some.
     pub async fn claim(&self, connection: ConnectionId, args: ClaimSubmissions) -> Result<Claims, Error> {
         if args.max > CLAIM {
             return Err(Error::invalid("/max", format!("max is 0 to {CLAIM}")));
         }
         let mut answer = self.writer.claim(connection, args.work, args.max, args.wait_ms > 0)?;
-        // A claim that does not wait is answered at once: the time is for the store to get to it.
+        // A claim that does not wait is answered as soon as the store gets to it, so this time is only an upper bound.
         let wait_ms = if args.wait_ms == 0 { WAIT_MS } else { args.wait_ms };
         let delivered = tokio::select! {
             delivered = timeout_at(until(wait_ms), &mut answer) => delivered,
@@ -166,7 +168,7 @@ impl Store {
             Ok(Err(_)) => return Err(stopping()),
             Err(_) => {}
         }
-        // Whatever was sent until here belongs to this call; what comes later finds nobody and is released.
+        // Claims that were sent before this belong to this call. Later ones find nobody and are released.
         answer.close();
         Ok(answer.try_recv().map(|delivery| delivery.take()).unwrap_or_default())
     }
@@ -176,7 +178,7 @@ impl Store {
         self.writer.write(move |tables, change| ops::leases::renew(tables, &args.leases, connection, change)).await
     }
 
-    /// A page; waits for its first entry if there is none, then gathers more for a moment.
+    /// Returns a page of a stream. If it is empty, waits for its first entry, and then for a moment for more.
     pub async fn read_stream(&self, args: ReadStream) -> Result<StreamPage, Error> {
         page::check(&args)?;
         if args.wait_ms == 0 {
@@ -206,7 +208,7 @@ impl Store {
         Ok(page)
     }
 
-    /// Messages that may be sent now; waits until there is one, or until one that waits is due.
+    /// Returns the messages that may be sent now. Waits until there is one.
     pub async fn due(&self, args: DueMessages) -> Result<Due, Error> {
         ops::outbox::check_due(&args)?;
         let until = until(args.wait_ms);
@@ -227,7 +229,7 @@ impl Store {
         }
     }
 
-    /// Documents to read and entries without vectors; waits until there is something to do.
+    /// Returns documents to read and entries without vectors. Waits until there are some.
     pub async fn document_work(&self, args: FindWork) -> Result<DocumentWork, Error> {
         let until = until(args.wait_ms);
         let waiting = self.watch.subscribe(Topic::Documents)?;
@@ -252,7 +254,7 @@ impl Store {
         read.await
     }
 
-    /// A page for a caller whose reading keeps the stream alive, if that is asked for.
+    /// Reads a page, and extends the time to live of the stream if the caller asks for that.
     async fn used_page(&self, args: ReadStream) -> Result<StreamPage, Error> {
         let touch = args.touch;
         let page = self.page(args).await?;
@@ -264,12 +266,12 @@ impl Store {
         Ok(page)
     }
 
-    /// Sizes of the database.
+    /// Returns the sizes of the database.
     pub async fn sizes(&self) -> Result<Map<String, Value>, Error> {
         self.readers.read(|tables| tables.sizes()).await
     }
 
-    /// Counters and queue lengths, without a look at the database.
+    /// Returns counters and queue lengths, without reading the database.
     pub fn stats(&self) -> Map<String, Value> {
         let Counters { writes, refused, given_up, batches, failed_batches, claims, leases_lost, held } =
             self.writer.counters();

@@ -9,7 +9,7 @@ use ken_types::limits::{WIRE_DEADLINE_MAX_MS, WIRE_LINE_BYTES};
 use ken_types::{Error, json};
 use serde_json::{Value, json};
 
-/// How long to wait for a reply after the deadline, since the part itself answers `deadline`.
+/// How long to wait for a reply after the deadline, because the part itself answers with the error `deadline`.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// One connection to a part.
@@ -26,8 +26,8 @@ impl Client {
         Ok(Client { stream: BufReader::new(UnixStream::connect(socket)?), part: part.to_owned(), last_id: 0 })
     }
 
-    /// Calls an operation, passes its items to `on_item` as they arrive, and returns its reply. Without a deadline it waits
-    /// indefinitely. An error from `on_item` ends the call; the connection cannot be used again then.
+    /// Calls an operation, passes its items to `on_item` as they arrive, and returns its reply. Without a deadline it waits indefinitely.
+    /// An error from `on_item` ends the call, and the connection cannot be used again after that.
     pub fn call(
         &mut self,
         op: &str,
@@ -41,7 +41,7 @@ impl Client {
         let limit = deadline.map(|deadline| deadline + GRACE);
         let stream = self.stream.get_mut();
         stream.set_read_timeout(limit).map_err(|error| lost(&self.part, &error))?;
-        // A part that refuses its caller answers and closes without reading. The write then fails, but the answer is there.
+        // A part that refuses its caller answers and closes the connection without reading. The write then fails, but the answer is there.
         _ = stream.write_all(format!("{request}\n").as_bytes());
         loop {
             match self.reply()? {
@@ -83,7 +83,7 @@ enum Reply {
 }
 
 impl Reply {
-    /// Reads a line that answers this request, or that concerns the whole connection.
+    /// Parses a line. Returns it if it answers this request or concerns the whole connection.
     fn parse(line: &[u8], id: u64) -> Option<Reply> {
         let Value::Object(mut reply) = json::parse(line, json::MAX_DEPTH + 2).ok()? else {
             return None;
@@ -109,7 +109,7 @@ mod tests {
     use ken_types::Code;
     use std::os::unix::net::UnixListener;
 
-    /// The result and the items of a call to a part that answers with these bytes and closes the connection.
+    /// Makes a call to a part that answers with these bytes and closes the connection. Returns the result and the items.
     fn call(answer: &'static str) -> (Result<Value, Error>, Vec<Value>) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("probe.sock");

@@ -1,4 +1,4 @@
-//! The calling side.
+//! The client: connections, calls and pools.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -51,14 +51,13 @@ impl Drop for Shared {
     }
 }
 
-/// `None` once the connection has ended.
+/// The open calls; `None` once the connection has ended.
 type Pending = Arc<Mutex<Option<Calls>>>;
 
 #[derive(Debug, Default)]
 struct Calls {
-    /// The id of the newest call.
     last_id: u64,
-    /// The calls without a final line.
+    /// The calls that have not received their final line, by id.
     open: HashMap<u64, Waiting>,
 }
 
@@ -130,12 +129,12 @@ impl Connection {
         Ok(Items { call, received, op: PhantomData })
     }
 
-    /// Whether the part has closed it.
+    /// Whether the part has closed the connection.
     pub fn is_closed(&self) -> bool {
         lock(&self.shared.pending).is_none()
     }
 
-    /// Resolves when the part has closed it.
+    /// Resolves when the part has closed the connection.
     pub async fn closed(&self) {
         self.shared.out.closed().await;
     }
@@ -164,7 +163,7 @@ impl Connection {
     }
 }
 
-/// An open call. Dropping it before its final line cancels it.
+/// An open call. Dropping it before its final line cancels the call.
 #[derive(Debug)]
 struct Call {
     id: u64,
@@ -191,13 +190,13 @@ pub struct Items<O: Op> {
 }
 
 impl<O: Op> Items<O> {
-    /// The next item; `None` when the final line has arrived. Cancel safe.
+    /// Returns the next item; `None` when the final line has arrived. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<O::Item, Error>> {
         let item = self.received.recv().await?;
         Some(serde_json::from_str(item.get()).map_err(|error| not_understood(O::NAME, &error)))
     }
 
-    /// The reply. Items that have not been read are lost.
+    /// Returns the reply. Items that have not been read are lost.
     pub async fn reply(mut self) -> Result<O::Reply, Error> {
         self.received.close();
         read_reply((&mut self.call.last).await)
@@ -267,7 +266,7 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
     let mut reason = closed(&part);
     while let Ok(Line::Text(line)) = lines.next().await {
         match serde_json::from_slice::<Incoming<'_>>(line) {
-            // The part answers somebody else, or counts wrongly, so none of its answers can be trusted.
+            // The part answers another caller or counts wrongly, so none of its answers can be trusted.
             Ok(Incoming { id: Some(id), .. }) if !is_issued(&pending, id) => {
                 reason = Error::internal(format!("{part} answered request {id}, which was never made"));
                 break;
@@ -275,7 +274,7 @@ async fn read_lines(read: ReadHalf, pending: Pending, part: String) {
             Ok(Incoming { id: Some(id), item: Some(item), .. }) => deliver_item(&pending, id, item).await,
             Ok(Incoming { id: Some(id), ok: Some(ok), .. }) => deliver_last(&pending, id, Ok(ok.to_owned())),
             Ok(Incoming { id: Some(id), error: Some(error), .. }) => deliver_last(&pending, id, Err(error)),
-            Ok(Incoming { error: Some(error), .. }) => reason = error, // about the connection, which is now closed
+            Ok(Incoming { error: Some(error), .. }) => reason = error, // it concerns the connection, which is now closed
             _ => break,
         }
     }
@@ -317,14 +316,14 @@ async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
 pub struct Pool {
     socket: Arc<PathBuf>,
     connections: Arc<Mutex<Vec<Connection>>>,
-    /// Connections without a call that belong to nobody.
+    /// Connections without a call that no caller owns.
     unused: Arc<Mutex<Vec<Connection>>>,
     /// Locked while a connection is opened, so that a burst of calls does not open one each.
     opening: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Pool {
-    /// A pool for the part that listens on this socket. No connection is opened yet.
+    /// Creates a pool for the part that listens on this socket. No connection is opened yet.
     pub fn new(socket: impl Into<PathBuf>) -> Pool {
         Pool {
             socket: Arc::new(socket.into()),
@@ -353,9 +352,9 @@ impl Pool {
         second.map_err(|second| still_unknown(&first, second))
     }
 
-    /// Makes a change and finds out its outcome: repeats the call with the same ids until there is an answer, for at most `time`.
-    /// A change that has not begun within `try_time` of its arrival is given up, and then the error is certain. An error whose
-    /// outcome is unknown means that `time` was over first.
+    /// Makes a change and finds out its outcome: repeats the call with the same ids until there is an answer, for at most `time`. The
+    /// change is not made if it has not begun within `try_time` of the arrival of a call; then the error is certain. An error whose outcome
+    /// is unknown means that `time` has passed without an answer.
     pub async fn change<O: Op>(&self, args: &O::Args, try_time: Duration, time: Duration) -> Result<O::Reply, Error> {
         let deadline = Instant::now() + time;
         let mut result = self.call::<O>(args, try_time.min(time)).await;
@@ -373,13 +372,13 @@ impl Pool {
         result
     }
 
-    /// Calls an operation that streams, on a separate connection, so that a caller that reads its items slowly does not delay
-    /// others. The call is not repeated, because items that were delivered cannot be taken back.
+    /// Calls an operation that streams, on a separate connection, so that a caller that reads its items slowly does not delay others. The
+    /// call is not repeated, because items that have been delivered cannot be taken back.
     pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
         self.own_connection(Instant::now() + time).await?.stream::<O>(args, time).await
     }
 
-    /// A connection that no other call of this pool uses.
+    /// Returns a connection that no other call of this pool uses.
     pub async fn own_connection(&self, deadline: Instant) -> Result<Connection, Error> {
         match self.take_unused() {
             Some(connection) => Ok(connection),
@@ -393,7 +392,7 @@ impl Pool {
         unused.pop()
     }
 
-    /// Gives a connection of [`Pool::own_connection`] back whose calls have all ended, for the next one that needs one.
+    /// Returns a connection of [`Pool::own_connection`] to the pool. All its calls must have ended.
     pub fn give_back(&self, connection: Connection) {
         let mut unused = connections(&self.unused);
         if unused.len() < UNUSED && connection.open_calls() == Some(0) {
@@ -409,7 +408,7 @@ impl Pool {
         self.connection(until).await?.call::<O>(args, time).await
     }
 
-    /// A connection with room for another call, opened if there is none.
+    /// Returns a connection with room for another call, and opens one if there is none.
     pub async fn connection(&self, deadline: Instant) -> Result<Connection, Error> {
         if let Some(connection) = self.free() {
             return Ok(connection);
@@ -423,7 +422,7 @@ impl Pool {
         Ok(connection)
     }
 
-    /// The first connection with room, so that connections that a burst of calls has opened become unused.
+    /// Returns the first connection with room, so that connections that were opened for a burst of calls become unused.
     fn free(&self) -> Option<Connection> {
         let mut open = connections(&self.connections);
         open.retain(|connection| !connection.is_closed());
@@ -437,8 +436,8 @@ fn connections(of: &Mutex<Vec<Connection>>) -> MutexGuard<'_, Vec<Connection>> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A cached reply of a part to an operation without arguments. The part is called again after a second, and on a new connection.
-/// For data that rarely changes and is needed for every request.
+/// The cached reply of a part to an operation without arguments. It is used for a second, or until the part closes the connection; then the
+/// part is called again. This is for data that rarely changes and is needed for every request.
 #[derive(Debug)]
 pub struct CachedReply<O: Op> {
     pool: Pool,
@@ -453,12 +452,12 @@ where
     O: Op<Args = Nothing>,
     O::Reply: Clone,
 {
-    /// Makes no call yet.
+    /// Creates a cache for the part behind this pool. This makes no call.
     pub fn new(pool: Pool) -> CachedReply<O> {
         CachedReply { pool, known: Mutex::default() }
     }
 
-    /// The reply. While the part is down this is an error, not the last reply.
+    /// Returns the reply. While the part is down this is an error, not the last reply.
     pub async fn get(&self, time: Duration) -> Result<O::Reply, Error> {
         let known = self.lock().clone();
         let is_current =
@@ -481,7 +480,7 @@ fn no_connection(_: Elapsed) -> Error {
     Error::deadline("no connection in time")
 }
 
-/// The error of a repeated attempt. If it does not determine the outcome, the outcome remains as unknown as it was before.
+/// Returns the error of a repeated attempt. If it does not determine the outcome, the outcome remains as unknown as it was before.
 fn still_unknown(earlier: &Error, error: Error) -> Error {
     let says_nothing = matches!(error.code, Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled);
     match earlier.is_outcome_unknown() && says_nothing {
@@ -490,7 +489,7 @@ fn still_unknown(earlier: &Error, error: Error) -> Error {
     }
 }
 
-/// 5 to 25 ms, so that many callers do not repeat their calls at the same time.
+/// Returns 5 to 25 ms, so that many callers do not repeat their calls at the same time.
 fn jitter() -> Duration {
     let [random] = id::random::<1>().unwrap_or([0]);
     Duration::from_micros(5_000 + u64::from(random) * 78)

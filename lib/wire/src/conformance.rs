@@ -79,7 +79,7 @@ impl Peer {
         }
     }
 
-    /// The next final line; items of streaming operations are skipped.
+    /// Returns the next final line. Items of streaming operations are skipped.
     fn last_line(&mut self) -> Result<Value, String> {
         loop {
             let line = self.line()?;
@@ -98,7 +98,7 @@ impl Peer {
         let mut rest = Vec::new();
         match self.from.read_to_end(&mut rest) {
             Ok(0) => Ok(()),
-            // The peer has closed with unread bytes in its buffer, which is a reset, and counts as closed.
+            // The peer has closed the connection with unread bytes in its buffer. This causes a reset, which counts as closed.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(()),
             other => Err(format!("not closed: {other:?}")),
         }

@@ -28,7 +28,7 @@ impl Gate {
         Gate { state: Arc::default(), deadline: Some(deadline) }
     }
 
-    /// The gate of the call that this task answers. Outside a call it is always open.
+    /// Returns the gate of the call that this task answers. Outside a call, the gate is always open.
     pub fn current() -> Gate {
         CURRENT.try_with(Gate::clone).unwrap_or_else(|_| Gate { state: Arc::default(), deadline: None })
     }
@@ -37,8 +37,8 @@ impl Gate {
         CURRENT.scope(self, answer).await
     }
 
-    /// Whether the change may be made: its deadline has not passed, and it has not been given up. From then on, the outcome
-    /// is unknown to a caller that does not wait for the reply.
+    /// Whether the change may be made: its deadline has not passed, and it has not been given up. After this returns true, a caller that
+    /// does not wait for the reply does not know the outcome.
     pub fn begin(&self) -> bool {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return !self.give_up();
@@ -51,7 +51,7 @@ impl Gate {
         self.set(GIVEN_UP) != BEGUN
     }
 
-    /// The error of a call that ended without a reply, with its outcome if that is certain.
+    /// Returns the error of a call that ended without a reply, which says whether the outcome is unknown.
     pub(crate) fn ended(&self, error: Error) -> Error {
         match self.give_up() {
             true => error,

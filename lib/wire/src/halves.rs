@@ -1,6 +1,6 @@
-//! The two directions of a connection, each registered only for its own events. tokio's halves share one registration,
-//! and the kernel reports a Unix socket as writable whenever the peer has read something, so each line would wake its sender
-//! once more without need.
+//! The two directions of a connection, each of which is registered only for its own events. The halves that tokio provides share one
+//! registration, and the kernel reports a Unix socket as writable whenever the peer has read something, so that each line would wake its
+//! sender once more than necessary.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use tokio::io::Interest;
 pub(crate) use tokio::net::unix::pipe::Receiver as ReadHalf;
 
-/// The write half; dropping it shuts down that direction.
+/// The write half. Dropping it shuts down that direction.
 #[derive(Debug)]
 pub(crate) struct WriteHalf(UnixStream);
 

@@ -1,11 +1,11 @@
 //! The wire protocol of ken: one JSON object per line over a Unix socket, documented in ken-wire(5). This is its only
 //! implementation in ken's daemons; any program that can write a line can use it.
 //!
-//! A daemon declares its operations in a [`Table`] and hands it to [`serve`]. A caller uses a [`Pool`], or a
-//! [`Connection`] of its own where the callee ties something to it (leases).
+//! A daemon declares its operations in a [`Table`] and passes it to [`serve`]. A caller uses a [`Pool`], or a [`Connection`] of its own if
+//! the callee ties something to the connection (leases).
 //!
-//! Programs without a runtime use [`blocking::Client`] to call, and to answer [`Request`], [`answer`] and [`refusal`]; they
-//! leave out the feature `async`.
+//! Programs without a runtime use [`blocking::Client`] to make calls, and [`Request`], [`answer`] and [`refusal`] to answer them. They
+//! disable the feature `async`.
 
 pub mod blocking;
 #[cfg(feature = "async")]

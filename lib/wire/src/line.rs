@@ -20,7 +20,7 @@ const KEPT: usize = 256 * 1024;
 pub struct LineReader<R> {
     from: R,
     buffer: Vec<u8>,
-    /// Where the line that was last returned ends, its LF included.
+    /// The end of the line that was returned last, including its LF.
     taken: usize,
     /// How far the buffer has been searched for an LF.
     searched: usize,
@@ -33,11 +33,11 @@ pub struct LineReader<R> {
 pub enum Line<'a> {
     /// A line without its LF.
     Text(&'a [u8]),
-    /// The peer has ended its requests. An incomplete line is dropped.
+    /// The peer sends no more requests. An incomplete line is dropped.
     End,
-    /// The line is too long. Its rest is not read, so the connection has to be closed.
+    /// The line is too long. The rest of it is not read, so the connection has to be closed.
     TooLong,
-    /// The line was not complete in time: the connection has to be closed.
+    /// The line was not complete in time, so the connection has to be closed.
     TooSlow,
 }
 
@@ -53,7 +53,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    /// The next line. Cancel safe: bytes that were read stay in the buffer.
+    /// Returns the next line. Cancel safe: bytes that have been read stay in the buffer.
     pub async fn next(&mut self) -> io::Result<Line<'_>> {
         self.drop_taken();
         let mut until = None;

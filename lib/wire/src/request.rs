@@ -16,7 +16,7 @@ pub enum Request<'a> {
     Call {
         id: u64,
         op: Cow<'a, str>,
-        /// A JSON object, for [`read_args`].
+        /// The text of a JSON object, for [`read_args`].
         args: &'a str,
         deadline: Duration,
     },
@@ -25,14 +25,14 @@ pub enum Request<'a> {
     },
 }
 
-/// Why a line is not a request, with its id if that could be read.
+/// Why a line is not a request, and its id if that could be read.
 #[derive(Debug)]
 pub struct Malformed {
     pub id: Option<u64>,
     pub error: Error,
 }
 
-/// The id of a line that is nested too deep to be parsed, if it is the first field, where callers usually write it.
+/// Returns the id of a line that is nested too deeply to be parsed, if it is the first field, where callers usually write it.
 fn first_id(line: &[u8]) -> Option<u64> {
     let digits = line.strip_prefix(b"{\"id\":")?.split(|byte| !byte.is_ascii_digit()).next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -54,7 +54,7 @@ struct Envelope<'a> {
     args: Option<&'a RawValue>,
     #[serde(default)]
     deadline_ms: Option<u64>,
-    /// A traceparent (W3C Trace Context); accepted and not yet passed on.
+    /// A traceparent (W3C Trace Context). It is accepted, but not passed on yet.
     #[serde(default, rename = "trace")]
     _trace: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -68,11 +68,11 @@ struct IdOnly {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a line, without its LF.
+    /// Parses a line without its LF.
     pub fn parse(line: &'a [u8]) -> Result<Request<'a>, Malformed> {
         let no_id = |error| Malformed { id: None, error };
         check_depth(line, json::MAX_DEPTH).map_err(|error| Malformed { id: first_id(line), error })?;
-        // serde also reads a struct from an array, field by field.
+        // serde would also read the struct from an array, field by field.
         if !is_object(line) {
             return Err(no_id(Error::invalid("", "a request is a JSON object").hint(FORM)));
         }
@@ -113,12 +113,12 @@ fn deadline(asked: Option<u64>) -> Result<Duration, Error> {
     }
 }
 
-/// Reads arguments; an error names the field as a pointer below `/args`.
+/// Parses arguments. An error names the field as a JSON pointer below `/args`.
 pub fn read_args<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text).or_else(|_| explain(text))
 }
 
-/// Parses the arguments again, slowly, to find the place of the error.
+/// Parses the arguments again with a slower parser that knows the place of the error.
 fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     let below = |at: Option<String>| format!("/args{}", at.unwrap_or_default());
     json::parse(text.as_bytes(), json::MAX_DEPTH)
@@ -126,8 +126,8 @@ fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
         .map_err(|error| Error { at: Some(below(error.at.clone())), ..error })
 }
 
-/// A line of an answer, including its LF: `{"id":…,"<key>":<value>}`, where the key is `item`, `ok` or `error`. Returns an
-/// error if the line is too long.
+/// Returns a line of an answer, including its LF: `{"id":…,"<key>":<value>}`, where the key is `item`, `ok` or `error`. It is an error if
+/// the line is too long.
 pub fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Result<Vec<u8>, Error> {
     let mut line = Vec::with_capacity(256);
     line.extend_from_slice(b"{\"id\":");
@@ -147,7 +147,7 @@ pub fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Result<Vec<
     }
 }
 
-/// The line of an error. Serialising it cannot fail, because it consists of plain text.
+/// Returns the line of an error. Serialising it cannot fail, because it consists of plain text.
 pub fn refusal(id: Option<u64>, error: &Error) -> Vec<u8> {
     answer(id, "error", error).unwrap_or_default()
 }

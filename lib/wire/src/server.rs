@@ -1,4 +1,4 @@
-//! The answering side: one task per connection and one per call, all of them bounded.
+//! The server: one task per connection and one per call, all of them bounded in number.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,14 +22,14 @@ use crate::table::{Answer, ConnectionId, Daemon, RawCall, Table};
 
 /// A peer that reads nothing for this long is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// After how many milliseconds a caller that got `busy` may try again.
+/// The retry time that is suggested to a caller with the error `busy`, in milliseconds.
 const RETRY_MS: u64 = 50;
 /// How long to wait after a failed accept, for instance when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of lines that are written with one system call.
 const BATCH_LINES: usize = 64;
 
-/// Counts and stops a running server.
+/// Stops a running server, and counts its calls and connections.
 #[derive(Debug, Clone)]
 pub struct Server {
     stop: watch::Sender<bool>,
@@ -40,7 +40,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// `drain` is how long open calls may continue after [`Server::stop`]; then they end as `unavailable`.
+    /// Creates a server. `drain` is how long open calls may continue after [`Server::stop`]; then they end with the error `unavailable`.
     pub fn new(drain: Duration) -> Server {
         Server {
             stop: watch::Sender::new(false),
@@ -56,7 +56,7 @@ impl Server {
         self.stop.send_replace(true);
     }
 
-    /// The number of calls without a final line.
+    /// The number of calls that have not received their final line.
     pub fn open_requests(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -67,7 +67,7 @@ impl Server {
     }
 }
 
-/// Answers calls on a listening socket until [`Server::stop`]; then until all open calls have had their final line.
+/// Answers calls on a listening socket until [`Server::stop`]. Returns when all open calls have received their final line.
 pub async fn serve<S: Daemon>(server: Server, listener: UnixListener, table: Table<S>, state: Arc<S>) {
     let table = Arc::new(table);
     let next_id = AtomicU64::new(1);
@@ -138,7 +138,8 @@ impl<S: Daemon> Connection<S> {
         _ = writer.await;
     }
 
-    /// Reads requests until the peer closes the connection, violates the format or stops reading. Then its open calls end.
+    /// Reads requests until the peer closes the connection, violates the format or stops reading. Then the open calls of the connection
+    /// end.
     async fn answer(&self, read: ReadHalf, out: &mpsc::Sender<Vec<u8>>) {
         let calls = Calls { open: Arc::default(), all_ended: Arc::default(), count: self.server.open.clone() };
         let mut lines = LineReader::new(read);
@@ -210,7 +211,7 @@ impl<S: Daemon> Connection<S> {
 /// The peer no longer reads.
 struct Gone;
 
-/// The calls of one connection without a final line. The code that removes a call from here sends its final line.
+/// The calls of one connection that have not received their final line. The code that removes a call from here sends its final line.
 #[derive(Clone)]
 struct Calls {
     open: Arc<Mutex<HashMap<u64, OpenCall>>>,
@@ -318,8 +319,8 @@ impl Calls {
     }
 }
 
-/// Writes queued lines with as few system calls as possible. Ends when the peer is gone or has not read for a minute,
-/// which closes the channel.
+/// Writes queued lines with as few system calls as possible. Ends when the peer has gone or has not read for a minute, which closes the
+/// channel.
 async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
     let mut batch: Vec<Vec<u8>> = Vec::with_capacity(BATCH_LINES);
     while lines.recv_many(&mut batch, BATCH_LINES).await > 0 {
@@ -334,7 +335,7 @@ async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
     }
 }
 
-/// Only the same user and root may call, even if the modes of socket and directory have been loosened.
+/// Refuses a caller that is neither the same user nor root, even if the modes of socket and directory would admit it.
 fn refuse_stranger(peer: io::Result<UCred>) -> Option<Error> {
     let own = nix::unistd::geteuid().as_raw();
     match peer.map(|peer| peer.uid()) {

@@ -79,7 +79,7 @@ pub struct Table<S> {
 }
 
 impl<S: Daemon> Table<S> {
-    /// A table with the three operations that every daemon has. `name` is the part's name without `ken-`.
+    /// Creates a table with the three operations that every daemon has. `name` is the part's name without `ken-`.
     pub fn new(name: &'static str, version: &'static str) -> Table<S> {
         Table { name, version, ops: BTreeMap::new() }
             .op::<ServicePing, _, _>(|_, _, _| async { Ok(Nothing {}) })
@@ -107,7 +107,7 @@ impl<S: Daemon> Table<S> {
         self.name
     }
 
-    /// The reply of `service.info`.
+    /// Returns the reply of `service.info`.
     pub fn info(&self) -> Info {
         let mut ops: Vec<String> = self.ops.keys().map(|name| (*name).to_owned()).collect();
         ops.push(ServiceInfo::NAME.to_owned());
@@ -118,7 +118,7 @@ impl<S: Daemon> Table<S> {
     pub(crate) fn start(&self, state: Arc<S>, call: RawCall, op: &str, args: &str) -> Result<Answer, Error> {
         match self.ops.get(op) {
             Some(start) => start(state, call, args),
-            // The names are known only when the table is complete, so this is not a handler.
+            // The names are known only when the table is complete, so this operation has no handler.
             None if op == ServiceInfo::NAME => {
                 let Nothing {} = read_args(args)?;
                 let line = answer(Some(call.id), "ok", &self.info());

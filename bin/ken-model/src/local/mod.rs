@@ -1,5 +1,5 @@
-//! The provider `local`: a GPT-2 model on this machine, run by `ken-textgen`. The model only continues plain text: it calls no
-//! tools, and it does not see what exceeds its few positions.
+//! The provider `local`: a GPT-2 model on this machine, run by `ken-textgen`. The model only continues plain text: it calls no tools, and
+//! it does not see text beyond its small number of positions.
 
 mod process;
 mod prompt;
@@ -25,7 +25,7 @@ const MOST_TOKENS: u64 = USUAL_POSITIONS / 4;
 /// The positions that are assumed for a model that cannot be examined.
 const USUAL_POSITIONS: u64 = 1024;
 
-/// The minimum interval between deltas: tokens arrive faster than anybody reads, and each delta becomes a durable event.
+/// The minimum interval between deltas. Tokens arrive faster than anybody reads, and each delta becomes a durable event.
 const BETWEEN_DELTAS: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Local {
     name: ModelName,
     /// `None` means the default model of ken-textgen.
     alias: Option<String>,
-    /// Admits one text at a time: two would only share the memory bandwidth.
+    /// Admits one text at a time, because two would only share the memory bandwidth.
     turn: Semaphore,
     idle: Idle,
     window: OnceLock<Window>,
@@ -80,7 +80,7 @@ impl Provider for Local {
         &self.name
     }
 
-    /// The model's positions, looked up once.
+    /// Returns the model's positions, which are looked up only once.
     fn window(&self) -> Window {
         *self.window.get_or_init(|| {
             let positions = process::positions(self.alias.as_deref()).unwrap_or_else(|error| {
@@ -104,7 +104,7 @@ impl Provider for Local {
     }
 }
 
-/// A summary may use one part in four of the window: the rest is for rules, sources and later exchanges.
+/// The divisor for a summary's share of the window: the rest is for rules, sources and later exchanges.
 const SUMMARY_SHARE: u64 = 4;
 
 fn ask(request: &Generate) -> Value {
@@ -117,7 +117,7 @@ fn ask(request: &Generate) -> Value {
     })
 }
 
-/// Passes on the text as it arrives, a few pieces per second.
+/// Passes on the text as it arrives, in a few pieces per second.
 async fn listen(process: &mut Process, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
     let mut speech = Speech { sink, begun: !request.prefix.is_empty(), waiting: String::new(), spoke: None };
     loop {
@@ -149,7 +149,7 @@ fn said(end: &End) -> Completion {
     }
 }
 
-/// An answer while it is passed on.
+/// An answer that is being passed on.
 struct Speech<'a> {
     sink: &'a dyn DeltaSink,
     /// Whether anything but white space has arrived, in this call or before it was interrupted.

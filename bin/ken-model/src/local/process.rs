@@ -1,4 +1,4 @@
-//! The process `ken-textgen --lines`. It is kept between texts, because a start costs as much as a few dozen tokens.
+//! The process `ken-textgen --lines`. It is kept between texts, because starting it takes as long as a few dozen tokens.
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 const PROGRAM: &str = "ken-textgen";
 
-/// The only variables of this process's environment that it gets, so that it gets no keys. `LISTEN_PID` tells kend which part it
-/// belongs to.
+/// The only environment variables that the process inherits, so that it gets no keys. `LISTEN_PID` tells kend to which part the process
+/// belongs.
 const ENVIRONMENT: [&str; 13] = [
     "ACTIVE_MVLM_MODEL",
     "CUDA_VISIBLE_DEVICES",
@@ -39,7 +39,7 @@ pub(super) struct Process {
     from: Lines<BufReader<ChildStdout>>,
 }
 
-/// A line of its output.
+/// A line of the process's output.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Line {
@@ -96,7 +96,7 @@ impl Process {
         }
     }
 
-    /// Why the process ended: the line that it wrote to standard error.
+    /// Returns why the process ended, which is the line that it wrote to standard error.
     async fn last_words(&mut self) -> Error {
         let mut text = String::new();
         if let Some(stderr) = self.child.stderr.take() {
@@ -113,7 +113,7 @@ impl Process {
 /// How long a process is kept for the next text before it is ended to release its memory.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// A place for a process between two texts, and since when it is there.
+/// Holds a process between two texts, with the time since when it has been idle.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Idle(Arc<Mutex<Option<(Instant, Process)>>>);
 
@@ -132,13 +132,13 @@ impl Idle {
         let idle = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(IDLE).await;
-            // One that was used meanwhile has a later end.
+            // A process that was used in the meantime has a later time.
             idle.lock().take_if(|(kept, _)| *kept == since);
         });
     }
 }
 
-/// The default model. Another one may have been activated since the last text.
+/// Returns the default model. Another one may have been activated since the last text.
 pub(super) async fn active() -> Option<String> {
     #[derive(Deserialize)]
     struct Alias {
@@ -151,7 +151,7 @@ pub(super) async fn active() -> Option<String> {
     aliases.find(|alias| alias.active).map(|alias| alias.alias)
 }
 
-/// The maximum number of tokens of prompt and text together, from `ken-textgen --check`.
+/// Returns the maximum number of tokens of prompt and text together, as reported by `ken-textgen --check`.
 pub(super) fn positions(model: Option<&str>) -> Result<u64, Error> {
     #[derive(Deserialize)]
     struct Checked {

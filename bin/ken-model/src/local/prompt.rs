@@ -1,4 +1,4 @@
-//! A request as plain text, for a model that has no chat format.
+//! Renders a request as plain text, for a model that has no chat format.
 
 use ken_types::event::{Block, Message};
 use ken_types::ops::model::{Generate, Source};
@@ -6,7 +6,7 @@ use ken_types::ops::model::{Generate, Source};
 /// Stop sequences: where the model would begin to write somebody else's message.
 pub(super) const STOPS: [&str; 4] = ["\nUser:", "\nAssistant:", "\nNote:", "\nTool "];
 
-/// The rules, the sources, the conversation and the beginning of the answer. It does not mention tools, because a model of
+/// Returns the rules, the sources, the conversation and the beginning of the answer. The text does not mention tools, because a model of
 /// this kind cannot call them.
 pub(super) fn of(request: &Generate) -> String {
     let mut parts = Vec::new();
@@ -17,7 +17,7 @@ pub(super) fn of(request: &Generate) -> String {
     parts.extend(request.sources.iter().map(source));
     parts.extend(request.messages.iter().map(message));
     parts.push(match request.prefix.as_str() {
-        "" => "Assistant:".to_owned(), // the model's first token begins with the blank
+        "" => "Assistant:".to_owned(), // the model's first token begins with the space
         said => format!("Assistant: {said}"),
     });
     parts.join("\n")
@@ -37,7 +37,7 @@ fn message(message: &Message) -> String {
     }
 }
 
-/// The text of a message. A tool call is described in words, so that its result has a context.
+/// Returns the text of a message. A tool call is described in words, so that its result has a context.
 fn text(message: &Message) -> String {
     let blocks = message.content().iter().filter_map(|block| match block {
         Block::Text { text } => Some(text.trim().to_owned()),

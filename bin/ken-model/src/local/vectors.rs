@@ -11,23 +11,23 @@ use super::process::{Idle, Line, Process};
 #[derive(Debug)]
 pub(crate) struct Vectors {
     alias: String,
-    /// One text at a time: two would only share the processor. A query waits for one text of an entry, not for all.
+    /// Admits one text at a time, because two would only share the processor. A query waits for one text of an entry, not for all.
     turn: Semaphore,
     idle: Idle,
 }
 
 impl Vectors {
-    /// Of the model with this alias in `MVLM_MODEL_DIRS`.
+    /// Uses the model with this alias in `MVLM_MODEL_DIRS`.
     pub(crate) fn new(alias: &str) -> Vectors {
         Vectors { alias: alias.to_owned(), turn: Semaphore::new(1), idle: Idle::default() }
     }
 
-    /// `provider/model`
+    /// Returns the name, `provider/model`.
     pub(crate) fn name(&self) -> String {
         format!("local/{}", self.alias)
     }
 
-    /// A vector for each text, in their order.
+    /// Returns a vector for each text, in order.
     pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embedded, Error> {
         let (mut vectors, mut input) = (Vec::new(), 0);
         for text in texts {
@@ -38,7 +38,7 @@ impl Vectors {
         Ok(Embedded { model: self.name(), vectors, usage: Usage { input, total_tokens: input, ..Usage::default() } })
     }
 
-    /// The vector of a text, and its tokens.
+    /// Returns the vector of a text, and its number of tokens.
     async fn vector(&self, text: &str) -> Result<(Vec<f32>, u64), Error> {
         let turn = self.turn.acquire().await;
         let _turn = turn.map_err(|_| Error::internal("the turns have ended"))?;

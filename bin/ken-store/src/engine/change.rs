@@ -1,4 +1,4 @@
-//! One change on its way into the tables, and what is told once it is durable.
+//! One change to the tables, and its effects, which are reported once it is durable.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::ConnectionId;
 
-/// The time of a change, and its effects so far.
+/// The time of a change and the effects that it has had so far.
 #[derive(Debug, Default)]
 pub struct Change {
     pub now: Timestamp,
@@ -26,44 +26,44 @@ impl Change {
         self.effects.push(effect);
     }
 
-    /// Something for the system's stream: its type and its fields, an object.
+    /// Adds an event for the system's stream: its type and its fields, which are a JSON object.
     pub(crate) fn tell(&mut self, kind: &'static str, fields: Value) {
         self.push(Effect::Happened(kind, fields));
     }
 }
 
-/// What waiters and the lease table learn after the commit.
+/// What the waiters and the lease table are told after the commit.
 #[derive(Debug, Clone)]
 pub enum Effect {
     /// Entries were added to a stream.
     Appended(Arc<NewEntries>),
-    /// A submission was settled, or began or ceased to wait for a decision.
+    /// A submission was settled, or it began or stopped waiting for a decision.
     Status(Arc<SubmissionStatus>),
-    /// A request for an approval was made or has ended.
+    /// The request for an approval with this id was made or has ended.
     Approval(String),
     /// There is work that may be claimed.
     Opened(Work),
-    /// Something for the system's stream. Written before the commit.
+    /// An event for the system's stream. It is written before the commit.
     Happened(&'static str, Value),
-    /// The holder shall end this submission as aborted.
+    /// The holder has to end this submission as aborted.
     AbortWanted(SubmissionId),
-    /// The holder lives, on this connection.
+    /// The holder has renewed the lease on this connection.
     Renewed { lease: Lease, connection: ConnectionId },
-    /// Nobody holds this lease any more.
+    /// The lease has ended.
     LeaseOver(Lease),
     /// There is background work.
     Background,
-    /// There will be background work then.
+    /// There will be background work at this time.
     Expires(Timestamp),
     /// A stream was closed or deleted.
     Changed(String),
     /// A message of the outbox may be sent.
     Outgoing,
-    /// Documents are to be read, or entries have no vector yet.
+    /// Documents have to be read, or entries have no vector yet.
     Documents,
 }
 
-/// Entries as they were added to a stream, the first of them after `first` others.
+/// Entries that were added to a stream after its first `first` entries.
 #[derive(Debug)]
 pub struct NewEntries {
     pub stream: String,
@@ -71,11 +71,11 @@ pub struct NewEntries {
     pub payload: Payload,
 }
 
-/// What background work is left.
+/// The background work that remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     Nothing,
     More,
-    /// Not before then.
+    /// There is nothing to do before this time.
     At(Timestamp),
 }

@@ -1,4 +1,4 @@
-//! Clocks: the system's, and one that tests move.
+//! Clocks: the system's, and one that tests advance.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
@@ -7,10 +7,10 @@ use ken_types::Timestamp;
 
 /// The source of time.
 pub trait Clock: Send + Sync {
-    /// The time of records.
+    /// Wall-clock time, for records.
     fn now(&self) -> Timestamp;
 
-    /// Milliseconds since some fixed instant; never goes back. Leases are measured with it.
+    /// Milliseconds since a fixed instant. This never goes back; leases are measured with it.
     fn elapsed_ms(&self) -> i64;
 }
 
@@ -36,7 +36,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until a test moves it.
+/// A clock that only advances when a test moves it.
 #[derive(Debug)]
 pub struct ManualClock {
     ms: AtomicI64,

@@ -1,5 +1,5 @@
-//! Who holds which submission. The numbers of leases are stored; their holders are known here only, because a lease ends
-//! with its connection, and connections end with the process.
+//! The holders of submissions. The tables store the numbers of leases, but only this module knows their holders: a lease ends with its
+//! connection, and connections end with the process.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use ken_types::ops::store::{Claim, Lease, Verdict};
 use crate::ConnectionId;
 use crate::tables::OldLease;
 
-/// How long holders may take to come back after a restart of the store.
+/// How long a holder may take to renew its lease after a restart of the store.
 const GRACE_MS: i64 = 500;
-/// How long a holder has to end what it was told to abort, before another is asked.
+/// How long a holder may take to end a submission after it was told to abort it. Then the submission is offered to another holder.
 const ABORT_MS: i64 = 10_000;
-/// How long after the time of a submission its holder has to close it.
+/// How long a holder may take to close a submission whose time is over.
 const CLOSE_MS: i64 = 30_000;
 
-/// All leases that are held.
+/// The leases that are held.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     held: HashMap<SubmissionId, HeldLease>,
@@ -26,12 +26,12 @@ pub(crate) struct Leases {
 #[derive(Debug)]
 struct HeldLease {
     number: u64,
-    /// `None` after a restart of the store, until the holder has come back.
+    /// `None` after a restart of the store, until the holder has renewed the lease.
     connection: Option<ConnectionId>,
-    /// When the holder loses it unless it renews before.
+    /// When the lease is lost unless it is renewed.
     silent_at: i64,
     abort: Abort,
-    /// When its submission has no time left.
+    /// When the time of the submission has to be checked.
     time_up_at: i64,
 }
 
@@ -39,7 +39,7 @@ struct HeldLease {
 enum Abort {
     No,
     Wanted,
-    /// Told, with the time by which it has to be done.
+    /// The holder was told, and has to end the submission by this time.
     Told(i64),
 }
 
@@ -53,12 +53,12 @@ impl HeldLease {
     }
 }
 
-/// Why a lease is due.
+/// Why a lease has to be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Its holder is silent, or did not abort in time.
+    /// The holder has not renewed the lease, or did not abort in time.
     Lost,
-    /// Its submission may have run for too long.
+    /// The submission may have used up its time.
     TimeUp,
 }
 
@@ -76,7 +76,7 @@ impl Leases {
     }
 
     pub(crate) fn claimed(&mut self, claim: &Claim, connection: ConnectionId, now: i64) {
-        // The verdict of a closing claim tells its holder what to do, and it has a time limit of its own.
+        // A closing claim carries a verdict, which tells the holder what to do, and has a time limit of its own.
         let closing = claim.verdict.is_some();
         let abort = match claim.verdict {
             Some(Verdict::Abort) => Abort::Told(now + ABORT_MS),
@@ -93,7 +93,7 @@ impl Leases {
         self.held.insert(claim.lease.submission_id.clone(), held);
     }
 
-    /// The holder lives on this connection; it may have let go before.
+    /// Records that the holder has renewed the lease on this connection. The lease may have been released before.
     pub(crate) fn renewed(&mut self, lease: Lease, connection: ConnectionId, now: i64) {
         let held = self.held.entry(lease.submission_id).or_insert(HeldLease {
             number: lease.number,
@@ -106,7 +106,7 @@ impl Leases {
         held.connection = Some(connection);
         held.silent_at = now + LEASE_MS;
         if held.time_up_at == i64::MAX {
-            held.time_up_at = now; // so that the tables are asked at once
+            held.time_up_at = now; // so that the tables are asked for the remaining time at once
         }
     }
 
@@ -117,7 +117,7 @@ impl Leases {
         }
     }
 
-    /// Its connection has ended, and that could not be stored: it is released at the next look.
+    /// Makes a lease due at once, because its connection has ended and the release could not be stored.
     pub(crate) fn let_go(&mut self, lease: &Lease) {
         if let Some(held) = self.held.get_mut(&lease.submission_id)
             && held.number == lease.number
@@ -127,14 +127,14 @@ impl Leases {
         }
     }
 
-    /// As [`Leases::let_go`], for all leases of a connection.
+    /// Calls [`Leases::let_go`] for all leases of a connection.
     pub(crate) fn let_go_of(&mut self, connection: ConnectionId) {
         for lease in self.of(connection) {
             self.let_go(&lease);
         }
     }
 
-    /// Aborts that did not reach their holder are told again.
+    /// Marks aborts that did not reach their holder, so that they are told again.
     pub(crate) fn untell(&mut self, aborts: &[Lease]) {
         for lease in aborts {
             if let Some(held) = self.held.get_mut(&lease.submission_id)
@@ -153,7 +153,7 @@ impl Leases {
         }
     }
 
-    /// The aborts that this connection has not been told yet. From now on they count as told.
+    /// Returns the aborts that this connection has not been told yet, and marks them as told.
     pub(crate) fn tell_aborts(&mut self, connection: ConnectionId, now: i64) -> Vec<Lease> {
         let mut aborts = Vec::new();
         for (submission, held) in &mut self.held {
@@ -165,7 +165,6 @@ impl Leases {
         aborts
     }
 
-    /// The leases of a connection.
     pub(crate) fn of(&self, connection: ConnectionId) -> Vec<Lease> {
         let own = self.held.iter().filter(|(_, held)| held.connection == Some(connection));
         own.map(|(submission, held)| lease(submission, held)).collect()

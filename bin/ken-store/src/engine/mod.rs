@@ -1,5 +1,5 @@
-//! The engine: one writer with group commit, a few readers, the queue before each, leases, and who waits for what. It
-//! knows transactions and changes, and leaves what they do to `ops`.
+//! The engine: one writer with group commit, a few readers, the queues in front of them, the leases, and the waiters. It handles
+//! transactions and changes; `ops` decides what they contain.
 
 pub mod change;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! A bounded queue between the callers and a thread.
+//! A bounded queue from callers to threads.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ken_types::Error;
 
-/// How long a caller of a full queue is told to wait.
+/// The retry time that is suggested to a caller when the queue is full.
 const RETRY_MS: u64 = 20;
 
 pub(crate) struct Queue<T> {
@@ -19,7 +19,7 @@ pub(crate) struct Queue<T> {
 struct State<T> {
     items: VecDeque<T>,
     closed: bool,
-    /// Threads that wait. Waking costs a system call even when nobody waits, so it is skipped then.
+    /// The number of threads that wait. Waking costs a system call even when nobody waits, so it is skipped then.
     waiting: usize,
 }
 
@@ -29,18 +29,18 @@ impl<T> Queue<T> {
         Queue { name, limit, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// `busy` when full, `unavailable` once closed.
+    /// Adds an item. Fails with `busy` when the queue is full, and with `unavailable` when it is closed.
     pub(crate) fn push(&self, item: T) -> Result<(), Error> {
         self.push_within(item, self.limit)
     }
 
-    /// For what must not be refused and is bounded elsewhere: one for each connection or lease.
+    /// Adds an item that must not be refused. The number of such items is bounded elsewhere: one for each connection or lease.
     pub(crate) fn push_always(&self, item: T) {
-        // Once it is closed, nobody is left to take the item.
+        // The push fails only if the queue is closed, and then nobody is left to take the item.
         _ = self.push_within(item, usize::MAX);
     }
 
-    /// As [`Queue::push`], but no thread is woken before the returned value is dropped.
+    /// Adds an item as [`Queue::push`] does, but wakes no thread before the returned value is dropped.
     pub(crate) fn push_quietly(&self, item: T) -> Result<Pushed<'_, T>, Error> {
         self.put(item, self.limit)?;
         Ok(Pushed(self))
@@ -74,12 +74,12 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// The next item; waits for one. `None` once closed and empty.
+    /// Waits for the next item. `None` once the queue is closed and empty.
     pub(crate) fn pop(&self) -> Option<T> {
         self.wait(None).items.pop_front()
     }
 
-    /// Up to `most` items, none of them after `timeout` without one. `None` once closed and empty.
+    /// Waits for up to `most` items; returns none if none arrives before `timeout`. `None` once the queue is closed and empty.
     pub(crate) fn pop_many(&self, most: usize, timeout: Option<Duration>) -> Option<Vec<T>> {
         let mut state = self.wait(timeout);
         if state.items.is_empty() && state.closed {
@@ -104,7 +104,7 @@ impl<T> Queue<T> {
         state
     }
 
-    /// Accepts no more items. Those in the queue are still taken.
+    /// Closes the queue: it accepts no more items, but those in it are still taken.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
@@ -119,11 +119,11 @@ impl<T> Queue<T> {
     }
 }
 
-/// An item that no thread has been woken for.
+/// An item in the queue for which no thread has been woken yet.
 pub(crate) struct Pushed<'a, T>(&'a Queue<T>);
 
 impl<T> Pushed<'_, T> {
-    /// The item, if it is the only one.
+    /// Takes the item if it is the only one in the queue.
     pub(crate) fn take_if_alone(&self) -> Option<T> {
         let mut state = self.0.lock();
         match state.items.len() {

@@ -1,4 +1,4 @@
-//! The threads that read.
+//! The reader threads.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,15 +11,16 @@ use crate::engine::thread;
 use crate::engine::watch::stopping;
 use crate::tables::{Backend, Reader, Tables};
 
-/// Reads that may wait.
+/// The maximum number of queued reads.
 const QUEUE: usize = 1_024;
 
-/// How far readers stand back behind the thread that writes, and the one that answers. On Linux this is of a thread.
+/// The nice value of reader threads, which lowers their priority below the writer and the threads that answer callers. On Linux it applies
+/// to a single thread.
 const NICE: i32 = 5;
 
 type Job = Box<dyn FnOnce(&mut dyn Reader) + Send>;
 
-/// A few readers over one queue.
+/// A few reader threads with a common queue.
 pub(crate) struct Readers {
     queue: Arc<Queue<Job>>,
     threads: Vec<JoinHandle<()>>,
@@ -32,7 +33,7 @@ impl Readers {
         for number in 0..count {
             let (queue, mut reader) = (queue.clone(), backend.reader()?);
             let run = move || {
-                // A change waits for the disk anyway, and whoever sends one must not wait for a search on top of that.
+                // A change has to wait for the disk, and it should not also have to wait for a search.
                 _ = rustix::process::nice(NICE);
                 while let Some(job) = queue.pop() {
                     job(&mut *reader);
@@ -43,7 +44,7 @@ impl Readers {
         Ok(Readers { queue, threads })
     }
 
-    /// Runs a read on one of the threads. A read whose caller has gone is not begun.
+    /// Runs a read on one of the threads. A read is skipped if its caller has gone before it begins.
     pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Error>
     where
         T: Send + 'static,

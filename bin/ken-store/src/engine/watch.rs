@@ -1,6 +1,6 @@
-//! Who waits for what. A waiter subscribes, reads, and when there is nothing yet waits for news; the writer spreads
-//! news after each commit. News carry what was written, so that a reader at the end of a stream need not read the tables
-//! again. A waiter that misses news is told only that, and reads again: the tables are the truth.
+//! Waiting for news. A waiter subscribes, reads, and if there is nothing yet, waits for news, which the writer spreads after each commit.
+//! News contains what was written, so that a reader at the end of a stream does not have to read the tables again. A waiter that misses
+//! news is told only that it did, and reads again, because the tables are authoritative.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::engine::change::NewEntries;
 
-/// The most waiters: the wire allows 256 connections of 64 calls each.
+/// The maximum number of waiters: the wire allows 256 connections with 64 calls each.
 const WAITERS: usize = 16_384;
 const RETRY_MS: u64 = 1_000;
 
@@ -20,11 +20,11 @@ const RETRY_MS: u64 = 1_000;
 pub(crate) enum Topic {
     Stream(String),
     Submission(SubmissionId),
-    /// One request for an approval, and all of them.
+    /// One request for an approval. `Approvals` is about all of them.
     Approval(String),
     Approvals,
     Outbox,
-    /// Documents that are to be read, and entries without vectors.
+    /// Documents that have to be read, and entries without vectors.
     Documents,
 }
 
@@ -32,18 +32,18 @@ pub(crate) enum Topic {
 pub(crate) enum News {
     Entries(Arc<NewEntries>),
     Status(Arc<SubmissionStatus>),
-    /// More happened than one piece of news can tell.
+    /// News was missed or carries no details: the waiter has to read the tables.
     Missed,
 }
 
-/// Whether the store does its work.
+/// Whether the store can do its work.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Condition {
     #[default]
     Working,
-    /// Nothing can be written at the moment, for this reason.
+    /// Nothing can be written at the moment, because of this error.
     Failing(Error),
-    /// Whoever waits is sent away.
+    /// The store is stopping, and all waiters are sent away.
     Stopping,
 }
 
@@ -59,14 +59,14 @@ struct Waiting {
     count: usize,
 }
 
-/// One waiter, and what it has not seen yet.
+/// A waiter and the news that it has not taken yet.
 #[derive(Default)]
 struct Waiter {
     news: Mutex<Option<News>>,
     told: Notify,
 }
 
-/// What a call hears that a stopping store does not finish.
+/// The error of a call that a stopping store does not finish.
 pub(crate) fn stopping() -> Error {
     Error::unavailable("the store is stopping")
 }
@@ -76,7 +76,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watch {
-    /// Everything that is spread from here on reaches the subscription, until it is dropped.
+    /// Subscribes to a topic: all news that is spread from now on reaches the subscription, until it is dropped.
     pub(crate) fn subscribe(self: &Arc<Watch>, topic: Topic) -> Result<Subscription, Error> {
         let waiter = Arc::new(Waiter::default());
         let mut waiting = lock(&self.waiting);
@@ -104,7 +104,7 @@ impl Watch {
         lock(&self.waiting).count
     }
 
-    /// Tells those who watch the condition. A store that stops stays so.
+    /// Sets the condition and tells those that watch it. A store that is stopping remains so.
     pub(crate) fn set_condition(&self, condition: Condition) {
         let is_news = |now: &mut Condition| match (&*now, &condition) {
             (Condition::Stopping, _) | (Condition::Working, Condition::Working) => false,
@@ -121,7 +121,7 @@ impl Watch {
         self.condition.borrow().clone()
     }
 
-    /// Resolves with what is so once it is.
+    /// Waits until `so` returns a value for the condition, and returns it.
     pub(crate) async fn until<T>(&self, so: impl Fn(&Condition) -> Option<T>) -> T {
         let mut conditions = self.condition.subscribe();
         loop {
@@ -134,7 +134,7 @@ impl Watch {
         }
     }
 
-    /// Resolves with the error of whoever waits when the store stops.
+    /// Waits until the store stops, and returns the error that waiters get then.
     pub(crate) async fn stopped(&self) -> Error {
         self.until(|condition| matches!(condition, Condition::Stopping).then(stopping)).await
     }
@@ -160,7 +160,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// The news since the last call; waits for some.
+    /// Waits for the news since the last call.
     pub(crate) async fn news(&self) -> News {
         loop {
             if let Some(news) = lock(&self.waiter.news).take() {

@@ -1,8 +1,8 @@
-//! The writer. Whatever waits, up to a limit, goes into one transaction, is committed, and only then answered. A batch costs
-//! one sync of the disk, however many callers share it.
+//! The writer. It puts all waiting requests, up to a limit, into one transaction, commits it, and only then answers them. A batch costs one
+//! sync of the disk, however many callers share it.
 //!
-//! A thread does that. Only a caller that is alone, on a quick disk, writes by itself: handing its change over and back
-//! would take a third of the time of the sync, and nobody else is kept waiting.
+//! Batches are normally written by a thread. A caller writes by itself only if it is alone and the disk is fast: handing its change to the
+//! thread and back would take a third of the time of the sync, and nobody else has to wait.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,31 +26,31 @@ use crate::engine::watch::{Condition, News, Topic, Watch, stopping};
 use crate::ops::{background, leases, schedules, system};
 use crate::tables::{self, Backend, Tables};
 
-/// Requests that may wait.
+/// The maximum number of queued requests.
 const QUEUE: usize = 1_024;
-/// Requests that share a transaction.
+/// The maximum number of requests in one transaction.
 const BATCH: usize = 256;
 /// How long to wait after a failure before leases and background work are tried again.
 const RETRY_MS: i64 = 1_000;
-/// The pause between two slices of background work, so that it takes a part of the time only.
+/// The pause between two slices of background work, so that it uses only part of the time.
 const SLICE_PAUSE_MS: i64 = 5;
-/// A batch that takes longer is left to the thread: others are answered meanwhile.
+/// If the last batch took longer than this, callers leave the next one to the thread, so that others are answered meanwhile.
 const QUICK: Duration = Duration::from_millis(1);
-/// After how long without a write the database tidies up.
+/// How long after the last write the database is tidied up.
 const IDLE_MS: i64 = 1_000;
-/// How often to look for background work that nobody has announced (keys that expire).
+/// How often to look for background work that was not announced (expired keys, for instance).
 const ROUND_MS: i64 = 600_000;
 
 /// A request to the writer.
 pub(crate) enum Order {
     Write(Box<dyn Job>),
     Claim(PendingClaim),
-    /// Claims and aborts that never reached their holder.
+    /// Claims and aborts that did not reach their holder.
     Undelivered(Claims),
     Disconnected(ConnectionId),
-    /// Something is due earlier than it was.
+    /// The next due time has become earlier.
     Earlier,
-    /// Look at the clock: a test has moved it.
+    /// A test has moved the clock: check what is due.
     Tick(oneshot::Sender<()>),
 }
 
@@ -59,12 +59,12 @@ pub(crate) struct PendingClaim {
     pub(crate) connection: ConnectionId,
     pub(crate) work: Work,
     pub(crate) most: u32,
-    /// Whether it waits for work, or is answered at once when there is none.
+    /// Whether to wait for work. If not, the holder is answered at once even when there is none.
     pub(crate) waits: bool,
     pub(crate) reply: oneshot::Sender<Delivery>,
 }
 
-/// Claims on their way to their holder. They are released when this is dropped before they are taken.
+/// Claims on their way to their holder. If this is dropped before they are taken, they are released.
 pub(crate) struct Delivery {
     claims: Option<Claims>,
     queue: Arc<Queue<Order>>,
@@ -84,13 +84,13 @@ impl Drop for Delivery {
     }
 }
 
-/// One change and who waits for it.
+/// One change and the caller that waits for it.
 pub(crate) trait Job: Send {
-    /// Whether its caller still wants the change. Whoever gives up later does not know what came of it.
+    /// Whether the change may still be made. A caller that gives up after this does not know the outcome.
     fn begin(&self) -> bool;
-    /// Makes the change; false when it was refused.
+    /// Makes the change. Returns false if it was refused.
     fn run(&mut self, tables: &dyn Tables, change: &mut Change) -> bool;
-    /// Replaces the answer.
+    /// Replaces the answer by an error.
     fn fail(&mut self, error: &Error);
     fn answer(self: Box<Self>);
 }
@@ -121,7 +121,7 @@ where
     }
 
     fn answer(self: Box<Self>) {
-        // Whoever has gone has hung up on an answer, not on the change.
+        // A caller that has gone misses its answer, but the change stands.
         let WriteJob { result, reply, .. } = *self;
         if let Some(result) = result {
             _ = reply.send(result);
@@ -129,12 +129,12 @@ where
     }
 }
 
-/// What the writer has done, for `service.stats`.
+/// Counts of what the writer has done, for `service.stats`.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) writes: AtomicU64,
     pub(crate) refused: AtomicU64,
-    /// Not begun, because the deadline had passed or the caller had gone.
+    /// Changes that were not begun, because their deadline had passed or their caller had gone.
     pub(crate) given_up: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) failed_batches: AtomicU64,
@@ -147,7 +147,7 @@ fn count(counter: &AtomicU64, by: usize) {
     counter.fetch_add(by as u64, Ordering::Relaxed);
 }
 
-/// The callers' side.
+/// The handle through which callers reach the writer.
 pub(crate) struct Writer {
     queue: Arc<Queue<Order>>,
     counters: Arc<Counters>,
@@ -188,8 +188,7 @@ impl Writer {
         Ok(Writer { queue, counters, batches, thread: Some(thread::spawn("writer", move || run(&orders, &at))?) })
     }
 
-    /// Makes a change durable, then answers. A change whose deadline has passed, or whose caller has gone, before it is
-    /// begun is not made.
+    /// Makes a change and returns its result once it is durable. A change is not begun if its deadline has passed or its caller has gone.
     pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -200,7 +199,7 @@ impl Writer {
         let job = WriteJob { gate: gate.clone(), work, result: None, reply };
         let pushed = self.queue.push_quietly(Order::Write(Box::new(job)))?;
         if self.is_at_hand() {
-            // Whoever calls at the same time is let in first, to share the batch.
+            // Let other callers add their changes first, so that they share the batch.
             yield_now().await;
             self.write_alone(&pushed);
         }
@@ -213,13 +212,13 @@ impl Writer {
         })
     }
 
-    /// Whether the thread is idle and the disk quick.
+    /// Whether the thread is idle and the last batch was fast.
     fn is_at_hand(&self) -> bool {
         let batches = self.batches.try_lock();
         batches.is_ok_and(|batches| batches.last_took <= QUICK)
     }
 
-    /// Does the only order in the queue, unless the thread has begun to work.
+    /// Runs the only order in the queue, unless the thread has begun to work.
     fn write_alone(&self, pushed: &Pushed<'_, Order>) {
         let Ok(mut batches) = self.batches.try_lock() else {
             return;
@@ -233,7 +232,7 @@ impl Writer {
         }
     }
 
-    /// A receiver that resolves when there is work, or an abort, for the connection.
+    /// Returns a receiver that resolves when there is work or an abort for the connection.
     pub(crate) fn claim(
         &self,
         connection: ConnectionId,
@@ -274,7 +273,7 @@ impl Drop for Writer {
     }
 }
 
-/// The thread.
+/// The loop of the writer thread.
 fn run(queue: &Queue<Order>, batches: &Mutex<BatchWriter>) {
     loop {
         let patience = lock(batches).patience();
@@ -293,29 +292,29 @@ fn lock(batches: &Mutex<BatchWriter>) -> MutexGuard<'_, BatchWriter> {
     batches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes the batches. Whoever has the lock writes.
+/// Writes batches. It is behind a lock, and whoever holds the lock writes.
 struct BatchWriter {
     database: Box<dyn tables::Writer>,
-    /// Holds the lock on the database.
+    /// Kept because it holds the lock on the database.
     _backend: Box<dyn Backend>,
     queue: Arc<Queue<Order>>,
     counters: Arc<Counters>,
     watch: Arc<Watch>,
     clock: Arc<dyn Clock>,
     leases: Leases,
-    /// Holders that wait for work, the first one first.
+    /// Holders that wait for work, in the order in which they asked.
     pending: VecDeque<PendingClaim>,
     maybe_open: Openings,
     background_at: i64,
-    /// When the database may tidy up, if nothing is written until then.
+    /// When to tidy up the database if nothing is written until then.
     idle_at: i64,
-    /// After a failure: when the thread tries again by itself.
+    /// After a failure: when the thread tries again.
     retry_at: i64,
-    /// How long the last batch took.
+    /// The duration of the last batch.
     last_took: Duration,
 }
 
-/// Which work may be open.
+/// Which kinds of work may be open.
 #[derive(Debug, Clone, Copy)]
 struct Openings {
     turns: bool,
@@ -340,16 +339,16 @@ impl Openings {
     }
 }
 
-/// One transaction.
+/// The content of one transaction.
 struct Batch {
     jobs: Vec<Box<dyn Job>>,
     ticks: Vec<oneshot::Sender<()>>,
     change: Change,
-    /// Claims made in it, each with its holder.
+    /// The claims that were made in this transaction, each with its holder.
     claims: Vec<(PendingClaim, Claims)>,
     /// Connections that have ended.
     gone: Vec<ConnectionId>,
-    /// Leases whose submission has time left, and how much.
+    /// Leases whose submissions have time left, with that time in milliseconds.
     time_left: Vec<(Lease, i64)>,
 }
 
@@ -359,20 +358,20 @@ impl BatchWriter {
         self.run_batch(batch, releases);
     }
 
-    /// When there is something to do without a request.
+    /// When there is something to do without a request, by the clock's `elapsed_ms`.
     fn due(&self) -> i64 {
         let due = self.leases.next_due().unwrap_or(i64::MAX);
         let due = due.min(self.background_at).min(self.idle_at).max(self.retry_at);
         if self.is_failing() { due.min(self.retry_at) } else { due }
     }
 
-    /// How long to sleep without a request.
+    /// How long to wait for a request.
     fn patience(&self) -> Duration {
         let wait = self.due() - self.clock.elapsed_ms();
         Duration::from_millis(u64::try_from(wait).unwrap_or_default())
     }
 
-    /// Sorts orders: returns the batch to write, and the leases to release first.
+    /// Sorts orders into the batch to write and the leases to release first.
     fn sort(&mut self, orders: Vec<Order>) -> (Batch, Vec<Lease>) {
         let mut releases = Vec::new();
         let mut batch = Batch {
@@ -461,7 +460,7 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Releases a lease whose time is over.
+    /// Checks a lease that is due, and releases it unless its submission has time left.
     fn look_at(&mut self, lease: &Lease, why: Due, batch: &mut Batch) -> Result<(), Error> {
         let left = match why {
             Due::Lost => None,
@@ -478,7 +477,7 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Hands out work in the transaction that made it.
+    /// Hands out work in the same transaction in which it became available.
     fn serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let mut maybe_open = self.maybe_open;
         for effect in &batch.change.effects {
@@ -493,7 +492,7 @@ impl BatchWriter {
                 continue;
             }
             let claims = leases::claim(self.database.tables(), pending.work, pending.most, &mut batch.change);
-            // Whatever fails here fails the batch; the holder goes on waiting.
+            // An error here fails the whole batch; the holder continues to wait.
             let claims = claims.inspect_err(|_| self.maybe_open = Openings::all());
             match claims {
                 Ok(claims) if claims.is_empty() => {
@@ -514,7 +513,7 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// The batch is durable: tells everyone.
+    /// Reports a batch that is durable now.
     fn apply(&mut self, batch: &mut Batch) {
         self.retry_at = 0;
         let now = self.clock.elapsed_ms();
@@ -522,7 +521,7 @@ impl BatchWriter {
             self.leases.set_time_left(&lease, left, now);
         }
         self.spread(std::mem::take(&mut batch.change.effects), batch.change.now);
-        // Renewed on a connection that has ended since: to be let go at the next look.
+        // These leases may have been renewed on a connection that has ended since; they are released when they are checked next.
         for connection in batch.gone.drain(..) {
             self.leases.let_go_of(connection);
         }
@@ -536,7 +535,7 @@ impl BatchWriter {
         }
     }
 
-    /// Tells waiters and the table of leases the effects of changes made at this time.
+    /// Reports the effects of changes that were made at time `at` to the waiters and the lease table.
     fn spread(&mut self, effects: Vec<Effect>, at: Timestamp) {
         let now = self.clock.elapsed_ms();
         for effect in effects {
@@ -570,11 +569,11 @@ impl BatchWriter {
     }
 
     fn deliver(&self, pending: PendingClaim, claims: Claims) {
-        // A delivery that finds nobody comes back in the error, is dropped, and lets go of its claims.
+        // If nobody receives the delivery, it comes back in the error, is dropped, and releases its claims.
         _ = pending.reply.send(Delivery { claims: Some(claims), queue: self.queue.clone() });
     }
 
-    /// Answers the holders that have to be told of an abort, and those that do not wait.
+    /// Answers the holders that have to be told of an abort, and those that do not want to wait.
     fn tell_holders(&mut self) {
         let now = self.clock.elapsed_ms();
         for _ in 0..self.pending.len() {
@@ -591,13 +590,13 @@ impl BatchWriter {
         }
     }
 
-    /// A transaction has been committed.
+    /// Notes that a transaction has been committed.
     fn has_written(&mut self) {
         self.idle_at = self.clock.elapsed_ms() + IDLE_MS;
         self.watch.set_condition(Condition::Working);
     }
 
-    /// A transaction has failed.
+    /// Rolls back a transaction that has failed, and plans the next try.
     fn has_failed(&mut self, error: &Error) {
         self.database.rollback();
         if error.code == Code::Unavailable {
@@ -610,7 +609,7 @@ impl BatchWriter {
         matches!(self.watch.condition(), Condition::Failing(_))
     }
 
-    /// Looks whether a failing disk is back. Callers are refused then, so there may be no other write that would tell.
+    /// Tests whether a failing disk works again. Callers are refused until then, so no other write would find out.
     fn probe(&mut self) {
         if self.is_failing() && self.clock.elapsed_ms() >= self.retry_at {
             match self.database.probe() {
@@ -627,7 +626,7 @@ impl BatchWriter {
         }
     }
 
-    /// Answers a batch that was rolled back.
+    /// Fails the requests of a batch that was rolled back.
     fn give_up(&mut self, batch: &mut Batch, error: &Error, releases: Vec<Lease>) {
         self.has_failed(error);
         count(&self.counters.failed_batches, 1);
@@ -640,7 +639,7 @@ impl BatchWriter {
         }
         self.maybe_open = Openings::all();
         for lease in releases {
-            // Whoever held it is gone; the next look at the leases finds it silent.
+            // The holder has gone, so the next check of the leases finds it silent.
             self.leases.let_go(&lease);
         }
     }
@@ -676,7 +675,7 @@ impl BatchWriter {
     }
 }
 
-/// Runs one change so that a refusal undoes only its own writes. An error when the whole transaction has ended.
+/// Runs a change in a savepoint, so that a refusal undoes only its own writes. Returns an error if the whole transaction has ended.
 fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mut dyn Job) -> Result<bool, Error> {
     let told = change.effects.len();
     database.mark()?;
@@ -692,7 +691,7 @@ fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mu
     Ok(false)
 }
 
-/// Runs the first change of a transaction, which needs no savepoint: its refusal undoes all that there is.
+/// Runs the only change of a transaction. It needs no savepoint, because a refusal undoes the whole transaction.
 fn alone_in_transaction(
     database: &mut dyn tables::Writer,
     change: &mut Change,

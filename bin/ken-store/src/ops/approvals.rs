@@ -1,4 +1,4 @@
-//! Requests for approvals: asked once for a call, decided once, used once.
+//! Requests for approvals. A request is asked once for a call, decided once and used once.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::{approvals, digest};
 use crate::tables::{AboutCall, ApprovalRow, NewApproval, SubmissionRow, Tables};
 
-/// How long a request is kept after its end. A grant for a session ends with its record.
+/// How long a request is kept after its end. A grant for a session is deleted together with its request.
 const KEPT_MS: i64 = 90 * 24 * 3600 * 1000;
-/// Requests that one call lets expire, or deletes.
+/// The maximum number of requests that one call marks as expired or deletes.
 const SLICE: usize = 100;
-/// What the requests of a list may have before action and diff are left out, in bytes: all of it fits a line of the wire.
+/// The size of the requests in a list, in bytes, beyond which action and diff are left out, so that the list fits into a line of the wire.
 const LIST_BYTES: usize = 2 * 1024 * 1024;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -46,19 +46,18 @@ fn submission(tables: &dyn Tables, id: &SubmissionId) -> Result<SubmissionRow, E
     tables.submission(id.as_str())?.ok_or_else(unknown)
 }
 
-/// One request.
 pub(crate) fn get(tables: &dyn Tables, id: &str) -> Result<Approval, Error> {
     by_id(tables, id).map(|found| found.record)
 }
 
-/// The pending requests that a list asks for.
+/// Returns the pending requests that a list asks for.
 pub(crate) fn pending(tables: &dyn Tables, list: &ListApprovals) -> Result<PendingApprovals, Error> {
     let approvals = tables.pending_approvals(list, PENDING, LIST_BYTES)?;
     let ids: Vec<Option<&str>> = approvals.iter().map(|approval| Some(approval.request_id.as_str())).collect();
     Ok(PendingApprovals { tag: digest::of(&ids, 16), approvals })
 }
 
-/// Tells consoles and whoever waits.
+/// Tells consoles and waiters about a request.
 fn tell(kind: &'static str, session: &str, request: &Request, status: Status, change: &mut Change) {
     let fields =
         json!({"requestId": request.id, "actionType": request.action_type, "sessionId": session, "status": status});
@@ -86,7 +85,7 @@ impl Write for ApprovalsPut {
         if let Some(known) = approvals::deciding(&known, args) {
             return Ok(known.record.clone());
         }
-        // The same call as it would have been before something changed.
+        // These requests are for the same call as it would have been before something changed.
         for old in known.iter().filter(|old| old.record.status == Status::Pending) {
             end(tables, old, Status::Cancelled, None, change)?;
         }
@@ -236,12 +235,12 @@ impl Write for ApprovalsExpire {
     }
 }
 
-/// Deletes requests that ended long ago. True when there may be more.
+/// Deletes requests that ended long ago. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     Ok(tables.prune_approvals(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
 }
 
-/// Nothing is left to be approved for a submission that has ended.
+/// Cancels the pending requests of a submission that has ended.
 pub(super) fn cancel_of(tables: &dyn Tables, submission: i64, change: &mut Change) -> Result<(), Error> {
     for found in tables.pending_approvals_of(submission)? {
         end(tables, &found, Status::Cancelled, None, change)?;

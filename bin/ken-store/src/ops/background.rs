@@ -1,5 +1,5 @@
-//! Work that can wait: a piece of the index, keys and system events that are too old, streams whose time is over and what
-//! deleted ones have left, blobs that nothing names, approvals, updates and messages that are long finished.
+//! Work that can wait: indexing, and deleting what has expired or is no longer used: idempotency keys, system events, streams and the data
+//! of deleted ones, blobs, approvals, updates and messages.
 
 use ken_types::Error;
 
@@ -7,7 +7,7 @@ use crate::engine::change::{Change, Left};
 use crate::ops::{approvals, blobs, calls, keys, messenger, outbox, public, reindex, schedules, system, telemetry};
 use crate::tables::Tables;
 
-/// Does one slice.
+/// Does one slice of the work.
 pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
     let slices = [
         reindex::slice(tables, change)?,

@@ -1,4 +1,5 @@
-//! Blobs: bytes by their SHA-256, in pieces that fit into a line of the wire. What no record names is deleted after a day.
+//! Blobs: bytes addressed by their SHA-256, in pieces that fit into a line of the wire. A blob to which no record refers is deleted after a
+//! day.
 
 use ken_types::event::{OUTPUT_ID, Output};
 use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, KEY_MS, PIECE_BYTES};
@@ -13,14 +14,14 @@ use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::{check, record, stream_names};
 use crate::tables::{BlobRow, Tables};
 
-/// Blobs that one slice of background work deletes.
+/// The maximum number of blobs that one slice of background work deletes.
 const SLICE: usize = 4;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<BlobsPut>().read::<BlobsGet>().read::<OutputsGet>()
 }
 
-/// Adds the next piece. Nothing is kept when all of them turn out to have another digest.
+/// Adds the next piece. If the complete blob has another digest, all pieces are discarded.
 impl Write for BlobsPut {
     fn check(args: &PutBlob) -> Result<(), Error> {
         check_digest(&args.digest, "/digest")?;
@@ -57,7 +58,7 @@ impl Write for BlobsPut {
         }
         let end = args.offset + args.bytes.0.len() as u64;
         if end <= blob.stored {
-            // A repeat, or somebody else was faster.
+            // The call is a repeat, or another caller was faster.
             return Ok(state(&blob));
         }
         if args.offset < blob.stored {
@@ -85,7 +86,7 @@ fn insert(tables: &dyn Tables, args: &PutBlob, change: &Change) -> Result<BlobRo
     tables.insert_blob(&args.digest, args.length, change.now)
 }
 
-/// The digest of what is stored, followed by more.
+/// Returns the digest of the stored bytes followed by `more`.
 fn digest_with(tables: &dyn Tables, blob: &BlobRow, more: &[u8]) -> Result<String, Error> {
     let mut hash = Sha256::new();
     tables.pieces(blob.key, 0, &mut |_, bytes| {
@@ -112,7 +113,7 @@ fn unknown(digest: &str, at: &str) -> Error {
     Error::not_found(format!("there is no blob {digest}")).at(at)
 }
 
-/// Only whole blobs are read.
+/// Returns a complete blob; an incomplete one is `not_found`.
 fn whole(tables: &dyn Tables, digest: &str, at: &str) -> Result<BlobRow, Error> {
     let blob = tables.blob(digest)?.filter(|blob| blob.stored == blob.length);
     blob.ok_or_else(|| unknown(digest, at))
@@ -163,7 +164,7 @@ impl Read for OutputsGet {
     }
 }
 
-/// Notes which outputs of tools the events of a submission name. An event whose output is gone stays as it is.
+/// Records the outputs of tools to which the events of a submission refer. If an output has been deleted, its event stays as it is.
 pub(super) fn refer_to_outputs(tables: &dyn Tables, submission: i64, events: &[Box<RawValue>]) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct Ended {
@@ -174,7 +175,7 @@ pub(super) fn refer_to_outputs(tables: &dyn Tables, submission: i64, events: &[B
         #[serde(default)]
         output: Option<Output>,
     }
-    // Few outputs are long, and only those are parsed.
+    // Few events refer to an output, and only those are parsed.
     let may_name_one = |event: &&str| check::event_kind(event).starts_with("tool\"") && event.contains(BLOB_FIELD);
     for event in events.iter().map(|event| event.get()).filter(may_name_one) {
         if let Some(output) = record::read::<Ended>(event)?.result.output {
@@ -184,10 +185,10 @@ pub(super) fn refer_to_outputs(tables: &dyn Tables, submission: i64, events: &[B
     Ok(())
 }
 
-/// How the name of an output is written in an event.
+/// How an event begins the field that names an output.
 const BLOB_FIELD: &str = "\"blob\":";
 
-/// Notes that an event names blobs, which are then kept.
+/// Records that an event refers to blobs, which are kept from then on.
 pub(super) fn refer(tables: &dyn Tables, digests: &[String], event: i64) -> Result<(), Error> {
     for (number, digest) in digests.iter().enumerate() {
         let at = format!("/blobs/{number}");
@@ -198,7 +199,7 @@ pub(super) fn refer(tables: &dyn Tables, digests: &[String], event: i64) -> Resu
     Ok(())
 }
 
-/// Deletes some of the blobs that no record names. True when there may be more.
+/// Deletes some of the blobs to which no record refers. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     let unused = tables.unused_blobs(now.plus_millis(-KEY_MS), SLICE)?;
     for blob in &unused {

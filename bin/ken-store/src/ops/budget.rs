@@ -1,4 +1,4 @@
-//! The budget of model calls. All changes go through the one writer, so two calls never get the same tokens.
+//! The budget of model calls. All changes go through the single writer, so two calls never get the same tokens.
 
 use ken_types::config::dollars_problem;
 use ken_types::ops::Nothing;
@@ -10,13 +10,13 @@ use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::budget::{Exceeded, billionths, day_scope, dollars, output, session_scope};
 use crate::tables::{Amount, ReservationRow, Tables};
 
-/// How long what a session has used is remembered after its last call.
+/// How long the usage of a session is kept after its last call, in milliseconds.
 const KEPT_MS: i64 = 90 * 24 * 3_600 * 1_000;
-/// A reservation that is older belongs to a call that a crash has cut: no call takes that long. It stays counted as used.
+/// After this time, a reservation belongs to a call that was cut off by a crash, because no call takes that long. It still counts as used.
 const UNDER_WAY_MS: i64 = 3_600 * 1_000;
-/// When a reservation that nobody has settled is deleted.
+/// After how many milliseconds a reservation that was not settled is deleted.
 const UNSETTLED_MS: i64 = 24 * 3_600 * 1_000;
-/// When to ask again where calls under way have reserved what is left.
+/// The retry time that is suggested while running calls have reserved what is left, in milliseconds.
 const SOON_MS: u64 = 1_000;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -31,7 +31,7 @@ impl std::ops::Sub for Amount {
     }
 }
 
-/// Adds to the day and to the session of a call.
+/// Adds to the usage of the day and the session of a call.
 fn count(tables: &dyn Tables, row: &ReservationRow, amount: Amount, change: &Change) -> Result<(), Error> {
     for scope in std::iter::once(&row.day).chain(&row.session) {
         tables.add_to_budget(scope, amount, change.now)?;

@@ -1,5 +1,5 @@
-//! Calls that are done once although they may come twice. A caller has at most one call open in each of its slots, so
-//! the last answer of a slot is all that anyone can ask for again.
+//! Calls that are carried out once even if they arrive twice. A caller has at most one open call in each of its slots, so only the last
+//! answer of a slot can be asked for again.
 
 use ken_types::limits::KEY_MS;
 use ken_types::ops::streams::CallMark;
@@ -10,12 +10,12 @@ use serde::de::DeserializeOwned;
 use crate::rules::record;
 use crate::tables::Tables;
 
-/// The answer of a call that was done before.
+/// Returns the answer of a call that was carried out before. The error is `conflict` if the slot has a later call.
 pub(super) fn known<T: DeserializeOwned>(tables: &dyn Tables, call: Option<&CallMark>) -> Result<Option<T>, Error> {
     let Some(call) = call else { return Ok(None) };
     match tables.call(&call.slot)? {
         Some((number, answer)) if number == call.number => record::read(&answer).map(Some),
-        // Its caller has given it up and gone on.
+        // The caller has given up this call and made a later one.
         Some((number, _)) if number > call.number => {
             let message = format!("a later call of the slot {} was done", call.slot);
             Err(Error::conflict(message))
@@ -24,7 +24,7 @@ pub(super) fn known<T: DeserializeOwned>(tables: &dyn Tables, call: Option<&Call
     }
 }
 
-/// Keeps the answer of a call that changed something.
+/// Stores the answer of a call that changed something.
 pub(super) fn keep(
     tables: &dyn Tables,
     call: Option<&CallMark>,
@@ -37,7 +37,7 @@ pub(super) fn keep(
     }
 }
 
-/// Deletes the slots of callers that have been silent for a day.
+/// Deletes the slots of callers that have made no call for a day.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<(), Error> {
     tables.prune_calls(now.plus_millis(-KEY_MS))
 }

@@ -1,5 +1,5 @@
-//! Documents: files whose pieces are knowledge entries. Whoever reads them tells what it found; here it is decided what that
-//! changes. The vectors of entries, and which turns used an entry.
+//! Documents: files whose pieces are knowledge entries. A reader reports what it has found, and this module decides what changes. Also the
+//! vectors of entries, and which turns used an entry.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::ops::{Host, Operations, Read, Write, knowledge};
 use crate::rules::{check, digest, scope_words, vectors};
 use crate::tables::{DocumentPlace, JobRow, SubmissionRow, Tables};
 
-/// Entries that are offered for vectors at a time: as many as a provider takes in one call.
+/// The maximum number of entries that are offered for vectors at a time: as many as a provider takes in one call.
 const EMBEDDED_AT_ONCE: usize = 32;
-/// The most uses that are listed for an entry.
+/// The maximum number of uses that are listed for an entry.
 const USES: u32 = 100;
-/// The most dimensions of a vector.
+/// The maximum number of dimensions of a vector.
 const DIMENSIONS: usize = 4_096;
-/// What follows the last collection is the index of all entries.
+/// The collections that a job reads. After the last one, it indexes all entries.
 const COLLECTIONS: [&str; 2] = [SHARE, WORKSPACE];
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -36,7 +36,7 @@ fn check_path(at: &str, path: &str) -> Result<(), Error> {
     }
 }
 
-/// What the entries of a collection say about where they are from.
+/// Returns the source of the entries of a collection.
 fn source_of(collection: &str) -> Result<&str, Error> {
     match collection {
         SHARE | WORKSPACE => Ok(collection),
@@ -112,7 +112,7 @@ impl Write for DocumentsSync {
     }
 }
 
-/// The job that runs, if it is where the step says. Another reader may have taken the step already.
+/// Returns the running job if it is at the place that the step names. Otherwise another reader has taken the step, which is `conflict`.
 fn held(tables: &dyn Tables, collection: &str, step: &JobStep) -> Result<JobRow, Error> {
     let running = tables.running_job()?;
     let here = running
@@ -142,7 +142,7 @@ fn advance(tables: &dyn Tables, job: &JobRow, step: &JobStep, change: &mut Chang
     Ok(())
 }
 
-/// Begins a job with the first collection.
+/// Starts a job with the first collection.
 pub(super) fn begin(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
     if let Some(job) = tables.running_job()? {
         tables.set_job_collection(job.key, COLLECTIONS.first().copied())?;
@@ -151,7 +151,7 @@ pub(super) fn begin(tables: &dyn Tables, change: &mut Change) -> Result<(), Erro
     Ok(())
 }
 
-/// An entry as a piece says it. Everybody finds it.
+/// Returns the entry of a piece. It may be found by everyone.
 fn entry(source: &str, piece: &Piece) -> PutKnowledge {
     PutKnowledge {
         title: piece.title.clone(),
@@ -164,7 +164,7 @@ fn entry(source: &str, piece: &Piece) -> PutKnowledge {
     }
 }
 
-/// Equal pieces of one document are one entry; those of two documents are two.
+/// Returns the id of an entry. Equal pieces of one document have the same id, those of different documents do not.
 fn id(collection: &str, path: &str, piece: &Piece) -> String {
     let parts = [None, None, Some(piece.title.as_str()), Some(&piece.text), Some(collection), Some(path)];
     format!("kb-{}", digest::of(&parts, 16))
@@ -192,7 +192,7 @@ fn put(
         }
         if let Some(key) = known.remove(&id) {
             tables.move_entry(key, piece.line)?;
-            // An entry whose tags alone have changed has the same id.
+            // If only the tags of an entry have changed, its id is the same.
             if tables.set_tags(key, &piece.tags, change.now)? {
                 knowledge::index(tables, key)?;
             }
@@ -212,7 +212,7 @@ fn put(
     Ok(())
 }
 
-/// What there is to do now.
+/// Returns the work that can be done now.
 pub(crate) fn work(tables: &dyn Tables, args: &FindWork) -> Result<DocumentWork, Error> {
     let job = tables
         .running_job()?
@@ -251,7 +251,7 @@ impl Write for VectorsPut {
     }
 }
 
-/// Stores which entries a submission that ends now has used.
+/// Stores which entries were used by a submission that is ending.
 pub(super) fn record_uses(tables: &dyn Tables, found: &SubmissionRow, used: &[(String, Used)]) -> Result<(), Error> {
     let mut known = used.iter().take(USES as usize);
     known.try_for_each(|(entry, how)| tables.insert_use(entry, found.key, how.name()))

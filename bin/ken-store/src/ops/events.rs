@@ -1,5 +1,5 @@
-//! What comes in: a message or command of a chat, or a prompt straight to an instance. Each is one change: its event,
-//! its session and its submission.
+//! Incoming events: a message or a command of a chat, or a prompt that is sent directly to an instance. One change stores the event, its
+//! session and its submission.
 
 use ken_types::ops::store::*;
 use ken_types::{Code, Error};
@@ -13,17 +13,17 @@ use crate::rules::title::title;
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewEvent, SessionRow, Tables};
 
-/// The workflow of internal prompts.
+/// The `workflow` of internal prompts.
 const PREFLIGHT: &str = "tui.startup-preflight";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<ChatAccept>().write::<SubmissionsAdmit>()
 }
 
-/// What is done with an event, decided before anything is written.
+/// What an event leads to, decided before anything is written.
 struct Plan {
     session: Where,
-    /// The queue that a prompt or a compaction enters.
+    /// The queue into which a prompt or a compaction goes.
     queue: Queue,
 }
 
@@ -72,13 +72,13 @@ impl Write for ChatAccept {
     }
 }
 
-/// Whether the event's record keeps a refusal. A wrong argument is the caller's mistake, and any other failure is of the
-/// whole change.
+/// Whether a refusal is stored with the event. An invalid argument is not, because it is a mistake of the caller, and any other failure
+/// concerns the whole change.
 fn is_kept(code: Code) -> bool {
     matches!(code, Code::Forbidden | Code::NotFound | Code::Conflict | Code::Busy)
 }
 
-/// The session that was decided on, and whether it is new.
+/// Returns the session that was decided on, created if necessary, and whether it is new.
 fn open_session(
     tables: &dyn Tables,
     scope: i64,
@@ -102,7 +102,7 @@ fn name_of(action: &Action) -> Result<Option<String>, Error> {
     }
 }
 
-/// The submission that an accepted message makes.
+/// Returns the submission that an accepted message makes.
 fn entry_of(args: &Accept) -> Option<Entry> {
     let (id, kind, policy) = match &args.action {
         Action::Prompt { submission_id, policy } => (submission_id, SubmissionKind::Prompt, *policy),
@@ -141,7 +141,7 @@ fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Where, Error
     })
 }
 
-/// Keeps the event and why nothing was done.
+/// Stores the event and why it was refused.
 fn refuse(tables: &dyn Tables, scope: i64, event: &InboundEvent, error: Error) -> Result<Accepted, Error> {
     let accepted = Accepted {
         event_id: event.id.clone(),
@@ -169,7 +169,7 @@ fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &
     })
 }
 
-/// A prompt to an instance. Its event has the submission's id.
+/// Admits a prompt to an instance. Its event has the id of the submission.
 impl Write for SubmissionsAdmit {
     fn check(args: &Admit) -> Result<(), Error> {
         check::instance(&args.instance)
@@ -185,7 +185,7 @@ impl Write for SubmissionsAdmit {
         let queue = match queue::with_room(tables, log.key, args.policy) {
             Ok(queue) => queue,
             Err(refused) if is_kept(refused.code) => {
-                // Kept, because the same prompt may still come over another connection, when there is room again.
+                // The refusal is stored, because the same prompt may arrive again over another connection when there is room.
                 let admitted = Admitted::Refused { refused };
                 insert_prompt(tables, scope, args, &admitted, change)?;
                 return Ok(admitted);
@@ -208,7 +208,7 @@ impl Write for SubmissionsAdmit {
     }
 }
 
-/// Keeps the event of a prompt; of one that is refused, only the answer.
+/// Stores the event of a prompt. For a refused prompt, only the answer is stored.
 fn insert_prompt(
     tables: &dyn Tables,
     scope: Option<i64>,

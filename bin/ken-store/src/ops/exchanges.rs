@@ -5,7 +5,7 @@ use ken_types::Error;
 use crate::rules::exchange::{Exchange, Fold, Prompt};
 use crate::tables::{LogRow, SubmissionRow, Tables};
 
-/// The exchange of a submission as its events tell it; each event is shown to `also`.
+/// Folds the events of a submission to an exchange, and shows each event to `also`.
 pub(super) fn fold(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -14,7 +14,7 @@ pub(super) fn fold(
 ) -> Result<Exchange, Error> {
     let prompt = tables.event(found.event)?.filter(|_| !found.hidden);
     let mut fold = Fold::of(found.id.clone());
-    // What was never claimed has no events but its end.
+    // A submission that was never claimed has no event except its end.
     if found.lease > 0 {
         tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
             fold.see(event);

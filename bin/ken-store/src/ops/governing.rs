@@ -1,4 +1,4 @@
-//! Governing rules of users. Turns get those that are switched on with their history.
+//! The governing rules of users. The history of a turn contains the enabled ones.
 
 use ken_types::Error;
 use ken_types::ops::Nothing;
@@ -8,7 +8,7 @@ use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write};
 use crate::tables::Tables;
 
-/// Rules at most: all of them are read for each turn.
+/// The maximum number of rules: all of them are read for each turn.
 const RULES: usize = 256;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {

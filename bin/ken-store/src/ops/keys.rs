@@ -1,4 +1,4 @@
-//! Idempotency keys: the first answer, kept for a day.
+//! Idempotency keys. The first answer of a key is kept for a day.
 
 use ken_types::limits::KEY_MS;
 use ken_types::ops::Nothing;
@@ -9,7 +9,7 @@ use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Write};
 use crate::tables::Tables;
 
-/// Keys that one slice of background work deletes.
+/// The maximum number of keys that one slice of background work deletes.
 const SLICE: usize = 200;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -35,7 +35,7 @@ impl Write for KeysBegin {
     }
 }
 
-/// The first answer stays.
+/// Stores the answer of a key, unless it has one.
 impl Write for KeysFinish {
     fn run(tables: &dyn Tables, args: &FinishKey, _: &mut Change) -> Result<Nothing, Error> {
         match &args.end {
@@ -51,7 +51,7 @@ fn oldest(now: Timestamp) -> Timestamp {
     now.plus_millis(-KEY_MS)
 }
 
-/// Deletes some of the keys that are too old. True when there may be more.
+/// Deletes some of the keys that are too old. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     Ok(tables.prune_keys(oldest(now), SLICE)? == SLICE)
 }

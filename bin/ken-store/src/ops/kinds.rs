@@ -1,4 +1,4 @@
-//! The kinds of submissions. A new kind is a row here and a value of `SubmissionKind`.
+//! The kinds of submissions. A new kind needs a row here and a value of `SubmissionKind`.
 
 use ken_types::Error;
 use ken_types::ops::store::{SubmissionKind, Verdict, Work};
@@ -11,18 +11,18 @@ type Room = fn(&dyn Tables) -> Result<usize, Error>;
 type HandOut = fn(&dyn Tables, &SubmissionRow, &mut LogRow, &mut Change) -> Result<(Option<String>, u64), Error>;
 type Close = fn(&dyn Tables, &SubmissionRow, LogRow, Verdict, &mut Change) -> Result<(), Error>;
 
-/// What differs between kinds.
+/// The properties of a kind.
 pub(super) struct Kind {
     kind: SubmissionKind,
-    /// What it is claimed as.
+    /// The work as which submissions of this kind are claimed.
     pub(super) work: Work,
-    /// When it has to end, its store ends it: there is no message of a model that a holder could cut short.
+    /// Whether the store ends a submission that has to end. It does so where no holder is needed to cut a model's message short.
     pub(super) closed_by_store: bool,
-    /// Whether the first claim begins its events, and is told to consoles.
+    /// Whether the first claim sets where the events begin, and is reported to consoles.
     pub(super) recorded_from_claim: bool,
-    /// The workflow and the next index, as a holder is given them.
+    /// Returns the workflow and the next event index for a holder.
     pub(super) hand_out: HandOut,
-    /// Ends one that nobody holds.
+    /// Ends a submission that nobody holds.
     pub(super) close: Close,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn of(kind: SubmissionKind) -> Result<&'static Kind, Error> {
     found.ok_or_else(|| Error::internal(format!("the kind {kind:?} of submissions has no row")))
 }
 
-/// How many of each work may be held at once, where that is limited.
+/// The kinds of work of which only a limited number may be held at once.
 static ROOMS: [(Work, Room); 1] = [(Work::Runs, runs::room)];
 
 pub(super) fn room(tables: &dyn Tables, work: Work) -> Result<usize, Error> {

@@ -1,4 +1,4 @@
-//! Knowledge entries. Their ids come from what they say, so the same entry posted twice is one.
+//! Knowledge entries. The id of an entry is derived from its content, so the same entry posted twice is stored once.
 
 use ken_types::Error;
 use ken_types::ops::Nothing;
@@ -14,12 +14,12 @@ use crate::rules::terms::{Query, Weights};
 use crate::rules::{check, digest, scope_words, vectors};
 use crate::tables::{Index, KnowledgeFilter, Tables};
 
-/// How many entries that hold some of the words are looked at, when few hold them all: the index ranks short entries
-/// higher, the score those that hold most of the rare words.
+/// How many entries that contain some of the words are examined if few contain all of them. The index ranks short entries higher, while the
+/// score prefers entries that contain most of the rare words.
 const LOOKED_AT: u32 = 24;
-/// Vectors that a query is compared with: those of the newest entries.
+/// The maximum number of vectors with which a query is compared: those of the newest entries.
 const COMPARED: u32 = 50_000;
-/// How many of the best a list with a query looks through.
+/// How many of the best matches a list with a query covers.
 const RANKED: u32 = 1_000;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -73,7 +73,7 @@ impl Write for KnowledgePut {
     }
 }
 
-/// Puts an entry into the index, in place of what was there for it.
+/// Indexes an entry and replaces its previous index row.
 pub(super) fn index(tables: &dyn Tables, key: i64) -> Result<(), Error> {
     if let Some(texts) = tables.knowledge_texts(key)? {
         let scope_word = scope_words::of_entry(texts.actor.as_deref(), texts.conversation.as_deref());
@@ -82,13 +82,12 @@ pub(super) fn index(tables: &dyn Tables, key: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes an entry by its key.
 pub(super) fn delete(tables: &dyn Tables, key: i64) -> Result<(), Error> {
     tables.delete_knowledge_by_key(key)?;
     forget(tables, key)
 }
 
-/// Takes an entry that is gone out of the index.
+/// Removes a deleted entry from the index.
 fn forget(tables: &dyn Tables, key: i64) -> Result<(), Error> {
     tables.delete_vector(key)?;
     tables.unindex_knowledge(key - 1, key)
@@ -125,7 +124,7 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<Knowled
             found.push((key, Match { score, entry }));
         }
     }
-    // Stable: of equal ones the index's first stays first.
+    // The sort is stable: entries with equal scores stay in the order of the index.
     found.sort_by(|(_, a), (_, b)| b.score.total_cmp(&a.score));
     if let Some(vector) = &args.vector {
         found = fused(tables, found, vector, &scope_words)?;
@@ -135,7 +134,7 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<Knowled
     Ok(Found { found })
 }
 
-/// What the words and what the vectors find, in one order. The score of an entry that the words do not find is its cosine.
+/// Fuses the ranking by words with the ranking by vectors. An entry that is only found by its vector has its cosine as its score.
 fn fused(
     tables: &dyn Tables,
     by_words: Vec<(i64, Match<KnowledgeRecord>)>,
@@ -202,7 +201,8 @@ fn list_all(tables: &dyn Tables, args: &ListKnowledge) -> Result<KnowledgePage, 
     Ok(shown(found, page))
 }
 
-/// A page of what a query finds. Its position counts from the best; entries newer than the first page stay out of it.
+/// Returns a page of the entries that a query finds. Its position counts from the best match; entries newer than the first page are left
+/// out.
 fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<KnowledgePage, Error> {
     let name = list_name(args);
     let [newest, skip] = match &args.after {

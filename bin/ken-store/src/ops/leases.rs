@@ -1,4 +1,4 @@
-//! Leases: what may be claimed, and what becomes of it when its holder is gone.
+//! Leases: claiming submissions, and releasing them when their holders are gone.
 
 use ken_types::ops::store::*;
 use ken_types::{Error, Offset, Timestamp};
@@ -9,10 +9,10 @@ use crate::ops::{kinds, logs, turns};
 use crate::rules::queue::{time_left as left, verdict};
 use crate::tables::{OpenRow, SubmissionRow, Tables};
 
-/// Closing claims of one submission that may be lost; then the store closes it itself.
+/// After this many claims for closing a submission were lost, the store closes it itself.
 const CLOSINGS: u32 = 2;
 
-/// Hands out work, oldest first. The leases count from the commit on.
+/// Hands out work, oldest first. The leases begin with the commit.
 pub fn claim(tables: &dyn Tables, work: Work, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
     let asked = kinds::room(tables, work)?.min(most as usize);
     let mut claims = Vec::new();
@@ -23,7 +23,7 @@ pub fn claim(tables: &dyn Tables, work: Work, most: u32, change: &mut Change) ->
         for open in open {
             claims.extend(hand_out(tables, open, change)?);
         }
-        // What was closed instead of handed out has made room, and may have opened another.
+        // Submissions that were closed instead of handed out have made room, and may have made others claimable.
         if all_there_is || claims.len() == asked {
             return Ok(claims);
         }
@@ -43,7 +43,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
     let (workflow, next_event_index) = (kind.hand_out)(tables, found, &mut log, change)?;
     let mut taken = found.clone();
     if found.state == State::Queued {
-        // One that waits for a decision keeps waiting, whoever holds it.
+        // A submission that waits for a decision continues to wait under its new holder.
         taken.state = State::Running;
         if kind.recorded_from_claim {
             taken.recorded_from = log.entries;
@@ -71,13 +71,13 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
     }))
 }
 
-/// The submission of a lease while it is held or could be taken up again.
+/// Returns the submission of a lease that is held or could be held again.
 fn of_lease(tables: &dyn Tables, lease: &Lease) -> Result<Option<SubmissionRow>, Error> {
     let found = tables.submission(lease.submission_id.as_str())?;
     Ok(found.filter(|found| found.lease == lease.number && !found.state.is_settled() && found.state != State::Queued))
 }
 
-/// Which of these leases are still the newest; those are held again if they had been let go.
+/// Renews the leases that are still the newest of their submissions, even if they had been released. Returns the others as lost.
 pub(crate) fn renew(
     tables: &dyn Tables,
     leases: &[Lease],
@@ -101,7 +101,7 @@ pub(crate) fn renew(
     Ok(LostLeases { lost })
 }
 
-/// Lets go of a lease: its submission may be claimed anew. An older lease is no error.
+/// Releases a lease, so that its submission may be claimed again. It is no error if the lease is not the newest.
 pub(crate) fn release(tables: &dyn Tables, lease: &Lease, change: &mut Change) -> Result<(), Error> {
     if let Some(found) = of_lease(tables, lease)?
         && !found.open
@@ -120,7 +120,7 @@ pub(crate) fn release(tables: &dyn Tables, lease: &Lease, change: &mut Change) -
     Ok(())
 }
 
-/// How long the submission of a lease may still run, in milliseconds; `None` when it is not held under this lease any more.
+/// Returns how long the submission of a lease may still run, in milliseconds; `None` if it is no longer held under this lease.
 pub(crate) fn time_left(tables: &dyn Tables, lease: &Lease, now: Timestamp) -> Result<Option<i64>, Error> {
     let found = of_lease(tables, lease)?.filter(|found| !found.open);
     Ok(found.map(|found| left(&found, now)))

@@ -1,4 +1,4 @@
-//! The streams of instances and runs: append-only, each entry an event.
+//! The streams of instances and runs. They are append-only, and each entry is an event.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ impl LogRow {
         Offset::end(self.entries)
     }
 
-    /// The instance, or the id of the run, whose stream it is.
+    /// Returns the instance or the id of the run to which the stream belongs.
     pub(super) fn instance(&self) -> &str {
         stream_names::instance(&self.name)
     }
 }
 
-/// The stream of an instance, made if it does not exist.
+/// Returns the stream of an instance, created if it does not exist.
 pub(super) fn of_instance(tables: &dyn Tables, instance: &str, now: Timestamp) -> Result<LogRow, Error> {
     let name = stream_names::of_instance(instance);
     match tables.log(&name)? {
@@ -31,12 +31,12 @@ pub(super) fn of_instance(tables: &dyn Tables, instance: &str, now: Timestamp) -
     }
 }
 
-/// The stream of a run, which is new.
+/// Creates the stream of a new run.
 pub(super) fn of_run(tables: &dyn Tables, id: &RunId, now: Timestamp) -> Result<LogRow, Error> {
     tables.insert_log(&stream_names::of_run(id.as_str()), LogKind::Run, now)
 }
 
-/// Adds entries at the end.
+/// Appends entries.
 pub(super) fn append(
     tables: &dyn Tables,
     log: &mut LogRow,
@@ -61,7 +61,7 @@ pub(super) fn append(
     Ok(())
 }
 
-/// The timestamp of the newest event.
+/// Returns the timestamp of the newest event.
 pub(super) fn last_timestamp(tables: &dyn Tables, log: &LogRow) -> Result<Option<Timestamp>, Error> {
     #[derive(serde::Deserialize)]
     struct Stamped {
@@ -75,7 +75,7 @@ pub(super) fn last_timestamp(tables: &dyn Tables, log: &LogRow) -> Result<Option
     Ok(last.map(|Stamped { timestamp }| timestamp))
 }
 
-/// The time of an event that the store adds: not before the newest one.
+/// Returns the timestamp for an event that the store adds, which is not before that of the newest event.
 pub(super) fn next_timestamp(tables: &dyn Tables, log: &LogRow, now: Timestamp) -> Result<Timestamp, Error> {
     Ok(last_timestamp(tables, log)?.map_or(now, |last| last.max(now)))
 }

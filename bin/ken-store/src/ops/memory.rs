@@ -1,4 +1,4 @@
-//! Past exchanges, found by their words.
+//! Past exchanges, which can be searched by their words.
 
 use ken_types::Error;
 use ken_types::ops::store::{Found, Match, MemorySearch, PastExchange, Scope, Search};
@@ -9,14 +9,14 @@ use crate::rules::terms::Query;
 use crate::rules::{check, scope_words};
 use crate::tables::{Index, SubmissionRow, Tables};
 
-/// How many exchanges that hold some of the words are looked at, when few hold them all.
+/// How many exchanges that contain some of the words are examined if few contain all of them.
 const LOOKED_AT: u32 = 24;
-/// The most conversations of an actor that are searched; further ones are the oldest. Each costs a search some 0.1 ms.
+/// The maximum number of conversations of an actor that are searched, newest first. Each makes a search about 0.1 ms slower.
 const CONVERSATIONS: usize = 50;
 /// The connector whose conversations are chats of a messaging platform.
 const MESSENGER: &str = "messenger";
 
-/// Puts a settled exchange into the index. Those without an actor belong to nobody's memory.
+/// Indexes a settled exchange. An exchange without an actor is in nobody's memory.
 pub(super) fn remember(tables: &dyn Tables, found: &SubmissionRow, answer: &str) -> Result<(), Error> {
     if let Some(event) = tables.event(found.event)?
         && let Some(scope) = &event.scope
@@ -31,13 +31,13 @@ fn word(scope: &Scope, conversation: &str) -> String {
     scope_words::of_memory(&scope.connector, &scope.actor_id, conversation)
 }
 
-/// The conversations whose exchanges a turn may find. In one that the actor has with the agent alone, these are all of that kind,
-/// for nobody else reads the answer. Where others read along, it is that conversation only; and what was said there is found
-/// nowhere else.
+/// Returns the conversations whose exchanges a turn may find. If nobody but the actor takes part in the current conversation, these are all
+/// conversations of that kind, because nobody else reads the answer. If others take part, it is the current conversation alone, and what is
+/// said there is found nowhere else.
 fn conversations(tables: &dyn Tables, scope: &Scope) -> Result<Vec<String>, Error> {
     let current = &scope.conversation_id;
     let mut alone = tables.conversations_alone(&scope.connector, &scope.actor_id, current, CONVERSATIONS)?;
-    // Of a chat it is known without asking who has written: the one of a user with the bot has the id of the user.
+    // A private chat with the bot has the id of the user, so it can be recognised without knowing who else has written.
     alone.retain(|conversation| scope.connector != MESSENGER || *conversation == scope.actor_id);
     Ok(match alone.contains(current) {
         true => alone,
@@ -70,7 +70,7 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<PastExc
             }
         }
     }
-    // Stable: of equal ones the newest stays first.
+    // The sort is stable: exchanges with equal scores stay in the order from newest to oldest.
     found.sort_by(|a, b| b.score.total_cmp(&a.score));
     found.truncate(args.limit as usize);
     Ok(Found { found })

@@ -1,5 +1,5 @@
-//! The messaging connector: updates, each once, and who may write. The stored policy is the authority; what it means for an
-//! update is decided by the connector.
+//! The messaging connector: its updates, each of which is processed once, and who may write to the agent. The stored policy is
+//! authoritative; the connector applies it to an update.
 
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::*;
@@ -14,14 +14,14 @@ use crate::rules::check;
 use crate::tables::{NewUpdate, PairingRow, Tables};
 
 const CONNECTOR: &str = "messenger";
-/// The longest id of a user, chat or group.
+/// The maximum length of the id of a user, chat or group, in characters.
 const ID_CHARACTERS: usize = 64;
 const ALLOW_FROM: usize = 1_000;
-/// How long an update is remembered. The platform repeats one for a day.
+/// How long an update is remembered. The platform repeats an update for a day.
 const KEPT_MS: i64 = 30 * 24 * 3_600_000;
-/// Updates that one slice of background work deletes.
+/// The maximum number of updates that one slice of background work deletes.
 const SLICE: usize = 1_000;
-/// How long a code is valid, how many wait in a chat, how often its holder is told, and how many are made in an hour.
+/// How long a pairing code is valid, how many may be pending in a chat, how often its holder is told, and how many are made in an hour.
 const CODE_MS: i64 = 3_600_000;
 const CODES_OF_CHAT: usize = 3;
 const REPLIES: u32 = 3;
@@ -111,8 +111,8 @@ impl Write for MessengerAccept {
     }
 }
 
-/// The event of an admitted update. One that was seen before and was not admitted then is not admitted now, whatever the
-/// policy has become.
+/// Accepts the event of an admitted update. An update that was seen before and not admitted then is not admitted now, even if the policy
+/// has changed.
 fn accept(
     tables: &dyn Tables,
     verdict: &UpdateVerdict,
@@ -128,7 +128,7 @@ fn accept(
     <ChatAccept as Write>::run(tables, accept, change).map(Some)
 }
 
-/// Gives a code to a sender who may ask to be admitted: the one that waits already, or a new one.
+/// Gives a pairing code to a sender who may ask to be admitted: the pending one if there is one, else a new one.
 fn offer(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Result<Option<Pairing>, Error> {
     let (Some(code), Some(sender), Some(chat)) = (&args.code, &args.sender_id, &args.chat_id) else {
         return Ok(None);
@@ -277,7 +277,7 @@ impl Write for MessengerRemove {
             return Ok(Nothing {});
         };
         tables.delete_allowed_user(&args.user_id)?;
-        // One notice for each time that the user was added.
+        // There is one notice for each time that the user was added.
         let key = format!("removed:{}:{}", known.user_id, known.added_at.millis());
         notify(tables, &known.chat_id, args.notice.as_deref(), key, change)?;
         tell("connector.user", "removed", json!({"userId": args.user_id}), change);
@@ -341,7 +341,7 @@ impl Write for MessengerRemoveGroup {
     }
 }
 
-/// A code that waits; none for one that is unknown or has expired. `conflict` for one that is decided.
+/// Returns a pending code; `None` if it is unknown or has expired. The error is `conflict` if it has been decided.
 fn pending(tables: &dyn Tables, code: &str, now: Timestamp) -> Result<Option<Pairing>, Error> {
     match tables.pairing(&code.trim().to_ascii_uppercase())? {
         Some(PairingRow { state, .. }) if state != "pending" => {
@@ -377,7 +377,7 @@ impl Write for MessengerDeny {
     }
 }
 
-/// Forgets some of the updates that are long past. True when there may be more.
+/// Deletes some of the updates that are no longer remembered. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     Ok(tables.prune_updates(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
 }

@@ -1,5 +1,5 @@
-//! The operations, by noun: what each checks, decides and changes, over row verbs and rules. An operation is a type in
-//! `ken_types::ops` and an implementation of [`Read`] or [`Write`] here, listed by its noun's `add`.
+//! The operations, by noun: what each one checks, decides and changes, using row verbs and rules. An operation is a type in
+//! `ken_types::ops` with an implementation of [`Read`] or [`Write`] here, which the `add` of its noun lists.
 
 pub(crate) mod approvals;
 pub(crate) mod background;
@@ -34,7 +34,7 @@ mod telemetry;
 mod transcripts;
 mod turns;
 
-/// Without a connection, for benches.
+/// Claims without a connection, for benchmarks.
 pub use leases::claim;
 
 use std::sync::Arc;
@@ -53,9 +53,9 @@ use crate::ConnectionId;
 use crate::engine::change::Change;
 use crate::tables::Tables;
 
-/// An operation that reads, in one state of the tables.
+/// An operation that only reads, on one consistent state of the tables.
 pub trait Read: Op {
-    /// What can be refused without a look at the tables.
+    /// Checks arguments without reading the tables.
     fn check(_args: &Self::Args) -> Result<(), Error> {
         Ok(())
     }
@@ -63,9 +63,9 @@ pub trait Read: Op {
     fn run(tables: &dyn Tables, args: &Self::Args) -> Result<Self::Reply, Error>;
 }
 
-/// An operation that changes something. It may run again from the start when its transaction has to.
+/// An operation that changes something. It may run again from the start if its transaction is repeated.
 pub trait Write: Op {
-    /// What can be refused without a look at the tables.
+    /// Checks arguments without reading the tables.
     fn check(_args: &Self::Args) -> Result<(), Error> {
         Ok(())
     }
@@ -73,11 +73,11 @@ pub trait Write: Op {
     fn run(tables: &dyn Tables, args: &Self::Args, change: &mut Change) -> Result<Self::Reply, Error>;
 }
 
-/// A daemon that does operations.
+/// A daemon that can run the operations.
 pub trait Host: Daemon {
     fn read<O: Read>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
     fn write<O: Write>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
-    /// Work for the holder behind a connection; waits for some.
+    /// Claims work for the holder behind a connection. Waits until there is some.
     fn claim(
         &self,
         connection: ConnectionId,
@@ -88,21 +88,21 @@ pub trait Host: Daemon {
         connection: ConnectionId,
         args: RenewLeases,
     ) -> impl Future<Output = Result<LostLeases, Error>> + Send;
-    /// Waits until a submission is settled or cannot move.
+    /// Waits until a submission is settled or cannot make progress.
     fn wait(&self, args: WaitSubmission) -> impl Future<Output = Result<SubmissionStatus, Error>> + Send;
-    /// A request for an approval; waits while it is pending.
+    /// Returns a request for an approval. Waits while it is pending.
     fn approval(&self, args: GetApproval) -> impl Future<Output = Result<Approval, Error>> + Send;
-    /// The pending requests; waits for some, or for others.
+    /// Returns the pending requests. Waits for some, or for a change of the list that the caller knows.
     fn pending_approvals(&self, args: ListApprovals) -> impl Future<Output = Result<PendingApprovals, Error>> + Send;
-    /// Messages that may be sent now; waits for one.
+    /// Returns messages that may be sent now. Waits until there is one.
     fn due(&self, args: DueMessages) -> impl Future<Output = Result<Due, Error>> + Send;
-    /// Documents to read and entries without vectors; waits for some.
+    /// Returns documents to read and entries without vectors. Waits until there are some.
     fn document_work(&self, args: FindWork) -> impl Future<Output = Result<DocumentWork, Error>> + Send;
-    /// A page of a stream; waits for its first entry.
+    /// Returns a page of a stream. Waits for its first entry.
     fn read_stream(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
 
-/// The operations of a host.
+/// The operations of a host, while they are being added.
 pub struct Operations<H>(Table<H>);
 
 impl<H: Host> Operations<H> {
@@ -115,7 +115,7 @@ impl<H: Host> Operations<H> {
     }
 }
 
-/// Adds every operation of every noun.
+/// Adds the operations of all nouns.
 pub fn add_all<H: Host>(table: Table<H>) -> Table<H> {
     let nouns = [
         sessions::add,

@@ -1,4 +1,4 @@
-//! What agents write down for themselves: notes and checklists of an instance.
+//! Notes and checklists that agents write for themselves, by instance.
 
 use ken_types::Error;
 use ken_types::ops::Nothing;
@@ -9,7 +9,7 @@ use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::{check, stream_names};
 use crate::tables::Tables;
 
-/// Notes of one kind that an instance has at most.
+/// The maximum number of notes of one kind for an instance.
 const NOTES: usize = 64;
 const NOTE_BYTES: usize = 64 * 1024;
 

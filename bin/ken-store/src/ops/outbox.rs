@@ -1,4 +1,4 @@
-//! Messages on their way to a chat. Each chat is a queue: a message is sent when all before it are finished.
+//! Messages to chats. Each chat is a queue: a message is sent when all earlier ones are finished.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::rules::queue::Ending;
 use crate::rules::written::Written;
 use crate::tables::{MessageRow, SubmissionRow, Tables};
 
-/// The longest text of a message.
+/// The maximum length of a message, in bytes.
 const TEXT_BYTES: usize = 1024 * 1024;
 const KEY_CHARACTERS: usize = 255;
-/// The most messages that one call hands out.
+/// The maximum number of messages that one call hands out.
 const DUE: u32 = 64;
-/// How long a message is tried, and how long it is kept once it is finished.
+/// How long the store tries to send a message, and how long a finished message is kept.
 const TRY_MS: i64 = 24 * 3_600_000;
 const KEPT_MS: i64 = 30 * 24 * 3_600_000;
-/// Messages that one slice of background work deletes.
+/// The maximum number of messages that one slice of background work deletes.
 const SLICE: usize = 200;
-/// The most of a text that is shown while it is being written, in bytes.
+/// The maximum length of a text that is shown while it is being written, in bytes.
 const DRAFT_BYTES: usize = 64 * 1024;
-/// The pause between two texts of a message.
+/// The minimum interval between two versions of a draft, in milliseconds.
 const DRAFT_MS: i64 = 1_000;
-/// The longest error that is kept.
+/// The maximum length of an error that is stored, in characters.
 const ERROR_CHARACTERS: usize = 500;
-/// How the ids of events begin that came in through the messaging connector.
+/// The prefix of the ids of events that came in through the messaging connector.
 const MESSENGER: &str = "messenger";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -68,7 +68,7 @@ impl Write for OutboxPut {
     }
 }
 
-/// Adds a message, unless its key is known. A draft takes the new text.
+/// Adds a message, unless its key is known. A known draft gets the new text.
 pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change) -> Result<Put, Error> {
     if let Some(known) = tables.message_by_key(&message.key)? {
         let id = known.id;
@@ -82,9 +82,9 @@ pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change
     Ok(Put { id, created: true })
 }
 
-/// Gives a draft another text. The pause before it is kept, because the platform may have asked for it.
+/// Replaces the text of a draft. Its due time is kept, because the platform may have asked for the pause.
 fn rewrite(tables: &dyn Tables, known: MessageRow, message: &PutMessage, change: &mut Change) -> Result<(), Error> {
-    // A draft that the platform refuses waits for the last text.
+    // A draft that the platform has refused is not sent again before its final text.
     if message.draft && (known.message == *message || known.state == MessageState::Failed) {
         return Ok(());
     }
@@ -112,7 +112,7 @@ fn tell(connector: &str, id: i64, state: MessageState, change: &mut Change) {
     change.tell("connector.outbox", fields);
 }
 
-/// The answer of a turn goes to the chat that its message came from, in the same transaction as the turn's end.
+/// Sends the answer of a turn to the chat of its message, in the transaction that ends the turn.
 pub(super) fn answer(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -129,7 +129,7 @@ pub(super) fn answer(
     }
 }
 
-/// What a running turn has written so far, as a draft of its answer; nothing before the first text.
+/// Returns what a running turn has written so far, as a draft of its answer; `None` before the first text.
 pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow) -> Result<Option<PutMessage>, Error> {
     let log = tables.log_by_key(found.stream)?;
     let mut written = Written::of(found.id.clone());
@@ -145,7 +145,7 @@ pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow) -> Result<Option
     Ok(message.map(|message| PutMessage { draft: true, ..message }))
 }
 
-/// A message to the chat that the prompt of a submission came from, under the key of its answer.
+/// Returns a message to the chat from which the prompt of a submission came, with the key of its answer.
 fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<Option<PutMessage>, Error> {
     let Some(event) = tables.event(found.event)? else {
         return Ok(None);
@@ -168,7 +168,7 @@ fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<O
     }))
 }
 
-/// What the chat is told of a turn that has ended; nothing when there is nothing to say.
+/// Returns what the chat is told about the end of a turn; `None` if there is nothing to say.
 fn text(found: &SubmissionRow, ending: &Ending<'_>, said: &str) -> Option<String> {
     let why = ending.error.as_ref().map(|error| error.message.as_str());
     let text = match (found.kind, ending.outcome()) {
@@ -191,7 +191,7 @@ pub(crate) fn check_due(args: &DueMessages) -> Result<(), Error> {
     }
 }
 
-/// Messages that may be sent, and when the next one may if there is none.
+/// Returns the messages that may be sent now, and when the next one may be sent.
 pub(crate) fn due(tables: &dyn Tables, args: &DueMessages, now: Timestamp) -> Result<(Due, Option<Timestamp>), Error> {
     let heads = tables.heads(&args.connector)?;
     let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
@@ -260,7 +260,7 @@ impl Write for OutboxSettle {
     }
 }
 
-/// Stores a message whose sending has ended so far, and counts it if that is its end.
+/// Stores the result of sending a part of a message, and counts the message if it is finished.
 fn finish(tables: &dyn Tables, next: &MessageRow, change: &mut Change) -> Result<Nothing, Error> {
     tables.update_message(next)?;
     if next.is_live() || next.message.draft {
@@ -296,7 +296,7 @@ impl Write for OutboxShow {
     }
 }
 
-/// A message with a changing text after its newest text, or an earlier one, has been sent with this end.
+/// Returns a message whose text changes, after an attempt to send its newest text, or an earlier one, has ended with `end`.
 fn shown(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> MessageRow {
     let is_over = is_over(&row, now);
     let is_doubtful = row.shown.iter().flat_map(|shown| &shown.pieces).any(|piece| piece.message_id.is_none());
@@ -320,7 +320,7 @@ fn shown(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> Me
     next
 }
 
-/// Counts an error of a connector, and keeps its text.
+/// Counts an error of a connector and stores its text.
 pub(super) fn note_error(tables: &dyn Tables, connector: &str, error: &str) -> Result<(), Error> {
     let error: String = error.chars().take(ERROR_CHARACTERS).collect();
     tables.count_up(&format!("{connector}.errors"))?;
@@ -334,7 +334,7 @@ fn error_of(end: &PieceEnd) -> Option<&str> {
     }
 }
 
-/// Whether a message has been tried for long enough.
+/// Whether the time for sending a message is over.
 fn is_over(row: &MessageRow, now: Timestamp) -> bool {
     now.millis().saturating_sub(row.created_at.millis()) >= TRY_MS
 }
@@ -343,7 +343,7 @@ fn later(now: Timestamp, after_ms: u64) -> Timestamp {
     now.plus_millis(i64::try_from(after_ms).unwrap_or(TRY_MS).min(TRY_MS))
 }
 
-/// The message after its next piece has ended so.
+/// Returns a message after the attempt to send its next piece has ended.
 fn settled(row: MessageRow, args: &SettlePiece, now: Timestamp) -> MessageRow {
     let is_over = is_over(&row, now);
     let doubtful = row.doubtful || matches!(args.end, PieceEnd::Unknown { .. });
@@ -399,7 +399,7 @@ pub(super) fn counts(tables: &dyn Tables, connector: &str) -> Result<OutboxCount
     Ok(counts)
 }
 
-/// Deletes some of the messages that are long finished. True when there may be more.
+/// Deletes some of the messages that were finished long ago. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     Ok(tables.prune_messages(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
 }

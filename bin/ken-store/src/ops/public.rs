@@ -1,8 +1,8 @@
-//! The streams below `streams/`: how they are made, written and removed.
+//! The streams below `streams/`: creating, writing and removing them.
 //!
-//! A fork refers to its source and is counted there; below its `base` its entries are the source's. What is deleted while
-//! forks live is `gone`: it keeps its name and its entries until the last of them has left. What is deleted for good
-//! loses its name at once, and its entries later, a slice at a time.
+//! A fork refers to its source, which counts its forks. The fork's entries below `base` are those of the source. A stream that is deleted
+//! while it has forks is `gone`: it keeps its name and its entries until its last fork is deleted. A stream without forks loses its name at
+//! once, and its entries are deleted later, a slice at a time.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ use crate::rules::stream_names::MOST_ENTRIES;
 use crate::rules::{check, forks, producers};
 use crate::tables::{PublicRow, Tables};
 
-/// Streams whose time is over that one change, or one slice of background work, removes.
+/// The maximum number of expired streams that one change, or one slice of background work, removes.
 const SWEEP: usize = 64;
-/// The longest page of a list.
+/// The maximum length of a page of a list.
 const MOST_LISTED: u32 = 1_000;
-/// Entries, bytes and producers that one slice deletes.
+/// The maximum number of entries or producers that one slice deletes, and the size of the entries in bytes.
 const SLICE: usize = 500;
 const SLICE_BYTES: u64 = 1024 * 1024;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     let Operations(table) =
         operations.write::<StreamsCreate>().write::<StreamsAppend>().write::<StreamsDelete>().read::<StreamsList>();
-    // Reading may wait for entries.
+    // Reading is added separately, because it may wait for entries.
     Operations(table.op::<StreamsRead, _, _>(|host: Arc<H>, _, args| async move { host.read_stream(args).await }))
 }
 
@@ -44,7 +44,7 @@ impl Write for StreamsCreate {
         if let Some(answer) = calls::known(tables, args.call.as_ref())? {
             return Ok(answer);
         }
-        // First, so that a name and a source are free from the moment on that their time is over.
+        // This comes first, so that names and sources of expired streams are free at once.
         sweep(tables, change)?;
         if let Some(there) = tables.public(&args.stream)? {
             match there.life(change.now) {
@@ -82,7 +82,7 @@ impl Read for StreamsList {
     }
 }
 
-/// A fork, or why there cannot be one.
+/// Creates a fork, or returns why the request conflicts with its source.
 fn make_fork(
     tables: &dyn Tables,
     fork: &Fork,
@@ -109,7 +109,7 @@ fn make_fork(
     insert(tables, stream, args, begin.part).map(Ok)
 }
 
-/// Stores a new stream and its first appends.
+/// Stores a new stream and its first entries.
 fn insert(
     tables: &dyn Tables,
     mut stream: PublicRow,
@@ -131,7 +131,7 @@ fn insert(
     Ok(stream)
 }
 
-/// Writes entries at the end; the row of the stream is the caller's to update.
+/// Adds entries to the end. The caller stores the row of the stream.
 fn insert_entries(tables: &dyn Tables, stream: &mut PublicRow, payload: &Payload) -> Result<(), Error> {
     let mut write = |body: &[u8]| -> Result<(), Error> {
         if stream.entries >= MOST_ENTRIES {
@@ -206,14 +206,14 @@ impl Write for StreamsDelete {
     }
 }
 
-/// Tells the writer when there will be something to remove.
+/// Tells the writer when the stream will have to be removed.
 fn expect_end(stream: &PublicRow, change: &mut Change) {
     if let Some(at) = stream.expires_at {
         change.push(Effect::Expires(at));
     }
 }
 
-/// Its time to live starts again, unless it is over.
+/// Restarts the time to live of a stream, unless it has expired.
 pub(crate) fn touch(tables: &dyn Tables, key: i64, change: &mut Change) -> Result<(), Error> {
     let mut stream = tables.public_by_key(key)?;
     if stream.life(change.now) == Life::Live && stream.ttl.is_some() {
@@ -231,7 +231,7 @@ fn remove(tables: &dyn Tables, stream: &PublicRow, change: &mut Change) -> Resul
     }
     change.push(Effect::Background);
     let mut leaving = Some(stream.key);
-    // A source that was kept for this fork alone goes with it, and so on.
+    // A source that was only kept for this fork is removed with it, and so are the source's own sources.
     while let Some(key) = leaving.take() {
         let Some(source) = tables.unname_public(key)? else {
             break;
@@ -243,17 +243,17 @@ fn remove(tables: &dyn Tables, stream: &PublicRow, change: &mut Change) -> Resul
     Ok(())
 }
 
-/// Removes streams whose time is over. True when there may be more.
+/// Removes expired streams. Returns true if there may be more.
 pub(super) fn sweep(tables: &dyn Tables, change: &mut Change) -> Result<bool, Error> {
     let over = tables.expired(change.now, SWEEP)?;
     for key in &over {
-        // As it is now: the one before may have been its last fork.
+        // The row is read again, because removing the previous stream may have removed its last fork.
         remove(tables, &tables.public_by_key(*key)?, change)?;
     }
     Ok(over.len() == SWEEP)
 }
 
-/// Deletes a slice of what streams have left behind. True when there may be more.
+/// Deletes a slice of the data of removed streams. Returns true if there may be more.
 pub(super) fn clean(tables: &dyn Tables) -> Result<bool, Error> {
     let Some(key) = tables.nameless()? else {
         return Ok(false);

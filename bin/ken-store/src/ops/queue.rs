@@ -1,4 +1,4 @@
-//! Submissions on their way through an instance: entering the queue, who is next, and stopping.
+//! The queue of an instance: adding submissions and stopping them.
 
 use ken_types::Error;
 use ken_types::id::SubmissionId;
@@ -10,24 +10,25 @@ use crate::ops::turns;
 use crate::rules::queue::Queue;
 use crate::tables::{LogRow, NewSubmission, SubmissionRow, Tables};
 
-/// What is to be queued.
+/// A submission to be queued.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: SubmissionId,
     pub(super) kind: SubmissionKind,
     pub(super) policy: Policy,
-    /// An internal prompt, which transcripts and titles leave out.
+    /// Whether this is an internal prompt, which transcripts and titles leave out.
     pub(super) hidden: bool,
 }
 
-/// The queue of an instance that one more may enter. `conflict` under policy `reject`, `busy` when the queue is full.
+/// Returns the queue of an instance if it has room for another submission. The error is `conflict` under policy `reject`, and `busy` if the
+/// queue is full.
 pub(super) fn with_room(tables: &dyn Tables, stream: i64, policy: Policy) -> Result<Queue, Error> {
     let queue = Queue::of(&tables.queue(stream)?);
     queue.check(policy)?;
     Ok(queue)
 }
 
-/// Queues a submission.
+/// Adds a submission to a queue.
 pub(super) fn enter(
     tables: &dyn Tables,
     log: &LogRow,
@@ -61,7 +62,7 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// Asks the holder of the running submission, or its next one, to end it.
+/// Tells the holder of the running submission, or its next holder, to abort it.
 fn abort_running(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<Option<SubmissionId>, Error> {
     let Some(found) = tables.running(stream)? else {
         return Ok(None);
@@ -71,13 +72,13 @@ fn abort_running(tables: &dyn Tables, stream: i64, change: &mut Change) -> Resul
     Ok(Some(found.id))
 }
 
-/// Ends one that waits for its turn.
+/// Ends a queued submission as aborted.
 fn abort_queued(tables: &dyn Tables, queued: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
     let log = tables.log_by_key(queued.stream)?;
     turns::close(tables, queued, log, Verdict::Abort, change)
 }
 
-/// Stops the named submission of an instance, or else the one whose turn it is.
+/// Stops the named submission of an instance; without a name, the one that runs or is next.
 pub(super) fn stop(
     tables: &dyn Tables,
     stream: i64,

@@ -1,5 +1,5 @@
-//! Building the index of knowledge anew, a slice at a time, so that everyone else can write between two slices. The
-//! position reached is stored with each slice: a crash costs one slice.
+//! Rebuilds the index of knowledge a slice at a time, so that others can write between two slices. The position is stored with each slice,
+//! so a crash costs one slice.
 
 use ken_types::Error;
 use ken_types::ops::store::*;
@@ -9,7 +9,7 @@ use crate::engine::change::{Change, Effect};
 use crate::ops::{Read, Write, documents, knowledge};
 use crate::tables::Tables;
 
-/// Entries and bytes that one slice indexes.
+/// The maximum number of entries that one slice indexes, and of characters in their contents.
 const SLICE: usize = 50;
 const SLICE_BYTES: u64 = 256 * 1024;
 
@@ -42,7 +42,7 @@ impl Write for KnowledgeReindex {
     }
 }
 
-/// Indexes the next entries of the job that runs. True when there is more to do.
+/// Indexes the next entries of the running job. Returns true if there is more to do.
 pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<bool, Error> {
     let Some(running) = tables.running_job()? else {
         return Ok(false);
@@ -58,7 +58,7 @@ pub(super) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<bool, Er
         tell(&running.id, &ended.status, change);
         return Ok(true);
     };
-    // Whatever the index still holds of entries that are gone goes with this.
+    // This also removes index rows of entries that no longer exist.
     tables.unindex_knowledge(running.reached, last)?;
     for entry in &entries {
         knowledge::index(tables, *entry)?;
@@ -71,7 +71,7 @@ fn tell(job: &str, status: &str, change: &mut Change) {
     change.tell("knowledge.reindex", json!({"jobId": job, "status": status}));
 }
 
-/// The first items up to so many bytes, and at least one.
+/// Returns the first items whose sizes add up to at most `most_bytes`, but at least one.
 fn within(sizes: &[(i64, u64)], most_bytes: u64) -> Vec<i64> {
     let mut bytes = 0;
     let fits = |&&(_, size): &&(i64, u64)| {

@@ -1,5 +1,5 @@
-//! Runs of workflows. Each is a submission in a stream of its own (`runs/<id>`) with one turn: the run. The stream is
-//! closed by the change that makes the record final, so who sees it closed sees the final record.
+//! Runs of workflows. Each run is a submission in a stream of its own (`runs/<id>`), which contains only the run. The change that makes the
+//! record final also closes the stream, so a reader that sees it closed sees the final record.
 
 use ken_types::Error;
 use ken_types::event::{Body, Failure, Outcome, RunEvent};
@@ -19,7 +19,7 @@ use crate::rules::{check, record};
 use crate::tables::{LogRow, NewEvent, NewSubmission, RunList, SubmissionRow, Tables};
 
 const BUSY_RETRY_MS: u64 = 1_000;
-/// What an event has beside its payload or result, at most.
+/// The maximum size of an event without its payload or result, in bytes.
 const ENVELOPE_BYTES: usize = 4 * 1024;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -34,7 +34,7 @@ fn run_id(found: &SubmissionRow) -> RunId {
     RunId(found.id.as_str().to_owned())
 }
 
-/// Takes a run in: event, stream, submission and record.
+/// Admits a run: stores its event, stream, submission and record.
 impl Write for RunsAdmit {
     fn check(args: &AdmitRun) -> Result<(), Error> {
         check_size("/payload", &args.payload)
@@ -93,13 +93,13 @@ fn check_size(at: &str, value: &Value) -> Result<(), Error> {
     Err(Error::too_large(format!("{bytes} bytes, at most {RUN_BYTES} are kept")).at(at))
 }
 
-/// How many more may be held.
+/// Returns how many more runs may be held.
 pub(super) fn room(tables: &dyn Tables) -> Result<usize, Error> {
     let room = RUNS.saturating_sub(tables.held_runs()?);
     Ok(usize::try_from(room).unwrap_or_default())
 }
 
-/// A value as an event can carry it.
+/// Returns a value for an event, or a note in its place if it is too long for one.
 fn fitting(value: Value) -> Value {
     let bytes = value.to_string().len();
     if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
@@ -108,7 +108,7 @@ fn fitting(value: Value) -> Value {
     json!({"truncated": true, "bytes": bytes, "note": "too long for an event; the run's record has it"})
 }
 
-/// Adds an event of the store's own to a run's stream.
+/// Adds an event that the store writes itself to the stream of a run.
 fn add_event(
     tables: &dyn Tables,
     log: &mut LogRow,
@@ -123,7 +123,7 @@ fn add_event(
     logs::append(tables, log, &[event], change)
 }
 
-/// A holder after the first continues a run: its stream says so. The workflow, and the next event's index.
+/// Returns the workflow and the index of the next event. If the run had a holder before, an event in its stream says that it continues.
 pub(super) fn hand_out(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -145,7 +145,7 @@ pub(super) fn hand_out(
     Ok((Some(run.workflow), next))
 }
 
-/// Its holder ends a run.
+/// Ends a run on behalf of its holder.
 impl Write for RunsEnd {
     fn run(tables: &dyn Tables, args: &EndRun, change: &mut Change) -> Result<RunRecord, Error> {
         let found = turns::held(tables, &args.lease)?;
@@ -174,7 +174,7 @@ enum Ended {
     Failed(Outcome, Failure),
 }
 
-/// Ends a run that nobody holds: one that waits for its turn, or one whose holders were all lost.
+/// Ends a run that nobody holds: it waits for its turn, or all its holders were lost.
 pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -186,7 +186,7 @@ pub(super) fn close(
     finish(tables, found, log, ended, change)
 }
 
-/// The last event, the closing and the record.
+/// Writes the last event, closes the stream and stores the final record.
 fn finish(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -212,7 +212,7 @@ fn finish(
     let ending = Ending { error, ..Ending::of(outcome) };
     tables.set_next_index(found.key, found.next_index + 1)?;
     tables.settle_submission(found.key, ending.state())?;
-    // Its place is free for one that waits.
+    // A queued run can take its place.
     change.push(Effect::Opened(Work::Runs));
     let told = json!({"runId": found.id, "workflowName": run.workflow, "status": status});
     change.tell("run.ended", told);
@@ -220,7 +220,7 @@ fn finish(
     Ok(())
 }
 
-/// One that is held is ended by its holder, which is told; any other at once.
+/// Aborts a run. If it is held, its holder is told to end it; otherwise it ends at once.
 impl Write for RunsAbort {
     fn run(tables: &dyn Tables, args: &ByRun, change: &mut Change) -> Result<AbortedRun, Error> {
         let found = tables.submission(args.run_id.as_str())?;

@@ -1,5 +1,5 @@
-//! Schedules. What becomes of a slot is decided in the change that records it: its run, the submission of the run and, when
-//! that settles, the end of the run, its delivery and who is next. No crash can fall between two of these.
+//! Schedules. The change that records a slot decides what happens to it: its run, the submission of the run and, once that settles, the end
+//! of the run, its delivery and the next run. No crash can happen between two of these steps.
 
 use std::collections::HashMap;
 
@@ -27,15 +27,15 @@ use crate::tables::{
     SubmissionRow, Tables,
 };
 
-/// The connector of scheduled turns, and who acts for the operator.
+/// The connector of scheduled turns; `OPERATOR` is the actor of those of the operator.
 const CONNECTOR: &str = "schedule";
 const OPERATOR: &str = "admin";
-/// Schedules that one answer of `schedules.advance` names.
+/// The maximum number of schedules in one answer of `schedules.advance`.
 const DUE: usize = 2_000;
-/// The most of a result that is added to a session, so that its event stays within the limit however it is escaped. The
-/// run keeps all of it.
+/// The maximum length of a result that is added to a session, in bytes, so that its event stays within the limit even if all of it is
+/// escaped. The run keeps the complete result.
 const POSTED_BYTES: usize = 32 * 1024;
-/// Deleted schedules that one slice of background work drops.
+/// The maximum number of deleted schedules that one slice of background work removes.
 const SLICE: usize = 20;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -56,7 +56,7 @@ fn unknown(slug: &str) -> Error {
     Error::not_found(format!("there is no schedule {slug:?}")).hint("`ken schedule list` lists them")
 }
 
-/// A schedule by its slug; with an owner, one of that owner.
+/// Returns the schedule with this slug and, if an owner is given, of this owner.
 fn named(tables: &dyn Tables, slug: &str, owner: Option<&Scope>) -> Result<ScheduleRow, Error> {
     let found = tables.schedule_by_slug(slug)?.ok_or_else(|| unknown(slug))?;
     match owner {
@@ -105,7 +105,7 @@ impl Write for SchedulesPut {
         let old = tables.schedule_by_slug(&args.slug)?;
         let row = match (old, args.expect) {
             (None, None) => insert(tables, args, change)?,
-            // The first try of the same call has made it.
+            // The first attempt of the same call has created it.
             (Some(old), None) if old.id == args.id => old,
             (Some(_), None) => {
                 let error = Error::conflict(format!("there is a schedule {:?}", args.slug)).at("/slug");
@@ -178,7 +178,7 @@ fn update(
     Ok(row)
 }
 
-/// Refuses a schedule whose results could not go where they should.
+/// Refuses a schedule whose results could not be delivered.
 fn check_delivery(tables: &dyn Tables, args: &PutSchedule) -> Result<(), Error> {
     match &args.settings.deliver_to {
         Some(DeliverTo::Session(to)) => {
@@ -227,7 +227,7 @@ impl Read for SchedulesState {
 impl Read for SchedulesList {
     fn run(tables: &dyn Tables, args: &ListSchedules) -> Result<ScheduleList, Error> {
         let owner = args.owner.as_ref().map(|owner| tables.scope_key(owner)).transpose()?;
-        // An owner that was never seen has no schedules.
+        // An owner that is unknown has no schedules.
         let schedules = match owner {
             Some(None) => Vec::new(),
             owner => tables.list_schedules(owner.flatten())?,
@@ -274,7 +274,7 @@ fn delete(tables: &dyn Tables, row: &ScheduleRow, change: &mut Change) -> Result
     Ok(())
 }
 
-/// Removes the rows of schedules that were deleted long ago, and of their runs. True when there may be more.
+/// Removes schedules that were deleted long ago, with their runs. Returns true if there may be more.
 pub(crate) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     Ok(tables.drop_schedules(now.plus_millis(-DELETED_MS), SLICE)? == SLICE)
 }
@@ -358,10 +358,10 @@ impl Write for SchedulesAdvance {
     }
 }
 
-/// By the id of the schedule.
+/// The active runs by the id of their schedule.
 type Active = HashMap<String, ActiveRuns>;
 
-/// Records slots, unless another scheduler has done so, or the schedule was changed meanwhile.
+/// Records slots, unless another scheduler has recorded them or the schedule has changed in the meantime.
 fn record_slots(
     tables: &dyn Tables,
     fire: &Fire,
@@ -422,7 +422,7 @@ fn tell_state(slug: &str, run: &str, slot_at: Option<i64>, status: RunState, cha
     change.tell("schedule.run", fields);
 }
 
-/// Admits runs that wait, as long as there is room.
+/// Admits queued runs while there is room.
 fn admit(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
     while tables.count_working_schedule_runs()? < SCHEDULE_RUNS {
         let Some(mut run) = tables.next_schedule_run(change.now.millis())? else {
@@ -468,7 +468,7 @@ fn submit(
     Ok(())
 }
 
-/// The context of a scheduled turn, for the agent.
+/// Returns the context of a scheduled turn, for the agent.
 fn context(schedule: &ScheduleRow, run: &ScheduleRunRow) -> Value {
     json!({"schedule": {
         "slug": schedule.slug,
@@ -483,7 +483,7 @@ fn context(schedule: &ScheduleRow, run: &ScheduleRunRow) -> Value {
     }})
 }
 
-/// An id derived from its purpose.
+/// Returns an id that is derived from its purpose.
 fn submission_id(of: &str) -> SubmissionId {
     let digest = <[u8; 32]>::from(Sha256::digest(of));
     let mut seed = [0; 16];
@@ -502,7 +502,8 @@ fn session(
         return Ok(found);
     }
     let owner = owner_of(tables, schedule)?;
-    // Runs of one schedule remember each other; one that an agent made knows what its owner's conversation knows.
+    // The runs of a schedule of the operator share their memory. Those of a schedule that an agent made find the same knowledge as its
+    // owner's conversation.
     let scope = match owner {
         Some(owner) => Scope { connector: CONNECTOR.to_owned(), ..owner },
         None => Scope {
@@ -519,15 +520,15 @@ fn session(
     Ok(made)
 }
 
-/// How far the effects of a change have been followed, and whether that let a submission be claimed.
+/// The number of effects of a change that have been followed, and whether following them made a submission claimable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Followed {
     pub(crate) until: usize,
     pub(crate) opened: bool,
 }
 
-/// Updates runs whose submissions have begun or settled, in the same transaction. Looks at the effects of the change from
-/// number `from` on, including those that this function adds.
+/// Updates runs whose submissions have begun or settled, in the same transaction. Follows the effects of the change from number `from`,
+/// including those that this function adds.
 pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> Result<Followed, Error> {
     let mut until = from;
     let mut opened = false;
@@ -555,7 +556,7 @@ pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> R
     Ok(Followed { until, opened })
 }
 
-/// The agent has begun.
+/// Records that the agent has begun.
 fn started(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -571,7 +572,7 @@ fn started(
     Ok(())
 }
 
-/// The submission of a run has ended.
+/// Records that the submission of a run has ended.
 fn settle(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -586,7 +587,7 @@ fn settle(
     let text = status.as_ref().and_then(|status| status.result.as_ref()).map(|result| result.text.clone());
     run.result_text = text.map(|text| ken_text::head(&text, RESULT_TEXT_BYTES).to_owned());
     if run.status.is_terminal() {
-        // Its time was over: what it had said until then is kept.
+        // The run has ended by its timeout; the text up to then is kept.
         return tables.update_schedule_run(&run);
     }
     let failure = status.and_then(|status| status.error);
@@ -606,7 +607,7 @@ fn settle(
     admit(tables, change)
 }
 
-/// What a submission did, according to its events.
+/// Returns what a submission did, according to its events.
 fn deeds(tables: &dyn Tables, found: &SubmissionRow) -> Result<Deeds, Error> {
     #[derive(serde::Deserialize)]
     struct Turn {
@@ -643,7 +644,7 @@ fn time_out(tables: &dyn Tables, id: &str, change: &mut Change) -> Result<(), Er
     Ok(())
 }
 
-/// Ends a run: its record, its delivery, and what follows for its schedule.
+/// Ends a run: stores its record, delivers its result, and updates its schedule, which may be paused or deleted.
 fn end(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -683,8 +684,8 @@ fn end(
     Ok(())
 }
 
-/// Delivers the result of a run. Reports a failure and an empty result as well, because silence would look like success or
-/// like a schedule that does not fire.
+/// Delivers the result of a run. Failures and empty results are reported too, because silence would look like success or like a schedule
+/// that does not fire.
 fn deliver(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -722,7 +723,7 @@ fn message_key(run: &str) -> String {
     format!("schedule:{run}")
 }
 
-/// The run with the delivery state of its message, which the outbox has.
+/// Returns the run with the delivery state of its message in the outbox.
 fn with_delivery(tables: &dyn Tables, run: ScheduleRun) -> Result<ScheduleRun, Error> {
     if run.delivery != Delivery::Pending {
         return Ok(run);
@@ -737,8 +738,8 @@ fn with_delivery(tables: &dyn Tables, run: ScheduleRun) -> Result<ScheduleRun, E
     Ok(ScheduleRun { delivery, ..run })
 }
 
-/// Adds a text to a session as an exchange of its own, whose prompt is not shown: it is on the session's stream, in its
-/// transcript, and the agent knows it in the next turn.
+/// Adds a text to a session as an exchange of its own whose prompt is hidden. The text is on the stream of the session and in its
+/// transcript, and the agent sees it in the next turn.
 fn post(
     tables: &dyn Tables,
     session: &SessionRow,
@@ -793,7 +794,7 @@ fn post(
     let events = (0..).zip(bodies).map(|(index, body)| event_of(&log, (&id, &turn), index, at, body));
     let events: Vec<Box<RawValue>> = events.collect::<Result<_, _>>()?;
     logs::append(tables, &mut log, &events, change)?;
-    // Its events are there, as those of one that was claimed.
+    // The submission was never claimed, but it has its events like one that was.
     let found = SubmissionRow { lease: 1, ..tables.submission_by_key(key)? };
     turns::finish(tables, &found, &log, &Ending::of(Outcome::Completed), change)?;
     sessions::touch(tables, session, change)

@@ -1,5 +1,5 @@
-//! Finding by words: the index says which rows match, and the share of the question's words that each holds, weighted by how
-//! rare they are, says how good that is.
+//! Search by words. The index says which rows match. The score of a row is the share of the query's words that it contains, weighted by
+//! their rarity.
 
 use ken_types::Error;
 
@@ -7,8 +7,8 @@ use crate::rules::search::wanted;
 use crate::rules::terms::{Query, Weights};
 use crate::tables::{Index, Tables};
 
-/// Rows to choose from: up to `full` that hold every word of the query, and if there are fewer, up to `part` that hold
-/// some. Each time the first ones in the order of the index.
+/// Returns candidate rows: up to `full` that contain every word of the query and, if there are fewer, up to `part` that contain some of
+/// them, in each case the first ones in the order of the index.
 pub(super) fn candidates(
     tables: &dyn Tables,
     index: Index,

@@ -1,4 +1,4 @@
-//! Pages of every kind of stream.
+//! Pages of all kinds of streams.
 
 use ken_types::ops::store::{ReadStream, StreamPage};
 use ken_types::ops::streams::PublicPage;
@@ -10,7 +10,7 @@ use crate::rules::public;
 use crate::rules::stream_names::{PUBLIC, SYSTEM};
 use crate::tables::Tables;
 
-/// A page, without waiting for one.
+/// Returns a page without waiting.
 pub(crate) fn read(tables: &dyn Tables, args: &ReadStream, now: Timestamp) -> Result<StreamPage, Error> {
     if args.stream == SYSTEM {
         system::read(tables, args)

@@ -1,4 +1,4 @@
-//! Submissions: what their holders record, what becomes of them, and the history that a new one begins with.
+//! Submissions: what their holders record, how they end, and the history with which a new one begins.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::rules::queue::Ending;
 use crate::rules::{check, stream_names};
 use crate::tables::Tables;
 
-/// The most exchanges of a history.
+/// The maximum number of exchanges in a history.
 const HISTORY: u32 = 1_000;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -24,7 +24,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<SubmissionsAbort>()
         .read::<SubmissionsHistory>()
         .read::<SubmissionsRecord>();
-    // Leases belong to the connection that these are called on.
+    // These operations are bound to a connection, because leases belong to connections.
     let table = table
         .op::<SubmissionsClaim, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
             host.claim(call.connection, args).await
@@ -93,7 +93,7 @@ impl Write for SubmissionsAbort {
     }
 }
 
-/// What an instance has been through, for the model, and what is found about the search: all of one state.
+/// The history of an instance for the model, and what the searches find, all read from one state of the tables.
 impl Read for SubmissionsHistory {
     fn check(args: &ReadHistory) -> Result<(), Error> {
         check::limit(args.limit, HISTORY)?;
@@ -141,7 +141,8 @@ impl Read for SubmissionsRecord {
     }
 }
 
-/// One submission of an instance runs at a time, so "before it" is all that is settled while it is not.
+/// Returns the summary and the past exchanges of an instance. While a submission is not settled, everything settled is before it, because
+/// an instance runs one submission at a time.
 fn history(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
     let Some(log) = tables.log(&stream_names::of_instance(&args.instance))? else {
         return Ok(History::default());
@@ -166,7 +167,7 @@ fn history(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
     })
 }
 
-/// Where a submission stands.
+/// Returns the status of a submission.
 pub(crate) fn status(tables: &dyn Tables, args: &WaitSubmission) -> Result<SubmissionStatus, Error> {
     let found = tables.submission_status(&args.submission_id)?;
     found.ok_or_else(|| turns::unknown(&args.submission_id))

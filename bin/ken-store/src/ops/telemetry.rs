@@ -1,5 +1,5 @@
-//! What was done: summaries of submissions and runs, usage, and what became of a message. A summary is stored with the end of
-//! its submission; one that is not, or not yet, is folded from the events.
+//! Summaries of submissions and runs, usage, and the outcome of messages. A summary is stored when its submission ends. If it is not
+//! stored, it is folded from the events.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use crate::rules::telemetry::Fold;
 use crate::rules::{check, record, stream_names};
 use crate::tables::{LogRow, SubmissionRow, SummaryRow, Tables};
 
-/// How long summaries are stored, and how many.
+/// How long summaries are stored, in milliseconds, and how many.
 const KEPT_MS: i64 = 30 * 24 * 3_600 * 1_000;
 const KEPT: usize = 10_000;
-/// Summaries that one slice of background work deletes.
+/// The maximum number of summaries that one slice of background work deletes.
 const SLICE: usize = 256;
-/// Rows that are read at a time.
+/// The number of rows that are read at a time.
 const CHUNK: u32 = 256;
 const MAX_PAGE: u32 = 100;
 
@@ -37,12 +37,12 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .read::<EventsWhy>()
 }
 
-/// Stores the summary of a submission that ends now.
+/// Stores the summary of a submission that is ending.
 pub(super) fn keep(tables: &dyn Tables, found: &SubmissionRow, fold: &Fold, change: &Change) -> Result<(), Error> {
     tables.insert_summary(found.key, &record::write(fold)?, change.now)
 }
 
-/// The same of one whose events nobody else reads.
+/// Stores a summary as [`keep`] does, for a submission whose events were not folded for another purpose.
 pub(super) fn keep_folded(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -54,10 +54,10 @@ pub(super) fn keep_folded(
 
 fn fold(tables: &dyn Tables, found: &SubmissionRow, log: i64, end: u64) -> Result<Fold, Error> {
     let mut fold = Fold::default();
-    // A run has its stream for itself; its first event is there before it is claimed.
+    // A run is alone in its stream, and its first event precedes its first claim.
     let from = match found.kind {
         SubmissionKind::Workflow => Some(0),
-        // What was never claimed has no events but its end.
+        // A submission that was never claimed has no event except its end.
         _ => (found.lease > 0).then_some(found.recorded_from),
     };
     if let Some(from) = from {
@@ -69,7 +69,7 @@ fn fold(tables: &dyn Tables, found: &SubmissionRow, log: i64, end: u64) -> Resul
     Ok(fold)
 }
 
-/// Deletes old ones. True when there may be more.
+/// Deletes old summaries. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     Ok(tables.prune_summaries(now.plus_millis(-KEPT_MS), KEPT, SLICE)? == SLICE)
 }
@@ -210,7 +210,7 @@ impl Read for TelemetryUsage {
                 break;
             }
         }
-        // Vectors of entries are asked for outside of any submission.
+        // Vectors of entries are computed outside of submissions.
         for (day, model, tokens, cost) in tables.vector_usage()? {
             let group = match args.by {
                 GroupBy::Day => group(&mut groups, day),
@@ -234,12 +234,12 @@ fn group(groups: &mut BTreeMap<String, UsageGroup>, key: String) -> &mut UsageGr
     groups.entry(key.clone()).or_insert_with(|| UsageGroup { key, runs: 0, usage: Tokens::default(), cost: None })
 }
 
-/// What is exported at a time.
+/// The maximum number of submissions and runs that are exported at a time.
 const EXPORTED: u32 = 256;
-/// The fact that says up to which time, in milliseconds, everything is exported, and the counter of what was lost.
+/// The fact that stores the time, in milliseconds, up to which everything is exported, and the fact that counts what was lost.
 const EXPORTED_UNTIL: &str = "telemetry.exported_until";
 const LOST: &str = "telemetry.lost";
-/// What has ended just now may not be all that ends in this millisecond.
+/// How long to wait before exporting a millisecond, because more submissions may still end in it.
 const SETTLING_MS: i64 = 20;
 
 impl Read for TelemetryEnded {
@@ -288,7 +288,7 @@ impl Write for TelemetryExported {
 
 impl Read for EventsWhy {
     fn run(tables: &dyn Tables, args: &ByWork) -> Result<Why, Error> {
-        // The answer to a message names its submission; a prompt to an instance and a run have their own id.
+        // The answer to a message names its submission. A prompt to an instance and a run have the id of their submission.
         let accepted: Option<Accepted> = match tables.event_answer(&args.id)? {
             Some(answer) => serde_json::from_str(&answer).ok(),
             None => None,
@@ -338,13 +338,13 @@ impl Read for EventsWhy {
     }
 }
 
-/// The update of the messaging platform with this id.
+/// Returns the update of the messaging platform with this id.
 fn update(tables: &dyn Tables, id: &str) -> Result<Option<UpdateRecord>, Error> {
     let number = id.strip_prefix("messenger:").and_then(|number| number.parse().ok());
     number.map_or(Ok(None), |number| tables.update_record(number))
 }
 
-/// What became of an update that is no message to an agent.
+/// Explains an update that is not a message to an agent.
 fn of_update(update: &UpdateRecord, why: &mut Why) {
     let reason = update.reason.as_deref().unwrap_or("no reason is known");
     let sender = match (&update.sender_id, &update.chat_id) {
@@ -360,7 +360,7 @@ fn of_update(update: &UpdateRecord, why: &mut Why) {
     };
 }
 
-/// What has become of the answer on its way to a chat.
+/// Returns the state of the answer on its way to a chat.
 fn delivery(tables: &dyn Tables, id: &str) -> Result<Option<String>, Error> {
     let answer = tables.message_by_key(&format!("{id}:answer"))?;
     Ok(answer.map(|answer| match &answer.error {
@@ -369,7 +369,7 @@ fn delivery(tables: &dyn Tables, id: &str) -> Result<Option<String>, Error> {
     }))
 }
 
-/// Where a submission or a run stands, and why.
+/// Explains the status of a submission or a run.
 fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), Error> {
     let found = &row.submission;
     let (error, approvals) = match found.kind {

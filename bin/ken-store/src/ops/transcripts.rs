@@ -1,4 +1,4 @@
-//! Transcript pages. A settled exchange is stored as it is shown; only one that runs is folded while reading.
+//! Transcript pages. A settled exchange is stored as it is shown, so only a running one is folded when it is read.
 
 use ken_types::ops::store::{ReadTranscript, SessionsTranscript};
 use ken_types::{Error, Offset};
@@ -25,7 +25,7 @@ impl Read for SessionsTranscript {
             let body = match body {
                 Some(body) => body,
                 None => {
-                    // Activities that still run are left out: a reader learns of them from the stream.
+                    // Activities that are still running are left out, because a reader learns of them from the stream.
                     let mut exchange = fold(tables, &tables.submission_by_key(key)?, &log, &mut |_| {})?;
                     exchange.drop_running();
                     record::write(&exchange)?
@@ -35,9 +35,9 @@ impl Read for SessionsTranscript {
         }
         let cursor = list.page(&mut found, args.limit, |(key, _)| [*key]).after;
         let bodies: Vec<String> = found.into_iter().rev().map(|(_, body)| body).collect();
-        // A turn in flight is read from the stream from its first event on.
+        // If a turn is in flight, the stream is read from its first event.
         let in_flight = tables.first_in_flight(log.key)?;
-        // Of the session as it stands now, so only beside its newest exchanges.
+        // The context usage is that of the session now, so it is only shown with its newest exchanges.
         let usage = match args.before {
             None => tables.context_usage(log.key)?,
             Some(_) => None,

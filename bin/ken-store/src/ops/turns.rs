@@ -1,4 +1,4 @@
-//! Prompts and compactions: what a holder adds to them, and their end.
+//! Prompts and compactions: the events that their holders add, and their end.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::rules::telemetry::Fold;
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
 
-/// The submission of a lease that is the newest; else `conflict`.
+/// Returns the submission of a lease. The error is `conflict` if the lease is not the newest.
 pub(super) fn held(tables: &dyn Tables, lease: &Lease) -> Result<SubmissionRow, Error> {
     let found = tables.submission(lease.submission_id.as_str())?;
     let found = found.ok_or_else(|| unknown(&lease.submission_id))?;
@@ -31,7 +31,7 @@ pub(super) fn unknown(id: &ken_types::id::SubmissionId) -> Error {
     Error::not_found(format!("there is no submission {id}")).at("/submission_id")
 }
 
-/// Adds those events that are not there yet. The submission's next index is stored, and not changed in `found`.
+/// Adds the events that are not stored yet. Stores the next index of the submission, but does not change it in `found`.
 pub(super) fn add_events(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -55,7 +55,7 @@ pub(super) fn add_events(
     follow_approvals(tables, found, fresh, change)
 }
 
-/// A submission waits while one of its approvals is asked for and not decided.
+/// Updates the approvals for which a submission waits.
 fn follow_approvals(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -108,13 +108,13 @@ pub(super) fn moved(tables: &dyn Tables, found: &SubmissionRow, change: &mut Cha
     Ok(())
 }
 
-/// Where the stream ended with a submission that is settled.
+/// Returns the end of the stream at the time when a settled submission ended.
 pub(super) fn end_of(tables: &dyn Tables, found: &SubmissionRow) -> Result<Offset, Error> {
     let end = tables.exchange_end(found.key)?;
     Ok(Offset::end(end.unwrap_or_default()))
 }
 
-/// Ends a submission that has no holder: one that waits for its turn, or one whose holders were all lost.
+/// Ends a submission that has no holder: it waits for its turn, or all its holders were lost.
 pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -148,7 +148,7 @@ pub(super) fn close(
     finish(tables, found, &log, ending, change)
 }
 
-/// The end of a submission whose events are all there: state, exchange, history, memory, and who is next.
+/// Ends a submission whose events are all stored: sets its state, stores its exchange, updates history and memory, and opens the next one.
 pub(super) fn finish(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -200,7 +200,7 @@ pub(super) fn finish(
     Ok(())
 }
 
-/// Counts the submission in its instance's history; its number among the prompts.
+/// Counts the submission in the history of its instance. Returns its number among the prompts, if it is one.
 fn count(tables: &dyn Tables, found: &SubmissionRow, ending: &Ending<'_>) -> Result<Option<i64>, Error> {
     let turn = match (found.kind, ending.outcome()) {
         (SubmissionKind::Prompt, _) => Some(tables.count_turn(found.stream)?),
@@ -216,7 +216,7 @@ fn count(tables: &dyn Tables, found: &SubmissionRow, ending: &Ending<'_>) -> Res
     Ok(turn)
 }
 
-/// Lets the next one of an instance be claimed, unless one runs.
+/// Lets the next submission of an instance be claimed, unless one is running.
 fn open_next(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<(), Error> {
     if tables.running(stream)?.is_some() {
         return Ok(());
@@ -228,7 +228,7 @@ fn open_next(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<()
     Ok(())
 }
 
-/// Tells whoever held it and whoever waits for it.
+/// Tells the holder and the waiters of a submission that it has ended.
 pub(super) fn tell(found: &SubmissionRow, ending: &Ending<'_>, change: &mut Change) {
     if found.lease > 0 {
         change.push(Effect::LeaseOver(Lease { submission_id: found.id.clone(), number: found.lease }));

@@ -1,11 +1,11 @@
-//! What a request for an approval may be, who decides it, and what a grant is good for.
+//! The limits of a request for an approval, who decides it, and what a grant allows.
 
 use ken_types::ops::approvals::*;
 use ken_types::{Error, Timestamp, hex};
 
 use crate::tables::ApprovalRow;
 
-/// The longest that a request may be pending.
+/// The longest time for which a request may be pending.
 const EXPIRY_MS: i64 = 7 * 24 * 3_600_000;
 
 pub(crate) fn check_put(args: &PutApproval) -> Result<(), Error> {
@@ -38,7 +38,7 @@ pub(crate) fn check_decision(args: &DecideApproval) -> Result<(), Error> {
     Ok(())
 }
 
-/// Names what is asked for: task or submission, call, fingerprint.
+/// Returns the key that identifies the request: submission, task if there is one, call, and fingerprint.
 pub(crate) fn dedupe_key(args: &PutApproval) -> String {
     let fingerprint = &args.preview.fingerprint;
     match &args.task_id {
@@ -47,9 +47,9 @@ pub(crate) fn dedupe_key(args: &PutApproval) -> String {
     }
 }
 
-/// The earlier request that decides about this one, of those about the same call and those denied for the same
-/// fingerprint, newest first. A call whose grant was used is never asked about again: what it did is not known. What was
-/// denied stays denied for the submission.
+/// Returns the earlier request that decides about this one. `known` contains the requests about the same call and those that were denied
+/// for the same fingerprint, newest first. A call whose grant was used is never asked about again, because it is unknown what it did. A
+/// denial stands for the rest of the submission.
 pub(crate) fn deciding<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Option<&'a ApprovalRow> {
     let is_of_call = |row: &&ApprovalRow| row.call_id == args.call_id && row.task_id == args.task_id;
     let used = known.iter().find(|row| is_of_call(row) && row.record.used_at.is_some());
@@ -59,7 +59,7 @@ pub(crate) fn deciding<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Opti
     used.or_else(denied).or_else(same)
 }
 
-/// The status of a new request, and its decision when no person has to be asked.
+/// Returns the status of a new request, and its decision if no person has to be asked.
 pub(crate) fn at_once(
     id: &str,
     args: &PutApproval,
@@ -84,7 +84,7 @@ pub(crate) fn at_once(
     }
 }
 
-/// `conflict` names the status of a request that cannot be decided any more.
+/// Checks that a request can still be decided. The error is `conflict` and names the status of the request.
 pub(crate) fn check_open(record: &Approval, is_ending: bool, now: Timestamp) -> Result<(), Error> {
     let status = match record.status {
         Status::Pending if is_ending => Status::Cancelled,
@@ -95,7 +95,7 @@ pub(crate) fn check_open(record: &Approval, is_ending: bool, now: Timestamp) -> 
     Err(Error::conflict(format!("the request is {}", status.name())))
 }
 
-/// `conflict` says why a grant does not allow this call.
+/// Checks that a grant allows this call. The error is `conflict` and says why it does not.
 pub(crate) fn check_grant(found: &ApprovalRow, args: &ConsumeApproval, has_ended: bool) -> Result<(), Error> {
     let record = &found.record;
     let why = if record.status != Status::Approved {

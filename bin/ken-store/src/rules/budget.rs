@@ -1,10 +1,10 @@
-//! What a model call may use under the caps on tokens and cost.
+//! How much a model call may use under the caps on tokens and cost.
 
 use ken_types::ops::budget::Reserve;
 
 use crate::tables::Amount;
 
-/// The days by which budgets are counted, in UTC; the prefix keeps them apart from sessions.
+/// Returns the scope of a day in UTC. The prefix distinguishes it from a session.
 pub(crate) fn day_scope(day: &str) -> String {
     format!("day:{day}")
 }
@@ -13,7 +13,7 @@ pub(crate) fn session_scope(session: &str) -> String {
     format!("session:{session}")
 }
 
-/// US dollars as billionths.
+/// Converts US dollars to billionths of a US dollar.
 pub(crate) fn billionths(dollars: f64) -> i64 {
     (dollars * 1e9).round() as i64
 }
@@ -22,23 +22,23 @@ pub(crate) fn dollars(billionths: i64) -> f64 {
     billionths as f64 / 1e9
 }
 
-/// Describes a cap that leaves too little for a call.
+/// Says which cap leaves too little for a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exceeded(pub(crate) String);
 
-/// One cap and what counts against it.
+/// A cap and what counts against it, in tokens or billionths of a US dollar.
 struct Cap {
     name: &'static str,
     most: i64,
     used: i64,
-    /// What the request takes of the cap, and what each token of the answer takes.
+    /// What the request uses of the cap; `output` is what each token of the answer uses.
     input: i64,
     output: i64,
     is_cost: bool,
 }
 
 impl Cap {
-    /// Tokens that the answer may have; negative when the request does not even fit.
+    /// Returns how many tokens the answer may have; negative if the cap does not even cover the request.
     fn room(&self) -> i64 {
         let left = self.most.saturating_sub(self.used).saturating_sub(self.input);
         match self.output {
@@ -64,7 +64,7 @@ impl Cap {
     }
 }
 
-/// How many tokens the answer may have, given what already counts against the day and the session.
+/// Returns how many tokens the answer may have, given what already counts against the day and the session.
 pub(crate) fn output(ask: &Reserve, day: Amount, session: Amount) -> Result<i64, Exceeded> {
     let tokens = |name, most: u64, used: Amount| Cap {
         name,
@@ -133,7 +133,7 @@ mod tests {
         let caps = Budget { tokens_per_day: 1_000, cost_per_session: 0.001, ..Budget::default() };
         let ask = ask(caps);
         let none = Amount::default();
-        // 1 000 tokens less those of the request; 0.0009 dollars are 450 tokens of an answer.
+        // 1,000 tokens minus those of the request; 0.0009 dollars pay for 450 tokens of an answer.
         assert_eq!(output(&ask, none, none), Ok(450));
         assert_eq!(output(&ask, used(700, 0.0), none), Ok(200));
         assert_eq!(output(&ask, used(890, 0.0), none), Ok(10));

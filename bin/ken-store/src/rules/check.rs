@@ -1,4 +1,4 @@
-//! Checks arguments against the limits of the contract once more, because they will be stored.
+//! Checks arguments against the limits of the API again, because they will be stored.
 
 use ken_types::Error;
 use ken_types::limits::{
@@ -9,12 +9,12 @@ use ken_types::ops::store::PutKnowledge;
 use ken_types::ops::streams::{AppendStream, Payload, is_json};
 use serde_json::value::RawValue;
 
-/// The longest page of sessions, exchanges, entries or hits.
+/// The maximum length of a page of sessions, exchanges, entries or hits.
 pub(crate) const PAGE: u32 = 100;
-/// How every event begins.
+/// The first bytes of every event.
 const EVENT: &str = r#"{"v":1,"type":""#;
 
-/// An event from its type on; empty when it is no event.
+/// Returns the part of an event that begins with its type; empty if the text is not an event.
 pub(crate) fn event_kind(event: &str) -> &str {
     event.strip_prefix(EVENT).unwrap_or_default()
 }
@@ -33,7 +33,7 @@ pub(crate) fn events(events: &[Box<RawValue>]) -> Result<(), Error> {
     Ok(())
 }
 
-/// An explicit session name, trimmed.
+/// Checks an explicit session name, and returns it trimmed.
 pub(crate) fn name(name: &str, at: &str) -> Result<String, Error> {
     let trimmed = name.trim();
     if (1..=NAME_CHARACTERS).contains(&trimmed.chars().count()) && !trimmed.chars().any(char::is_control) {
@@ -43,7 +43,7 @@ pub(crate) fn name(name: &str, at: &str) -> Result<String, Error> {
     Err(Error::invalid(at, message))
 }
 
-/// The name of a stream below `streams/`.
+/// Checks the name of a stream below `streams/`.
 pub(crate) fn stream(name: &str) -> Result<(), Error> {
     let path = name.strip_prefix("streams/").unwrap_or_default();
     if (1..=STREAM_PATH_BYTES).contains(&path.len()) && !path.chars().any(char::is_control) {
@@ -96,7 +96,7 @@ pub(crate) fn instance(instance: &str) -> Result<(), Error> {
     Err(Error::invalid("/instance", message))
 }
 
-/// A page's length.
+/// Checks the length of a page.
 pub(crate) fn limit(limit: u32, most: u32) -> Result<(), Error> {
     if (1..=most).contains(&limit) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Cursors: opaque text that names a position in one list. A cursor of another list is told apart by the list's name,
-//! which is part of it.
+//! Cursors: opaque text that names a position in one list. A cursor contains the name of its list, so that a cursor of another list is
+//! recognised.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,7 +8,7 @@ use ken_types::ops::Page;
 
 use crate::rules::digest;
 
-/// A list, by its kind and all that chooses its items.
+/// Identifies a list by its kind and by everything that selects its items.
 pub(crate) struct List(String);
 
 impl List {
@@ -16,19 +16,19 @@ impl List {
         List(format!("{kind}.{}", digest::of(parts, 6)))
     }
 
-    /// The cursor of a position in this list.
+    /// Returns the cursor of a position in this list.
     pub(crate) fn cursor<const N: usize>(&self, position: [i64; N]) -> String {
         let numbers: Vec<String> = position.iter().map(i64::to_string).collect();
         URL_SAFE_NO_PAD.encode(format!("{}.{}", self.0, numbers.join(".")))
     }
 
-    /// The position of a cursor, or the newest one without a cursor. An error names the argument, `at`.
+    /// Returns the position of a cursor, or the newest one if there is no cursor. An error names the argument `at`.
     pub(crate) fn newest_or(&self, cursor: Option<&String>, at: &str) -> Result<i64, Error> {
         let [position] = cursor.map_or(Ok([i64::MAX]), |cursor| self.position(cursor, at))?;
         Ok(position)
     }
 
-    /// Makes a page of `found`, which has one item more than `limit` if there is another page.
+    /// Makes a page of `found`, which has one more item than `limit` if there is another page.
     pub(crate) fn page<const N: usize, T>(
         &self,
         found: &mut Vec<T>,
@@ -41,7 +41,7 @@ impl List {
         Page { limit, has_more, after: last.map(|last| self.cursor(position(last))) }
     }
 
-    /// The position of a cursor; `invalid` at `at` when it was not issued for this list.
+    /// Returns the position of a cursor. The error is `invalid` at `at` if the cursor was not issued for this list.
     pub(crate) fn position<const N: usize>(&self, cursor: &str, at: &str) -> Result<[i64; N], Error> {
         self.read(cursor).ok_or_else(|| Error::invalid(at, "this cursor was not issued for this list"))
     }

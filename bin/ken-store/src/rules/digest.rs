@@ -1,10 +1,10 @@
-//! A short name for a list of texts that may be missing.
+//! Digests of lists of optional texts.
 
 use ken_types::hex;
 use sha2::{Digest, Sha256};
 
-/// The first `bytes` (at most 32) of the SHA-256 over all parts, in hexadecimal. Each part says whether it is there and
-/// how long it is, so that no two lists run together.
+/// Returns the first `bytes` bytes (at most 32) of the SHA-256 of all parts, in hexadecimal. The hash covers the presence and the length of
+/// each part, so that different lists have different digests.
 pub(crate) fn of(parts: &[Option<&str>], bytes: usize) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -23,7 +23,7 @@ mod tests {
 
     use super::of;
 
-    /// Databases hold such names: an entry that is put again must find itself.
+    /// Databases contain such digests as ids: an entry that is put again has to get the same one.
     #[test]
     fn a_name_stays_what_it_was() {
         let content = "The site is deployed on Tuesdays at 14:00 UTC.";

@@ -1,5 +1,5 @@
-//! An exchange as a transcript shows it, folded from the events of its submission. The same fold serves settled exchanges,
-//! which are stored as shown, and running ones.
+//! An exchange as a transcript shows it, folded from the events of its submission. The same fold is used for settled exchanges, which are
+//! stored in this form, and for running ones.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::rules::title::shorten;
 const NAME_CHARACTERS: usize = 120;
 const PREVIEW_CHARACTERS: usize = 500;
 
-/// A prompt, what was done for it, and the answer.
+/// A prompt, the activities that followed, and the answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Exchange {
@@ -40,7 +40,7 @@ fn status<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error
     })
 }
 
-/// What was asked.
+/// The prompt of an exchange.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Prompt {
@@ -56,7 +56,7 @@ impl Prompt {
     }
 }
 
-/// The last message of the orchestrator that has a text.
+/// The last message of the orchestrator that contains text.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Assistant {
@@ -86,7 +86,7 @@ impl Kind {
         }
     }
 
-    /// The error shown for a failed activity. It reveals nothing of the activity's content.
+    /// Returns the error that is shown for a failed activity. It contains nothing of the activity's content.
     fn failure(self) -> &'static str {
         match self {
             Kind::Operation => "The operation failed.",
@@ -120,7 +120,7 @@ struct Activity {
     duration_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     preview: Option<String>,
-    /// The whole output of a tool that wrote more than a model is shown.
+    /// The complete output of a tool, if the model was shown only part of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<Output>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,7 +138,7 @@ impl Activity {
 }
 
 impl Exchange {
-    /// Leaves out what still runs: a reader learns of it from the stream.
+    /// Removes the activities that are still running: a reader learns of them from the stream.
     pub fn drop_running(&mut self) {
         self.activities.retain(|activity| activity.status != Progress::Running);
     }
@@ -154,7 +154,7 @@ impl Exchange {
     }
 }
 
-/// Builds an exchange, event by event.
+/// Builds an exchange event by event.
 #[derive(Debug)]
 pub struct Fold {
     id: SubmissionId,
@@ -199,7 +199,7 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// The whole output that the result of a tool names.
+    /// Returns the complete output to which the result of a tool refers.
     fn output(&self) -> Option<Output> {
         #[derive(Deserialize)]
         struct Named {
@@ -210,7 +210,7 @@ impl Seen<'_> {
     }
 }
 
-/// The `message` of an event: a text in logs, an object elsewhere.
+/// The `message` of an event, which is a text in logs and an object in other events.
 #[derive(Default, Deserialize)]
 #[serde(untagged)]
 enum Said<'a> {
@@ -236,10 +236,10 @@ struct Block<'a> {
     text: Cow<'a, str>,
 }
 
-/// The tool that hands work to a worker. Its task is shown instead of the call.
+/// The tool that delegates work to a worker. The worker's task is shown instead of the call.
 const DELEGATION: &str = "task";
 
-/// Whether the fold uses events of this kind. Most events are of others, and are skipped by their first bytes.
+/// Whether the fold uses events of this kind. Most events are of other kinds and are skipped by their first bytes.
 fn is_shown(event: &str) -> bool {
     let kind = event_kind(event).split('"').next().unwrap_or_default();
     matches!(
@@ -262,12 +262,12 @@ impl Fold {
         Fold { id, activities: Vec::new(), assistant: None }
     }
 
-    /// Takes the next event of the stream. Events of other submissions and of workers are skipped.
+    /// Processes the next event of the stream. Events of other submissions and of workers are skipped.
     pub fn see(&mut self, event: &str) {
         if !is_shown(event) {
             return;
         }
-        // An event that cannot be read is not shown, and does not hide the others.
+        // An event that cannot be read is not shown, but the others are.
         let Ok(seen) = serde_json::from_str::<Seen<'_>>(event) else {
             return;
         };
@@ -346,7 +346,7 @@ impl Fold {
         }
     }
 
-    /// The last message that is not empty is the answer so far.
+    /// Keeps the last message that is not empty as the answer so far.
     fn answer(&mut self, seen: Seen<'_>) {
         let Said::Message(message) = seen.message else {
             return;

@@ -1,20 +1,20 @@
-//! Where a fork begins in its source.
+//! The position in its source at which a fork begins.
 
 use ken_types::ops::streams::Fork;
 use ken_types::{Error, Offset};
 
 use crate::tables::PublicRow;
 
-/// What a fork has of its source.
+/// What a fork takes from its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Begin {
-    /// Entries that are the source's.
+    /// The number of entries that the fork shares with its source.
     pub(crate) base: u64,
-    /// The beginning of the source's next append, to be the fork's own.
+    /// The first part of the source's next append, which the fork stores as its own.
     pub(crate) part: Option<Vec<u8>>,
 }
 
-/// The entry at which a fork begins, before its sub-offset.
+/// Returns the entry at which a fork begins, without its sub-offset.
 pub(crate) fn place(source: &PublicRow, fork: &Fork) -> Result<u64, Error> {
     match fork.offset {
         None | Some(Offset::Now) => Ok(source.entries),
@@ -27,13 +27,13 @@ pub(crate) fn place(source: &PublicRow, fork: &Fork) -> Result<u64, Error> {
     }
 }
 
-/// Whole entries beyond the place; for a stream of JSON, where a sub-offset counts messages.
+/// Applies the sub-offset of a JSON stream, which counts messages, that is, whole entries.
 pub(crate) fn beyond(source: &PublicRow, place: u64, fork: &Fork) -> Result<Begin, Error> {
     let base = place.checked_add(fork.sub_offset).filter(|base| *base <= source.entries);
     Ok(Begin { base: base.ok_or_else(|| too_far(source))?, part: None })
 }
 
-/// A part of the next append; for a stream of bytes, where a sub-offset counts bytes.
+/// Applies the sub-offset of a byte stream, which counts bytes of the next append.
 pub(crate) fn within(source: &PublicRow, place: u64, next: Option<&[u8]>, fork: &Fork) -> Result<Begin, Error> {
     let length = usize::try_from(fork.sub_offset).unwrap_or(usize::MAX);
     let next = next.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Pages of streams: where one begins, and how much fits.
+//! Pages of streams: where a page begins, and how much fits into it.
 
 use ken_types::limits::PAGE_BYTES;
 use ken_types::ops::store::{ReadStream, StreamPage};
@@ -20,7 +20,7 @@ pub(crate) fn check(args: &ReadStream) -> Result<(), Error> {
     }
 }
 
-/// Where a page begins in a stream of so many entries.
+/// Returns the number of the first entry of a page in a stream with this many entries.
 pub(crate) fn begin(args: &ReadStream, entries: u64) -> u64 {
     match (args.tail, args.offset) {
         (Some(tail), Offset::Start) => entries.saturating_sub(tail),
@@ -28,7 +28,7 @@ pub(crate) fn begin(args: &ReadStream, entries: u64) -> u64 {
     }
 }
 
-/// A page as it fills: entries, or their bytes joined.
+/// A page that is being filled with entries, or with their joined bytes.
 pub(crate) struct Filling {
     limit: u64,
     max_bytes: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// An empty page; `joined` when its entries are bytes and not JSON.
+    /// Creates an empty page. `joined` means that the entries are bytes, which are joined, and not JSON.
     pub(crate) fn new(args: &ReadStream, joined: bool) -> Filling {
         Filling {
             limit: args.limit.into(),
@@ -53,7 +53,7 @@ impl Filling {
         }
     }
 
-    /// Adds an entry if it fits. False when no other one does.
+    /// Adds an entry if it fits. Returns false if no further entry fits.
     pub(crate) fn take(&mut self, body: &[u8]) -> bool {
         self.bytes += body.len();
         if self.count > 0 && self.bytes > self.max_bytes {
@@ -73,7 +73,7 @@ impl Filling {
         self.count < self.limit
     }
 
-    /// The entries, and the bytes where they are joined.
+    /// Returns the entries, and the joined bytes if the entries are bytes.
     pub(crate) fn end(self) -> Result<(Vec<Box<RawValue>>, Option<Octets>), Error> {
         match self.failed {
             Some(error) => Err(error),
@@ -82,7 +82,7 @@ impl Filling {
     }
 }
 
-/// A page of what was just written, for a reader that stood at the end with the empty page `last`.
+/// Returns a page of the new entries, for a reader that was at the end of the stream and had the empty page `last`.
 pub(crate) fn of_new(new: &NewEntries, limit: usize, last: StreamPage) -> StreamPage {
     let mut page = StreamPage { start: new.first, ..last };
     match &new.payload {
@@ -100,7 +100,7 @@ pub(crate) fn of_new(new: &NewEntries, limit: usize, last: StreamPage) -> Stream
     page
 }
 
-/// As many as fit into a page, and at least one.
+/// Returns as many messages as fit into a page, but at least one.
 fn first_page(messages: &[Box<RawValue>], limit: usize) -> Vec<Box<RawValue>> {
     let mut page: Vec<Box<RawValue>> = Vec::new();
     let mut bytes = 0;

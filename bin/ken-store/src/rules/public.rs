@@ -1,4 +1,4 @@
-//! Streams below `streams/`: whether one lives, how long, and whether it is what somebody asks for.
+//! Streams below `streams/`: whether a stream is alive, how long it lives, and whether it matches a request to create it.
 
 use ken_types::ops::streams::{CreateStream, Creation, Fork, Lifetime, Made, StreamItem, is_json, media_type};
 use ken_types::{Error, Timestamp};
@@ -10,15 +10,15 @@ const BYTES: &str = "application/octet-stream";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     Live,
-    /// Deleted or expired, and kept for its forks.
+    /// The stream is deleted or expired, but kept for its forks.
     Gone,
-    /// Expired; nobody has removed it yet.
+    /// The stream is expired, but not removed yet.
     Over,
 }
 
 const FOLDER: &str = "streams/";
 
-/// The name in the store of a path below `/streams/`.
+/// Returns the name in the store of a path below `/streams/`.
 pub(crate) fn name_of(path: &str) -> String {
     format!("{FOLDER}{path}")
 }
@@ -35,7 +35,7 @@ impl PublicRow {
         }
     }
 
-    /// When it ends if it is used now.
+    /// Returns when the stream expires if it is used now.
     pub(crate) fn next_expiry(&self, now: Timestamp) -> Option<Timestamp> {
         match self.ttl {
             Some(seconds) => {
@@ -89,7 +89,7 @@ pub(crate) fn kept_for_forks(name: &str) -> String {
     format!("{name} was deleted and is kept for its forks")
 }
 
-/// The stream, if it may be used.
+/// Returns the stream if it can be used. The error is `conflict` if it is kept for its forks only, else `not_found`.
 pub(crate) fn live(found: Option<PublicRow>, name: &str, now: Timestamp) -> Result<PublicRow, Error> {
     match found.map(|stream| (stream.life(now), stream)) {
         Some((Life::Live, stream)) => Ok(stream),
@@ -98,10 +98,10 @@ pub(crate) fn live(found: Option<PublicRow>, name: &str, now: Timestamp) -> Resu
     }
 }
 
-/// Whether what is there is what is asked for.
+/// Compares an existing stream with the one that is requested.
 pub(crate) fn compare(there: &PublicRow, args: &CreateStream) -> Creation {
     let given = args.content_type.as_deref();
-    // A fork that names no type or lifetime takes its source's, whatever those are.
+    // A fork without a requested type or lifetime takes those of its source, so they cannot differ.
     let type_differs = match (&args.fork, given) {
         (Some(_), None) => false,
         _ => media_type(given.unwrap_or(BYTES)) != media_type(&there.content_type),
@@ -126,7 +126,7 @@ fn asked(fork: Option<&Fork>) -> Option<String> {
     fork.and_then(|fork| serde_json::to_string(fork).ok())
 }
 
-/// A stream that is not stored yet.
+/// Returns a new stream that is not a fork. It is not stored yet.
 pub(crate) fn plain(args: &CreateStream, now: Timestamp) -> PublicRow {
     let mut stream = PublicRow {
         key: 0,
@@ -147,7 +147,7 @@ pub(crate) fn plain(args: &CreateStream, now: Timestamp) -> PublicRow {
     stream
 }
 
-/// A fork with so many entries of its source; why there cannot be one.
+/// Returns a new fork that shares the first `base` entries of its source. It is not stored yet.
 pub(crate) fn forked(source: &PublicRow, base: u64, args: &CreateStream, now: Timestamp) -> PublicRow {
     let content_type = args.content_type.as_ref().unwrap_or(&source.content_type);
     let mut stream = PublicRow {

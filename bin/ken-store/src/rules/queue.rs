@@ -1,4 +1,4 @@
-//! The queue of an instance, and how long a submission may take: first come, first served, one at a time.
+//! The queue of an instance, which runs one submission at a time, and the time limit of submissions.
 
 use ken_types::event::{Failure, Outcome, TurnResult};
 use ken_types::limits::{CLAIMS, SUBMISSION_MS, WAITING_PROMPTS};
@@ -10,7 +10,7 @@ use crate::tables::{QueueRow, SubmissionRow};
 
 const BUSY_RETRY_MS: u64 = 1_000;
 
-/// What an instance has to do when something is to be queued in it. The default is an instance with nothing to do.
+/// What an instance has to do. The default is an instance with nothing to do.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) running: bool,
@@ -19,13 +19,13 @@ pub(crate) struct Queue {
     last_place: i64,
 }
 
-/// Where a new submission goes in the queue.
+/// The place of a new submission in the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entrance {
     pub(crate) place: i64,
-    /// It may be claimed at once.
+    /// Whether the submission may be claimed at once.
     pub(crate) open: bool,
-    /// It overtakes: what runs is aborted, and nothing else queued may be claimed before it.
+    /// Whether the submission overtakes the others: the running one is aborted, and no other queued one may be claimed before it.
     pub(crate) first: bool,
 }
 
@@ -44,7 +44,7 @@ impl Queue {
         queue
     }
 
-    /// Whether one more may come in. `conflict` under policy `reject`, `busy` when the queue is full.
+    /// Checks that another submission may be queued. The error is `conflict` under policy `reject`, and `busy` if the queue is full.
     pub(crate) fn check(&self, policy: Policy) -> Result<(), Error> {
         if policy == Policy::Reject && (self.running || self.queued > 0) {
             return Err(Error::conflict("a turn runs or waits in this session"));
@@ -67,7 +67,7 @@ impl Queue {
     }
 }
 
-/// How long a submission may still run, in milliseconds: an hour from its first claim, without the time spent waiting for
+/// Returns how long a submission may still run, in milliseconds. The limit counts from its first claim, without the time spent waiting for
 /// decisions.
 pub(crate) fn time_left(submission: &SubmissionRow, now: Timestamp) -> i64 {
     let now = now.millis();
@@ -76,12 +76,12 @@ pub(crate) fn time_left(submission: &SubmissionRow, now: Timestamp) -> i64 {
     SUBMISSION_MS - ran.max(0)
 }
 
-/// How long something took, in milliseconds.
+/// Returns a duration in milliseconds; 0 if the end is before the start.
 pub(crate) fn elapsed(start: Timestamp, end: Timestamp) -> u64 {
     u64::try_from(end.millis() - start.millis()).unwrap_or_default()
 }
 
-/// Why a submission shall be closed instead of continued.
+/// Returns why a submission has to be closed instead of continued, if it has to.
 pub(crate) fn verdict(submission: &SubmissionRow, now: Timestamp) -> Option<Verdict> {
     if submission.abort {
         Some(Verdict::Abort)
@@ -94,7 +94,7 @@ pub(crate) fn verdict(submission: &SubmissionRow, now: Timestamp) -> Option<Verd
     }
 }
 
-/// The submission after its approvals have changed: it waits while one of them is asked for and not decided.
+/// Returns the submission with other approvals. It waits as long as one of them is undecided.
 pub(crate) fn with_approvals(submission: &SubmissionRow, approvals: Vec<String>, now: Timestamp) -> SubmissionRow {
     let mut next = submission.clone();
     if approvals.is_empty() {
@@ -123,7 +123,7 @@ impl<'a> Ending<'a> {
         Ending { outcome: Some(outcome), ..Ending::default() }
     }
 
-    /// That of a turn which no holder has ended.
+    /// Returns the ending of a turn that no holder has ended.
     pub(crate) fn by(verdict: Verdict) -> Ending<'a> {
         Ending { error: Some(verdict.of_turn()), ..Ending::of(verdict.outcome()) }
     }

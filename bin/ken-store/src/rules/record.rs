@@ -1,10 +1,10 @@
-//! Records as JSON text in the tables.
+//! Records that are stored as JSON text.
 
 use ken_types::Error;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A stored record. One that cannot be read is a defect, and the log has the details.
+/// Parses a stored record. Failing to do so is a defect, and the details go to the log.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text).map_err(defect)
 }

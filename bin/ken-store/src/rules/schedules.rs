@@ -1,15 +1,15 @@
-//! What becomes of the runs of schedules.
+//! The outcomes of scheduled runs.
 
 use ken_types::event::Failure;
 use ken_types::ops::schedules::{Fate, Overlap, QUEUED_RUNS, Reason, RunState};
 use ken_types::ops::store::State;
 
-/// The pauses before the second try, the third, and each later one.
+/// The pauses before the second attempt, the third, and each later one, in milliseconds.
 const PAUSES_MS: [i64; 3] = [60_000, 120_000, 300_000];
-/// Failures of model calls that pass: the provider was overloaded or unreachable.
+/// Temporary failures of model calls: the provider was overloaded or unreachable.
 const TRANSIENT: [&str; 4] = ["busy", "unavailable", "deadline", "exhausted"];
 
-/// How the record of a slot begins.
+/// Returns the initial state of a run, and why it does not run, if so. The last argument counts the queued and the working runs.
 pub(crate) fn beginning(fate: Fate, overlap: Overlap, (queued, working): (u64, u64)) -> (RunState, Option<Reason>) {
     match fate {
         Fate::Missed(reason) => (RunState::Missed, Some(reason)),
@@ -24,20 +24,20 @@ pub(crate) fn beginning(fate: Fate, overlap: Overlap, (queued, working): (u64, u
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Finally(RunState),
-    /// It is tried again after so many milliseconds.
+    /// The run is tried again after this many milliseconds.
     Again(i64),
 }
 
-/// What its submission did, beside its outcome.
+/// What a submission did, in addition to its outcome.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Deeds {
-    /// It called a tool, which may have had a side effect.
+    /// Whether it called a tool, which may have had a side effect.
     pub(crate) called_tools: bool,
     /// The name of the failure of its last model call.
     pub(crate) failure: Option<String>,
 }
 
-/// How attempt number `attempt` of `most` ended.
+/// Returns how an attempt ended; `attempt` is its number and `most` the maximum.
 pub(crate) fn ended(state: State, error: Option<&Failure>, deeds: &Deeds, (attempt, most): (u32, u32)) -> Ended {
     let name = error.map_or("", |error| error.name.as_str());
     let is_transient = deeds.failure.as_deref().is_some_and(|name| TRANSIENT.contains(&name));

@@ -1,13 +1,13 @@
-//! Which words of a question are searched for, and which sessions a list search finds.
+//! Selects the words of a question that are searched for, and the sessions that a list with a query contains.
 
 use ken_types::ops::store::Session;
 
 use crate::rules::terms::{MOST_TERMS, Query, Weights};
 
-/// A word that so many entries hold is searched for only when there is no rarer one: ranking takes all of them.
+/// A word that more entries than this contain is searched for only if there is no rarer one, because ranking reads all matches.
 const COMMON: u64 = 5_000;
 
-/// The forms of the rarest words that are there at all.
+/// Returns the forms of the rarest words that occur at all.
 pub(crate) fn wanted<'a>(query: &'a Query, weights: &Weights) -> Vec<&'a [String]> {
     let mut words: Vec<(u64, &[String])> = weights
         .holders()
@@ -22,7 +22,7 @@ pub(crate) fn wanted<'a>(query: &'a Query, weights: &Weights) -> Vec<&'a [String
     words.into_iter().map(|(_, forms)| forms).collect()
 }
 
-/// The words that a list of sessions is searched for.
+/// The words that a session in a list has to contain.
 pub(crate) struct SessionWords(Vec<String>);
 
 impl SessionWords {
@@ -31,7 +31,7 @@ impl SessionWords {
         SessionWords(words.map(str::to_lowercase).collect())
     }
 
-    /// Whether name, title or id holds each of them.
+    /// Whether name, title and id together contain all words.
     pub(crate) fn are_in(&self, session: &Session) -> bool {
         if self.0.is_empty() {
             return true;

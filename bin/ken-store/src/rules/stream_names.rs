@@ -1,14 +1,14 @@
 //! The names of streams.
 
-/// Comes before an instance in the name of its stream.
+/// Precedes an instance in the name of its stream.
 pub(crate) const AGENT: &str = "agents/orchestrator/";
-/// Comes before the id of a run in the name of its stream.
+/// Precedes the id of a run in the name of its stream.
 pub(crate) const RUN: &str = "runs/";
-/// Comes before the path of a stream of another program.
+/// Precedes the path of a stream of another program.
 pub(crate) const PUBLIC: &str = "streams/";
-/// The system's own stream.
+/// The name of the system's own stream.
 pub(crate) const SYSTEM: &str = "system";
-/// A stream holds fewer entries than this.
+/// The limit on the number of entries of a stream.
 pub(crate) const MOST_ENTRIES: u64 = (1 << 32) - 1;
 
 pub(crate) fn of_instance(instance: &str) -> String {
@@ -19,7 +19,7 @@ pub(crate) fn of_run(id: &str) -> String {
     [RUN, id].concat()
 }
 
-/// The instance, or the id of the run, whose stream this is.
+/// Returns the instance or the id of the run to which this stream belongs.
 pub(crate) fn instance(stream: &str) -> &str {
     let instance = stream.strip_prefix(AGENT).or_else(|| stream.strip_prefix(RUN));
     instance.unwrap_or(stream)

@@ -1,5 +1,5 @@
-//! The summary of a submission or a run, folded from its events. Nothing that was said is taken over: of each event only the
-//! fields of [`EventSummary`], and of those only what has the form of a name, a number or an id.
+//! The summary of a submission or a run, folded from its events. It contains no conversation text: of each event it takes only the fields
+//! of [`EventSummary`], and only values that have the form of a name, a number or an id.
 
 use ken_types::Timestamp;
 use ken_types::ops::telemetry::{Counts, EventSummary, Tokens};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules::check::event_kind;
 
-/// Events that are kept of one submission or run.
+/// The maximum number of events in a summary.
 const EVENTS: usize = 500;
 const NAME_BYTES: usize = 128;
 const RESEARCHER: &str = "research-worker";
@@ -15,7 +15,7 @@ const WEB_RESEARCH: &str = "web_research";
 /// The workflow whose first step is that tool.
 const RESEARCH: &str = "research";
 
-/// The types that are kept; the counts are of all.
+/// The types of events that are folded; other events are only counted.
 const KEPT: [&str; 17] = [
     "agent_end",
     "agent_start",
@@ -36,7 +36,7 @@ const KEPT: [&str; 17] = [
     "approval_requested",
 ];
 
-/// What is stored of a summary.
+/// A summary as it is stored.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Fold {
     event_count: u64,
@@ -55,7 +55,7 @@ pub(crate) struct Fold {
     pub truncated: bool,
 }
 
-/// What is read of an event; all else is passed over.
+/// The fields of an event that are read; all others are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Seen {
@@ -63,7 +63,7 @@ struct Seen {
     shown: EventSummary,
 }
 
-/// What a turn says of its model.
+/// What a `turn` event says about its model.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Spent {
@@ -84,7 +84,7 @@ struct Total {
     total: f64,
 }
 
-/// What the result of a run may say of its model.
+/// What the result of a run may say about its model.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RunEnd {
@@ -185,7 +185,7 @@ impl Fold {
     }
 }
 
-/// What a model has made up is no name: it may be anything that was said.
+/// Replaces names that do not have the form of a name: a model may have made them up, so they could contain anything that was said.
 fn tame(shown: &mut EventSummary) {
     let is_tool =
         |name: &str| name.len() <= TOOL_BYTES && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -200,7 +200,7 @@ fn tame(shown: &mut EventSummary) {
 }
 
 const NO_NAME: &str = "(not a name)";
-/// As long as the name of a tool may be.
+/// The maximum length of the name of a tool, in bytes.
 const TOOL_BYTES: usize = 64;
 
 fn is_name(text: &str) -> bool {

@@ -1,5 +1,5 @@
-//! The words of a question, and which of them a text holds. Words are made as FTS5's `unicode61` makes them: runs of
-//! letters and digits, in lower case, without diacritics.
+//! The words of a question, and which of them a text contains. Words are split as FTS5's `unicode61` does: runs of letters and digits, in
+//! lower case, without diacritics.
 
 use std::collections::HashMap;
 
@@ -7,34 +7,34 @@ use ken_text::{forms, is_filler, is_particle};
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// The most words of a question that are searched for.
+/// The maximum number of words of a question that are searched for.
 pub(crate) const MOST_TERMS: usize = 8;
-/// The most words of a question that are weighed.
+/// The maximum number of words of a question that are weighed.
 const MOST_WEIGHED: usize = 24;
 
-/// The words of a question, each once, in their order. A word stands for all its forms (`owns`, `owned`, `owner`), since
-/// the index keeps words as they are written.
+/// The distinct words of a question, in order. A word stands for all its forms (`owns`, `owned`, `owner`), because the index contains words
+/// as they are written.
 #[derive(Debug)]
 pub(crate) struct Query {
     terms: Vec<Term>,
-    /// Which term a form belongs to.
+    /// The index of the term to which a form belongs.
     by_form: HashMap<String, usize>,
 }
 
-/// One word of a question.
+/// A word of a question.
 #[derive(Debug)]
 pub(crate) struct Term {
-    /// Its forms as the index may hold them; the word itself first.
+    /// The forms that the index may contain; the word itself is the first.
     pub(crate) forms: Vec<String>,
 }
 
 impl Query {
-    /// Without words that only ask; a question of nothing else asks for nothing.
+    /// Splits a question and leaves out its stop words. A question of stop words alone asks for nothing.
     pub(crate) fn of(text: &str) -> Query {
         Query::read(text, |word| !is_filler(word))
     }
 
-    /// As [`Query::of`], but a query of stop words alone searches for them.
+    /// Splits a query as [`Query::of`] does, but keeps the stop words if there is nothing else.
     pub(crate) fn of_list(text: &str) -> Query {
         let query = Query::of(text);
         if query.terms.is_empty() {
@@ -59,7 +59,7 @@ impl Query {
         query
     }
 
-    /// Adds a word, unless another form of it is there.
+    /// Adds a word, unless one of its forms is present.
     fn add(&mut self, word: &str, particle: Option<&str>) {
         if self.by_form.contains_key(word) {
             return;
@@ -75,7 +75,7 @@ impl Query {
         &self.terms
     }
 
-    /// For each term, whether one of the texts holds a form of it.
+    /// Returns for each term whether one of the texts contains a form of it.
     pub(crate) fn held_by<const N: usize>(&self, texts: [&str; N]) -> Vec<bool> {
         let mut held = vec![false; self.terms.len()];
         for text in texts {
@@ -90,7 +90,7 @@ impl Query {
     }
 }
 
-/// Calls `see` with each word until it has enough.
+/// Calls `see` with each word until it returns false.
 fn each_word(text: &str, mut see: impl FnMut(&str) -> bool) {
     let mut word = String::new();
     for letter in text.chars() {
@@ -111,7 +111,7 @@ fn each_word(text: &str, mut see: impl FnMut(&str) -> bool) {
     }
 }
 
-/// What the words of a question weigh: the fewer entries hold a word, the more.
+/// The weights of the words of a question: a word that fewer entries contain weighs more.
 #[derive(Debug)]
 pub(crate) struct Weights {
     holders: Vec<u64>,
@@ -119,9 +119,9 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// For each word, how many of `entries` entries hold it.
+    /// Weighs words; `holders` says for each word how many of the `entries` entries contain it.
     pub(crate) fn new(entries: u64, holders: Vec<u64>) -> Weights {
-        // A word that nothing holds weighs a little more than one that one entry holds.
+        // A word that no entry contains weighs a little more than one that a single entry contains.
         let weight = |held: &u64| (1.0 + entries as f64 / (*held as f64).max(0.5)).ln();
         let weights = holders.iter().map(weight).collect();
         Weights { holders, weights }
@@ -131,7 +131,7 @@ impl Weights {
         &self.holders
     }
 
-    /// The share of the total weight that the held words have, 0 to 1.
+    /// Returns the share of the total weight that the contained words have, from 0 to 1.
     pub(crate) fn score(&self, held: &[bool]) -> f64 {
         let all: f64 = self.weights.iter().sum();
         let there: f64 = self.weights.iter().zip(held).filter(|(_, held)| **held).map(|(weight, _)| weight).sum();

@@ -2,13 +2,13 @@
 
 use ken_types::limits::TITLE_CHARACTERS;
 
-/// The text with its blanks collapsed; cut to three characters less than the limit and `...` when it is longer.
+/// Returns the text with runs of white space collapsed, cut to the length of a title.
 pub(crate) fn title(text: &str) -> String {
     let collapsed = text.split_whitespace().collect::<Vec<_>>().join(" ");
     shorten(&collapsed, TITLE_CHARACTERS)
 }
 
-/// At most `most` characters, the last three of them `...` when something was cut.
+/// Returns at most `most` characters, of which the last three are `...` if the text was cut.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -1,28 +1,27 @@
-//! A page of a transcript, put together from what is JSON already.
+//! A page of a transcript, assembled from parts that are JSON already.
 
 use ken_types::id::SessionId;
 use ken_types::{Error, Offset};
 
 use crate::rules::record;
 
-/// A page of a transcript.
 pub(crate) struct Page<'a> {
     pub(crate) id: &'a SessionId,
     pub(crate) name: Option<&'a str>,
-    /// Where a reader goes on in the stream, and where the stream ends.
+    /// The offset from which a reader continues in the stream; `end` is the end of the stream.
     pub(crate) next: Offset,
     pub(crate) end: Offset,
-    /// Oldest first, each as JSON.
+    /// The exchanges, oldest first, each as JSON.
     pub(crate) exchanges: &'a [String],
     pub(crate) limit: u32,
-    /// Of older ones, if there are any.
+    /// The cursor of the older exchanges, if there are any.
     pub(crate) cursor: Option<&'a str>,
-    /// JSON.
+    /// The context usage as JSON.
     pub(crate) context_usage: Option<&'a str>,
 }
 
 impl Page<'_> {
-    /// The page as it is sent.
+    /// Returns the page as JSON text.
     pub(crate) fn render(&self) -> Result<String, Error> {
         let length: usize = self.exchanges.iter().map(|body| body.len() + 1).sum();
         let mut text = String::with_capacity(length + 512);

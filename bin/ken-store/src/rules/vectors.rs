@@ -1,10 +1,11 @@
-//! Vectors of texts: one signed byte for each dimension, compared by the cosine of their angle; and one order out of two.
+//! Vectors of texts, with one signed byte for each dimension, compared by their cosine; and the fusion of two rankings.
 
-/// How much the first places of an order count more than the later ones (Cormack, Clarke and Büttcher, "Reciprocal rank fusion",
-/// 2009).
+/// The constant k of reciprocal rank fusion, which limits the weight of the first places (Cormack, Clarke and Büttcher, "Reciprocal rank
+/// fusion", 2009).
 const RANK: f64 = 60.0;
 
-/// A vector with its longest dimension at 127: what is lost is below one part in a hundred of the cosine.
+/// Scales a vector so that its largest component is 127. The rounding changes a cosine by less than one percent. Empty if the vector is
+/// zero or not finite.
 pub(crate) fn packed(values: &[f32]) -> Vec<u8> {
     let longest = values.iter().fold(0.0_f32, |longest, value| longest.max(value.abs()));
     if longest == 0.0 || !longest.is_finite() {
@@ -14,7 +15,7 @@ pub(crate) fn packed(values: &[f32]) -> Vec<u8> {
     scaled.map(i8::cast_unsigned).collect()
 }
 
-/// -1 to 1; 0 where one of them says nothing, or they have not the same length.
+/// Returns the cosine, from -1 to 1; 0 if one of the vectors is zero or their lengths differ.
 pub(crate) fn cosine(query: &[f32], packed: &[u8]) -> f64 {
     if query.len() != packed.len() {
         return 0.0;
@@ -33,7 +34,7 @@ pub(crate) fn cosine(query: &[f32], packed: &[u8]) -> f64 {
     }
 }
 
-/// What a place in one order is worth; the sum over all orders is the new order.
+/// Returns the score of a place, counted from 0, in one ranking. The sum over all rankings gives the fused ranking.
 pub(crate) fn worth(place: usize) -> f64 {
     1.0 / (RANK + 1.0 + place as f64)
 }

@@ -1,4 +1,4 @@
-//! What a turn has written so far, folded from its events.
+//! The text that a turn has written so far, folded from its events.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use serde::Deserialize;
 
 use crate::rules::check::event_kind;
 
-/// The text of the newest message of a turn that has one.
+/// The text of the newest message of a turn that contains text.
 #[derive(Debug)]
 pub(crate) struct Written {
     id: SubmissionId,
     text: String,
-    /// The text of the message before it, until this one has a text of its own.
+    /// The text of the previous message, used until the current one has text.
     before: String,
 }
 
@@ -40,7 +40,7 @@ impl Written {
         let Ok(seen) = serde_json::from_str::<Seen<'_>>(event) else {
             return;
         };
-        // What a worker writes is no answer.
+        // Text of a worker is not part of the answer.
         if seen.submission_id != self.id.as_str() || seen.parent_session.is_some() {
             return;
         }

@@ -1,7 +1,7 @@
-//! The tables of the store as verbs on rows, by noun: plain data in and out, no decisions. Each backend implements them with
-//! one statement a function; everything above this module knows no SQL.
+//! The tables of the store as verbs on rows, by noun: plain data in and out, no decisions. Each backend implements them with one statement
+//! per function. Everything above this module knows no SQL.
 //!
-//! Keys of rows (`i64`) are the backend's; ids are the contract's.
+//! The backend assigns the keys of rows (`i64`); ids are part of the API.
 
 pub mod sqlite;
 
@@ -24,14 +24,14 @@ use serde_json::{Map, Value};
 
 /// A database that has been opened and migrated.
 pub trait Backend: Send {
-    /// The one writer.
+    /// Returns the only writer.
     fn writer(&mut self) -> Result<Box<dyn Writer>, Error>;
-    /// A reader; each sees the last commit whenever it begins to read.
+    /// Returns a new reader. Each read sees the last commit.
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error>;
 }
 
-/// The connection that writes. Between [`Writer::begin`] and [`Writer::commit`] each change stands between
-/// [`Writer::mark`] and either [`Writer::keep`] or [`Writer::undo`]. Nothing is durable before the commit.
+/// The connection that writes. Between [`Writer::begin`] and [`Writer::commit`], each change is made between [`Writer::mark`] and either
+/// [`Writer::keep`] or [`Writer::undo`]. Nothing is durable before the commit.
 pub trait Writer: Send {
     fn tables(&self) -> &dyn Tables;
     fn begin(&mut self) -> Result<(), Error>;
@@ -39,23 +39,22 @@ pub trait Writer: Send {
     fn keep(&mut self) -> Result<(), Error>;
     fn undo(&mut self) -> Result<(), Error>;
     fn commit(&mut self) -> Result<(), Error>;
-    /// Gives up the whole transaction; none may be open.
+    /// Rolls back the whole transaction, if one is open.
     fn rollback(&mut self);
-    /// Whether the transaction is still open: some failures end it.
+    /// Whether the transaction is still open: the database may end it after a failure.
     fn is_open(&self) -> bool;
-    /// Nothing has been written for a while: time to tidy up. False when it is to be called again later.
+    /// Called when nothing has been written for a while, to tidy up. Returns false if it has to be called again later.
     fn rest(&mut self) -> bool;
-    /// Writes something that changes nothing, in a transaction of its own, to see whether writing works.
+    /// Writes without changing any data, in a transaction of its own, to find out whether writing works.
     fn probe(&mut self) -> Result<(), Error>;
 }
 
 /// A connection that only reads.
 pub trait Reader: Send {
-    /// Calls `work` once, in one state of the database.
+    /// Calls `work` once, on one consistent state of the database.
     fn read(&mut self, work: &mut dyn FnMut(&dyn Tables) -> Result<(), Error>) -> Result<(), Error>;
 }
 
-/// All tables.
 pub trait Tables:
     Scopes
     + Sessions
@@ -91,7 +90,7 @@ pub trait Scopes {
     fn scope_key(&self, scope: &Scope) -> Result<Option<i64>, Error>;
     fn insert_scope(&self, scope: &Scope) -> Result<i64, Error>;
     fn scope(&self, key: i64) -> Result<Option<Scope>, Error>;
-    /// The current conversation of an actor and the newest others, as far as nobody else has written in them.
+    /// Returns conversations of an actor in which nobody else has written: the current one, and others among the actor's newest `most`.
     fn conversations_alone(
         &self,
         connector: &str,
@@ -101,48 +100,48 @@ pub trait Scopes {
     ) -> Result<Vec<String>, Error>;
 }
 
-/// A session. Its key is that of its stream.
+/// A session. It has the same key as its stream.
 #[derive(Debug, Clone)]
 pub struct SessionRow {
     pub stream: i64,
     pub id: SessionId,
     pub scope: i64,
     pub origin: Origin,
-    /// The first visible prompt.
+    /// The automatic title, from the first visible prompt.
     pub title: Option<String>,
-    /// The explicit name.
+    /// The name that a user has given it.
     pub name: Option<String>,
     pub archived: bool,
 }
 
-/// Which sessions, and from where on: newest first, strictly after the position.
+/// A page of sessions, newest first, strictly after the position `after`.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionList {
     pub scope: Option<i64>,
     pub archived: bool,
-    /// Also those without a title.
+    /// Whether sessions without a title are included.
     pub untitled: bool,
     pub after: (i64, i64),
 }
 
 pub trait Sessions {
     fn session(&self, id: &str) -> Result<Option<SessionRow>, Error>;
-    /// Sessions of this name that are not archived, the one used last first.
+    /// Returns the sessions of this name that are not archived, the most recently used one first.
     fn sessions_named(&self, scope: Option<i64>, name: &str, most: usize) -> Result<Vec<SessionRow>, Error>;
-    /// The session of a scope that was used last and is not archived.
+    /// Returns the most recently used session of a scope that is not archived.
     fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error>;
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error>;
     /// Moves `updated_at` forward and takes the session out of the archive.
     fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error>;
     fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error>;
     fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error>;
-    /// False when it was archived before.
+    /// Returns false if the session was archived already.
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error>;
-    /// Calls `see` with each session and its stream until that returns false.
+    /// Calls `see` with the stream key and the record of each session, until it returns false.
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error>;
 }
 
-/// Something that came in.
+/// An incoming event.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEvent<'a> {
     pub id: &'a str,
@@ -153,11 +152,11 @@ pub struct NewEvent<'a> {
     pub context: Option<&'a Value>,
     pub raw: Option<&'a str>,
     pub images: &'a [Image],
-    /// What was said to it, as JSON.
+    /// The answer to the event, as JSON.
     pub answer: &'a str,
 }
 
-/// What was asked.
+/// The prompt of an event.
 #[derive(Debug, Clone)]
 pub struct PromptRow {
     pub id: EventId,
@@ -194,14 +193,13 @@ pub trait Logs {
     fn log_by_key(&self, key: i64) -> Result<LogRow, Error>;
     fn insert_log(&self, name: &str, kind: LogKind, now: Timestamp) -> Result<LogRow, Error>;
     fn close_log(&self, key: i64) -> Result<(), Error>;
-    /// Adds one entry; the row's count is set by [`Logs::set_log_entries`].
+    /// Adds entries, numbered from `first`. Does not change the entry count of the row; see [`Logs::set_log_entries`].
     fn insert_entries(&self, log: i64, first: u64, entries: &[Box<RawValue>]) -> Result<(), Error>;
     fn set_log_entries(&self, log: i64, entries: u64) -> Result<(), Error>;
-    /// Calls `see` with each entry from `from` to before `to` until that returns false.
+    /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false.
     fn entries(&self, log: i64, from: u64, to: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error>;
 }
 
-/// A submission.
 #[derive(Debug, Clone)]
 pub struct SubmissionRow {
     pub key: i64,
@@ -212,17 +210,17 @@ pub struct SubmissionRow {
     /// An internal prompt, which transcripts and titles leave out.
     pub hidden: bool,
     pub state: State,
-    /// Whether it may be claimed.
+    /// Whether the submission may be claimed.
     pub open: bool,
-    /// Entries of its stream before its first own one.
+    /// The number of entries in the stream before the first entry of this submission.
     pub recorded_from: u64,
     pub next_index: u64,
     pub lease: u64,
     pub attempt: u32,
-    /// Claims that were asked for its end only.
+    /// The number of claims that were made only to end the submission.
     pub closings: u32,
     pub abort: bool,
-    /// Those that it waits for.
+    /// The ids of the approvals that the submission waits for.
     pub approvals: Vec<String>,
     pub first_claim_at: Option<i64>,
     pub waiting_since: Option<i64>,
@@ -237,13 +235,13 @@ pub struct NewSubmission<'a> {
     pub kind: SubmissionKind,
     pub hidden: bool,
     pub open: bool,
-    /// Its order among the queued ones of its stream.
+    /// The position among the queued submissions of the stream.
     pub place: i64,
     pub recorded_from: u64,
     pub next_index: u64,
 }
 
-/// An open submission with all that its holder needs.
+/// A submission with everything that its holder needs.
 #[derive(Debug)]
 pub struct OpenRow {
     pub submission: SubmissionRow,
@@ -251,11 +249,11 @@ pub struct OpenRow {
     pub images: Vec<Image>,
     pub context: Option<Value>,
     pub scope: Option<Scope>,
-    /// Of the event.
+    /// The kind of the event.
     pub message_kind: String,
 }
 
-/// The submissions of one state in a stream.
+/// The unsettled submissions of a stream in one state.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueRow {
     pub state: State,
@@ -264,7 +262,7 @@ pub struct QueueRow {
     pub last_place: i64,
 }
 
-/// A lease that a restarted store knows from its tables.
+/// A lease read from the tables after a restart of the store.
 #[derive(Debug, Clone)]
 pub struct OldLease {
     pub lease: Lease,
@@ -275,66 +273,66 @@ pub trait Submissions {
     fn submission(&self, id: &str) -> Result<Option<SubmissionRow>, Error>;
     fn submission_by_key(&self, key: i64) -> Result<SubmissionRow, Error>;
     fn insert_submission(&self, submission: &NewSubmission<'_>) -> Result<i64, Error>;
-    /// What is not settled in a stream, by state.
+    /// Returns the unsettled submissions of a stream, counted by state.
     fn queue(&self, stream: i64) -> Result<Vec<QueueRow>, Error>;
     fn queued(&self, stream: i64) -> Result<Vec<SubmissionRow>, Error>;
-    /// The key of the first one in the queue.
+    /// Returns the key of the first submission in the queue.
     fn next_queued(&self, stream: i64) -> Result<Option<i64>, Error>;
-    /// The one that runs or waits for a decision.
+    /// Returns the submission of the stream that runs or waits for a decision.
     fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error>;
-    /// Those that run and came in through the messaging connector.
+    /// Returns the running submissions that came in through the messaging connector.
     fn running_messages(&self) -> Result<Vec<SubmissionRow>, Error>;
-    /// Nothing queued in the stream may be claimed.
+    /// Makes the queued submissions of the stream unavailable for claims.
     fn close_queued(&self, stream: i64) -> Result<(), Error>;
     fn set_open(&self, key: i64, open: bool) -> Result<(), Error>;
     fn set_abort(&self, key: i64) -> Result<(), Error>;
     fn set_next_index(&self, key: i64, next: u64) -> Result<(), Error>;
-    /// Approvals, state and the time spent waiting.
+    /// Stores the approvals, the state and the time spent waiting.
     fn set_waiting(&self, submission: &SubmissionRow) -> Result<(), Error>;
-    /// A new lease: its number, attempt and first claim go on from what is stored.
+    /// Records a new lease: increments the lease number and the attempt, and stores the time of the first claim.
     fn take_submission(&self, submission: &SubmissionRow, closing: bool, now: Timestamp) -> Result<(), Error>;
     fn settle_submission(&self, key: i64, state: State) -> Result<(), Error>;
-    /// A submission with its event, whatever its state.
+    /// Returns a submission with its event, in any state.
     fn work(&self, id: &str) -> Result<Option<OpenRow>, Error>;
-    /// Those that may be claimed, oldest first.
+    /// Returns the submissions that may be claimed, oldest first.
     fn open_submissions(&self, work: Work, most: usize) -> Result<Vec<OpenRow>, Error>;
-    /// Entries of the stream before the first claimed prompt that is not settled.
+    /// Returns the number of entries in the stream before the first claimed prompt that is not settled.
     fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error>;
     fn old_leases(&self) -> Result<Vec<OldLease>, Error>;
-    /// Runs that are queued, and runs that are held.
+    /// Returns the number of queued runs.
     fn waiting_runs(&self) -> Result<u64, Error>;
     fn held_runs(&self) -> Result<u64, Error>;
-    /// State and end in one read.
+    /// Reads the state and the outcome of a submission in one query.
     fn submission_status(&self, id: &SubmissionId) -> Result<Option<SubmissionStatus>, Error>;
 }
 
-/// A settled submission.
+/// The stored end of a submission.
 #[derive(Debug, Clone, Copy)]
 pub struct NewExchange<'a> {
     pub submission: i64,
     pub stream: i64,
-    /// Its number among the prompts of its instance.
+    /// The number of the turn among the prompts of the instance.
     pub turn: Option<i64>,
-    /// As transcripts show it.
+    /// The exchange as transcripts show it, as JSON.
     pub body: Option<&'a str>,
     pub answer: &'a str,
     pub result: Option<&'a TurnResult>,
     pub error: Option<&'a Failure>,
     pub context_usage: Option<&'a Value>,
-    /// Entries of the stream after its last one.
+    /// The number of entries in the stream up to and including the last entry of the submission.
     pub ended_at: u64,
     pub settled_at: Timestamp,
 }
 
-/// A submission with what its summary needs beside its events.
+/// A submission with what its summary needs in addition to its events.
 #[derive(Debug)]
 pub struct SummaryRow {
     pub submission: SubmissionRow,
-    /// The name of its stream, and how many entries that has.
+    /// The name of the stream; `entries` is its number of entries.
     pub stream: String,
     pub entries: u64,
     pub connector: Option<String>,
-    /// What was stored when it ended, as JSON.
+    /// The summary that was stored when the submission ended, as JSON.
     pub body: Option<String>,
     pub settled_at: Option<Timestamp>,
 }
@@ -342,54 +340,55 @@ pub struct SummaryRow {
 pub trait Telemetry {
     fn insert_summary(&self, submission: i64, body: &str, now: Timestamp) -> Result<(), Error>;
     fn summary(&self, id: &str) -> Result<Option<SummaryRow>, Error>;
-    /// Newest first, strictly before a key.
+    /// Returns summaries, newest first, strictly before a key.
     fn summaries(&self, before: i64, limit: u32) -> Result<Vec<SummaryRow>, Error>;
-    /// Those that ended after a time, up to another one, in that order; and how many there are.
+    /// Returns the submissions that ended after `after` and not after `until`, in that order, at most `limit`, and the total number of
+    /// them.
     fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error>;
-    /// Deletes at most `most` of those stored before a time, and of those beyond the newest `kept`; how many.
+    /// Deletes at most `most` summaries that were stored before a time or are not among the newest `kept`. Returns how many.
     fn prune_summaries(&self, before: Timestamp, kept: usize, most: usize) -> Result<usize, Error>;
 }
 
-/// The history of an instance.
+/// The history counters and the summary of an instance.
 #[derive(Debug, Clone)]
 pub struct InstanceRow {
     pub turns: u64,
     pub compactions: u64,
     pub summary: Option<String>,
-    /// Turns that the summary stands for.
+    /// The number of the last turn that the summary covers.
     pub summary_after: i64,
 }
 
 pub trait Exchanges {
     fn insert_exchange(&self, exchange: &NewExchange<'_>) -> Result<(), Error>;
     fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error>;
-    /// The number of the turn in its stream, if it was one.
+    /// Returns the number of the turn in its stream; `None` if the submission was not a prompt.
     fn exchange_turn(&self, stream: i64, id: &SubmissionId) -> Result<Option<i64>, Error>;
-    /// Prompts of a stream before a key, newest first, each with its body once it is settled.
+    /// Returns the prompts of a stream before a key, newest first. The body is present once a prompt is settled.
     fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error>;
-    /// How much of the model's context the newest turn used that says so, as JSON.
+    /// Returns the context usage of the newest turn that reports one, as JSON.
     fn context_usage(&self, stream: i64) -> Result<Option<String>, Error>;
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error>;
-    /// Turns between two numbers, both exclusive, newest first.
+    /// Returns the turns between two numbers, both exclusive, newest first.
     fn past_exchanges(&self, stream: i64, after: i64, before: i64, limit: u32) -> Result<Vec<PastExchange>, Error>;
     fn instance(&self, stream: i64) -> Result<Option<InstanceRow>, Error>;
-    /// Counts one more; the new number.
+    /// Increments the number of turns, and returns the new number.
     fn count_turn(&self, stream: i64) -> Result<i64, Error>;
     fn count_compaction(&self, stream: i64) -> Result<(), Error>;
-    /// The summary stands for all turns so far.
+    /// Stores a summary that covers all turns so far.
     fn set_summary(&self, stream: i64, summary: &str) -> Result<(), Error>;
 }
 
-/// A run as its record begins.
+/// The initial part of the record of a run.
 #[derive(Debug, Clone)]
 pub struct RunRow {
     pub workflow: String,
-    /// JSON.
+    /// The payload as JSON.
     pub payload: String,
     pub started_at: Timestamp,
 }
 
-/// Which runs, newest first, strictly before a key.
+/// A page of runs, newest first, strictly before a key.
 #[derive(Debug, Clone, Copy)]
 pub struct RunList<'a> {
     pub status: Option<RunStatus>,
@@ -402,7 +401,7 @@ pub trait Runs {
     fn insert_run(&self, submission: i64, workflow: &str, now: Timestamp) -> Result<(), Error>;
     fn run(&self, submission: i64) -> Result<RunRow, Error>;
     fn run_record(&self, id: &RunId) -> Result<Option<RunRecord>, Error>;
-    /// Without payload, result and error; each with its key.
+    /// Returns the runs, each with its key, without payload, result and error.
     fn list_runs(&self, list: &RunList<'_>) -> Result<Vec<(i64, RunRecord)>, Error>;
     fn end_run(
         &self,
@@ -417,62 +416,62 @@ pub trait Runs {
 /// The extent of the system's stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemExtent {
-    /// Entries before the first that is kept.
+    /// The number of the first entry that is kept.
     pub first: u64,
-    /// Entries in all.
+    /// The number of entries that have ever been written.
     pub entries: u64,
     pub newest: Timestamp,
 }
 
 pub trait SystemEvents {
     fn system_extent(&self) -> Result<SystemExtent, Error>;
-    /// `number` counts from 0.
+    /// Stores an event; `number` counts from 0.
     fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error>;
-    /// Calls `see` with each event from number `from` on until that returns false.
+    /// Calls `see` with each event from number `from`, until it returns false.
     fn system_events(&self, from: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error>;
-    /// Deletes some that are older, never the newest; how many.
+    /// Deletes at most `most` events older than a time, but never the newest event. Returns how many.
     fn prune_system_events(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }
 
-/// Which knowledge entries, newest first, strictly before a key.
+/// A page of knowledge entries, newest first, strictly before a key.
 #[derive(Debug, Clone, Copy)]
 pub struct KnowledgeFilter<'a> {
     pub actor: Option<&'a str>,
     pub conversation: Option<&'a str>,
-    /// Absent: all but the documents of the installation and the workspace.
+    /// `None` excludes the documents of the installation and the workspace.
     pub source: Option<&'a str>,
     pub before: i64,
     pub limit: u32,
 }
 
-/// A job over the index of knowledge that runs.
+/// The running job over the index of knowledge.
 #[derive(Debug, Clone)]
 pub struct JobRow {
     pub key: i64,
     pub id: String,
-    /// The last entry that is done, and the last that will be.
+    /// The key of the last entry that is done; `until` is the key at which the job ends.
     pub reached: i64,
     pub until: i64,
-    /// The collection whose documents are read, and the last of them that is done.
+    /// The collection whose documents are being read; `place` is the path of the last document that is done.
     pub collection: Option<String>,
     pub place: String,
 }
 
-/// Where an entry comes from: a document, by its key, and the line there.
+/// Where an entry comes from: the key of the document and the line in it.
 #[derive(Debug, Clone, Copy)]
 pub struct DocumentPlace {
     pub document: i64,
     pub line: u64,
 }
 
-/// A document: its key, and the digest of its file.
+/// A document: its key and the digest of its file.
 #[derive(Debug, Clone)]
 pub struct DocumentRow {
     pub key: i64,
     pub digest: String,
 }
 
-/// What the index has of an entry, and on whose behalf it may be found.
+/// The texts of an entry that are indexed, and the actor and conversation that may find it.
 #[derive(Debug, Clone)]
 pub struct KnowledgeTexts {
     pub title: String,
@@ -483,7 +482,7 @@ pub struct KnowledgeTexts {
 }
 
 pub trait Knowledge {
-    /// Inserts an entry, or moves the tags and the time of the one with this id; its key.
+    /// Inserts an entry, or updates tags and time of the entry with this id. Returns its key.
     fn put_knowledge(
         &self,
         id: &str,
@@ -493,21 +492,21 @@ pub trait Knowledge {
     ) -> Result<i64, Error>;
     fn knowledge(&self, id: &str) -> Result<Option<KnowledgeRecord>, Error>;
     fn knowledge_by_key(&self, key: i64) -> Result<Option<KnowledgeRecord>, Error>;
-    /// Deletes an entry; its key.
+    /// Deletes an entry and returns its key.
     fn delete_knowledge(&self, id: &str) -> Result<Option<i64>, Error>;
     fn delete_knowledge_by_key(&self, key: i64) -> Result<(), Error>;
-    /// Gives an entry these tags; whether it had others.
+    /// Sets the tags of an entry. Returns whether that changed them.
     fn set_tags(&self, key: i64, tags: &[String], now: Timestamp) -> Result<bool, Error>;
     fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error>;
     fn knowledge_texts(&self, key: i64) -> Result<Option<KnowledgeTexts>, Error>;
-    /// Keys after one and up to another, with the bytes of their contents.
+    /// Returns the keys after `after`, up to and including `until`, each with the length of its content in characters.
     fn knowledge_sizes(&self, after: i64, until: i64, most: usize) -> Result<Vec<(i64, u64)>, Error>;
     fn job(&self, id: &str) -> Result<Option<Job>, Error>;
     fn running_job(&self) -> Result<Option<JobRow>, Error>;
-    /// A job over all entries that there are now.
+    /// Inserts a job over all entries that exist now.
     fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error>;
     fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error>;
-    /// Ends it: as failed if it has an error.
+    /// Ends the job, as failed if it has an error.
     fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error>;
 }
 
@@ -515,24 +514,24 @@ pub trait Knowledge {
 pub trait DocumentTables {
     fn documents(&self, collection: &str, after: &str, most: usize) -> Result<Vec<Document>, Error>;
     fn document(&self, collection: &str, path: &str) -> Result<Option<DocumentRow>, Error>;
-    /// Inserts a document, or gives the one of this path another digest; its key.
+    /// Inserts a document, or sets the digest of the document with this path. Returns its key.
     fn put_document(&self, collection: &str, path: &str, digest: &str) -> Result<i64, Error>;
     fn delete_document(&self, key: i64) -> Result<(), Error>;
-    /// Keys and ids of its entries.
+    /// Returns the keys and ids of the entries of a document.
     fn entries_of(&self, document: i64) -> Result<Vec<(i64, String)>, Error>;
     fn move_entry(&self, key: i64, line: u64) -> Result<(), Error>;
-    /// Begins with the documents of a collection.
+    /// Moves a job to the beginning of a collection; `None` if there are no more documents to read.
     fn set_job_collection(&self, key: i64, collection: Option<&str>) -> Result<(), Error>;
-    /// Moves a job within its collection: how many documents are done more, and how many are left.
+    /// Moves a job within its collection: `done` is the number of further documents that are done, `left` the number that remain.
     fn advance_reading(&self, key: i64, place: &str, done: u64, left: u64) -> Result<(), Error>;
     fn fail_job(&self, key: i64, error: &str) -> Result<(), Error>;
-    /// All entries that there are now are to be indexed as well.
+    /// Extends the job to all entries that exist now.
     fn extend_job(&self, key: i64) -> Result<(), Error>;
-    /// Entries without a vector of this model, oldest first: key, title and content.
+    /// Returns entries without a vector of this model, oldest first: key, title and the beginning of the content.
     fn unembedded(&self, model: &str, most: usize) -> Result<Vec<(i64, String, String)>, Error>;
     fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error>;
     fn delete_vector(&self, entry: i64) -> Result<(), Error>;
-    /// Calls `see` with the vectors of a model that one of the scope words may find, newest first.
+    /// Calls `see` with the vectors of a model that may be found for one of the scope words, newest first.
     fn vectors(
         &self,
         model: &str,
@@ -541,7 +540,7 @@ pub trait DocumentTables {
         see: &mut dyn FnMut(i64, &[u8]),
     ) -> Result<(), Error>;
     fn add_vector_usage(&self, day: &str, model: &str, tokens: u64, cost: f64) -> Result<(), Error>;
-    /// Day, model, tokens and cost.
+    /// Returns day, model, tokens and cost in US dollars.
     fn vector_usage(&self) -> Result<Vec<(String, String, u64, f64)>, Error>;
     fn insert_use(&self, entry: &str, submission: i64, how: &str) -> Result<(), Error>;
     fn uses(&self, entry: &str, most: u32) -> Result<Vec<EntryUse>, Error>;
@@ -554,19 +553,20 @@ pub enum Index {
     Memory,
 }
 
-/// The full-text indexes. Words are plain: lower case, letters and digits, no diacritics. A scope word marks on whose behalf a
-/// row may be found.
+/// The full-text indexes. Words are in lower case and consist of letters and digits without diacritics. A scope word says for whom a row
+/// may be found.
 pub trait Words {
     fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error>;
-    /// Removes the rows after one key and up to another.
+    /// Removes the rows with keys after `after`, up to and including `until`.
     fn unindex_knowledge(&self, after: i64, until: i64) -> Result<(), Error>;
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error>;
-    /// How many rows there are, about.
+    /// Returns the approximate number of rows.
     fn index_size(&self, index: Index) -> Result<u64, Error>;
-    /// For each word, given by its forms, how many of `size` rows hold one of them, about; a row that holds two may count twice.
+    /// Returns for each word, given by its forms, the approximate number of rows, of `size`, that contain one of the forms. A row that
+    /// contains two forms may be counted twice.
     fn holders(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
-    /// Keys of the rows that hold all or any of the words, each in one of its forms, for one of the scope words if some are
-    /// given: the best first in knowledge, the newest first in memory.
+    /// Returns the keys of the rows that contain all or any of the words, each in one of its forms. If scope words are given, a row must
+    /// have one of them. The order is best first in knowledge and newest first in memory.
     fn matching(
         &self,
         index: Index,
@@ -580,32 +580,32 @@ pub trait Words {
 /// An idempotency key.
 #[derive(Debug, Clone)]
 pub struct KeyRow {
-    /// Digest of the request's body.
+    /// The digest of the request's body.
     pub body: String,
-    /// Its last request did not reach the store, so another body may take it over.
+    /// Whether the last request did not reach the store. A request with another body may then use the key.
     pub is_free: bool,
     pub state: KeyState,
 }
 
 pub trait Keys {
-    /// A key that is not older than `oldest`.
+    /// Returns a key that is not older than `oldest`.
     fn key(&self, key: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error>;
     fn put_key(&self, key: &BeginKey) -> Result<(), Error>;
-    /// Marks a key without an answer as free, or as taken.
+    /// Marks a key without an answer as free or as in use.
     fn set_key_free(&self, key: &str, is_free: bool) -> Result<(), Error>;
-    /// Keeps an answer, unless there is one.
+    /// Stores an answer, unless the key has one.
     fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error>;
-    /// Forgets a key without an answer.
+    /// Deletes a key, if it has no answer.
     fn forget_key(&self, key: &str) -> Result<(), Error>;
-    /// Deletes some that are older; how many.
+    /// Deletes at most `most` keys older than `oldest`. Returns how many.
     fn prune_keys(&self, oldest: Timestamp, most: usize) -> Result<usize, Error>;
-    /// The last call of a slot: number and answer.
+    /// Returns the number and the answer of the last call of a slot.
     fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error>;
     fn put_call(&self, slot: &str, number: u64, answer: &str, now: Timestamp) -> Result<(), Error>;
     fn prune_calls(&self, oldest: Timestamp) -> Result<(), Error>;
 }
 
-/// A stream below `streams/`. Its entries before `base` are those of its source.
+/// A stream below `streams/`. Entries before `base` are stored with its source.
 #[derive(Debug, Clone)]
 pub struct PublicRow {
     pub key: i64,
@@ -613,53 +613,54 @@ pub struct PublicRow {
     pub content_type: String,
     pub entries: u64,
     pub closed: bool,
-    /// In seconds.
+    /// The time to live in seconds.
     pub ttl: Option<i64>,
     pub expires_at: Option<Timestamp>,
     pub last_seq: Option<String>,
     pub source: Option<i64>,
     pub base: u64,
-    /// The fork as it was asked for, as JSON.
+    /// The fork as it was requested, as JSON.
     pub asked: Option<String>,
-    /// Streams that refer to this one.
+    /// The number of streams that refer to this one.
     pub forks: u64,
-    /// Deleted, and kept for its forks.
+    /// Whether the stream is deleted but kept for its forks.
     pub gone: bool,
 }
 
 pub trait PublicStreams {
     fn public(&self, name: &str) -> Result<Option<PublicRow>, Error>;
     fn public_by_key(&self, key: i64) -> Result<PublicRow, Error>;
-    /// Those whose names begin so and whose keys are lower, by falling key; none that is kept for its forks only.
+    /// Returns the streams whose names begin with `prefix` and whose keys are less than `before`, in descending order of keys. Streams that
+    /// are only kept for their forks are left out.
     fn list_public(&self, prefix: &str, before: i64, limit: u32) -> Result<Vec<PublicRow>, Error>;
-    /// Its key. Entries are set by [`PublicStreams::update_public`].
+    /// Inserts a stream and returns its key. The entry count is set by [`PublicStreams::update_public`].
     fn insert_public(&self, stream: &PublicRow) -> Result<i64, Error>;
-    /// Entries, closed, last sequence and end.
+    /// Stores the entry count, whether the stream is closed, its last sequence and its expiry.
     fn update_public(&self, stream: &PublicRow) -> Result<(), Error>;
     fn count_fork(&self, key: i64, by: i64) -> Result<(), Error>;
     fn set_public_gone(&self, key: i64) -> Result<(), Error>;
-    /// Takes its name away, so that it is cleaned up; its source.
+    /// Removes the name of a stream, so that background work deletes its data. Returns the key of its source.
     fn unname_public(&self, key: i64) -> Result<Option<i64>, Error>;
     fn expired(&self, now: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
     fn next_expiry(&self) -> Result<Option<Timestamp>, Error>;
-    /// One that has lost its name.
+    /// Returns a stream that has lost its name.
     fn nameless(&self) -> Result<Option<i64>, Error>;
     fn delete_public(&self, key: i64) -> Result<(), Error>;
-    /// What is known of a producer, under the same id.
+    /// Returns the stored epoch and sequence number of a producer.
     fn producer(&self, stream: i64, id: &str) -> Result<Option<Producer>, Error>;
     fn put_producer(&self, stream: i64, producer: &Producer) -> Result<(), Error>;
-    /// Deletes some producers of a stream; how many.
+    /// Deletes at most `most` producers of a stream. Returns how many.
     fn delete_producers(&self, stream: i64, most: usize) -> Result<usize, Error>;
 }
 
 /// The entries of streams below `streams/`: bytes, numbered from 0.
 pub trait Appends {
     fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error>;
-    /// Calls `see` with each entry from `from` to before `to` until that returns false. False when it did.
+    /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false. Returns false if it did.
     fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error>;
-    /// Numbers and bytes of the first entries that are left.
+    /// Returns the numbers and sizes in bytes of the first remaining entries.
     fn append_sizes(&self, stream: i64, most: usize) -> Result<Vec<(u64, u64)>, Error>;
-    /// Deletes all up to this number.
+    /// Deletes the entries up to and including `last`.
     fn delete_appends(&self, stream: i64, last: u64) -> Result<(), Error>;
 }
 
@@ -667,65 +668,64 @@ pub trait Appends {
 #[derive(Debug, Clone, Copy)]
 pub struct BlobRow {
     pub key: i64,
-    /// Bytes in all, and bytes that are there.
+    /// The length in bytes; `stored` is the number of bytes received so far.
     pub length: u64,
     pub stored: u64,
 }
 
-/// Bytes by their digest.
+/// Blobs: bytes addressed by their SHA-256.
 pub trait Blobs {
     fn blob(&self, digest: &str) -> Result<Option<BlobRow>, Error>;
     fn insert_blob(&self, digest: &str, length: u64, now: Timestamp) -> Result<BlobRow, Error>;
-    /// A piece that begins at byte `offset`.
+    /// Stores a piece that begins at byte `offset`.
     fn insert_piece(&self, blob: i64, offset: u64, bytes: &[u8], now: Timestamp) -> Result<(), Error>;
-    /// Calls `see` with the offset and bytes of each piece that ends after `from`, in order, until that returns false.
+    /// Calls `see` with the offset and bytes of each piece that ends after `from`, in order, until it returns false.
     fn pieces(&self, blob: i64, from: u64, see: &mut dyn FnMut(u64, &[u8]) -> bool) -> Result<(), Error>;
     fn touch_blob(&self, blob: i64, now: Timestamp) -> Result<(), Error>;
-    /// Deletes the pieces, to begin anew.
+    /// Deletes the pieces, so that the upload can begin again.
     fn clear_blob(&self, blob: i64) -> Result<(), Error>;
-    /// Notes that an event names a blob.
+    /// Records that an event refers to a blob.
     fn refer_to_blob(&self, digest: &str, event: i64) -> Result<(), Error>;
-    /// Some that no event names and nobody has touched since.
-    /// Notes that an event of a submission names the output of a tool.
+    /// Records that an event of a submission refers to the output of a tool.
     fn refer_to_output(&self, digest: &str, submission: i64) -> Result<(), Error>;
-    /// A blob that is an output of the stream's submissions, by the first digits of its digest.
+    /// Returns a blob that is an output of the stream's submissions, by the first digits of its digest.
     fn output(&self, stream: &str, id: &str) -> Result<Option<BlobRow>, Error>;
     fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error>;
     fn unused_blobs(&self, before: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
     fn delete_blob(&self, blob: i64) -> Result<(), Error>;
-    /// Bytes of all blobs.
+    /// Returns the total length of all blobs in bytes.
     fn blob_bytes(&self) -> Result<u64, Error>;
 }
 
-/// What model calls have used, by scope: a day or a session.
+/// The usage of model calls, by scope: a day or a session.
 pub trait Budgets {
-    /// All that counts against the caps of a scope, reservations included.
+    /// Returns everything that counts against the caps of a scope, reservations included.
     fn budget(&self, scope: &str) -> Result<Amount, Error>;
     fn add_to_budget(&self, scope: &str, amount: Amount, now: Timestamp) -> Result<(), Error>;
     fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error>;
     fn insert_reservation(&self, row: &ReservationRow, now: Timestamp) -> Result<(), Error>;
     fn delete_reservation(&self, id: &str) -> Result<(), Error>;
-    /// The sum of the reservations of a scope that were made after a time.
+    /// Returns the sum of the reservations of a scope that were made after a time.
     fn reserved(&self, scope: &str, after: Timestamp) -> Result<Amount, Error>;
     fn prune_reservations(&self, before: Timestamp) -> Result<(), Error>;
     fn prune_budgets(&self, before: Timestamp) -> Result<(), Error>;
 }
 
-/// Tokens, and what they cost in billionths of a US dollar. Negative where a reservation was too high.
+/// A number of tokens and their cost in billionths of a US dollar. Negative to correct a reservation that was too high.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
     pub tokens: i64,
     pub cost: i64,
 }
 
-/// What a call may use at most.
+/// The reservation of a model call: the most that it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationRow {
     pub id: String,
     pub day: String,
     pub session: Option<String>,
     pub amount: Amount,
-    /// Of the tokens, those of the answer.
+    /// The part of the tokens that is reserved for the answer.
     pub output_tokens: i64,
 }
 
@@ -736,17 +736,16 @@ pub trait Notes {
     fn notes(&self, stream: i64, kind: NoteKind) -> Result<Vec<Note>, Error>;
 }
 
-/// A request for an approval.
 #[derive(Debug, Clone)]
 pub struct ApprovalRow {
     pub key: i64,
-    /// The submission's key, and the instance that it is of.
+    /// The key of the submission; `session` is the instance that it belongs to.
     pub submission: i64,
     pub session: String,
     pub call_id: String,
     pub task_id: Option<String>,
     pub record: Approval,
-    /// Of the caller that has decided, and of the call that has used the grant.
+    /// The idempotency key of the decision; `use_key` is that of the call that has used the grant.
     pub decide_key: Option<String>,
     pub use_key: Option<String>,
 }
@@ -764,7 +763,7 @@ pub struct NewApproval<'a> {
     pub now: Timestamp,
 }
 
-/// A call of a submission, and what a request about it is for.
+/// Identifies a call of a submission and the fingerprint of a request about it.
 #[derive(Debug, Clone, Copy)]
 pub struct AboutCall<'a> {
     pub submission: i64,
@@ -773,17 +772,17 @@ pub struct AboutCall<'a> {
     pub fingerprint: &'a str,
 }
 
-/// Requests for approvals.
 pub trait Approvals {
     fn insert_approval(&self, approval: &NewApproval<'_>) -> Result<(), Error>;
     fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, Error>;
-    /// Those about a call, and those of its submission that were denied for the same fingerprint; newest first.
+    /// Returns the requests about a call, and those of the same submission that were denied for the same fingerprint, newest first.
     fn approvals_about(&self, call: &AboutCall<'_>) -> Result<Vec<ApprovalRow>, Error>;
-    /// The calls of a submission that were asked about.
+    /// Returns the calls of a submission about which a request was made.
     fn asked_calls(&self, submission: i64) -> Result<Vec<AskedCall>, Error>;
-    /// One that was approved for the whole session.
+    /// Returns the id of a request that was approved for the whole session.
     fn session_grant(&self, session: &str, fingerprint: &str) -> Result<Option<String>, Error>;
-    /// Oldest first. After so many bytes of requests the others come without action and diff, and say `cut`.
+    /// Returns requests, oldest first. Once `bytes` bytes of requests have been returned, the others are without action and diff, and
+    /// marked as `cut`.
     fn pending_approvals(&self, list: &ListApprovals, most: usize, bytes: usize) -> Result<Vec<Approval>, Error>;
     fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error>;
     fn count_pending_approvals(&self) -> Result<u64, Error>;
@@ -795,23 +794,22 @@ pub trait Approvals {
         now: Timestamp,
     ) -> Result<(), Error>;
     fn use_approval(&self, key: i64, use_key: &str, now: Timestamp) -> Result<(), Error>;
-    /// Pending ones whose time is over.
+    /// Returns the pending requests that have expired.
     fn due_approvals(&self, now: Timestamp, most: usize) -> Result<Vec<ApprovalRow>, Error>;
     fn next_due_approval(&self) -> Result<Option<Timestamp>, Error>;
-    /// Deletes ended ones of settled submissions, `most` of them.
+    /// Deletes at most `most` requests of settled submissions that ended before a time. Returns how many.
     fn prune_approvals(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }
 
-/// How many runs of a schedule wait, and how many are worked on.
+/// The number of queued runs of a schedule, and the number of admitted or running ones.
 pub type ActiveRuns = (u64, u64);
 
-/// A schedule.
 #[derive(Debug, Clone)]
 pub struct ScheduleRow {
     pub key: i64,
     pub id: String,
     pub slug: String,
-    /// The scope of the session whose agent made it; the operator's have none.
+    /// The scope of the session whose agent made the schedule; `None` for a schedule of the operator.
     pub owner: Option<i64>,
     pub generation: u64,
     pub settings: Settings,
@@ -821,21 +819,21 @@ pub struct ScheduleRow {
     pub progress: Progress,
     pub last_fired: Option<i64>,
     pub last_status: Option<RunState>,
-    /// Failed runs in a row.
+    /// The number of consecutive failed runs.
     pub failures: u32,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
     pub deleted: bool,
 }
 
-/// A schedule that was taken on.
+/// A schedule that has been advanced.
 #[derive(Debug)]
 pub struct FiredRow {
     pub key: i64,
     pub slug: String,
 }
 
-/// The record of a run as it begins.
+/// The initial record of a run.
 #[derive(Debug, Clone)]
 pub struct NewScheduleRun<'a> {
     pub id: &'a str,
@@ -848,7 +846,6 @@ pub struct NewScheduleRun<'a> {
     pub finished_at: Option<i64>,
 }
 
-/// A run of a schedule.
 #[derive(Debug, Clone)]
 pub struct ScheduleRunRow {
     pub key: i64,
@@ -860,9 +857,9 @@ pub struct ScheduleRunRow {
     pub trigger: Trigger,
     pub status: RunState,
     pub attempt: u32,
-    /// It is not admitted earlier.
+    /// The earliest time of admission, in milliseconds since the epoch.
     pub not_before: i64,
-    /// How long it may take from its admission on.
+    /// The maximum duration from admission on.
     pub timeout_ms: i64,
     pub submission: Option<SubmissionId>,
     pub result_text: Option<String>,
@@ -879,7 +876,7 @@ impl ScheduleRunRow {
         format!("schedule:{}:{}", self.schedule_id, self.id)
     }
 
-    /// As the contract shows it.
+    /// The run as the API shows it.
     pub fn shown(self) -> ScheduleRun {
         let instance = self.instance();
         ScheduleRun {
@@ -904,46 +901,45 @@ impl ScheduleRunRow {
     }
 }
 
-/// Schedules and their runs.
 pub trait Schedules {
-    /// One that is not deleted.
+    /// Returns a schedule that is not deleted.
     fn schedule_by_slug(&self, slug: &str) -> Result<Option<ScheduleRow>, Error>;
     fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error>;
     fn count_schedules(&self) -> Result<u64, Error>;
     fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error>;
-    /// Everything but the key, the id and the time of creation.
+    /// Stores all fields except the key, the id and the time of creation.
     fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error>;
-    /// Takes a schedule on from the mark and the generation that are named, and notes when it fired if it does; none when it has
-    /// others, is paused or was deleted.
+    /// Advances a schedule, and stores when it fired if it does. Returns `None` if its mark or generation differs from the one in `fire`,
+    /// or if it is paused or deleted.
     fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<FiredRow>, Error>;
-    /// By slug.
+    /// Returns the schedules in the order of their slugs.
     fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error>;
-    /// Its slug is free from here on.
+    /// Marks a schedule as deleted. Its slug may be used again.
     fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error>;
-    /// Deletes some schedules with their runs that were marked before; how many.
+    /// Deletes at most `most` schedules that were marked as deleted before a time, with their runs. Returns how many.
     fn drop_schedules(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
-    /// Those whose next slot has come, the first to fire first.
+    /// Returns the schedules that are due, in the order in which they fire.
     fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<Due>, Error>;
     fn next_fire(&self) -> Result<Option<i64>, Error>;
-    /// False when the slot has its record already.
+    /// Returns false if the slot already has a record.
     fn insert_schedule_run(&self, run: &NewScheduleRun<'_>) -> Result<bool, Error>;
     fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
-    /// The slug is that of its schedule, deleted or not.
+    /// Returns a run of a schedule with this slug, even if the schedule is deleted.
     fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error>;
     fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
-    /// What changes while it runs.
+    /// Stores the fields that change while the run is active.
     fn update_schedule_run(&self, run: &ScheduleRunRow) -> Result<(), Error>;
-    /// By the id of the schedule; without those that have none.
+    /// Returns the active runs by the id of their schedule. Schedules without active runs are left out.
     fn active_schedule_runs(&self) -> Result<Vec<(String, ActiveRuns)>, Error>;
     fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error>;
-    /// Runs of all schedules that are worked on.
+    /// Returns the admitted and running runs of all schedules.
     fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error>;
     fn count_working_schedule_runs(&self) -> Result<u64, Error>;
-    /// The oldest that waits, may be admitted now, and whose schedule has no other that is worked on.
+    /// Returns the oldest queued run that may be admitted now and whose schedule has no admitted or running one.
     fn next_schedule_run(&self, now: i64) -> Result<Option<ScheduleRunRow>, Error>;
-    /// When the next run may be tried again that may not be now.
+    /// Returns the earliest time at which a run that has to wait may be tried again.
     fn next_schedule_retry(&self, now: i64) -> Result<Option<i64>, Error>;
-    /// Newest first, strictly before a key; each with its key, its text cut to so many characters.
+    /// Returns runs, newest first, strictly before a key, each with its key. The result text is cut to `text` bytes.
     fn list_schedule_runs(
         &self,
         schedule: i64,
@@ -951,20 +947,19 @@ pub trait Schedules {
         limit: u32,
         text: usize,
     ) -> Result<Vec<(i64, ScheduleRun)>, Error>;
-    /// Deletes the oldest terminal runs of a schedule but so many.
+    /// Deletes the finished runs of a schedule, except the newest `keep`.
     fn prune_schedule_runs(&self, schedule: i64, keep: usize) -> Result<(), Error>;
 }
 
-/// Numbers that only grow, and single values, by name.
+/// Counters, which only grow, and single values, both by name.
 pub trait Counters {
     fn count_up(&self, name: &str) -> Result<(), Error>;
-    /// Those whose names begin so, without that beginning.
+    /// Returns the counters whose names begin with `prefix`, without the prefix.
     fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, Error>;
     fn fact(&self, name: &str) -> Result<Option<String>, Error>;
     fn set_fact(&self, name: &str, value: &str) -> Result<(), Error>;
 }
 
-/// An update of the messaging platform.
 #[derive(Debug, Clone, Copy)]
 pub struct NewUpdate<'a> {
     pub id: i64,
@@ -973,57 +968,55 @@ pub struct NewUpdate<'a> {
     pub chat: Option<&'a str>,
     pub verdict: &'a str,
     pub reason: Option<&'a str>,
-    /// The code that its sender was told.
+    /// The pairing code that was given to the sender.
     pub code: Option<&'a str>,
 }
 
-/// A code and what became of it: `pending`, `approved` or `denied`.
+/// A pairing code and its state: `pending`, `approved` or `denied`.
 #[derive(Debug, Clone)]
 pub struct PairingRow {
     pub pairing: Pairing,
     pub state: String,
 }
 
-/// What the messaging connector keeps.
 pub trait Messenger {
-    /// The code that goes with an update, if the update is known.
+    /// Returns `None` for an unknown update, else the pairing code that belongs to it, if any.
     fn update(&self, id: i64) -> Result<Option<Option<String>>, Error>;
     fn update_record(&self, id: i64) -> Result<Option<UpdateRecord>, Error>;
     fn insert_update(&self, update: &NewUpdate<'_>, now: Timestamp) -> Result<(), Error>;
-    /// Newest first.
+    /// Returns updates, newest first.
     fn updates(&self, unanswered: bool, limit: u32) -> Result<Vec<UpdateRecord>, Error>;
-    /// Deletes some that are older; how many.
+    /// Deletes at most `most` updates older than a time. Returns how many.
     fn prune_updates(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
     fn allowed_user(&self, user: &str) -> Result<Option<AllowedUser>, Error>;
-    /// In the order in which they were added.
+    /// Returns the users in the order in which they were added.
     fn allowed_users(&self) -> Result<Vec<AllowedUser>, Error>;
     fn put_allowed_user(&self, user: &str, chat: &str, now: Timestamp) -> Result<(), Error>;
     fn delete_allowed_user(&self, user: &str) -> Result<(), Error>;
     fn group(&self, id: &str) -> Result<Option<Group>, Error>;
     fn groups(&self) -> Result<Vec<Group>, Error>;
     fn put_group(&self, group: &Group) -> Result<(), Error>;
-    /// False when there was none.
+    /// Returns false if there was no such group.
     fn delete_group(&self, id: &str) -> Result<bool, Error>;
     fn pairing(&self, code: &str) -> Result<Option<PairingRow>, Error>;
-    /// Those that are not decided and valid beyond a time, oldest first.
+    /// Returns the undecided codes that are still valid at the time `beyond`, oldest first.
     fn pending_pairings(&self, beyond: Timestamp) -> Result<Vec<Pairing>, Error>;
     fn pairings_since(&self, then: Timestamp) -> Result<u64, Error>;
     fn insert_pairing(&self, pairing: &Pairing) -> Result<(), Error>;
     fn count_pairing_reply(&self, code: &str) -> Result<(), Error>;
     fn set_pairing_state(&self, code: &str, state: &str) -> Result<(), Error>;
-    /// Chats of updates whose turn is in this state.
+    /// Returns the chats of updates whose turn is in this state.
     fn busy_chats(&self, state: State) -> Result<Vec<BusyChat>, Error>;
 }
 
-/// A message of the outbox.
 #[derive(Debug, Clone)]
 pub struct MessageRow {
     pub id: i64,
     pub message: PutMessage,
     pub state: MessageState,
-    /// The next piece.
+    /// The number of the next piece.
     pub piece: u32,
-    /// Whether the end of an earlier piece is not known.
+    /// Whether it is unknown if an earlier piece was sent.
     pub doubtful: bool,
     pub tries: u32,
     pub due_at: Timestamp,
@@ -1031,41 +1024,40 @@ pub struct MessageRow {
     /// The platform's id of the last piece.
     pub message_id: Option<String>,
     pub error: Option<String>,
-    /// Set for a message that is or was a draft.
+    /// Present for a message that is or was a draft.
     pub shown: Option<Shown>,
 }
 
 impl MessageRow {
-    /// Whether something of it is left to be sent.
+    /// Whether part of the message remains to be sent.
     pub fn is_live(&self) -> bool {
         matches!(self.state, MessageState::Pending | MessageState::Sending)
     }
 }
 
-/// Messages on their way to a chat.
 pub trait Outbox {
     fn message(&self, id: i64) -> Result<Option<MessageRow>, Error>;
     fn message_by_key(&self, key: &str) -> Result<Option<MessageRow>, Error>;
     fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error>;
-    /// The oldest live message of each chat, and when it is due.
+    /// Returns the oldest live message of each chat, and when it is due.
     fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
-    /// Everything but the message itself.
+    /// Stores all fields except the message itself.
     fn update_message(&self, row: &MessageRow) -> Result<(), Error>;
-    /// The message itself, and since when it is to be sent.
+    /// Replaces the message itself, and the time from which it is to be sent.
     fn rewrite_message(&self, id: i64, message: &PutMessage, created_at: Timestamp) -> Result<(), Error>;
-    /// Newest first.
+    /// Returns messages, newest first.
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;
     fn live_messages(&self, connector: &str) -> Result<u64, Error>;
-    /// Deletes some that are finished and older; how many.
+    /// Deletes at most `most` finished messages that were created before a time. Returns how many.
     fn prune_messages(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }
 
-/// Governing rules of users, by name. A rule is JSON.
+/// The governing rules of users, by name. A rule is JSON.
 pub trait GoverningRules {
     fn put_rule(&self, name: &str, rule: &Value, now: Timestamp) -> Result<(), Error>;
-    /// All, by name, or only those that are switched on.
+    /// Returns all rules, or only the enabled ones, in the order of their names.
     fn governing_rules(&self, only_enabled: bool) -> Result<Vec<StoredRule>, Error>;
-    /// False for an unknown name.
+    /// Returns false if there is no rule of this name.
     fn switch_rule(&self, name: &str, enabled: bool, now: Timestamp) -> Result<bool, Error>;
     fn delete_rule(&self, name: &str) -> Result<bool, Error>;
 }

@@ -1,4 +1,4 @@
-//! Damaged, cut and missing files: the store never starts with less than it had answered without saying so.
+//! Damaged, truncated and missing files: if the store starts without everything that it had answered, it says so.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::process::*;
 
 const PROMPTS: usize = 60;
 
-/// Waits until the store has copied its log into the database and cut it.
+/// Waits until the store has copied its log into the database and truncated it.
 fn wait_until_idle(peer: &mut Peer) {
     let until = Instant::now() + PATIENCE;
     while peer.call("service.stats", json!({}))["wal_bytes"] != 0 {
@@ -29,7 +29,7 @@ fn accept(peer: &mut Peer, numbers: std::ops::Range<usize>) {
     }
 }
 
-/// Every prompt and what was answered to it, as a started store would read it. `None` when it cannot be read.
+/// Returns every prompt and the answer to it, as a store that is started would read them; `None` if they cannot be read.
 fn stored(database: &Path) -> Option<Vec<(String, String, String)>> {
     let file = rusqlite::Connection::open(database).ok()?;
     let mut select = file.prepare("SELECT id, text, answer FROM events ORDER BY event").ok()?;
@@ -47,7 +47,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[derive(Debug, Clone, Copy)]
 enum Fault {
-    /// One bit, so far into the file: 0 is its beginning, 100 its end.
+    /// Inverts one bit at this percentage of the file's length.
     Flip(usize),
     Cut(usize),
     Remove,
@@ -74,7 +74,7 @@ fn check(database: &Path) -> (Option<i32>, String) {
     (checked.status.code(), String::from_utf8(checked.stderr).unwrap())
 }
 
-/// Inflicts every fault on every file of a copy of `state`. Returns how many cases were refused and how many were told.
+/// Applies every fault to every file of a copy of `state`. Returns how many cases were refused and how many were reported.
 fn try_all(state: &Path) -> (usize, usize) {
     let scratch = tempfile::tempdir().unwrap();
     let (mut refused, mut told) = (0, 0);
@@ -234,7 +234,7 @@ fn a_missing_database_is_refused_with_the_way_back_and_an_older_copy_too() {
     assert_eq!(Peer::connect(&daemon.socket()).call("service.stats", json!({}))["database_changed"], 0);
 }
 
-/// A frame of the log's generation that a kill has cut short, and before it the log's header if the log is empty.
+/// Writes a frame of the log's current generation that a kill has cut short, and a log header before it if the log is empty.
 fn tear_frame(state: &Path) {
     let (log, index) = (state.join("ken.db-wal"), fs::read(state.join("ken.db-shm")).unwrap());
     let mut bytes = fs::read(&log).unwrap_or_default();

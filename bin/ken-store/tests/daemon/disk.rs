@@ -1,4 +1,4 @@
-//! What the disk is asked for, what happens when it is full, and how long a stop takes.
+//! What the store asks of the disk, what happens when the disk is full, and how long a stop takes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::process::*;
 
-/// Appends a byte to the file named by `SYNCS` for each sync of a file.
+/// A library that appends a byte to the file named by `SYNCS` for each sync of a file.
 const SHIM: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ int fdatasync(int fd) { count(); return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasy
 int fsync(int fd) { count(); return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd); }
 "#;
 
-/// SIGKILL loses nothing that was written and not synced, so only the system calls show this.
+/// SIGKILL loses nothing that was written but not synced, so only the system calls show whether a change was synced.
 #[test]
 fn every_answered_change_has_been_synced_before() {
     let home = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn every_answered_change_has_been_synced_before() {
     assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
 }
 
-/// A daemon whose files may have so many bytes.
+/// Starts a daemon whose files may have at most this many bytes.
 fn limited(home: &Path, bytes: u64) -> Daemon {
     let inner = command(home);
     let mut command = Command::new("prlimit");
@@ -87,7 +87,7 @@ fn a_disk_without_room_is_told_to_who_asks_and_who_waits_and_is_tried_again() {
     peer.call("knowledge.put", entry(99));
 }
 
-/// Who waits for something is sent away at once, and does not hold up a stop.
+/// Waiting callers are sent away at once and do not delay a stop.
 #[test]
 fn a_stop_takes_as_long_as_its_work() {
     let home = tempfile::tempdir().unwrap();

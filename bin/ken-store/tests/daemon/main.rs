@@ -1,4 +1,4 @@
-//! The real binary: the wire, `kill -9`, files that cannot be used.
+//! The real binary: its wire, `kill -9`, and files that cannot be used.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -60,12 +60,12 @@ fn a_closed_connection_frees_its_leases() {
     second.append(&again, 0, &[event("s0-0", 0)]).unwrap().unwrap();
 }
 
-/// What clients have been told, over all kills.
+/// What clients have been answered, over all kills.
 #[derive(Default)]
 struct Told {
-    /// Submission and the answer to its prompt.
+    /// The answer to each prompt, by submission.
     prompts: BTreeMap<String, Value>,
-    /// Submission and how many of its events were answered.
+    /// The number of events whose append was answered, by submission.
     events: BTreeMap<String, u64>,
     keys: BTreeMap<String, Value>,
 }
@@ -76,7 +76,7 @@ impl Told {
     }
 }
 
-/// One client that writes until the daemon is gone.
+/// Writes as one client until the daemon has gone. Returns the number of the next prompt.
 fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told>) -> usize {
     let mut peer = Peer::connect(socket);
     for number in from.. {
@@ -111,7 +111,7 @@ fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told
     unreachable!()
 }
 
-/// Everything that was answered is there, once.
+/// Checks that everything that was answered is stored, once.
 fn compare(daemon: &Daemon, told: &Told) {
     let mut peer = Peer::connect(&daemon.socket());
     for (submission, answer) in &told.prompts {
@@ -192,7 +192,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Runs one that has to end by itself; its exit status and what it said.
+/// Runs a command that has to end by itself. Returns its exit status and its standard error.
 fn refused(mut command: Command) -> (Option<i32>, String) {
     let mut child = command.spawn().unwrap();
     let until = Instant::now() + PATIENCE;
@@ -208,7 +208,7 @@ fn refused(mut command: Command) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), said)
 }
 
-/// One line, an error, that holds the words.
+/// Checks that the output is one line, an error, whose message contains the words.
 fn assert_says(said: &str, words: &[&str]) {
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     let line: Value = serde_json::from_str(said).unwrap();
@@ -256,7 +256,7 @@ fn files_that_cannot_be_used_end_it_with_one_line() {
     assert!(text(&stderr).starts_with("ken-store: ") && text(&stderr).contains("damaged"));
 }
 
-/// As a user who may not write there: root may everywhere.
+/// Runs a command as a user that cannot write there, because root can write everywhere.
 fn as_nobody(command: &mut Command) {
     if nix::unistd::geteuid().is_root() {
         command.uid(65_534).gid(65_534);

@@ -1,4 +1,4 @@
-//! Approvals: asked once for a call, decided once, used once, gone with their turn.
+//! Approvals: asked once for a call, decided once, used once, and deleted after their turn.
 
 use ken_types::ops::Nothing;
 use ken_types::ops::approvals::*;
@@ -15,7 +15,7 @@ fn mark(letter: char) -> String {
     letter.to_string().repeat(64)
 }
 
-/// A request about a call of submission `s1`.
+/// Returns a request about a call of submission `s1`.
 fn put(id: &str, call: &str, letter: char) -> PutApproval {
     PutApproval {
         id: format!("apr_{id}"),
@@ -55,7 +55,7 @@ fn consume(id: &str, letter: char, key: &str) -> ConsumeApproval {
     }
 }
 
-/// A store with a session in which `s1` runs.
+/// Returns a store with a session in which `s1` runs.
 async fn running() -> (Kit, Claim) {
     let kit = Kit::new();
     kit.session("tui-1", "a").await;
@@ -269,7 +269,7 @@ async fn lists_filter_wait_and_fit_a_line() {
     assert_eq!(kit.write::<ApprovalsPut>(long).await.unwrap_err().code, Code::TooLarge);
 }
 
-/// Ended requests are kept for 90 days, and as long as their turn lives; pending ones and newer ones stay.
+/// Ended requests are kept for 90 days, and at least as long as their turn lives. Pending and newer ones are kept.
 #[tokio::test]
 async fn ended_requests_are_deleted_in_the_end() {
     const DAY_MS: i64 = 24 * HOUR_MS;

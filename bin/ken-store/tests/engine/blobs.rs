@@ -1,4 +1,4 @@
-//! Blobs: pieces in order, whole only with their digest, kept while something names them.
+//! Blobs: their pieces arrive in order, they are complete only with the right digest, and they are kept while a record refers to them.
 
 use ken_types::limits::{BLOB_BYTES, PIECE_BYTES};
 use ken_types::ops::blobs::*;
@@ -18,7 +18,7 @@ fn piece(digest: &str, length: usize, offset: usize, bytes: &[u8]) -> PutBlob {
     PutBlob { digest: digest.to_owned(), length: length as u64, offset: offset as u64, bytes: Octets(bytes.to_vec()) }
 }
 
-/// Puts all bytes in pieces of 700 000.
+/// Puts all bytes in pieces of 700,000 bytes.
 async fn put(kit: &Kit, bytes: &[u8]) -> String {
     let digest = digest(bytes);
     for (number, part) in bytes.chunks(700_000).enumerate() {

@@ -1,4 +1,4 @@
-//! Reservations of model calls: what becomes of those that nobody settles.
+//! Reservations of model calls that nobody settles.
 
 use ken_types::config::Budget;
 use ken_types::ops::budget::{BudgetReserve, BudgetSettle, BudgetSpent, OfBudget, Reserve, Reserved, Settle};
@@ -8,7 +8,7 @@ use crate::kit::*;
 
 const HOUR: i64 = 3_600 * 1_000;
 
-/// A call of 100 tokens and an answer of at most 900, in a session that may use 1 000.
+/// Returns a reservation for a request of 100 tokens and an answer of at most 900, in a session that may use 1,000.
 fn call(id: &str, session: &str) -> Reserve {
     Reserve {
         id: id.into(),
@@ -26,7 +26,7 @@ async fn reserve(kit: &Kit, id: &str, session: &str) -> Result<Reserved, Error> 
     kit.write::<BudgetReserve>(call(id, session)).await
 }
 
-/// Tokens of the session that are used, and how many of these are reserved.
+/// Returns the used tokens of the session, and how many of them are reserved.
 async fn spent(kit: &Kit) -> (u64, u64) {
     let args = OfBudget { day: "2027-02-03".into(), session: Some("s".into()) };
     let of_session = kit.read::<BudgetSpent>(args).await.unwrap().session;

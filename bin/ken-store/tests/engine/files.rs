@@ -1,4 +1,4 @@
-//! The file itself: whose it is, in which shape, and what happens when it cannot be written.
+//! The database file: whether it belongs to ken, its schema, and what happens when it cannot be written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ async fn used() -> Kit {
     kit
 }
 
-/// What `Sqlite::open` says of a file that has to stay as it is.
+/// Returns the error of `Sqlite::open` for a file, and checks that the file is unchanged.
 fn refused(path: &Path) -> String {
     let before = fs::read(path).unwrap();
     let error = Sqlite::open(path).expect_err("it was opened");
@@ -47,7 +47,7 @@ async fn a_newer_database_is_refused_with_both_versions() {
     assert!(line.contains("version 900") && line.contains("up to "), "{line}");
 }
 
-/// Tables that a database did not have before the streams of other programs.
+/// Returns the tables that a database did not have before the streams of other programs.
 fn newer_tables(database: &rusqlite::Connection) -> Vec<String> {
     const OLD: [&str; 13] = [
         "scopes",
@@ -182,7 +182,7 @@ async fn damage_that_is_met_later_is_told_and_the_store_goes_on() {
     kit.session("tui-3", "a").await;
 }
 
-/// Pages that hold events, found by what events look like.
+/// Returns the offsets of pages that contain events, recognised by their text.
 fn guess(bytes: &[u8]) -> Vec<usize> {
     let hits = |page: &[u8]| page.windows(11).filter(|window| *window == b"message_end").count();
     let pages = bytes.chunks_exact(4096).enumerate().filter(|(_, page)| hits(page) > 1);

@@ -55,7 +55,7 @@ async fn a_key_whose_request_was_refused_is_forgotten() {
     assert_eq!(kit.write::<KeysBegin>(begin("k", "c")).await.unwrap().seed, "seed of c");
 }
 
-/// An earlier try of the same request may still be on its way to the store, so its seed must not be replaced.
+/// An earlier attempt of the same request may still be on its way to the store, so its seed must not be replaced.
 #[tokio::test]
 async fn a_key_whose_request_has_not_reached_the_store_keeps_its_seed() {
     let kit = Kit::new();

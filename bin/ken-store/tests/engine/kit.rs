@@ -1,4 +1,4 @@
-//! A store in a temporary directory, and short ways to say what a test does.
+//! A store in a temporary directory, and short forms of the calls that tests make.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) fn sub(id: &str) -> SubmissionId {
     SubmissionId(id.into())
 }
 
-/// An event as an agent writes it.
+/// Returns an event as an agent writes it.
 pub(crate) fn event(submission: &str, index: u64, kind: &str, fields: Value) -> Box<RawValue> {
     event_at(submission, index, kind, fields, START)
 }
@@ -76,7 +76,7 @@ impl Kit {
         Kit::with_clock(at(START))
     }
 
-    /// With a clock that shows this time.
+    /// Creates a store with a clock that shows this time.
     pub(crate) fn with_clock(now: Timestamp) -> Kit {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(now));
@@ -95,7 +95,7 @@ impl Kit {
         Ok(())
     }
 
-    /// Ends the store and starts it again over the same file.
+    /// Stops the store and starts it again on the same file.
     pub(crate) fn restart(&mut self) {
         self.store = None;
         self.open().unwrap();
@@ -112,7 +112,7 @@ impl Kit {
         self.write::<SessionsCreate>(CreateSession { scope, id, origin }).await.unwrap()
     }
 
-    /// An event of a new id.
+    /// Returns the arguments of an event with a new id.
     pub(crate) fn accept_of(&self, actor: &str, text: &str, target: Target, action: Action) -> Accept {
         let number = self.events.fetch_add(1, Ordering::Relaxed);
         Accept {
@@ -136,7 +136,7 @@ impl Kit {
         self.write::<ChatAccept>(accept).await.unwrap()
     }
 
-    /// A prompt of actor `a` that has to be admitted.
+    /// Sends a prompt of actor `a`, which has to be admitted.
     pub(crate) async fn prompt(&self, session: &str, id: &str) -> Admission {
         let accepted = self.prompt_with(session, id, &format!("question {id}"), Policy::Queue).await;
         accepted.submission.unwrap_or_else(|| panic!("{:?}", accepted.refused))
@@ -187,7 +187,7 @@ impl Kit {
         self.write::<SubmissionsSettle>(Kit::settle_of(lease, first_index, Outcome::Completed, text)).await
     }
 
-    /// A whole turn.
+    /// Runs a whole turn.
     pub(crate) async fn talk(&self, session: &str, id: &str, text: &str, answer: &str) {
         self.prompt_with(session, id, text, Policy::Queue).await;
         let claim = self.claim_one(1).await;
@@ -208,7 +208,7 @@ impl Kit {
         self.read_stream(read(instance, offset, 0)).await
     }
 
-    /// All entries of an instance's stream.
+    /// Returns all entries of an instance's stream.
     pub(crate) async fn log(&self, instance: &str) -> Vec<Value> {
         let mut log = Vec::new();
         let mut offset = Offset::Start;

@@ -1,4 +1,4 @@
-//! What is known and what is remembered.
+//! Knowledge entries and the memory of past exchanges.
 
 use ken_types::Code;
 use ken_types::ops::store::*;
@@ -288,7 +288,7 @@ async fn memory_of_one_connector_is_not_found_through_another() {
     assert_eq!(through("messenger").await, 0);
 }
 
-/// A settled exchange of an actor in a conversation of a connector, each with a session of its own.
+/// Stores a settled exchange of an actor in a conversation of a connector, in a session of its own.
 async fn exchange(kit: &Kit, connector: &str, actor: &str, conversation: &str, text: &str) {
     let session = format!("tui-{connector}-{actor}-{conversation}");
     let scope = talker(connector, actor, conversation);

@@ -1,4 +1,4 @@
-//! Who may write, and what happens to work whose holder is gone.
+//! Which holder may write, and what happens to work whose holder has gone.
 
 use ken_types::event::Outcome;
 use ken_types::limits::{CLAIMS, LEASE_MS, SUBMISSION_MS};
@@ -213,7 +213,7 @@ async fn what_is_no_event_is_refused_whole() {
     assert_eq!(kit.add_events(&unclaimed, 0, deltas("s1", 0, 1)).await.unwrap_err().code, Code::Conflict);
 }
 
-/// Begins a call and leaves it where it is: mostly it waits, and on a crowded machine it may be done.
+/// Polls a call once. Usually it waits then, but on a crowded machine it may be done.
 async fn begin<T>(mut call: std::pin::Pin<&mut impl Future<Output = T>>) {
     std::future::poll_fn(|context| {
         _ = call.as_mut().poll(context);

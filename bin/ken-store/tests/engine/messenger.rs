@@ -1,4 +1,4 @@
-//! The messaging connector: codes expire, and a message is not tried for ever.
+//! The messaging connector: codes expire, and messages are not tried for ever.
 
 use ken_types::Code;
 use ken_types::ops::messenger::*;
@@ -81,7 +81,7 @@ async fn a_message_is_tried_for_a_day() {
     assert_eq!(state(&kit).await, MessageState::Failed);
 }
 
-/// A text that comes while an earlier one is being sent is sent next, and a draft that comes after the answer changes nothing.
+/// A text that arrives while an earlier one is being sent is sent next. A draft that arrives after the answer changes nothing.
 #[tokio::test]
 async fn the_answer_ends_a_draft() {
     let kit = Kit::new();

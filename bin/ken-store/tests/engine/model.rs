@@ -1,4 +1,4 @@
-//! Random operations against a model in memory: who is next, who holds what, what is in the stream.
+//! Random operations compared with a model in memory: the order of claims, the holders, and the content of streams.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,7 +42,7 @@ enum Step {
     },
     Cancel {
         instance: usize,
-        /// The one that waits last, by its name.
+        /// Whether to cancel the last queued submission by its name.
         last: bool,
     },
     Abort {
@@ -73,7 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A submission that is not settled, as the model sees it.
+/// An unsettled submission, as the model sees it.
 #[derive(Debug, Clone)]
 struct Live {
     id: String,
@@ -81,16 +81,17 @@ struct Live {
     attempts: u32,
     next_index: u64,
     aborting: bool,
-    /// Who holds it and until when; none when it may be claimed. Connection 0: whoever held it before a restart.
+    /// The connection of the holder and the end of the lease; `None` if the submission may be claimed. Connection 0 stands for the holder
+    /// before a restart.
     held: Option<(u64, i64)>,
 }
 
 #[derive(Debug, Default)]
 struct Instance {
-    /// Claimed at least once.
+    /// The submission that has been claimed at least once.
     running: Option<Live>,
     queue: VecDeque<Live>,
-    /// What is in its stream: submission and index.
+    /// The entries of the stream: submission and index.
     stream: Vec<(String, u64)>,
 }
 
@@ -98,12 +99,12 @@ struct Model {
     now: i64,
     made: u64,
     instances: [Instance; INSTANCES],
-    /// The connection of each holder. One that has ended never comes back: its holder gets another.
+    /// The connection of each holder. A connection that has ended is never used again: its holder gets another one.
     connections: [u64; HOLDERS],
     settled: BTreeMap<String, State>,
     /// Leases that are no longer the newest.
     late: Vec<Lease>,
-    /// Order of admission, which is the order of claims between instances.
+    /// The order of admission, which is the order of claims between instances.
     admitted: BTreeMap<String, u64>,
 }
 
@@ -112,7 +113,7 @@ fn name(instance: usize) -> String {
 }
 
 impl Model {
-    /// Leases that nobody has renewed in time are over.
+    /// Advances the clock. Leases that were not renewed in time end.
     fn pass(&mut self, ms: i64) {
         self.now += ms;
         for live in self.instances.iter_mut().filter_map(|instance| instance.running.as_mut()) {
@@ -133,7 +134,7 @@ impl Model {
         self.settled.insert(live.id.clone(), State::Aborted);
     }
 
-    /// What a claim has to hand out, oldest first.
+    /// Returns what a claim has to hand out, oldest first.
     fn claim(&mut self, connection: u64, max: usize) -> Vec<(String, u64, u64)> {
         let mut open: Vec<(u64, usize)> = Vec::new();
         for (number, instance) in self.instances.iter().enumerate() {
@@ -341,7 +342,7 @@ async fn abort(kit: &Kit, model: &mut Model, number: usize) {
     assert_eq!(found.into_iter().map(|id| id.0).collect::<Vec<_>>(), wanted);
 }
 
-/// The model knows neither the ten seconds of an abort, nor lost claims beyond ten: such runs are left out.
+/// Whether the model covers these steps. It knows neither the ten seconds of an abort nor more than ten lost claims.
 fn is_modelled(steps: &[Step]) -> bool {
     let long = |step: &&Step| matches!(step, Step::Pass { ms } if *ms > 1_000);
     let stop = |step: &&Step| {

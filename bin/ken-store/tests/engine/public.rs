@@ -1,5 +1,5 @@
-//! The streams below `streams/` against a model in memory: what is in them, who may write, when they end, what forks
-//! see. The model copies where the store refers, so that a wrong reference shows.
+//! The streams below `streams/` compared with a model in memory: their content, their producers, their expiry and their forks. The model
+//! copies where the store refers to a source, so that a wrong reference is noticed.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ enum Step {
     Create(Wanted),
     Append(Written),
     Delete(usize),
-    /// The call before, once more, as after a lost answer.
+    /// Repeats the previous call, as after a lost answer.
     Again,
     Read {
         name: usize,
@@ -38,14 +38,14 @@ struct Wanted {
     lifetime: Option<Life>,
     closed: bool,
     body: Vec<u8>,
-    /// From whom, after how many entries (none: the end), and how far beyond.
+    /// The source, the number of entries before the fork (`None`: all of them), and the sub-offset.
     fork: Option<(usize, Option<u64>, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Life {
     Ttl(u64),
-    /// So many milliseconds from the start of the test.
+    /// Milliseconds after the start of the test.
     At(i64),
 }
 
@@ -53,10 +53,10 @@ enum Life {
 struct Written {
     name: usize,
     json: bool,
-    /// Letters; none closes only.
+    /// The letters to append. If there are none, the call only closes the stream.
     entries: Vec<u8>,
     seq: Option<u8>,
-    /// Who writes, and how its epoch and number go on from what the stream knows of it.
+    /// The producer, and how its epoch and number follow from those that the stream knows.
     producer: Option<(usize, Turn)>,
     close: bool,
 }
@@ -67,13 +67,13 @@ enum Turn {
     Again,
     Skip,
     NextEpoch,
-    /// A new epoch that does not begin at 0.
+    /// A new epoch whose first number is not 0.
     BadStart,
     OldEpoch,
 }
 
 impl Turn {
-    /// Epoch and number, from those that are known.
+    /// Returns epoch and number, given those that are known.
     fn of(self, known: Option<(u64, u64)>) -> (u64, u64) {
         let (epoch, seq) = known.unwrap_or((1, 0));
         let next = known.map_or(0, |_| seq + 1);
@@ -149,7 +149,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A stream as the model has it: all of its entries are its own.
+/// A stream in the model, which stores all its entries itself.
 #[derive(Debug, Clone, Default)]
 struct Stream {
     json: bool,
@@ -159,7 +159,7 @@ struct Stream {
     end: Option<i64>,
     last_seq: Option<u8>,
     producers: BTreeMap<usize, (u64, u64)>,
-    /// What it was made from: number and the fork as asked for.
+    /// The number of the stream from which it was made; `asked` is the fork as requested.
     source: Option<usize>,
     asked: Option<Fork>,
     gone: bool,
@@ -175,7 +175,7 @@ impl Stream {
 #[derive(Debug, Default)]
 struct Model {
     now: i64,
-    /// Every stream that ever was.
+    /// Every stream that has ever existed.
     streams: Vec<Stream>,
     names: BTreeMap<usize, usize>,
 }
@@ -188,7 +188,7 @@ fn media(json: bool) -> String {
     if json { "application/json" } else { "text/plain" }.to_owned()
 }
 
-/// Letters as a stream of this kind holds them: a JSON text each, or one append.
+/// Returns letters as a stream of this kind stores them: as one JSON text each, or as one append.
 fn entries_of(json: bool, letters: &[u8]) -> Vec<Vec<u8>> {
     match json {
         true => letters.iter().map(|letter| format!("\"{}\"", *letter as char).into_bytes()).collect(),
@@ -224,7 +224,7 @@ impl Model {
         self.expire();
     }
 
-    /// Until nothing is left whose time is over: one that ends may be the last that another was kept for.
+    /// Removes expired streams until there are none: removing one may remove the last fork for which another was kept.
     fn expire(&mut self) {
         while let Some(number) = self.streams.iter().position(|stream| stream.is_over(self.now)) {
             self.remove(number);
@@ -294,7 +294,7 @@ impl Model {
         Ok(Some(made))
     }
 
-    /// Whether this stream is what is asked for.
+    /// Whether this stream matches the request.
     fn is(&self, number: usize, wanted: &Wanted, args: &CreateStream) -> bool {
         let stream = &self.streams[number];
         let lifetime = match (stream.ttl, stream.end) {
@@ -305,7 +305,7 @@ impl Model {
         stream.json == wanted.json && stream.closed == wanted.closed && stream.asked == args.fork && same_life
     }
 
-    /// Epoch and number that a producer writes under.
+    /// Returns the producer with the epoch and the number under which it writes.
     fn place(&self, written: &Written) -> Option<(usize, u64, u64)> {
         let (id, turn) = written.producer?;
         let stream = self.live(written.name).ok().map(|number| &self.streams[number]);
@@ -360,7 +360,7 @@ impl Model {
     }
 }
 
-/// The entries that a fork begins with; none if the place is not there.
+/// Returns the entries with which a fork begins; `None` if there is no such place.
 fn inherited(source: &Stream, offset: Option<u64>, beyond: u64) -> Option<Vec<Vec<u8>>> {
     let place = offset.unwrap_or(source.entries.len() as u64) as usize;
     let mut entries = source.entries.get(..place)?.to_vec();
@@ -375,7 +375,7 @@ fn inherited(source: &Stream, offset: Option<u64>, beyond: u64) -> Option<Vec<Ve
     Some(entries)
 }
 
-/// The store beside its model.
+/// A store and its model.
 struct Both {
     kit: Kit,
     model: Model,
@@ -393,7 +393,7 @@ enum Call {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Said {
-    /// None: it is there as another.
+    /// `None` if the stream exists with other properties.
     Created(Option<Creation>),
     Appended(Appending),
     Deleted,
@@ -456,7 +456,7 @@ impl Both {
         }
     }
 
-    /// The second tick comes when the background work of the first is done.
+    /// Advances the clock. The second tick comes when the background work of the first is done.
     async fn pass(&self, ms: i64) {
         self.kit.turn_clock(ms).await;
         self.kit.tick().await;
@@ -526,7 +526,7 @@ impl Both {
         }
     }
 
-    /// Everything in a stream, in pages of two.
+    /// Reads a whole stream, in pages of two entries, and compares it with the model.
     async fn read(&mut self, read: usize, touch: bool) {
         let expected = self.model.live(read);
         let mut offset = Offset::Start;
@@ -557,7 +557,7 @@ impl Both {
         }
     }
 
-    /// Deletes what is there, forks first, and waits for the background: nothing may be left.
+    /// Deletes all streams, forks first, and waits for the background work. Nothing may remain.
     async fn nothing_remains(&mut self) {
         while let Some(name_of_one) = (0..NAMES).find(|name| self.model.live(*name).is_ok()) {
             self.take(Step::Delete(name_of_one)).await;
@@ -615,7 +615,7 @@ fn plain(stream: &str) -> CreateStream {
     }
 }
 
-/// A reader that waits hears of an append, of the end, and of a stream that goes, whatever comes after it.
+/// A waiting reader is told of an append, of the close, and of the removal of its stream, whatever happens after it.
 #[tokio::test]
 async fn who_waits_is_told() {
     let kit = Kit::new();
@@ -657,7 +657,7 @@ async fn who_waits_is_told() {
     assert_eq!(wait(0, Some(page.id)).await.unwrap_err().code, Code::NotFound);
 }
 
-/// What was deleted leaves in slices, also when the store ends in between.
+/// A deleted stream is removed in slices, even if the store restarts in between.
 #[tokio::test]
 async fn a_large_stream_leaves_in_slices_over_a_restart() {
     let mut kit = Kit::new();
@@ -681,7 +681,7 @@ async fn a_large_stream_leaves_in_slices_over_a_restart() {
     assert_eq!(left(&kit), 0);
 }
 
-/// A reader may ask for less than a whole page, but gets one entry at least.
+/// A reader may ask for less than a whole page, but it gets at least one entry.
 #[tokio::test]
 async fn a_page_has_as_many_bytes_as_are_asked_for() {
     let kit = Kit::new();
@@ -695,7 +695,7 @@ async fn a_page_has_as_many_bytes_as_are_asked_for() {
     }
 }
 
-/// A call of a slot that a later one has overtaken is not done any more.
+/// A call is refused if a later call of the same slot was done.
 #[tokio::test]
 async fn an_overtaken_call_is_refused() {
     let kit = Kit::new();

@@ -1,4 +1,4 @@
-//! Runs of workflows: taken in, held, ended; their stream and their record never disagree.
+//! Runs of workflows: they are admitted, held and ended, and their stream and their record always agree.
 
 use ken_types::event::Failure;
 use ken_types::id::RunId;
@@ -58,7 +58,7 @@ impl Kit {
         (page, events)
     }
 
-    /// The kinds of a run's events; checks what holds for each stream of a run.
+    /// Returns the kinds of a run's events, and checks what holds for the stream of every run.
     async fn kinds(&self, id: &str) -> Vec<String> {
         let (page, events) = self.named(&format!("runs/run_{id}")).await;
         for (number, event) in events.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Scopes, names, lists, archive.
+//! Scopes, names and lists of sessions, and the archive.
 
 use ken_types::Code;
 use ken_types::id::SessionId;

@@ -1,4 +1,4 @@
-//! Offsets, pages, waiting readers.
+//! Offsets, pages and waiting readers.
 
 use std::time::Duration;
 
@@ -110,8 +110,8 @@ async fn a_wait_ends_empty_when_its_time_is_over_and_leaves_nothing_behind() {
     assert_eq!(error.code, Code::NotFound);
 }
 
-/// A reader that waited gathers; one that came when the first entry was there already does not, and a slow disk may
-/// take longer than the gathering. So it has to be seen in one of some tries.
+/// A waiting reader gathers entries. A reader that comes after the first entry does not, and a slow disk may take longer than the
+/// gathering, so it has to happen in one of several attempts.
 #[tokio::test]
 async fn gathering_brings_what_follows_closely() {
     let (kit, lease) = ready(0).await;
@@ -137,7 +137,7 @@ async fn gathering_brings_what_follows_closely() {
     assert_eq!(gathered, 3);
 }
 
-/// Many readers that follow by offset see what a later reader sees, byte for byte, whatever batches they come in.
+/// Many readers that follow by offset see the same bytes as a later reader, however their batches are divided.
 #[tokio::test]
 async fn followers_miss_nothing_and_repeat_nothing() {
     const ENTRIES: u64 = 400;
@@ -169,8 +169,8 @@ async fn followers_miss_nothing_and_repeat_nothing() {
     assert!(a == wanted && b == wanted && c == wanted);
 }
 
-/// The first event is written before the second turns out to be wrong: alone in its transaction, and beside a change that
-/// stands.
+/// The first event is written before the second one turns out to be wrong: once alone in its transaction, and once beside a change that is
+/// kept.
 #[tokio::test]
 async fn readers_are_told_nothing_of_a_refused_change() {
     let kit = Kit::new();

@@ -1,4 +1,4 @@
-//! Queue, policies, abort.
+//! The queue of an instance, its policies, and aborting.
 
 use ken_types::event::Outcome;
 use ken_types::id::SessionId;

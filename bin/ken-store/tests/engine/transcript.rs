@@ -216,7 +216,7 @@ async fn whose_it_is_and_which_cursor_is_checked() {
     assert_eq!(kit.read::<SessionsTranscript>(unknown).await.unwrap_err().code, Code::NotFound);
 }
 
-/// A reader of a page goes on at the end of the stream, or at the beginning of a turn in flight.
+/// A reader of a page continues at the end of the stream, or at the beginning of a turn in flight.
 #[tokio::test]
 async fn the_place_to_go_on_from_is_the_end_or_the_beginning_of_a_turn() {
     let kit = ready().await;

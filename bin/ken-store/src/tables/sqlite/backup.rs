@@ -1,4 +1,4 @@
-//! A copy of the database, by SQLite's backup API.
+//! Copies the database with SQLite's backup API.
 
 use std::path::Path;
 
@@ -9,6 +9,6 @@ pub(super) fn copy(from: &Path, to: &Path) -> rusqlite::Result<()> {
     let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let mut target = Connection::open(to)?;
     Backup::new(&source, &mut target)?.step(-1)?;
-    // One file, without a write-ahead log beside it.
+    // The copy is one file, without a write-ahead log beside it.
     target.pragma_update(None, "journal_mode", "DELETE")
 }

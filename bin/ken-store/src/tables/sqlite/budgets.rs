@@ -1,4 +1,4 @@
-//! What model calls have used, and what those under way have reserved.
+//! The usage of model calls, and the reservations of running ones.
 
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
@@ -47,7 +47,7 @@ impl Budgets for Database {
     }
 
     fn reserved(&self, scope: &str, after: Timestamp) -> Result<Amount, Error> {
-        // The table has a row for each call under way, and for each that a crash has cut within a day: it needs no index.
+        // The table only has rows for running calls and for those that a crash has cut off within a day, so it needs no index.
         let sql = "SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost
             FROM reservations WHERE (day = ?1 OR session = ?1) AND made_at > ?2";
         Ok(first(self, sql, params![scope, after.millis()], amount)?.unwrap_or_default())

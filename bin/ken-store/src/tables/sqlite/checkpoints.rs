@@ -1,10 +1,9 @@
-//! Copies the write-ahead log (the WAL) into the database, beside the writer. All of it that is older than the last few
-//! commits is copied and synced by a thread of its own while the writer goes on. The little that came meanwhile the
-//! writer then copies itself, between two commits: only so is there a moment at which nothing is left, and the log begins
-//! anew instead of growing for ever.
+//! Copies the write-ahead log (the WAL) into the database while the writer continues. A separate thread copies and syncs all of it except
+//! the last few commits. The writer then copies the rest itself between two commits, because only then is there a moment at which nothing
+//! is left, so that the log is restarted instead of growing without limit.
 //!
-//! When nothing has been written for a while, and when the store stops, the log is copied whole and cut to nothing, and the
-//! marker is told what the database file holds.
+//! When nothing has been written for a while, and when the store stops, the log is copied completely and truncated, and the marker records
+//! what the database file contains.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,39 +21,39 @@ use super::files::Files;
 use super::open;
 use crate::engine::thread::spawn;
 
-/// Pages in the log from which on it is worth it: 16 MiB. The same pages are written again and again, and each is copied
+/// The number of pages in the log at which copying begins: 16 MiB. Often the same pages are written repeatedly, and each of them is copied
 /// only once.
 const BEGIN: i32 = 4_096;
-/// Pages from which on the writer waits for the thread: 64 MiB.
+/// The number of pages at which the writer waits for the thread: 64 MiB.
 const MOST: i32 = 16_384;
-/// Pages that the writer may be left with.
+/// The number of pages that may be left for the writer.
 const FEW: i64 = 128;
-/// How often the thread follows the writer before it leaves the rest to it.
+/// How many times the thread catches up with the writer before it leaves the rest to the writer.
 const ROUNDS: usize = 8;
-/// How long cutting the log waits for whoever reads it: while idle, and at the end.
+/// How long to wait for readers before truncating the log: while idle, and when the store stops.
 const IDLE_PATIENCE: Duration = Duration::from_millis(100);
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy)]
 enum Task {
-    /// Copy what there is while the writer goes on.
+    /// Copy the log while the writer continues.
     Follow,
-    /// Copy everything, cut the log, and bring the marker up to date.
+    /// Copy the whole log, truncate it, and update the marker.
     Cut,
     Stop,
 }
 
-/// The thread and what it is asked for.
+/// The thread, and the channel of its tasks.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     begin: SyncSender<Task>,
-    /// Whether the thread follows the writer, or the writer has not finished that yet.
+    /// Whether the thread is catching up with the writer, or the writer has yet to copy the rest.
     following: Arc<AtomicBool>,
     thread: Option<JoinHandle<Files>>,
 }
 
 impl Checkpoints {
-    /// Takes over all checkpoints of the database at `path`, of which `writer` is the writer.
+    /// Takes over all checkpoints of the database at `path`; `writer` is the connection that writes to it.
     pub(super) fn start(path: &Path, files: Files, writer: &mut Connection) -> Result<Checkpoints, Error> {
         let connection = open::beside_writer(path)?;
         let ((begin, begun), (end, ended)) = (sync_channel(1), sync_channel(1));
@@ -68,11 +67,11 @@ impl Checkpoints {
             } else if pages >= BEGIN && !busy {
                 match ask.try_send(Task::Follow) {
                     Ok(()) => at_work.store(true, Ordering::Relaxed),
-                    Err(TrySendError::Full(_)) => {} // the thread is cutting the log
+                    Err(TrySendError::Full(_)) => {} // the thread is truncating the log
                     Err(TrySendError::Disconnected(_)) => finish(wal),
                 }
             }
-            Ok(()) // what was committed is committed
+            Ok(()) // the commit stands whatever happens here
         };
         let hooked = writer.wal_hook(Some(after_commit));
         hooked.map_err(fault::error)?;
@@ -80,13 +79,13 @@ impl Checkpoints {
         Ok(Checkpoints { begin, following, thread: Some(thread) })
     }
 
-    /// The writer is idle. False when it has to be told again later.
+    /// Asks the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later.
     pub(super) fn cut(&self) -> bool {
         let is_free = !self.following.load(Ordering::Relaxed);
         is_free && self.begin.try_send(Task::Cut).is_ok()
     }
 
-    /// Ends the thread and cuts the log a last time. Call when nothing is written any more.
+    /// Ends the thread and truncates the log a last time. Nothing may be written any more.
     pub(super) fn stop(&mut self, writer: &Connection) {
         _ = self.begin.send(Task::Stop);
         let Some(Ok(mut files)) = self.thread.take().map(JoinHandle::join) else {
@@ -111,7 +110,7 @@ fn mark(files: &mut Files, change: u64, running: bool) {
     }
 }
 
-/// In the writer: whether the thread has done its part, or is gone. It is waited for when the log is too long.
+/// Runs in the writer. Returns whether the thread has done its part or has ended. Waits for it if the log is too long.
 fn is_over(ended: &Receiver<()>, pages: i32) -> bool {
     if pages >= MOST {
         _ = ended.recv();
@@ -120,7 +119,7 @@ fn is_over(ended: &Receiver<()>, pages: i32) -> bool {
     ended.try_recv() != Err(TryRecvError::Empty)
 }
 
-/// In the writer, after a commit.
+/// Runs in the writer after a commit, and copies the rest of the log.
 fn finish(wal: &mut Wal) {
     if let Err(error) = wal.checkpoint() {
         tracing::warn!("a checkpoint was not finished: {error}");
@@ -139,7 +138,7 @@ fn run(connection: &Connection, mut files: Files, begun: &Receiver<Task>, end: &
                 report(files.forget_sum().and_then(|()| follow(connection)));
                 match cut(connection, IDLE_PATIENCE) {
                     Ok(Some(change)) => mark(&mut files, change, true),
-                    Ok(None) => {} // somebody writes or reads: the next idle moment is as good
+                    Ok(None) => {} // somebody writes or reads: the next idle moment will do
                     Err(error) => tracing::warn!("the write-ahead log could not be cut: {error}"),
                 }
             }
@@ -155,8 +154,8 @@ fn report(done: Result<(), Error>) {
     }
 }
 
-/// Copies the whole log and cuts it to nothing. The newest change that is certainly in the database file then; `None` when
-/// somebody was in the way.
+/// Copies the whole log and truncates it. Returns the number of the newest change that is certainly in the database file then; `None` if
+/// another connection prevented it.
 fn cut(connection: &Connection, patience: Duration) -> rusqlite::Result<Option<u64>> {
     let change = open::newest_change(connection)?;
     connection.busy_timeout(patience)?;
@@ -165,7 +164,7 @@ fn cut(connection: &Connection, patience: Duration) -> rusqlite::Result<Option<u
     Ok((!busy).then_some(change))
 }
 
-/// Copies what is there until little comes meanwhile.
+/// Copies the log until only few pages have been added meanwhile.
 fn follow(connection: &Connection) -> Result<(), Error> {
     let copy = || -> rusqlite::Result<(i64, i64)> {
         let mut checkpoint = connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?;

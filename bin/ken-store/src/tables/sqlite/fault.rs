@@ -1,9 +1,9 @@
-//! What can go wrong in the database, and what callers are told.
+//! Errors of the database, and what callers are told about them.
 
 use ken_types::{Code, Error};
 use rusqlite::ErrorCode;
 
-/// Details go to the log; the message names the line.
+/// Converts an error. The details go to the log, and the message names the line in the log.
 pub(super) fn error(error: rusqlite::Error) -> Error {
     let (line, detail) = (log_line(), error.to_string());
     match error.sqlite_error_code() {
@@ -25,7 +25,7 @@ pub(super) fn error(error: rusqlite::Error) -> Error {
     }
 }
 
-/// A mark that is in the log and in the answer.
+/// Returns a random mark that appears both in the log and in the answer.
 fn log_line() -> String {
     let mark: Result<[u8; 4], _> = ken_types::id::random();
     mark.map_or_else(|_| "?".into(), |bytes| format!("{:08x}", u32::from_be_bytes(bytes)))

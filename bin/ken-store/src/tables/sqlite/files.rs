@@ -1,5 +1,5 @@
-//! The files of a database, looked at before SQLite opens them. SQLite makes a missing database anew, drops the part of a
-//! damaged write-ahead log that it cannot read, and mentions neither; here both are found.
+//! Examines the files of a database before SQLite opens them. SQLite silently recreates a missing database and silently drops the
+//! unreadable part of a damaged write-ahead log; both are detected here.
 
 mod journal;
 mod marker;
@@ -10,23 +10,23 @@ use journal::{Index, Journal};
 use ken_types::{Code, Error};
 use marker::{LogFound, Marker};
 
-/// What was found of the files when the database was opened.
+/// The state of the files when the database was opened.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// Frames of the write-ahead log that had been committed and could not be read: changes are missing.
+    /// The number of committed frames of the write-ahead log that could not be read. Their changes are missing.
     pub frames_lost: u64,
-    /// The database file differs from what the last store left: damaged, or changed by another program.
+    /// Whether the database file differs from what the last store left: it is damaged, or another program has changed it.
     pub changed: bool,
-    /// Where the damaged log was copied to.
+    /// The path of the copy of the damaged log.
     pub copy: Option<PathBuf>,
-    /// The log is damaged, but the database file holds everything that was in it.
+    /// Whether the log is damaged, but the database file contains all its changes.
     is_copied: bool,
-    /// The log, if it is intact and not empty.
+    /// The log, if it is intact and has a header.
     log: Option<LogFound>,
 }
 
 impl Found {
-    /// One line for people, `None` when nothing is wrong.
+    /// Returns one line for people; `None` if nothing is wrong.
     pub fn complaint(&self) -> Option<String> {
         if self.frames_lost > 0 {
             let copy = self.copy.as_ref();
@@ -42,7 +42,7 @@ impl Found {
     }
 }
 
-/// The paths of one database, and its marker as it stands.
+/// The paths of one database, and its current marker.
 #[derive(Debug)]
 pub(super) struct Files {
     database: PathBuf,
@@ -55,7 +55,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// A refusal that trying again does not change (exit status 2).
+/// Returns an error that remains if the operation is tried again (exit status 2).
 pub(super) fn refuse(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::new(Code::Invalid, format!("{}: {what}", path.display()))
 }
@@ -73,8 +73,8 @@ impl Files {
         std::fs::metadata(self.journal_path()).map_or(0, |meta| meta.len()) == 0
     }
 
-    /// Compares database, log, index and marker. The caller holds the lock, or knows that nobody does. Refuses what cannot
-    /// be used without losing changes that the files may still hold. Changes nothing.
+    /// Compares database, log, index and marker. The caller holds the lock, or knows that nobody does. Refuses files that cannot be used
+    /// without losing changes that they may still contain. Changes nothing.
     pub(super) fn examine(&self) -> Result<Found, Error> {
         let failed = |error| refuse(&self.database, format_args!("cannot be read: {error}"));
         let log = self.journal_path();
@@ -89,7 +89,7 @@ impl Files {
             ..Found::default()
         };
         if lost > 0 && copied > 0 && copied == frames {
-            // Everything in it is in the database. Its readable part is older, and must not be applied again.
+            // The database contains all its changes. Its readable part is older and must not be applied again.
             found.is_copied = journal.exists;
         } else if lost > 0 && !journal.exists {
             let what = format_args!("{} is missing, with {lost} frames that had been committed", log.display());
@@ -105,22 +105,22 @@ impl Files {
         Ok(found)
     }
 
-    /// An index that somebody has just made anew from the log knows of no frame that was lost before that, unless the log
-    /// had been found intact with as many frames.
+    /// Whether the index can be trusted. An index that was rebuilt from the log knows of no frame that was lost before, unless the marker
+    /// says that the log was intact with as many frames.
     fn trusts(&self, index: &Index, journal: &Journal) -> bool {
         let found = self.marker.as_ref().and_then(|marker| marker.log.as_ref());
         let was_intact = found.is_some_and(|log| log.salt == index.salt && log.frames == index.frames);
         journal.is_of(index) && (!index.is_fresh || was_intact)
     }
 
-    /// The index of the log, unless it may be old: it is never synced, so a power failure leaves an earlier state.
+    /// Returns the index of the log, unless it may be outdated: it is never synced, so after a power failure it may be an earlier one.
     fn index(&self) -> Option<Index> {
         let marker = self.marker.as_ref()?;
         let trusted = marker.running && marker.is_of_this_boot();
         trusted.then(|| Index::read(&beside(&self.database, "-shm"))).flatten()
     }
 
-    /// A database that is missing, empty or cut, beside files that say that there was more.
+    /// Refuses a database that is missing, empty or truncated if the files beside it show that it was larger.
     fn check_length(&self, length: u64, journal: &Journal) -> Result<(), Error> {
         let expected = self.marker.as_ref().map_or(0, |marker| marker.length);
         let what = match length {
@@ -139,7 +139,7 @@ impl Files {
         ))
     }
 
-    /// Whether the database file is another than the marker's.
+    /// Whether the checksum of the database file differs from that in the marker.
     fn is_changed(&self) -> std::io::Result<bool> {
         let Some(expected) = self.marker.as_ref().and_then(|marker| marker.sum) else {
             return Ok(false);
@@ -148,7 +148,7 @@ impl Files {
         Ok(found.is_some_and(|found| found != expected))
     }
 
-    /// Whether the newest change in the opened database is older than one that the database file held before.
+    /// Checks that the newest change in the opened database is not older than one that the database file has contained.
     pub(super) fn check_change(&self, newest: u64) -> Result<(), Error> {
         match &self.marker {
             Some(marker) if newest < marker.change => Err(refuse(
@@ -163,7 +163,7 @@ impl Files {
         }
     }
 
-    /// Keeps a damaged log before SQLite cuts it.
+    /// Keeps a copy of a damaged log before SQLite truncates it.
     pub(super) fn keep_journal(&self, found: &mut Found) -> Result<(), Error> {
         if found.frames_lost == 0 && !found.is_copied {
             return Ok(());
@@ -179,7 +179,7 @@ impl Files {
         Ok(())
     }
 
-    /// A store begins to use the database. What the marker knows of the file stays true until the log is copied to it.
+    /// Marks that a store uses the database. What the marker says about the file remains true until the log is copied into it.
     pub(super) fn mark_running(&mut self, found: &Found) -> std::io::Result<()> {
         let known = self.marker.clone();
         let length = std::fs::metadata(&self.database)?.len();
@@ -193,7 +193,7 @@ impl Files {
         })
     }
 
-    /// The database file is about to change. On a full disk there is no room for a new marker, and the old one goes.
+    /// Removes the checksum from the marker, because the database file is about to change. If the disk is full, removes the marker.
     pub(super) fn forget_sum(&mut self) -> Result<(), Error> {
         let Some(marker) = self.marker.clone().filter(|marker| marker.sum.is_some()) else {
             return Ok(());
@@ -213,7 +213,7 @@ impl Files {
         self.has_no_log() && known.is_some_and(|known| known.sum.is_some() && known.length == length)
     }
 
-    /// The log has been copied whole: the database file holds everything up to `change`, and nothing changes it now.
+    /// Marks that the log has been copied completely: the database file contains everything up to `change`, and nothing changes it now.
     pub(super) fn mark_copied(&mut self, change: u64, running: bool) -> std::io::Result<()> {
         let (length, sum) = marker::measure(&self.database)?;
         let boot = marker::boot();

@@ -1,4 +1,4 @@
-//! Governing rules of users.
+//! The governing rules of users.
 
 use ken_types::ops::rules::StoredRule;
 use ken_types::{Error, Timestamp};

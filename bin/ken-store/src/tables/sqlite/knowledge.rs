@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::{Database, all, count, first, insert, rows, run, stored, time, to_json, unique};
 use crate::tables::{DocumentPlace, Index, JobRow, Knowledge, KnowledgeFilter, KnowledgeTexts, Words};
 
-/// An entry with the document that it is of.
+/// An entry with the document to which it belongs.
 const RECORD: &str = "SELECT * FROM knowledge LEFT JOIN documents USING (document)";
 
 fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
@@ -38,7 +38,7 @@ fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
     })
 }
 
-/// Where a piece of a document is.
+/// Returns where in a document a piece is.
 fn metadata(row: &Row<'_>) -> rusqlite::Result<Value> {
     let mut metadata = Map::new();
     if let Some(line) = row.get::<_, Option<i64>>("line")? {
@@ -118,7 +118,7 @@ impl Knowledge for Database {
     }
 
     fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error> {
-        // Entries of everyone show `api` and `default`, and are found by these.
+        // Entries for everyone show `api` and `default`, and are found by these values.
         let sources = match list.source {
             Some(_) => "source = ?5",
             None => "source NOT IN ('share', 'workspace') AND ?5 IS NULL",
@@ -189,8 +189,8 @@ impl Knowledge for Database {
     }
 }
 
-/// Knowledge by FTS5's rank. Memory newest first: its rank counts every exchange that holds a word, so that a turn would take
-/// the longer the more often the same has been said before.
+/// Returns the statement of a search and the columns that it searches. Knowledge is ordered by FTS5's rank. Memory is ordered from new to
+/// old: ranking reads every exchange that contains a word, so a turn would take longer the more often the same has been said.
 fn matching_sql(index: Index) -> (&'static str, &'static str) {
     match index {
         Index::Knowledge => (
@@ -205,7 +205,7 @@ fn matching_sql(index: Index) -> (&'static str, &'static str) {
     }
 }
 
-/// An expression of FTS5 that every form of a word matches.
+/// Returns an FTS5 expression that matches every form of a word.
 fn any_form(forms: &[String]) -> String {
     let quoted: Vec<String> = forms.iter().map(|form| format!("\"{form}\"")).collect();
     format!("({})", quoted.join(" OR "))
@@ -239,7 +239,7 @@ impl Words for Database {
 
     fn holders(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error> {
         match index {
-            // One statement for all words: FTS5 compiles a statement of its own each time its vocabulary is opened.
+            // One statement is used for all words, because FTS5 compiles a statement of its own each time its vocabulary is opened.
             Index::Knowledge => {
                 let sql = "SELECT word.key AS word, sum(vocabulary.doc) AS holders
                            FROM json_each(?1) AS word
@@ -257,8 +257,8 @@ impl Words for Database {
                 }
                 Ok(holders)
             }
-            // Of a common word the newest hundred tell how many there are, by how far back they reach: counting all would
-            // take the longer the more has been said.
+            // The number of exchanges with a common word is estimated from how far back the newest hundred reach. Counting them all would
+            // take longer the more has been said.
             Index::Memory => {
                 let sql =
                     "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) AS holders FROM (

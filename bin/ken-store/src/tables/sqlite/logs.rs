@@ -63,7 +63,7 @@ impl Logs for Database {
 
 impl SystemEvents for Database {
     fn system_extent(&self) -> Result<SystemExtent, Error> {
-        // Two looks at the ends of the tree; one query for both would read all of it.
+        // Two queries read only the two ends of the tree, while a single one would read all of it.
         let oldest = "SELECT number FROM system_events ORDER BY number LIMIT 1";
         let newest = "SELECT number, at FROM system_events ORDER BY number DESC LIMIT 1";
         let oldest = first(self, oldest, [], |row| count(row, "number"))?;

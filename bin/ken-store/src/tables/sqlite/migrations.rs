@@ -1,10 +1,10 @@
-//! The schema as numbered migrations. `user_version` is the number of those that a database has had; each is one
-//! transaction. A released migration is never edited: a change of the schema is a new one.
+//! The schema as numbered migrations. `user_version` is the number of migrations that a database has had, and each runs in one transaction.
+//! A released migration is never edited: a change of the schema is a new migration.
 
 /// The `application_id` of a database of ken: "KEN1".
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
-/// All steps, the first one from an empty database.
+/// All migrations. The first one begins with an empty database.
 #[rustfmt::skip]
 pub(crate) const STEPS: &[&str] = &[
     FIRST,
@@ -29,16 +29,16 @@ pub(crate) const STEPS: &[&str] = &[
     DRAFTS,
 ];
 
-/// The version that a database has after all steps.
+/// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
 
-/// What a platform shows of a message whose text changes, as JSON.
+/// The text that a platform currently shows of a message whose text changes, as JSON.
 const DRAFTS: &str = "
 ALTER TABLE outbox ADD COLUMN shown TEXT;
 ";
 
-/// Which submissions refer to which outputs of tools; they do so as long as their summaries are kept. And the actors of a
-/// conversation, the conversations of an actor.
+/// The outputs of tools to which submissions refer, for as long as their summaries are kept; and indexes from conversations to actors and
+/// from actors to conversations.
 const OUTPUTS: &str = "
 CREATE TABLE outputs (
   blob       INTEGER NOT NULL,
@@ -53,13 +53,13 @@ CREATE INDEX scopes_by_conversation ON scopes (connector, conversation, actor);
 CREATE INDEX scopes_by_actor ON scopes (connector, actor);
 ";
 
-/// The few runs that wait for another try, apart from the many that wait for their turn.
+/// An index of the few runs that wait for another attempt, apart from the many that wait for their turn.
 const RETRIES: &str = "
 CREATE INDEX schedule_runs_retried ON schedule_runs (not_before) WHERE active = 1 AND not_before > 0;
 ";
 
-/// What `realm` holds is the word of a scope. FTS5 renames no column, but its name stands in the text of the schema alone, so
-/// editing that is enough, and takes no longer for a large index (lang_altertable.html, section 7).
+/// The column `realm` contains the word of a scope. FTS5 cannot rename a column, but its name is only in the text of the schema, so editing
+/// that is enough, and takes no longer for a large index (lang_altertable.html, section 7).
 const SCOPE_COLUMNS: &str = "
 ALTER TABLE vectors RENAME COLUMN realm TO scope;
 PRAGMA writable_schema = ON;
@@ -67,7 +67,7 @@ UPDATE sqlite_schema SET sql = replace(sql, 'realm', 'scope') WHERE name IN ('kn
 PRAGMA writable_schema = RESET;
 ";
 
-/// The export of traces asks every second for what has ended since.
+/// The export of traces asks every second which submissions have ended since the last time.
 const TELEMETRY_BY_END: &str = "
 CREATE INDEX telemetry_by_end ON telemetry (settled_at);
 ";
@@ -115,7 +115,7 @@ CREATE TRIGGER uses_of_old_summaries AFTER DELETE ON telemetry BEGIN
 END;
 ";
 
-/// Governing rules of users; those of ken are files.
+/// The governing rules of users. Those of ken are files.
 const GOVERNING_RULES: &str = "
 CREATE TABLE governing_rules (
   name       TEXT PRIMARY KEY,
@@ -126,8 +126,8 @@ CREATE TABLE governing_rules (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// What model calls have used. scope: the day or the session, see rules/budget.rs; cost: in billionths of a US dollar, as in
-/// reservations, which are those of calls that have not said yet what they used.
+/// The usage of model calls. scope: the day or the session, see rules/budget.rs; cost: in billionths of a US dollar, also in reservations,
+/// which are those of calls whose usage is not known yet.
 const BUDGETS: &str = "
 CREATE TABLE budgets (
   scope      TEXT PRIMARY KEY,
@@ -146,7 +146,7 @@ CREATE TABLE reservations (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// What agents write down for themselves, by instance.
+/// Notes and checklists that agents write for themselves, by instance.
 const NOTES: &str = "
 CREATE TABLE notes (
   stream     INTEGER NOT NULL REFERENCES streams,
@@ -158,12 +158,12 @@ CREATE TABLE notes (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Those that are deleted when they are old enough.
+/// An index of the approvals that are deleted when they are old enough.
 const ENDED_APPROVALS: &str = "
 CREATE INDEX approvals_ended ON approvals (updated_at) WHERE status <> 'pending';
 ";
 
-/// Requests for approvals, and what became of them. task: of the worker that made the call.
+/// Requests for approvals and their outcome. task: the task of the worker that made the call.
 const APPROVALS: &str = "
 CREATE TABLE approvals (
   approval    INTEGER PRIMARY KEY,
@@ -243,7 +243,7 @@ CREATE INDEX schedule_runs_active ON schedule_runs (status, run) WHERE active = 
 CREATE INDEX schedule_runs_submitted ON schedule_runs (submission) WHERE submission IS NOT NULL;
 ";
 
-/// The messaging connector: updates, who may write, and messages on their way out.
+/// The messaging connector: updates, allowed users and groups, and outgoing messages.
 const MESSENGER: &str = "
 CREATE TABLE counters (
   name  TEXT PRIMARY KEY,
@@ -307,7 +307,7 @@ CREATE INDEX outbox_live ON outbox (connector, chat, message) WHERE live = 1;
 CREATE INDEX outbox_over ON outbox (created_at) WHERE live = 0;
 ";
 
-/// What was done for a submission or a run, as it was when that ended.
+/// The summary of a submission or a run, as of its end.
 const TELEMETRY: &str = "
 CREATE TABLE telemetry (
   submission INTEGER PRIMARY KEY REFERENCES submissions,
@@ -316,7 +316,7 @@ CREATE TABLE telemetry (
 ) STRICT;
 ";
 
-/// Bytes by their digest, in pieces. A blob that no event names goes some time after it was last used.
+/// Blobs: bytes addressed by their digest, in pieces. A blob to which no event refers is deleted some time after its last use.
 const BLOBS: &str = "
 ALTER TABLE happenings RENAME TO system_events;
 CREATE TABLE blobs (
@@ -340,13 +340,13 @@ CREATE TABLE blob_uses (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// The number of exchanges that hold a word is estimated instead.
+/// This table is dropped because the number of exchanges that contain a word is now estimated.
 const NO_MEMORY_WORDS: &str = "DROP TABLE memory_words;";
 
-/// The headers of a kept answer, a JSON array of pairs.
+/// The headers of a stored answer, as a JSON array of pairs.
 const KEPT_HEADERS: &str = "ALTER TABLE keys ADD COLUMN headers TEXT;";
 
-/// Runs of workflows, each a submission of its own kind, and the system's own stream.
+/// Runs of workflows, each of which is a submission of its own kind; and the system's own stream.
 const RUNS: &str = "
 CREATE TABLE runs (
   submission INTEGER PRIMARY KEY REFERENCES submissions,

@@ -1,4 +1,4 @@
-//! The SQLite backend: one file, a write-ahead log, one writer, read-only readers. One statement a function.
+//! The SQLite backend: one file, a write-ahead log, one writer, and read-only readers. Each function runs one statement.
 
 mod approvals;
 mod backup;
@@ -41,43 +41,44 @@ use checkpoints::Checkpoints;
 use files::Files;
 pub use files::Found as FilesFound;
 
-/// A database file, locked for this process.
+/// A database file that is locked for this process.
 #[derive(Debug)]
 pub struct Sqlite {
     path: PathBuf,
-    /// Opened first, since that makes and migrates the database; handed out once.
+    /// The writing connection. It is opened first, because that creates and migrates the database, and it is handed out once.
     writer: Option<(Connection, Files)>,
     found: FilesFound,
     _lock: File,
 }
 
 impl Sqlite {
-    /// Locks, checks, makes or migrates. Errors name the file and what is wrong with it; then it is untouched.
+    /// Locks, checks, and creates or migrates the database. An error names the file and what is wrong with it, and then the file is
+    /// unchanged.
     pub fn open(path: &Path) -> Result<Sqlite, Error> {
         let lock = open::lock(path)?;
         let (writer, files, found) = open::writer(path)?;
         Ok(Sqlite { path: path.to_owned(), writer: Some((writer, files)), found, _lock: lock })
     }
 
-    /// What was wrong with the files when they were opened.
+    /// Returns what was wrong with the files when they were opened.
     pub fn found(&self) -> &FilesFound {
         &self.found
     }
 
-    /// Lets the file have at most so many pages of 4 KiB: beyond it every write is refused as on a full disk.
+    /// Limits the file to this number of pages of 4 KiB. Beyond it, every write fails as on a full disk.
     pub fn limit_pages(&self, pages: u32) -> Result<(), Error> {
         let limit = |(connection, _): &(Connection, Files)| connection.pragma_update(None, "max_page_count", pages);
         let limited = self.writer.as_ref().map(limit).transpose();
         limited.map(drop).map_err(fault::error)
     }
 
-    /// Reads the whole database, also beside a store that runs, and says whether it is sound.
+    /// Reads the whole database and checks that it is sound. This also works while a store uses it.
     pub fn check(path: &Path, full: bool) -> Result<(), Error> {
         open::check(path, full)
     }
 
-    /// Copies the database to a new file, in one read transaction, which holds up no writer. The copy needs no file beside
-    /// it; it is not synced.
+    /// Copies the database to a new file in one read transaction, which blocks no writer. The copy consists of one file, and it is not
+    /// synced.
     pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
         backup::copy(from, to).map_err(|error| Error::unavailable(format!("{}: {error}", from.display())))
     }
@@ -97,7 +98,7 @@ impl Backend for Sqlite {
     }
 }
 
-/// One connection, with all tables on it.
+/// A connection, through which all tables are accessed.
 struct Database(Connection);
 
 impl Tables for Database {
@@ -186,7 +187,7 @@ impl Writer for SqliteWriter {
 
     fn probe(&mut self) -> Result<(), Error> {
         self.begin()?;
-        // Setting the version writes the first page, whatever it was.
+        // Setting the version writes the first page, even if the version stays the same.
         let version: i64 = unique(&self.database, "PRAGMA user_version", [], |row| row.get(0))?;
         let set = self.database.0.pragma_update(None, "user_version", version);
         set.map_err(fault::error)?;
@@ -194,18 +195,18 @@ impl Writer for SqliteWriter {
     }
 }
 
-/// Runs a statement that changes something; says how many rows.
+/// Runs a statement that changes something. Returns the number of rows.
 fn run(database: &Database, sql: &str, params: impl Params) -> Result<usize, Error> {
     statement(database, sql, |statement| statement.execute(params))
 }
 
-/// Runs a statement that inserts one row; its key.
+/// Runs a statement that inserts one row. Returns its key.
 fn insert(database: &Database, sql: &str, params: impl Params) -> Result<i64, Error> {
     run(database, sql, params)?;
     Ok(database.0.last_insert_rowid())
 }
 
-/// The first row of a query.
+/// Returns the first row of a query.
 fn first<T>(
     database: &Database,
     sql: &str,
@@ -215,7 +216,7 @@ fn first<T>(
     statement(database, sql, |statement| statement.query_row(params, read).optional())
 }
 
-/// The only row of a query. None is a defect.
+/// Returns the only row of a query. If there is none, that is a defect.
 fn unique<T>(
     database: &Database,
     sql: &str,
@@ -225,7 +226,7 @@ fn unique<T>(
     statement(database, sql, |statement| statement.query_row(params, read))
 }
 
-/// All rows of a query.
+/// Returns all rows of a query.
 fn all<T>(
     database: &Database,
     sql: &str,
@@ -235,7 +236,7 @@ fn all<T>(
     statement(database, sql, |statement| statement.query_map(params, read)?.collect())
 }
 
-/// Calls `see` with the text of each row's first column until that returns false.
+/// Calls `see` with the text in the first column of each row, until it returns false.
 fn each_text(
     database: &Database,
     sql: &str,
@@ -253,7 +254,7 @@ fn each_text(
     })
 }
 
-/// Does something with a statement, which stays prepared.
+/// Passes a prepared statement, which remains cached, to a function.
 fn statement<T>(
     database: &Database,
     sql: &str,
@@ -263,39 +264,39 @@ fn statement<T>(
     done.map_err(fault::error)
 }
 
-/// A number of rows as a parameter.
+/// Converts a number of rows to a parameter.
 fn rows(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A time as a column holds it.
+/// Reads a time from a column that contains milliseconds.
 fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp> {
     row.get(column).map(Timestamp::from_millis)
 }
 
-/// A count as a column holds it.
+/// Reads a count from a column.
 fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(i64::cast_unsigned)
 }
 
-/// A value as JSON for a column.
+/// Converts a value to JSON for a column.
 fn to_json(value: &impl Serialize) -> Result<String, Error> {
     record::write(value)
 }
 
-/// As [`to_json`], of a value that may be missing.
+/// Converts an optional value to JSON for a column.
 fn json(value: Option<&(impl Serialize + ?Sized)>) -> Result<Option<String>, Error> {
     value.map(|value| record::write(&value)).transpose()
 }
 
-/// A value from a column that holds JSON or nothing.
+/// Reads a value from a column that contains JSON or NULL.
 fn stored<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(column)?;
     let value = text.map(|text| serde_json::from_str(&text)).transpose();
     value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
 }
 
-/// A scope from a row that has its columns.
+/// Reads a scope from a row that contains its columns.
 fn scope(row: &Row<'_>) -> rusqlite::Result<Scope> {
     Ok(Scope {
         connector: row.get("connector")?,
@@ -305,8 +306,8 @@ fn scope(row: &Row<'_>) -> rusqlite::Result<Scope> {
     })
 }
 
-/// The key of an entry: stream and number, so that a stream is stored together and in order, and a page of it costs its own
-/// length.
+/// Returns the key of an entry, which consists of stream and number. Hence the entries of a stream are stored together and in order, and
+/// the cost of reading a page only depends on its own length.
 fn place(stream: i64, number: u64) -> i64 {
     (stream << 32) | number.min(MOST_ENTRIES).cast_signed()
 }

@@ -1,4 +1,4 @@
-//! Opening the database: whose it is, whether this release can read it, and how it is used.
+//! Opening the database: its lock, the checks whether this release can read it, and the settings of its connections.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -12,16 +12,16 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use super::files::{Files, Found, beside, refuse};
 use super::migrations::{APPLICATION_ID, STEPS, VERSION};
 
-/// The first library whose WAL reset does not lose writes.
+/// The first version of SQLite in which resetting the WAL loses no writes.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 const STATEMENTS: usize = 160;
 
-/// An error that trying again may mend (exit status 75).
+/// Returns an error that may go away by itself (exit status 75).
 fn not_now(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::unavailable(format!("{}: {what}", path.display()))
 }
 
-/// Locks the file beside the database that holds the process id of its store.
+/// Locks the file beside the database that contains the process id of its store.
 pub(crate) fn lock(database: &Path) -> Result<File, Error> {
     let path = beside(database, ".lock");
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -40,12 +40,12 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
             return Err(refuse(&path, format_args!("cannot be locked: {error}")));
         }
     }
-    // The process id is for people: only the lock counts.
+    // The process id is for people. Only the lock is checked.
     _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
-/// Opens the database for writing, makes or migrates it. The caller holds the lock.
+/// Opens the database for writing, and creates or migrates it. The caller holds the lock.
 pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
     check_library(path)?;
     let fresh = check_header(path)?;
@@ -57,10 +57,10 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
     files.keep_journal(&mut found)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| unusable(path, &error))?;
-    // A refusal below leaves the files as they are.
+    // An error below must leave the files as they are.
     set_checkpoint_on_close(&connection, false).map_err(|error| unusable(path, &error))?;
     check_version(path, &connection)?;
-    // SQLite falls back to reading where it may not write, and would report that only at the first change.
+    // SQLite opens a file that it may not write for reading, and would report that only at the first change.
     if connection.is_readonly("main").map_err(|error| unusable(path, &error))? {
         return Err(read_only(path));
     }
@@ -69,7 +69,7 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
         let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
         files.check_change(newest)?;
     }
-    // Before the first write: it tells a frame that a kill cut short from one that was damaged.
+    // This comes before the first write. The marker distinguishes a frame that a kill has cut short from a damaged one.
     let marked = files.mark_running(&found);
     marked.map_err(|error| not_now(path, format_args!("its marker cannot be written: {error}")))?;
     if files.has_no_log() {
@@ -83,14 +83,14 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
     Ok((connection, files, found))
 }
 
-/// Whether the last connection that closes copies the log into the database and removes it.
+/// Sets whether closing the last connection copies the log into the database and removes it.
 pub(crate) fn set_checkpoint_on_close(connection: &Connection, checkpoint: bool) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !checkpoint).map(drop)
 }
 
-/// The number of the newest change that the system's stream tells of; 0 before there was one.
+/// Returns the number of the newest change in the system's stream; 0 if there is none.
 pub(crate) fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
-    // Under the name of an older schema, too: this comes before the migration.
+    // The table may have the name of an older schema, because this runs before the migration.
     let tables = "SELECT name FROM sqlite_schema WHERE name IN ('system_events', 'happenings')";
     let table: Option<String> = connection.query_row(tables, [], |row| row.get(0)).optional()?;
     let Some(table) = table else { return Ok(0) };
@@ -98,20 +98,19 @@ pub(crate) fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
     connection.query_row(&newest, [], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
 }
 
-/// Opens the database, which exists and is migrated, for checkpoints.
+/// Opens the existing, migrated database for checkpoints.
 pub(crate) fn beside_writer(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
         let connection = Connection::open_with_flags(path, flags)?;
         prepare(&connection)?;
-        // What it copies is synced before the log may begin anew.
+        // Pages that are copied must be synced before the log is restarted.
         connection.pragma_update(None, "synchronous", "FULL")?;
         Ok(connection)
     };
     open().map_err(|error| unusable(path, &error))
 }
 
-/// Opens the database for reading.
 pub(crate) fn reader(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
@@ -123,8 +122,8 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, Error> {
     open().map_err(|error| unusable(path, &error))
 }
 
-/// Reads all of the database and says whether it is sound; `full` also compares indexes with tables. Beside a running
-/// store its log and its marker are left to that.
+/// Reads the whole database and checks that it is sound; `full` also compares indexes with tables. While a store is running, the log and
+/// its index are not examined, because the store is changing them.
 pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
     let (fresh, files, in_use) = (check_header(path)?, Files::of(path), is_locked(path));
     let found = match in_use {
@@ -135,7 +134,7 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
         return Err(refuse(path, "there is no database"));
     }
     if found.frames_lost > 0 {
-        // Opening it would make the index anew, and with that forget what is missing.
+        // Opening the database would rebuild the index, and so lose the knowledge of what is missing.
         return Err(refuse(path, found.complaint().unwrap_or_default()).hint("ken-store(8), Restoring"));
     }
     let connection = match !in_use && files.has_no_log() {
@@ -154,14 +153,14 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
     }
 }
 
-/// Opens a database that nobody writes and that has no log, without making the files that SQLite puts beside one.
+/// Opens a database without a log that nobody writes, without creating the files that SQLite puts beside a database.
 fn resting(path: &Path) -> Result<Connection, Error> {
     let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     Connection::open_with_flags(format!("file:{name}?immutable=1"), flags).map_err(|error| unusable(path, &error))
 }
 
-/// Whether a store has the database.
+/// Whether a store holds the lock of the database.
 fn is_locked(path: &Path) -> bool {
     let file = File::open(beside(path, ".lock"));
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -175,7 +174,7 @@ fn check_library(path: &Path) -> Result<(), Error> {
     Err(refuse(path, format_args!("SQLite {version} is too old, 3.51.3 is the oldest that can be trusted with it")))
 }
 
-/// Checks the file before SQLite opens it, because SQLite would write to it. True when there is no database yet.
+/// Checks the file before SQLite opens it, because SQLite might write to it. Returns true if there is no database yet.
 fn check_header(path: &Path) -> Result<bool, Error> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -206,7 +205,7 @@ fn check_header(path: &Path) -> Result<bool, Error> {
     let page = if page == 1 { 65_536 } else { page };
     let length = file.metadata().map_or(0, |meta| meta.len());
     let journal = std::fs::metadata(beside(path, "-wal")).map_or(0, |meta| meta.len());
-    // With a log, the file may be shorter than its header says for a moment; without one, never.
+    // While there is a log, the file may be shorter than its header says; without a log, it never is.
     if journal == 0 && length < u64::from(pages) * page {
         return Err(refuse(path, format_args!("damaged: {length} bytes of {} are there", u64::from(pages) * page))
             .hint("restore a backup"));
@@ -233,10 +232,10 @@ fn check_version(path: &Path, connection: &Connection) -> Result<(), Error> {
     Err(refuse(path, message).hint("start the newer ken-store, or restore a backup made before it"))
 }
 
-/// Settings of every connection.
+/// Applies the settings of all connections.
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Without it, SQLite with STAT4 plans a statement anew for each new value of a parameter.
+    // Without this setting, SQLite with STAT4 plans a statement again for each new value of a parameter.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
@@ -247,7 +246,7 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> {
     prepare(connection)?;
     if fresh {
-        // Before the write-ahead log is on, so that it is in the database file itself whatever happens next.
+        // This comes before the write-ahead log is enabled, so that the id is in the database file whatever happens next.
         connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -256,8 +255,8 @@ fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> 
     connection.pragma_update(None, "cache_size", -16_384)
 }
 
-/// Begins the empty log anew, so that its index says that it was empty: one that SQLite has made from a log whose first
-/// frame is damaged looks different.
+/// Restarts the empty log, so that its index records that it was empty. An index that SQLite has rebuilt from a log whose first frame is
+/// damaged looks different.
 fn begin_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
@@ -272,7 +271,7 @@ fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the first page of every table, so that gross damage is found before work is accepted.
+/// Reads the first page of every table, so that serious damage is found before work is accepted.
 fn touch_roots(connection: &Connection) -> rusqlite::Result<()> {
     let mut roots = connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")?;
     let names: Vec<String> = roots.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -302,7 +301,7 @@ fn unusable(path: &Path, error: &rusqlite::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// With NORMAL an answered change would be on disk only at the next checkpoint.
+    /// With NORMAL, a change that has been answered would be on the disk only after the next checkpoint.
     #[test]
     fn the_writer_syncs_every_commit() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Messages on their way to a chat.
+//! Messages to chats.
 
 use ken_types::ops::outbox::{MessageRecord, MessageState, PutMessage, Shown};
 use ken_types::{Error, Timestamp};
@@ -54,7 +54,7 @@ impl Outbox for Database {
     }
 
     fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error> {
-        // With min() the other column is that of the same row.
+        // SQLite takes the other columns of a query with min() from the row with the minimum.
         let sql = "SELECT min(message) AS message, due_at FROM outbox
                    WHERE live = 1 AND connector = ?1 GROUP BY chat ORDER BY 1";
         all(self, sql, [connector], |row| Ok((row.get("message")?, time(row, "due_at")?)))

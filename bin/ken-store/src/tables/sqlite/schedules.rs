@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{Database, all, count, first, insert, json, rows, run, stored, time, to_json, unique};
 use crate::tables::{ActiveRuns, FiredRow, NewScheduleRun, ScheduleRow, ScheduleRunRow, Schedules};
 
-/// The name of a value of an enumeration, as a column holds it.
+/// Returns the name of an enum value, as columns contain it.
 fn name(value: &impl Serialize) -> Result<Option<String>, Error> {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => Ok(Some(name)),
@@ -29,7 +29,7 @@ fn named<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<O
     value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
 }
 
-/// A value that is always there.
+/// Returns a value that must not be NULL.
 fn present<T>(value: Option<T>, column: &str) -> rusqlite::Result<T> {
     value.ok_or_else(|| rusqlite::Error::InvalidColumnType(0, column.to_owned(), Type::Null))
 }
@@ -118,7 +118,7 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRunRow> {
     })
 }
 
-/// All columns of a run, and the id of its schedule.
+/// All columns of a run and the id of its schedule.
 const RUN: &str = "SELECT r.*, s.id AS schedule_id FROM schedule_runs AS r JOIN schedules AS s USING (schedule)";
 
 impl Schedules for Database {
@@ -188,7 +188,7 @@ impl Schedules for Database {
     }
 
     fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<FiredRow>, Error> {
-        // Two statements: one that changes and returns makes a table of its own each time, and takes twice as long.
+        // These are two statements, because an UPDATE with RETURNING creates a temporary table each time and takes twice as long.
         let sql = "SELECT schedule, slug FROM schedules
                    WHERE id = ?1 AND generation = ?2 AND mark = ?3 AND enabled = 1 AND deleted_at IS NULL";
         let values = params![fire.id, fire.generation.cast_signed(), fire.mark];

@@ -8,7 +8,7 @@ use rusqlite::{Row, params};
 use super::{Database, all, count, first, insert, rows, run, scope, stored, to_json, unique};
 use crate::tables::{NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions, SummaryRow, Telemetry};
 
-/// What each work is given, from an index of its own.
+/// The claimable submissions of each kind of work; each statement uses an index of its own.
 const TURNS: &str =
     "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind, c.scope, c.connector, c.actor, c.conversation, c.thread
      FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope

@@ -1,5 +1,5 @@
-//! Reads the write-ahead log and its index as SQLite writes them (sqlite.org/fileformat2.html, sqlite.org/walformat.html),
-//! before SQLite does: recovery drops everything after the first frame that is damaged, and says nothing.
+//! Reads the write-ahead log and its index in the format of SQLite (sqlite.org/fileformat2.html, sqlite.org/walformat.html), before SQLite
+//! does: its recovery silently drops everything after the first damaged frame.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
@@ -7,42 +7,41 @@ use std::path::Path;
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
-/// Both magic numbers without their last bit, which says how checksums are computed.
+/// The two magic numbers without their last bit, which says in which byte order checksums are computed.
 const MAGIC: u32 = 0x377f_0682;
 const LARGEST_PAGE: u32 = 65_536;
-/// A reader's mark in the index that no reader has set.
+/// The value of a read mark in the index that no reader has set.
 const UNUSED_MARK: u32 = u32::MAX;
 
-/// What the write-ahead log holds.
+/// The content of the write-ahead log.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Whether there is a file.
+    /// Whether the file exists.
     pub(super) exists: bool,
-    /// In bytes.
+    /// The length in bytes.
     pub(super) length: u64,
-    /// Identifies this generation of the log; frames with another salt were left behind by an earlier one.
+    /// Identifies this generation of the log. Frames with another salt are left from an earlier one.
     pub(super) salt: Option<[u8; 8]>,
-    /// Frames up to the last commit that can be read: what SQLite recovers.
+    /// The number of frames up to the last commit that can be read, which is what SQLite recovers.
     pub(super) frames: u64,
-    /// Frames of this generation that cannot be read.
+    /// The number of frames of this generation that cannot be read.
     unreadable: u64,
 }
 
-/// What the index of the log (`-shm`) says about it. It is right while the system that wrote it is up: it is never
-/// synced.
+/// What the index of the log (`-shm`) says about it. It is only valid until the system that wrote it goes down, because it is never synced.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Index {
-    /// Frames up to the last commit.
+    /// The number of frames up to the last commit.
     pub(super) frames: u64,
-    /// Frames that have been copied into the database.
+    /// The number of frames that have been copied into the database.
     pub(super) copied: u64,
     pub(super) salt: [u8; 8],
-    /// It has just been made anew from the log, which is all that it knows.
+    /// Whether the index has just been rebuilt from the log, and so knows nothing else.
     pub(super) is_fresh: bool,
 }
 
 impl Journal {
-    /// Reads the log at `path`; a file that does not exist is an empty log.
+    /// Reads the log at `path`. A file that does not exist is an empty log.
     pub(super) fn read(path: &Path) -> std::io::Result<Journal> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -61,7 +60,7 @@ impl Journal {
         let mut header = [0; HEADER];
         let header_length = fill(from, &mut header)?;
         let Some((mut sum, page_size)) = read_header(&header).filter(|_| header_length == HEADER) else {
-            // Whatever follows a header that cannot be read is lost.
+            // Everything after a header that cannot be read is lost.
             self.unreadable = self.length.div_ceil(4_096 + FRAME_HEADER as u64);
             return Ok(());
         };
@@ -91,13 +90,13 @@ impl Journal {
         }
     }
 
-    /// Whether the index belongs to this log. One that cannot be read may be anything's.
+    /// Whether the index belongs to this log. A log whose header cannot be read may belong to any index.
     pub(super) fn is_of(&self, index: &Index) -> bool {
         self.salt.is_none_or(|salt| salt == index.salt)
     }
 
-    /// How many committed frames recovery would drop. Without an index that can be trusted, a frame that was being written
-    /// when the system went down counts too.
+    /// Returns how many committed frames recovery would drop. Without a trustworthy index, this includes a frame that was being written
+    /// when the system went down.
     pub(super) fn lost(&self, index: Option<&Index>) -> u64 {
         match index {
             Some(index) => index.frames.saturating_sub(self.frames),
@@ -107,7 +106,7 @@ impl Journal {
 }
 
 impl Index {
-    /// Reads the index at `path`; `None` when there is none, and when it is damaged.
+    /// Reads the index at `path`; `None` if it is missing or damaged.
     pub(super) fn read(path: &Path) -> Option<Index> {
         let mut bytes = [0; 132];
         File::open(path).ok()?.read_exact(&mut bytes).ok()?;
@@ -117,7 +116,7 @@ impl Index {
         let intact = (sum.0, sum.1) == (native(40), native(44)) && bytes[..48] == bytes[48..96];
         let frames = u64::from(native(16));
         let is_fresh = match frames {
-            // A log that was begun anew has its first reader's mark at 0.
+            // In a log that was restarted, the first read mark is 0.
             0 => native(104) == UNUSED_MARK,
             _ => native(96) == 0 && u64::from(native(128)) == frames,
         };
@@ -125,7 +124,7 @@ impl Index {
     }
 }
 
-/// The running checksum of a log.
+/// The running checksum of a log, and whether it reads words in big-endian order.
 struct Sum(u32, u32, bool);
 
 impl Sum {
@@ -133,7 +132,7 @@ impl Sum {
         Sum(0, 0, big_endian)
     }
 
-    /// Adds a multiple of 8 bytes.
+    /// Adds bytes, whose number is a multiple of 8.
     fn add(&mut self, bytes: &[u8]) {
         let read = if self.2 { u32::from_be_bytes } else { u32::from_le_bytes };
         for pair in bytes.chunks_exact(8) {
@@ -147,7 +146,7 @@ impl Sum {
     }
 }
 
-/// The checksum so far and the size of a page, if the header is intact.
+/// Returns the checksum of the header and the size of a page, if the header is intact.
 fn read_header(header: &[u8; HEADER]) -> Option<(Sum, usize)> {
     let (magic, page_size) = (word(header, 0), word(header, 8));
     let mut sum = Sum::new(magic & 1 == 1);
@@ -168,7 +167,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(take(bytes, at))
 }
 
-/// Fills the buffer as far as the file goes; returns how far.
+/// Fills the buffer up to the end of the file, and returns the number of bytes read.
 fn fill(from: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {

@@ -1,6 +1,6 @@
-//! The marker beside the database (`ken.db.mark`): what the store knew about its files when it last left them. It is
-//! written and synced when the store starts, before and after it copies the write-ahead log into an idle database, and
-//! when it stops; each time it replaces the one before in one step.
+//! The marker beside the database (`ken.db.mark`), which records what the store knew about its files. It is written and synced when the
+//! store starts, before and after the store copies the write-ahead log into an idle database, and when the store stops. Each time it is
+//! replaced atomically.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -9,25 +9,25 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// Larger databases have no checksum: reading one would take longer than a start may.
+/// The size in bytes above which a database gets no checksum, because reading it would take longer than a start may take.
 const MOST_SUMMED: u64 = 256 * 1024 * 1024;
 /// A random id that the kernel makes at each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::tables::sqlite) struct Marker {
-    /// Whether a store runs, or was killed; false once it has stopped in order.
+    /// Whether a store is running or was killed; false once it has stopped in order.
     pub(super) running: bool,
-    /// Which boot of the system it was written in.
+    /// The boot of the system in which the marker was written.
     pub(super) boot: String,
-    /// The newest change that the database file is known to hold.
+    /// The number of the newest change that the database file is known to contain.
     pub(super) change: u64,
-    /// The length of the database file, in bytes. It never shrinks.
+    /// The length of the database file in bytes, which never decreases.
     pub(super) length: u64,
-    /// CRC-32 of the database file, while nothing changes it.
+    /// The CRC-32 of the database file, while nothing changes the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sum: Option<u32>,
-    /// What the store found intact of the log when it started.
+    /// The log as the store found it when it started, if it was intact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) log: Option<LogFound>,
 }
@@ -37,12 +37,12 @@ pub(in crate::tables::sqlite) struct Marker {
 pub(in crate::tables::sqlite) struct LogFound {
     /// Identifies the generation of the log.
     pub(super) salt: [u8; 8],
-    /// Frames up to the last commit.
+    /// The number of frames up to the last commit.
     pub(super) frames: u64,
 }
 
 impl Marker {
-    /// `None` when there is none, or it cannot be read.
+    /// Reads the marker; `None` if it is missing or cannot be read.
     pub(super) fn read(path: &Path) -> Option<Marker> {
         match std::fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text)
@@ -52,7 +52,7 @@ impl Marker {
         }
     }
 
-    /// Replaces the marker at `path`, durably.
+    /// Replaces the marker at `path` durably.
     pub(super) fn write(&self, path: &Path) -> std::io::Result<()> {
         let fresh = super::beside(path, ".new");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
@@ -67,12 +67,12 @@ impl Marker {
     }
 }
 
-/// Empty where the kernel does not tell.
+/// Returns the id of the current boot; empty if the kernel does not provide one.
 pub(super) fn boot() -> String {
     std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
 }
 
-/// Length and checksum of a file; no checksum of a large one.
+/// Returns the length of a file in bytes and its checksum; no checksum if the file is large.
 pub(super) fn measure(path: &Path) -> std::io::Result<(u64, Option<u32>)> {
     let mut file = match File::open(path) {
         Ok(file) => file,
