@@ -5,11 +5,13 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 /// Turns the events of one turn into the text to print. Each message of the agent ends its line. After a crash the next message
-/// repeats the text of the one that was cut off; that text is printed once.
+/// repeats the text of the one that was cut off, in one delta or in several; that text is printed once.
 #[derive(Debug, Default)]
 pub struct LiveText {
-    /// The text of the message that was cut off, until the next one begins.
+    /// The printed text of the message that was cut off, until the next one has repeated all of it, or is another answer.
     cut_off: Option<String>,
+    /// How many bytes of `cut_off` the next message has repeated.
+    repeated: usize,
     is_in_line: bool,
 }
 
@@ -23,10 +25,13 @@ impl LiveText {
         match text("/type") {
             "text_delta" => self.delta(text("/text")),
             "message_end" if text("/message/role") == "assistant" => {
+                self.repeated = 0;
                 if text("/message/stopReason") == "interrupted" {
-                    self.cut_off = Some(text("/message/content/0/text").to_owned());
+                    // A message that is cut off while it repeats another has less text than is printed.
+                    self.cut_off.get_or_insert_with(|| text("/message/content/0/text").to_owned());
                     return Cow::Borrowed("");
                 }
+                self.cut_off = None;
                 Cow::Borrowed(self.end_line())
             }
             "submission_settled" => Cow::Borrowed(self.end_line()),
@@ -35,19 +40,27 @@ impl LiveText {
     }
 
     fn delta<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
-        let was_in_line = self.is_in_line;
-        let added = match self.cut_off.take() {
-            None => Cow::Borrowed(text),
-            Some(cut_off) => match text.strip_prefix(cut_off.as_str()) {
-                Some(rest) => Cow::Borrowed(rest),
-                None if was_in_line => Cow::Owned(format!("\n{text}")),
-                None => Cow::Borrowed(text),
-            },
+        let expected = self.cut_off.as_deref().and_then(|cut_off| cut_off.get(self.repeated..)).unwrap_or_default();
+        if !expected.is_empty() && expected.starts_with(text) {
+            self.repeated += text.len();
+            return Cow::Borrowed("");
+        }
+        let added = match text.strip_prefix(expected) {
+            Some(rest) => Cow::Borrowed(rest),
+            None => Cow::Owned(self.other_answer(text)),
         };
+        self.cut_off = None;
         if !added.is_empty() {
             self.is_in_line = !added.ends_with('\n');
         }
         added
+    }
+
+    /// An answer that does not repeat the one that was cut off, from its beginning.
+    fn other_answer(&self, text: &str) -> String {
+        let begun = self.cut_off.as_deref().and_then(|cut_off| cut_off.get(..self.repeated)).unwrap_or_default();
+        let line_end = if self.is_in_line { "\n" } else { "" };
+        format!("{line_end}{begun}{text}")
     }
 
     /// A line feed if the last thing printed was a part of a line. Call it before printing anything else.
@@ -89,11 +102,33 @@ mod tests {
         for (next, wanted) in [
             (vec![delta("Half "), delta("of it.")], "Half of it.\n"),
             (vec![delta("Half of it.")], "Half of it.\n"),
+            (vec![delta("Ha"), delta("lf "), delta("of it.")], "Half of it.\n"),
+            (vec![delta("Ha"), delta("lf of"), delta(" it.")], "Half of it.\n"),
             (vec![delta("Another.")], "Half \nAnother.\n"),
+            (vec![delta("Ha"), delta("ppy.")], "Half \nHappy.\n"),
         ] {
             let events = [cut.to_vec(), next, vec![end("", "stop")]].concat();
             assert_eq!(printed(&events), wanted);
         }
+    }
+
+    #[test]
+    fn a_message_that_is_cut_off_again_before_it_has_repeated_the_first_is_followed_by_another() {
+        let cut = [delta("Half "), end("Half ", "interrupted")];
+        let none = vec![end("", "interrupted")];
+        let some = vec![delta("Ha"), end("Ha", "interrupted")];
+        for (again, next, wanted) in [
+            (none.clone(), vec![delta("Another.")], "Half \nAnother.\n"),
+            (none, vec![delta("Half of it.")], "Half of it.\n"),
+            (some.clone(), vec![delta("Ha"), delta("ppy.")], "Half \nHappy.\n"),
+            (some, vec![delta("Ha"), delta("lf of it.")], "Half of it.\n"),
+        ] {
+            let events = [cut.to_vec(), again, next, vec![end("", "stop")]].concat();
+            assert_eq!(printed(&events), wanted);
+        }
+        // Once the first is repeated, the longer text is the one that was cut off.
+        let more = [delta("Half "), delta("of "), end("Half of ", "interrupted"), delta("Half of "), delta("it.")];
+        assert_eq!(printed(&[cut.to_vec(), more.to_vec()].concat()), "Half of it.");
     }
 
     #[test]
