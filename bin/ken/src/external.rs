@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use ken_tool::find_program;
-use ken_types::Error;
+use ken_types::{Code, Error};
 use serde::Deserialize;
 
 use crate::globals::Globals;
@@ -36,8 +36,9 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     file.and_then(find_program)
 }
 
-/// The error that a program has written on standard error as one line of JSON, or else in plain text.
-pub(crate) fn error_of(program: &str, stderr: &[u8]) -> Error {
+/// The error that a program has written on standard error as one line of JSON, or else its plain text as an error with the
+/// code `otherwise`.
+pub(crate) fn error_of(program: &str, stderr: &[u8], otherwise: Code) -> Error {
     #[derive(Deserialize)]
     struct Line {
         error: Error,
@@ -45,7 +46,7 @@ pub(crate) fn error_of(program: &str, stderr: &[u8]) -> Error {
     let line = serde_json::from_slice(stderr).map(|Line { error }| error);
     line.unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(stderr);
-        Error::unavailable(format!("{program}: {}", text.trim()))
+        Error::new(otherwise, format!("{program}: {}", text.trim()))
     })
 }
 
@@ -70,4 +71,17 @@ fn names(ken: &clap::Command) -> BTreeSet<String> {
         names.extend(programs.filter(|name| !name.contains('.')));
     }
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_program_keeps_its_code_and_plain_text_gets_one() {
+        let told = error_of("ken-x", br#"{"error":{"code":"not_found","message":"no such run"}}"#, Code::Internal);
+        assert_eq!(told, Error::not_found("no such run"));
+        let crashed = error_of("ken-x", b"thread 'main' panicked\n", Code::Internal);
+        assert_eq!(crashed, Error::internal("ken-x: thread 'main' panicked"));
+    }
 }

@@ -7,8 +7,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use ken_trusted::Others;
-use ken_types::Error;
 use ken_types::places::Places;
+use ken_types::{Code, Error};
 use serde_json::{Value, json};
 
 use crate::client;
@@ -114,7 +114,8 @@ pub(crate) fn replay(
     if matches!(output.status.code(), Some(0 | 1)) {
         return Ok(());
     }
-    Err(error_of("ken-agent", &output.stderr))
+    // It writes each error as JSON; other text is that of a crash.
+    Err(error_of("ken-agent", &output.stderr, Code::Internal))
 }
 
 fn show(line: &Value) -> Result<(), Error> {

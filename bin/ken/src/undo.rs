@@ -4,7 +4,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use ken_tool::find_program;
-use ken_types::Error;
+use ken_types::{Code, Error};
 
 use crate::external::error_of;
 use crate::globals::Globals;
@@ -35,6 +35,6 @@ pub(crate) fn run(globals: &Globals, what: &str, of: &OfRun) -> Outcome {
     put(&String::from_utf8_lossy(&output.stdout))?;
     match output.status.code().and_then(|status| u8::try_from(status).ok()) {
         Some(status @ 0..=1) => Ok(ExitCode::from(status)),
-        _ => Err(error_of("ken-coder", &output.stderr)),
+        _ => Err(error_of("ken-coder", &output.stderr, Code::Unavailable)),
     }
 }
