@@ -305,6 +305,18 @@ fn events_are_written_as_they_arrive() {
     child.kill().unwrap();
     child.wait().unwrap();
     until("the provider sees that nobody listens", || provider.is_gone());
+    // A reader that has seen enough ends the call, and no other model is asked.
+    let late = vec![Piece::Pause(Duration::from_millis(200)), openai(&[" of it."], &[])[1].clone(), Piece::UntilGone];
+    let begun = openai(&["Half "], &[])[..2].to_vec();
+    let provider = Provider::start(vec![stream([begun, late].concat())]);
+    let mut child = filter(&provider, "openai/m,rules", &["events"]).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"Hello").unwrap();
+    let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut reader, &mut line).unwrap();
+    drop(reader);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), &*output.stderr), (Some(141), &b""[..]));
+    until("the provider sees that nobody listens", || provider.is_gone());
 }
 
 /// The turn of ken-model(8), as printed there: a model, jq and ken-tools in a shell.
@@ -536,7 +548,7 @@ fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
         .file("models.toml", "[[model]]\nname = \"openai/m\"\nwindow = 12000\noutput = 500\n")
         .start();
     let session = system.session();
-    let long = "a long story ".repeat(8_000);
+    let long = "a long story ".repeat(12_000);
     let failed = system.say(&session, &long).expect(500).json();
     assert_eq!(failed["code"], "model_failed");
     let error = failed["error"].as_str().unwrap();
@@ -556,6 +568,39 @@ fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
     // Without a known window the server decides.
     let output = run(filter(&provider, "openai/unknown", &[]), &"word ".repeat(200_000));
     assert_eq!(output.status.code(), Some(0));
+}
+
+/// Thoughts are not sent back, or only to the provider that signed them, which may leave them out.
+#[test]
+fn a_request_is_as_long_as_what_is_sent_of_it() {
+    let provider = Provider::answering(|asked| match asked.path.ends_with("/messages") {
+        true => stream(anthropic(&["Yes."], &[])),
+        false => stream(openai(&["Yes."], &[])),
+    });
+    let home = tempfile::tempdir().unwrap();
+    let table = "[[model]]\nname = \"*\"\nwindow = 1000\noutput = 500\n";
+    std::fs::write(home.path().join("models.toml"), table).unwrap();
+    let status = |model: &str, thought: &Value, text: usize| {
+        let answer = json!([thought, {"type": "toolCall", "id": "a", "name": "t", "arguments": {}}]);
+        let request = json!({"messages": [
+            {"role": "user", "content": "x".repeat(text)},
+            {"role": "assistant", "api": "anthropic-messages", "content": answer},
+            {"role": "toolResult", "toolCallId": "a", "toolName": "t", "content": "done"},
+        ]});
+        let mut command = filter(&provider, model, &[]);
+        command.env("KEN_CONFIG", home.path().join("ken.toml"));
+        run(command, &request.to_string()).status.code()
+    };
+    let thinking = "I think. ".repeat(5_000);
+    let plain = json!({"type": "thinking", "thinking": thinking});
+    let signed = json!({"type": "thinking", "thinking": thinking, "opaque": "sig"});
+    for (model, thought) in
+        [("openai/m", &plain), ("openai/m", &signed), ("anthropic/m", &plain), ("anthropic/m", &signed)]
+    {
+        assert_eq!(status(model, thought, 11_900), Some(0), "{model} {}", thought["opaque"]);
+        assert_eq!(status(model, thought, 12_100), Some(2), "{model} {}", thought["opaque"]);
+    }
+    assert_eq!(provider.asked().len(), 4);
 }
 
 #[test]

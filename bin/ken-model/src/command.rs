@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use ken_text::for_terminal;
-use ken_tool::{MAX_DEPTH, MAX_INPUT};
+use ken_tool::{Failure, MAX_DEPTH, MAX_INPUT};
 use ken_types::event::{Block, Message};
 use ken_types::ops::call::{self, Failed};
 use ken_types::ops::model::{Delta, Generate};
@@ -83,8 +83,12 @@ pub(crate) fn run() -> ExitCode {
     done.unwrap_or_else(|error| fail(&error))
 }
 
-/// Text on a terminal, else the line of JSON that every tool writes.
+/// Text on a terminal, else the line of JSON that every tool writes. An error without a message is not reported: the reader has
+/// seen enough.
 fn fail(error: &Error) -> ExitCode {
+    if error.message.is_empty() {
+        return Failure::ReaderGone.report("ken-model");
+    }
     let mut stderr = std::io::stderr();
     _ = match stderr.is_terminal() {
         true => writeln!(stderr, "ken-model: {error}"),
@@ -98,12 +102,10 @@ fn remark(text: &str) {
 }
 
 fn write(line: &str) -> Result<(), Error> {
-    match writeln!(std::io::stdout(), "{line}") {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::internal(format!("standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
+    writeln!(std::io::stdout(), "{line}").map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Error::cancelled(""),
+        _ => Error::internal(format!("standard output: {error}")),
+    })
 }
 
 /// Prints the models. The exit status is 1 if a provider could not be asked.
@@ -139,14 +141,16 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
     Ok(ExitCode::from(u8::from(!all_answered)))
 }
 
-/// Writes each event at once. The last line has the type `end`, and is written only for a complete answer.
+/// Writes each event at once, and remembers whether the answer has begun, or nothing can be written: then no other model is
+/// asked. The last line has the type `end`, and is written only for a complete answer.
 struct Lines(AtomicBool);
 
 impl DeltaSink for Lines {
     fn send(&self, delta: Delta) -> Pending<'_, Result<(), Error>> {
-        self.0.fetch_or(!matches!(delta, Delta::Start { .. }), Ordering::Relaxed);
         let line = serde_json::to_string(&delta).map_err(|error| Error::internal(error.to_string()));
-        Box::pin(std::future::ready(line.and_then(|line| write(&line))))
+        let written = line.and_then(|line| write(&line));
+        self.0.fetch_or(!matches!(delta, Delta::Start { .. }) || written.is_err(), Ordering::Relaxed);
+        Box::pin(std::future::ready(written))
     }
 }
 

@@ -28,6 +28,12 @@ pub(crate) fn request_tokens(request: &Generate) -> u64 {
     input_tokens(request) + tools.sum::<u64>()
 }
 
+/// The part of [`request_tokens`] that is thoughts. Only the provider that signed them sees them, and it may leave them out.
+pub(crate) fn thought_tokens(request: &Generate) -> u64 {
+    let blocks = request.messages.iter().flat_map(|message| message.content());
+    blocks.filter(|block| matches!(block, Block::Thinking { .. })).map(block_tokens).sum()
+}
+
 pub(crate) fn input_tokens(request: &Generate) -> u64 {
     let sources = request.sources.iter();
     let sources = sources.map(|source| estimated_tokens(&source.title) + estimated_tokens(&source.text));
@@ -39,6 +45,7 @@ pub(crate) fn input_tokens(request: &Generate) -> u64 {
 pub(crate) fn block_tokens(block: &Block) -> u64 {
     match block {
         Block::Text { text } => estimated_tokens(text),
+        Block::Thinking { opaque: None, .. } => 0, // not sent: a provider takes back only what it has signed
         Block::Thinking { thinking, .. } => estimated_tokens(thinking),
         Block::ToolCall { name, arguments, .. } => estimated_tokens(name) + estimated_tokens(&arguments.to_string()),
         Block::Image { .. } => 0, // not seen by the engines that need no model

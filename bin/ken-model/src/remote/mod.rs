@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::http::{self, Http};
 use crate::prices::{Model, price, rates};
 use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window};
-use crate::usage::{delta_bytes, estimate, request_tokens};
+use crate::usage::{delta_bytes, estimate, request_tokens, thought_tokens};
 use failure::{Refusal, retry_after_ms};
 use format::{Broken, Ended};
 use stream::Stream;
@@ -36,6 +36,10 @@ const AT_ONCE: usize = 64;
 const WAITING: usize = 64;
 /// An answer is cut at this length, in bytes of text, thoughts and arguments.
 const LONGEST: usize = 1024 * 1024;
+/// Bytes of a token, as `estimated_tokens` takes them.
+const ESTIMATED_BYTES: u64 = 4;
+/// Bytes of a token, at most, on the average of a text. Vocabularies of today come to ten in scripts of three bytes a letter.
+const MOST_BYTES: u64 = 12;
 
 /// The wire formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,12 +239,12 @@ impl Remote {
         }
     }
 
-    /// Why a request is not sent: it is longer than the window, even if a token had five bytes. Some servers would cut it off
-    /// without a word.
+    /// Why a request is not sent: without its thoughts it is longer than the window, even if a token had [`MOST_BYTES`]. Some
+    /// servers would cut it off without a word.
     fn overflow(&self, request: &Generate) -> Option<Error> {
-        let tokens = request_tokens(request);
+        let tokens = request_tokens(request) - thought_tokens(request);
         let window = self.model.window;
-        let fits = tokens - tokens / 5 <= window;
+        let fits = tokens * ESTIMATED_BYTES / MOST_BYTES <= window;
         (self.model.has_known_window && !fits).then(|| {
             let ModelName { provider, id } = &self.name;
             Error::too_large(format!(
