@@ -120,12 +120,19 @@ pub(super) fn answer(
     said: &str,
     change: &mut Change,
 ) -> Result<(), Error> {
-    let Some(text) = text(found, ending, said) else {
+    let text = text(found, ending, said);
+    let Some(message) = to_chat(tables, found, text.unwrap_or_default())? else {
         return Ok(());
     };
-    match to_chat(tables, found, text)? {
-        Some(message) => put(tables, &message, change).map(drop),
-        None => Ok(()),
+    if !message.text.is_empty() {
+        return put(tables, &message, change).map(drop);
+    }
+    // The turn ends without a text of its own, so what was shown until then stays, and is no draft any more.
+    match tables.message_by_key(&message.key)? {
+        Some(shown) if shown.message.draft => {
+            put(tables, &PutMessage { draft: false, ..shown.message }, change).map(drop)
+        }
+        _ => Ok(()),
     }
 }
 

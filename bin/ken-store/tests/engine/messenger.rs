@@ -1,8 +1,11 @@
 //! The messaging connector: codes expire, and messages are not tried for ever.
 
 use ken_types::Code;
+use ken_types::event::Outcome;
+use ken_types::id::EventId;
 use ken_types::ops::messenger::*;
 use ken_types::ops::outbox::*;
+use ken_types::ops::store::*;
 
 use crate::kit::*;
 
@@ -135,4 +138,22 @@ async fn a_draft_waits_for_its_chat_and_its_answer_has_a_day_of_its_own() {
     let rows = kit.read::<OutboxList>(args).await.unwrap().messages;
     let answer = rows.iter().find(|row| row.id == id).unwrap();
     assert_eq!(answer.state, MessageState::Pending, "it is tried for a day from its end on");
+}
+
+/// Its last message has no text, but an earlier one had, and was shown.
+#[tokio::test]
+async fn a_turn_that_ends_without_a_text_keeps_what_was_shown() {
+    let kit = Kit::new();
+    let prompt = Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
+    let mut accept = kit.accept_of("7", "Look.", Target::Fresh(fresh("m-1")), prompt);
+    accept.event.id = EventId("messenger:1".into());
+    accept.event.scope.connector = "messenger".into();
+    kit.write::<ChatAccept>(accept).await.unwrap();
+    let claim = kit.claim_one(1).await;
+    let draft = PutMessage { key: "messenger:1:answer".into(), ..message(true, "I look.") };
+    kit.write::<OutboxPut>(draft).await.unwrap();
+    let settle = Kit::settle_of(&claim.lease, 0, Outcome::Completed, "");
+    kit.write::<SubmissionsSettle>(settle).await.unwrap();
+    let left = due(&kit).await.remove(0);
+    assert_eq!((left.message.text.as_str(), left.message.draft), ("I look.", false));
 }
