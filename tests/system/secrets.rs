@@ -211,8 +211,8 @@ fn a_planted_secret_appears_nowhere() {
 fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     // The environment of a server over standard input and output contains its secret, as the protocol wants it.
     let added = [
-        ("OWN_TOOL_KEY", "planted-tool-8e7d"),
-        ("MCP_TOKEN", "planted-mcp-9f8e"),
+        ("OWN_TOOL_KEY", "planted-tool/8e7d"),
+        ("MCP_TOKEN", "planted-mcp/9f8e"),
         ("HTTP_TOKEN", "http-canary-77"),
         ("HOST_KEY", "planted-host-a09f"),
         ("OPENAI_API_KEY", value("OPENAI_API_KEY")),
@@ -230,6 +230,9 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
                 &[
                     ("c1", "own_tool", "{}"),
                     ("c2", "failing_tool", "{}"),
+                    ("c6", "json_tool", "{}"),
+                    ("c7", "failing_json_tool", "{}"),
+                    ("c8", "cut_tool", "{}"),
                     ("c3", "mcp__double__variable", "{\"name\": \"TOKEN\"}"),
                     ("c4", "mcp__double__die", "{}"),
                     ("c5", "task", "{\"agent\": \"research-worker\", \"prompt\": \"dig\"}"),
@@ -256,9 +259,23 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     std::fs::create_dir_all(home.join("tools.d")).unwrap();
     std::fs::create_dir(&scratch).unwrap();
     let read = "cat /proc/self/fd/$KEN_SECRETS_FD | tr '\\0' '\\n'";
-    for (name, script) in [("own_tool", read.to_owned()), ("failing_tool", format!("{read} >&2; exit 3"))] {
+    // The first letter and the slash are escaped, as JSON allows.
+    let escaped = format!("{read} | sed 's|.*=p|\\\\u0070|; s|/|\\\\/|'");
+    // The secret lies across the cut of what is kept.
+    let cut = format!("printf '%04073d' 0 >&2; {read} | tr -d '\\n' >&2; exit 3");
+    for (name, writes, script) in [
+        ("own_tool", "text", read.to_owned()),
+        ("failing_tool", "text", format!("{read} >&2; exit 3")),
+        ("json_tool", "json", format!("printf '{{\"it\":\"%s\"}}' \"$({escaped})\"")),
+        (
+            "failing_json_tool",
+            "json",
+            format!("printf '{{\"error\":{{\"message\":\"%s\"}}}}' \"$({escaped})\" >&2; exit 3"),
+        ),
+        ("cut_tool", "text", cut),
+    ] {
         let entry = json!({"name": name, "description": "x", "command": ["sh", "-c", script], "input": {"type": "object"},
-            "writes": "text", "approval": "none", "agents": ["orchestrator"], "secrets": ["OWN_TOOL_KEY"]});
+            "writes": writes, "approval": "none", "agents": ["orchestrator"], "secrets": ["OWN_TOOL_KEY"]});
         std::fs::write(home.join(format!("tools.d/{name}.json")), entry.to_string()).unwrap();
     }
     let mut http = Command::new("python3");
@@ -282,7 +299,7 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     }
     until("all tools are listed", || {
         let listed = system.call("tools", "tools.list", &[]).to_string();
-        ["own_tool", "failing_tool", "mcp__double__die", "mcp__remote__echo"]
+        ["own_tool", "cut_tool", "mcp__double__die", "mcp__remote__echo"]
             .iter()
             .all(|name| listed.contains(&format!("\"{name}\"")))
     });
@@ -298,6 +315,9 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     // Each of the recipients did repeat its secret.
     assert_eq!(results.matches("OWN_TOOL_KEY=[redacted]").count(), 2, "{results}");
     assert!(results.contains("\\n[redacted]\\n"), "{results}");
+    assert!(results.contains("{\\\"it\\\":\\\"[redacted]\\\"}"), "{results}");
+    assert!(results.contains("The tool failing_json_tool ended with status 3: [redacted]"), "{results}");
+    assert!(results.contains("00OWN_T"), "{results}");
     let bodies = asked.iter().map(|asked| asked.body.to_string());
     shown.extend(bodies);
     for target in ["/agents/orchestrator/planted?offset=-1", "/ready", "/api/telemetry/runs"] {
@@ -324,6 +344,7 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     for text in &shown {
         let found = added.iter().find(|(_, value)| text.contains(value));
         assert_eq!(found, None, "{text}");
+        assert!(!text.contains("planted-to"), "{text}");
     }
     assert_eq!(files_with(PLANTED, home), ["secrets.env"]);
     // The stand-in itself names its own.

@@ -186,6 +186,19 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     assert!(at("tool_start") < at("tool"));
 }
 
+/// The list was accepted by a command that is run by hand, which shows it as it is.
+#[test]
+fn a_server_that_names_its_secret_in_a_description_can_be_used() {
+    let system = start(&[]);
+    std::fs::write(scratch(&system).join("tell"), "").unwrap();
+    configure(&system, &json!({ "double": entry(&system, &json!({})) }));
+    accept(&system, "double");
+    until_ready(&system);
+    let listed = listed(&system);
+    assert!(listed.to_string().contains("A variable of its environment.[redacted]"), "{listed}");
+    assert!(!listed.to_string().contains(CANARY), "{listed}");
+}
+
 #[test]
 fn results_secrets_and_file_access_of_a_server() {
     let system = ready(&[], &json!({}));

@@ -87,14 +87,16 @@ async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> R
     let name = &entry.tool.spec.name;
     let written = written(entry, ended, &entry.ok_status, most)?;
     if entry.writes == Writes::Text {
-        let shown = outputs.show(written).await;
+        let shown = outputs.show(&ken_service::redacted(written.to_owned())).await;
         return Ok(ToolResult { content: vec![Block::text(shown.text)], details: Value::Null, output: shown.output });
     }
     if written.is_empty() {
         return Err(failed(name, "wrote nothing", &ended.errors));
     }
-    let value = json::parse(written.as_bytes(), MAX_DEPTH)
-        .map_err(|error| format!("The tool {name} did not write JSON: {}", error.message))?;
+    let value = json::parse(written.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(|error| {
+        let why = ken_service::redacted(error.message);
+        format!("The tool {name} did not write JSON: {why}")
+    })?;
     if let Some(schema) = &entry.output {
         schema
             .check("", &value)

@@ -38,9 +38,9 @@ async fn asked(call: &Admitted<'_>, command: &[String]) -> Result<Preview, Strin
     let text = written(call.entry, &ended, &[0], MAX_OUTPUT)?;
     let wrong = |error: ken_types::Error| {
         let place = error.at.unwrap_or_default();
-        format!("The preview of the tool {name} is not one: {place} {}", error.message)
+        ken_service::redacted(format!("The preview of the tool {name} is not one: {place} {}", error.message))
     };
-    let value = json::parse(text.as_bytes(), MAX_DEPTH).map_err(wrong)?;
+    let value = json::parse(text.as_bytes(), MAX_DEPTH).map(ken_service::redacted_value).map_err(wrong)?;
     let mut preview: Preview = json::from_value(value).map_err(wrong)?;
     if preview.approval == Need::Ask && hex::decode::<32>(&preview.fingerprint).is_none() {
         return Err(format!("The preview of the tool {name} has no fingerprint."));

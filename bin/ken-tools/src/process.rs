@@ -25,23 +25,10 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A tool that has ended.
 pub(crate) struct Ended {
     pub(crate) end: End,
+    /// A tool may repeat secrets of this part, so this is redacted where it is read.
     pub(crate) output: Vec<u8>,
-    /// Standard error, trimmed.
+    /// Standard error, trimmed, without the secrets.
     pub(crate) errors: String,
-}
-
-impl Ended {
-    /// Without the secrets of this part, which a tool may repeat. Output that is not UTF-8 is not used.
-    fn redacted(self) -> Ended {
-        Ended {
-            output: match String::from_utf8(self.output) {
-                Ok(text) => ken_service::redacted(text).into_bytes(),
-                Err(error) => error.into_bytes(),
-            },
-            errors: ken_service::redacted(self.errors),
-            ..self
-        }
-    }
 }
 
 pub(crate) enum End {
@@ -73,7 +60,7 @@ pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
     let mut child =
         command(work).await?.spawn().map_err(|error| format!("The sandbox could not be started: {error}"))?;
     match timeout(work.entry.timeout + GRACE, converse(&mut child, work)).await {
-        Ok(Ok(ended)) => Ok(ended.redacted()),
+        Ok(Ok(ended)) => Ok(ended),
         Ok(Err(error)) => Err(format!("The tool could not be run: {error}")),
         Err(_) => Ok(Ended { end: End::TimedOut, output: Vec::new(), errors: String::new() }),
     }
@@ -225,10 +212,11 @@ async fn drained(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut kept = Vec::new();
     if let Some(mut from) = from {
         let mut buffer = [0; 4096];
+        let most = MAX_ERRORS + ken_service::longest_secret();
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
-            let room = MAX_ERRORS.saturating_sub(kept.len());
+            let room = most.saturating_sub(kept.len());
             kept.extend(buffer.iter().take(count.min(room)));
         }
     }
-    String::from_utf8_lossy(&kept).trim().to_owned()
+    ken_service::redacted_head(&kept, MAX_ERRORS).trim().to_owned()
 }

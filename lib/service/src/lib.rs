@@ -15,5 +15,7 @@ mod sockets;
 
 pub use options::NoOptions;
 pub use run::{Program, Start, Stop, run};
-pub use secrets::{inherit as inherit_secrets, redacted, secret};
+pub use secrets::{
+    inherit as inherit_secrets, longest_secret, redacted, redacted_head, redacted_tail, redacted_value, secret,
+};
 pub use sockets::Sockets;

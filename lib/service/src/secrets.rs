@@ -7,6 +7,7 @@ use std::io::Read;
 use std::sync::OnceLock;
 
 use ken_types::Error;
+use serde_json::Value;
 
 use crate::descriptor;
 
@@ -15,6 +16,7 @@ const VARIABLE: &str = "KEN_SECRETS_FD";
 const LIMIT_BYTES: u64 = 1024 * 1024;
 
 static PASSED: OnceLock<HashMap<String, String>> = OnceLock::new();
+static FORMS: OnceLock<Forms> = OnceLock::new();
 
 /// The secret of this name: the one that kend has passed to this process, else the environment variable, which a program
 /// that is run by hand uses. An empty value counts as absent. Passed values are read once, when the daemon starts.
@@ -25,24 +27,104 @@ pub fn secret(name: &str) -> Option<String> {
 
 /// Shorter values, such as `test`, occur in texts that have nothing to do with them.
 const LEAST_REDACTED: usize = 8;
+const REDACTED: &str = "[redacted]";
 
-/// The text with `[redacted]` in place of each secret of at least 8 bytes that kend has passed to this process, as it is and as in a JSON
-/// string.
+/// The text with `[redacted]` in place of each secret of at least 8 bytes that kend has passed to this process, as it is and as
+/// in a JSON string. For text that is shown as it is: JSON that is read is redacted after that, by [`redacted_value`].
 pub fn redacted(text: String) -> String {
-    let secrets = PASSED.get().into_iter().flat_map(HashMap::values);
-    redact(text, secrets.map(String::as_str))
+    FORMS.get().unwrap_or(&Forms::NONE).redacted(text)
 }
 
-fn redact<'a>(mut text: String, secrets: impl Iterator<Item = &'a str>) -> String {
-    for secret in secrets.filter(|secret| secret.len() >= LEAST_REDACTED) {
-        let quoted = secret.replace('\\', "\\\\").replace('"', "\\\"");
-        for form in [secret, &quoted] {
+/// The value with `[redacted]` in place of each secret in its strings and names. Numbers stay.
+pub fn redacted_value(value: Value) -> Value {
+    FORMS.get().unwrap_or(&Forms::NONE).redacted_value(value)
+}
+
+/// How many bytes beyond a cut are needed to recognise a secret that lies across it.
+pub fn longest_secret() -> usize {
+    FORMS.get().map_or(0, Forms::longest)
+}
+
+/// About the first `most` bytes of a text without secrets, nor the beginning of one. `kept` is the beginning of the text,
+/// [`longest_secret`] bytes more than `most` if the text is so long.
+pub fn redacted_head(kept: &[u8], most: usize) -> String {
+    FORMS.get().unwrap_or(&Forms::NONE).head(kept, most)
+}
+
+/// About the last `most` bytes of a text without secrets, nor the end of one. `kept` is the end of the text,
+/// [`longest_secret`] bytes more than `most` if the text is so long.
+pub fn redacted_tail(kept: &[u8], most: usize) -> String {
+    FORMS.get().unwrap_or(&Forms::NONE).tail(kept, most)
+}
+
+/// What is replaced: each secret as it is, and as in a JSON string with and without `\/`. The longest comes first, because one
+/// may be a part of another.
+struct Forms(Vec<String>);
+
+impl Forms {
+    const NONE: Forms = Forms(Vec::new());
+
+    fn of<'a>(secrets: impl Iterator<Item = &'a str>) -> Forms {
+        let forms = secrets.filter(|secret| secret.len() >= LEAST_REDACTED).flat_map(|secret| {
+            let quoted = Value::from(secret).to_string();
+            let quoted = quoted.get(1..quoted.len() - 1).unwrap_or(secret).to_owned();
+            [secret.to_owned(), quoted.replace('/', "\\/"), quoted]
+        });
+        let mut forms: Vec<String> = forms.collect();
+        forms.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+        forms.dedup();
+        Forms(forms)
+    }
+
+    fn longest(&self) -> usize {
+        self.0.first().map_or(0, String::len)
+    }
+
+    fn redacted(&self, mut text: String) -> String {
+        for form in &self.0 {
             if text.contains(form) {
-                text = text.replace(form, "[redacted]");
+                text = text.replace(form, REDACTED);
             }
         }
+        text
     }
-    text
+
+    fn redacted_value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.redacted(text)),
+            Value::Array(values) => values.into_iter().map(|value| self.redacted_value(value)).collect(),
+            Value::Object(fields) => {
+                let redacted = |(name, value)| (self.redacted(name), self.redacted_value(value));
+                fields.into_iter().map(redacted).collect()
+            }
+            other => other,
+        }
+    }
+
+    fn head(&self, kept: &[u8], most: usize) -> String {
+        let mut text = self.redacted(String::from_utf8_lossy(kept).into_owned());
+        if kept.len() > most {
+            // The last bytes may be a part of a secret. They may even lie before `most`, as secrets before them became shorter.
+            let mut end = text.len().saturating_sub(self.longest()).min(most);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+        }
+        text
+    }
+
+    fn tail(&self, kept: &[u8], most: usize) -> String {
+        let mut text = self.redacted(String::from_utf8_lossy(kept).into_owned());
+        if kept.len() > most {
+            let mut start = text.len().saturating_sub(most).max(self.longest()).min(text.len());
+            while !text.is_char_boundary(start) {
+                start += 1;
+            }
+            text.drain(..start);
+        }
+        text
+    }
 }
 
 /// Reads and closes the inherited descriptor, if there is one. Call once, at the start; [`crate::run`] does.
@@ -53,7 +135,8 @@ pub fn inherit() -> Result<(), Error> {
     let mut text = String::new();
     let read = File::from(fd).take(LIMIT_BYTES).read_to_string(&mut text);
     read.map_err(|error| Error::invalid(VARIABLE, format!("it cannot be read: {error}")))?;
-    PASSED.get_or_init(|| parse(&text));
+    let passed = PASSED.get_or_init(|| parse(&text));
+    FORMS.get_or_init(|| Forms::of(passed.values().map(String::as_str)));
     Ok(())
 }
 
@@ -66,11 +149,58 @@ fn parse(text: &str) -> HashMap<String, String> {
 mod tests {
     use super::*;
 
+    fn forms(secrets: &[&'static str]) -> Forms {
+        Forms::of(secrets.iter().copied())
+    }
+
     #[test]
     fn secrets_are_taken_out_of_a_text() {
-        let secrets = ["number-1", "with\"and\\", "test", ""];
-        let text = r#"number-1, {"x":"with\"and\\"}, with"and\, test"#;
-        assert_eq!(redact(text.to_owned(), secrets.into_iter()), r#"[redacted], {"x":"[redacted]"}, [redacted], test"#);
+        let forms = forms(&["number-1", "with\"and\\", "of/paths", "test", ""]);
+        let text = r#"number-1, {"x":"with\"and\\"}, with"and\, of\/paths, test"#;
+        let redacted = r#"[redacted], {"x":"[redacted]"}, [redacted], [redacted], test"#;
+        assert_eq!(forms.redacted(text.to_owned()), redacted);
+    }
+
+    #[test]
+    fn a_secret_that_is_a_part_of_another_leaves_nothing_of_it() {
+        for secrets in [["planted-1", "planted-1-and-more"], ["planted-1-and-more", "planted-1"]] {
+            let text = "planted-1-and-more planted-1".to_owned();
+            assert_eq!(forms(&secrets).redacted(text), "[redacted] [redacted]");
+        }
+    }
+
+    #[test]
+    fn however_json_writes_a_secret_it_is_taken_out_and_numbers_stay() {
+        let forms = forms(&["a/b&c-é-1", "123456789"]);
+        let text = r#"{"a\/b\u0026c-\u00e9-1":[{"x":"it is \u0061/b&c-é-1."},"{\"x\":\"a\/b&c-é-1\"}"],"id":123456789,"key":"123456789"}"#;
+        let value = serde_json::from_str(text).unwrap();
+        let redacted =
+            r#"{"[redacted]":[{"x":"it is [redacted]."},"{\"x\":\"[redacted]\"}"],"id":123456789,"key":"[redacted]"}"#;
+        assert_eq!(forms.redacted_value(value).to_string(), redacted);
+    }
+
+    #[test]
+    fn no_part_of_a_secret_is_left_at_a_cut() {
+        let secret = "planted-secret-1";
+        let forms = forms(&[secret]);
+        let most = 64;
+        // The text is filled with secrets too, so that it becomes shorter.
+        for before in (0..most).flat_map(|count| [".".repeat(count), format!("{}{secret}{secret}", ".".repeat(count))])
+        {
+            let text = format!("{before}{secret}{}", ".".repeat(most));
+            let kept = &text.as_bytes()[..text.len().min(most + forms.longest())];
+            let head = forms.head(kept, most);
+            assert!(head.len() <= most && !head.replace(REDACTED, "").contains("pla"), "{head}");
+            let text = format!("{}{secret}{before}", ".".repeat(most));
+            let kept = &text.as_bytes()[text.len().saturating_sub(most + forms.longest())..];
+            let tail = forms.tail(kept, most);
+            assert!(tail.len() <= most && !tail.replace(REDACTED, "").contains("t-1"), "{tail}");
+        }
+        assert_eq!((forms.head(b"short", 5), forms.tail(b"short", 5)), ("short".to_owned(), "short".to_owned()));
+        assert_eq!(
+            (Forms::NONE.head("aé".as_bytes(), 2), Forms::NONE.tail("éa".as_bytes(), 2)),
+            ("a".to_owned(), "a".to_owned())
+        );
     }
 
     #[test]

@@ -73,6 +73,18 @@ impl Pinned {
         hex::encode(&Sha256::digest(text))
     }
 
+    /// Without the secrets of this part, which a server may name in a description.
+    pub(crate) fn redacted(self) -> Pinned {
+        let tools = self.0.into_iter().map(|tool| PinnedTool {
+            name: ken_service::redacted(tool.name),
+            description: ken_service::redacted(tool.description),
+            input_schema: ken_service::redacted_value(tool.input_schema),
+            output_schema: ken_service::redacted_value(tool.output_schema),
+            ..tool
+        });
+        Pinned(tools.collect())
+    }
+
     /// The differences of a newer list, each with the name of the tool.
     pub(crate) fn changes(&self, newer: &Pinned) -> Vec<String> {
         let of = |list: &Pinned| -> BTreeMap<String, PinnedTool> {

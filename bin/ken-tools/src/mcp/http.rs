@@ -24,7 +24,8 @@ pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
 const CONNECT: Duration = Duration::from_secs(10);
 /// The pause before the stream for the server's own messages is opened again.
 const PAUSE: Duration = Duration::from_secs(5);
-const ERROR_BYTES: u64 = 512;
+/// How much of an error is passed on. ken-tools redacts it and shows much less, so that this cut shows no part of a secret.
+const ERROR_BYTES: u64 = 64 * 1024;
 
 /// Passes messages on until standard input ends or the session is lost; ken-tools then starts it again.
 pub(crate) fn bridge() -> ExitCode {

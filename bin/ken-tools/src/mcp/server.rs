@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ken_text::head;
 use ken_types::Error;
 use ken_types::event::ToolResult;
 use ken_types::ops::model::{SchemaText, ToolSpec};
@@ -47,7 +48,7 @@ const DESCRIPTION_BYTES: usize = 8 * 1024;
 const SCHEMA_BYTES: usize = 32 * 1024;
 /// The longest name that a tool may have for models.
 const TOOL_BYTES: usize = 64;
-/// How much of the end of standard error is kept, in bytes.
+/// How much is shown of the end of standard error, and of the beginning of an error that the server answers, in bytes.
 const ERROR_BYTES: usize = 1024;
 /// How long the standard error of a server is still read after it has ended.
 const LAST_WORD: Duration = Duration::from_millis(250);
@@ -119,9 +120,9 @@ impl Server {
         server
     }
 
-    /// Sets the list of tools that a person has accepted.
+    /// Sets the list of tools that a person has accepted. It is redacted like the list of the server, so that they can be compared.
     pub(crate) fn pin(&self, pinned: Option<Pinned>) {
-        *lock(&self.pinned) = pinned;
+        *lock(&self.pinned) = pinned.map(Pinned::redacted);
     }
 
     pub(crate) fn pinned(&self) -> Option<Pinned> {
@@ -273,7 +274,7 @@ impl Server {
             Ok(Ok(_)) => Err(Failed::Told(format!("The MCP server {name} asks for something that ken does not do."))),
             Ok(Err(ServiceError::McpError(error))) => Err(Failed::Told(format!(
                 "The MCP server {name} refused the call: {}",
-                ken_text::head(&error.message, ERROR_BYTES)
+                head(&error.message, ERROR_BYTES)
             ))),
             Ok(Err(
                 ServiceError::TransportClosed | ServiceError::TransportSend(_) | ServiceError::Cancelled { .. },
@@ -435,7 +436,8 @@ impl Link {
         let handler = Handler { list_changed: Arc::default() };
         let lines = Lines::new(stdout, stdin, reason.clone());
         let opened = timeout(START, async {
-            let service = serve_client(handler, lines).await.map_err(|error| error.to_string())?;
+            let service =
+                serve_client(handler, lines).await.map_err(|error| head(&error.to_string(), ERROR_BYTES).to_owned())?;
             let tools = listed(&service).await?;
             Ok((service, tools))
         });
@@ -514,8 +516,10 @@ async fn listed(service: &RunningService<RoleClient, Handler>) -> Result<Pinned,
     let mut cursor = None;
     for _ in 0..MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-        let page =
-            service.list_tools(Some(params)).await.map_err(|error| format!("it does not name its tools: {error}"))?;
+        let page = service
+            .list_tools(Some(params))
+            .await
+            .map_err(|error| format!("it does not name its tools: {}", head(&error.to_string(), ERROR_BYTES)))?;
         tools.extend(page.tools.into_iter().map(|tool| {
             let hint = |hint: fn(&rmcp::model::ToolAnnotations) -> Option<bool>| {
                 tool.annotations.as_ref().and_then(hint).unwrap_or(false)
@@ -554,7 +558,7 @@ impl Errors {
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
             let mut text = lock(&self.text);
             text.extend(buffer.iter().take(count));
-            let extra = text.len().saturating_sub(ERROR_BYTES);
+            let extra = text.len().saturating_sub(ERROR_BYTES + ken_service::longest_secret());
             text.drain(..extra);
         }
         self.ended.notify_one();
@@ -564,9 +568,8 @@ impl Errors {
     async fn said(&self) -> String {
         _ = timeout(LAST_WORD, self.ended.notified()).await;
         self.ended.notify_one();
-        let text = lock(&self.text).clone();
-        let text = String::from_utf8_lossy(&text);
+        let text = ken_service::redacted_tail(&lock(&self.text), ERROR_BYTES);
         let last = text.lines().rev().find(|line| !line.trim().is_empty());
-        ken_service::redacted(last.unwrap_or_default().trim().to_owned())
+        last.unwrap_or_default().trim().to_owned()
     }
 }

@@ -9,7 +9,6 @@ use rmcp::RoleClient;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Notify;
@@ -151,8 +150,8 @@ impl Transport<RoleClient> for Lines {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            // A server may repeat the secrets that it was given.
-            let line = ken_service::redacted(String::from_utf8_lossy(&self.next_line().await?).into_owned());
+            let line = self.next_line().await?;
+            let line = String::from_utf8_lossy(&line);
             let line = line.trim_ascii().as_bytes();
             // Many programs also print other text on standard output. Lines that do not begin a JSON object are ignored.
             if !line.starts_with(b"{") {
@@ -175,11 +174,12 @@ impl Transport<RoleClient> for Lines {
     }
 }
 
-/// Reads the message of a line. An answer in a wrong form becomes an error with its id, so that its caller does not wait for ever;
-/// any other message in a wrong form is ignored (`None`).
+/// Reads the message of a line, without the secrets of this part, which a server may repeat. An answer in a wrong form becomes an
+/// error with its id, so that its caller does not wait for ever; any other message in a wrong form is ignored (`None`).
 fn message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleClient>>, String> {
-    let value: Value =
-        ken_types::json::parse(line, 64).map_err(|error| format!("it wrote broken JSON: {}", error.message))?;
+    let value = ken_types::json::parse(line, 64)
+        .map_err(|error| format!("it wrote broken JSON: {}", ken_service::redacted(error.message)))?;
+    let value = ken_service::redacted_value(value);
     let id = match (value.get("method"), value.get("id")) {
         (None, Some(id)) => serde_json::from_value::<RequestId>(id.clone()).ok(),
         _ => None,
