@@ -14,10 +14,6 @@ use crate::tables::{Backend, Reader, Tables};
 /// The maximum number of queued reads.
 const QUEUE: usize = 1_024;
 
-/// The nice value of reader threads, which lowers their priority below the writer and the threads that answer callers. On Linux it applies
-/// to a single thread.
-const NICE: i32 = 5;
-
 type Job = Box<dyn FnOnce(&mut dyn Reader) + Send>;
 
 /// A few reader threads with a common queue.
@@ -33,8 +29,6 @@ impl Readers {
         for number in 0..count {
             let (queue, mut reader) = (queue.clone(), backend.reader()?);
             let run = move || {
-                // A change has to wait for the disk, and it should not also have to wait for a search.
-                _ = rustix::process::nice(NICE);
                 while let Some(job) = queue.pop() {
                     job(&mut *reader);
                 }
