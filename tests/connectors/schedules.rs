@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -95,7 +96,7 @@ impl Second {
             .spawn()
             .unwrap();
         let socket: PathBuf = folder.path().join("scheduler.sock");
-        until("the second scheduler listens", || socket.exists());
+        until("the second scheduler listens", || UnixStream::connect(&socket).is_ok());
         Second { child, _folder: folder }
     }
 }

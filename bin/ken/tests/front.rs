@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -229,7 +230,7 @@ fn an_up_that_a_down_overtakes_says_so() {
     for args in [&["up"][..], &["up", "-d"]] {
         let mut command = home.command(args);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        until("kend listens", || home.path("run/kend.sock").exists());
+        until("kend listens", || UnixStream::connect(home.path("run/kend.sock")).is_ok());
         assert_eq!(home.ken(&["down"]).2, 0);
         let (out, err, code) = said(child.wait_with_output().unwrap());
         assert_eq!((out.as_str(), code), ("", 75), "{err}");

@@ -7,6 +7,7 @@ mod common;
 use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -243,7 +244,7 @@ fn a_system_that_is_stopped_before_it_is_ready_says_by_whom() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"hang\"]\n");
     for by in ["`ken down`", "SIGTERM"] {
         let mut child = home.command(&["--announce"]).spawn().unwrap();
-        until("kend listens", || home.path("run/kend.sock").exists());
+        until("kend listens", || UnixStream::connect(home.path("run/kend.sock")).is_ok());
         match by {
             "SIGTERM" => nix::sys::signal::kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap(),
             _ => drop(Caller::connect(&home.path("run/kend.sock")).call("kend.stop", json!({})).unwrap()),

@@ -18,7 +18,7 @@ fn conformance() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"hang\"]\n");
     let child = home.command(&[]).spawn().unwrap();
     let socket = home.path("run/kend.sock");
-    common::until("kend is up", || socket.exists());
+    common::until("kend listens", || UnixStream::connect(&socket).is_ok());
     let subject = Subject { socket, slow: Some(("parts.wait_ready", json!({}))) };
     let failed = check(&subject);
     assert_eq!(failed, [""; 0]);
