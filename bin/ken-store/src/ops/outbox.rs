@@ -259,8 +259,7 @@ impl Write for OutboxSettle {
         if !row.is_live() || row.piece != args.piece {
             return Ok(Nothing {});
         }
-        let error = error_of(&args.end).map(str::to_owned);
-        if let Some(error) = &error {
+        if let Some(error) = error_of(&args.end) {
             note_error(tables, &row.message.connector, error)?;
         }
         finish(tables, &settled(row, args, change.now), change)
@@ -397,9 +396,9 @@ impl Read for OutboxList {
 pub(super) fn counts(tables: &dyn Tables, connector: &str) -> Result<OutboxCounts, Error> {
     let mut counts = OutboxCounts { pending: tables.live_messages(connector)?, ..OutboxCounts::default() };
     for (name, value) in tables.counters(&format!("outbox.{connector}."))? {
-        match name.as_str() {
-            "sent" => counts.sent = value,
-            "unknown" => counts.unknown = value,
+        match MessageState::named(&name) {
+            Some(MessageState::Sent) => counts.sent = value,
+            Some(MessageState::Unknown) => counts.unknown = value,
             _ => counts.failed = value,
         }
     }

@@ -165,7 +165,6 @@ impl Read for TelemetryList {
                 break;
             }
         }
-        found.truncate(args.limit as usize + 1);
         let page = list.page(&mut found, args.limit, |row| [row.submission.key]);
         let runs = found.iter().map(|row| summary(tables, row));
         Ok(SummaryPage { runs: runs.collect::<Result<_, _>>()?, unscoped_event_count: 0, page })

@@ -19,6 +19,11 @@ pub(crate) fn event_kind(event: &str) -> &str {
     event.strip_prefix(EVENT).unwrap_or_default()
 }
 
+/// Returns the type of an event; empty if the text is not an event.
+pub(crate) fn event_type(event: &str) -> &str {
+    event_kind(event).split('"').next().unwrap_or_default()
+}
+
 pub(crate) fn events(events: &[Box<RawValue>]) -> Result<(), Error> {
     for (number, event) in events.iter().enumerate() {
         let at = || format!("/events/{number}");

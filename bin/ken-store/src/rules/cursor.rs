@@ -28,7 +28,7 @@ impl List {
         Ok(position)
     }
 
-    /// Makes a page of `found`, which has one more item than `limit` if there is another page.
+    /// Cuts `found` to a page. There is another page if `found` has more than `limit` items.
     pub(crate) fn page<const N: usize, T>(
         &self,
         found: &mut Vec<T>,

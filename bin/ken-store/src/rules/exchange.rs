@@ -10,7 +10,7 @@ use ken_types::ops::store::State;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::rules::check::event_kind;
+use crate::rules::check::event_type;
 use crate::rules::title::shorten;
 
 const NAME_CHARACTERS: usize = 120;
@@ -241,7 +241,7 @@ const DELEGATION: &str = "task";
 
 /// Whether the fold uses events of this kind. Most events are of other kinds and are skipped by their first bytes.
 fn is_shown(event: &str) -> bool {
-    let kind = event_kind(event).split('"').next().unwrap_or_default();
+    let kind = event_type(event);
     matches!(
         kind,
         "operation_start"

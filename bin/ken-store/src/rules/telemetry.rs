@@ -5,7 +5,7 @@ use ken_types::Timestamp;
 use ken_types::ops::telemetry::{Counts, EventSummary, Tokens};
 use serde::{Deserialize, Serialize};
 
-use crate::rules::check::event_kind;
+use crate::rules::check::event_type;
 
 /// The maximum number of events in a summary.
 const EVENTS: usize = 500;
@@ -126,7 +126,7 @@ impl Fold {
 
     pub(crate) fn see(&mut self, event: &str) {
         self.event_count += 1;
-        let kind = event_kind(event).split('"').next().unwrap_or_default();
+        let kind = event_type(event);
         if !KEPT.contains(&kind) {
             return;
         }

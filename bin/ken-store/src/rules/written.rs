@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ken_types::id::SubmissionId;
 use serde::Deserialize;
 
-use crate::rules::check::event_kind;
+use crate::rules::check::event_type;
 
 /// The text of the newest message of a turn that contains text.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Written {
     }
 
     pub(crate) fn see(&mut self, event: &str) {
-        let kind = event_kind(event).split('"').next().unwrap_or_default();
+        let kind = event_type(event);
         if !matches!(kind, "message_start" | "text_delta") {
             return;
         }

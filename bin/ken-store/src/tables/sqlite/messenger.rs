@@ -180,7 +180,8 @@ impl Messenger for Database {
         let sql = "SELECT DISTINCT c.conversation, c.thread
                    FROM submissions AS s JOIN events AS e USING (event) JOIN scopes AS c ON c.scope = e.scope
                    WHERE s.live = 1 AND s.state = ?1 AND e.id GLOB 'messenger:*'";
-        let name = if state == State::Queued { "queued" } else { "running" };
-        all(self, sql, [name], |row| Ok(BusyChat { chat_id: row.get("conversation")?, thread_id: row.get("thread")? }))
+        all(self, sql, [state.name()], |row| {
+            Ok(BusyChat { chat_id: row.get("conversation")?, thread_id: row.get("thread")? })
+        })
     }
 }

@@ -17,6 +17,10 @@ const RUNS: &str = "SELECT s.*, e.text, NULL AS images, NULL AS context, e.kind 
      FROM submissions AS s JOIN events AS e USING (event)
      WHERE s.open = 1 AND s.kind = 'workflow' ORDER BY s.submission LIMIT ?1";
 
+fn state(row: &Row<'_>) -> rusqlite::Result<State> {
+    Ok(State::named(row.get_ref("state")?.as_str()?).unwrap_or(State::Failed))
+}
+
 fn submission(row: &Row<'_>) -> rusqlite::Result<SubmissionRow> {
     Ok(SubmissionRow {
         key: row.get("submission")?,
@@ -25,7 +29,7 @@ fn submission(row: &Row<'_>) -> rusqlite::Result<SubmissionRow> {
         event: row.get("event")?,
         kind: SubmissionKind::named(row.get_ref("kind")?.as_str()?).unwrap_or(SubmissionKind::Prompt),
         hidden: row.get("hidden")?,
-        state: State::named(row.get_ref("state")?.as_str()?).unwrap_or(State::Failed),
+        state: state(row)?,
         open: row.get("open")?,
         recorded_from: count(row, "recorded_from")?,
         next_index: count(row, "next_index")?,
@@ -84,7 +88,7 @@ impl Submissions for Database {
                    FROM submissions WHERE live = 1 AND stream = ?1 GROUP BY state";
         all(self, sql, [stream], |row| {
             Ok(QueueRow {
-                state: State::named(row.get_ref("state")?.as_str()?).unwrap_or(State::Failed),
+                state: state(row)?,
                 count: count(row, "number")?,
                 first_place: row.get("least")?,
                 last_place: row.get("most")?,
@@ -217,7 +221,7 @@ impl Submissions for Database {
         first(self, sql, [id.as_str()], |row| {
             Ok(SubmissionStatus {
                 submission_id: id.clone(),
-                state: State::named(row.get_ref("state")?.as_str()?).unwrap_or(State::Failed),
+                state: state(row)?,
                 result: stored(row, "result")?,
                 error: stored(row, "error")?,
                 context_usage: stored(row, "context_usage")?,
