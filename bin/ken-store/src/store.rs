@@ -81,8 +81,8 @@ impl Store {
         self.writer.write(move |tables, change| O::run(tables, &args, change)).await
     }
 
-    /// Waits, for at most `wait_ms`, until a submission is settled or, if that is asked for, waits for a decision, or until the store finds
-    /// that it cannot make progress.
+    /// Waits until a submission is settled or, if `or_waiting` is set, waits for a decision. Also returns after `wait_ms`, and with
+    /// `stalled` set as soon as the store cannot write.
     pub async fn wait(&self, args: WaitSubmission) -> Result<SubmissionStatus, Error> {
         let enough = |status: &SubmissionStatus| {
             status.state.is_settled() || (args.or_waiting && status.state == State::Waiting)

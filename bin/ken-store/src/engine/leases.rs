@@ -106,7 +106,7 @@ impl Leases {
         held.connection = Some(connection);
         held.silent_at = now + LEASE_MS;
         if held.time_up_at == i64::MAX {
-            held.time_up_at = now; // so that the tables are asked for the remaining time at once
+            held.time_up_at = now; // so that the remaining time is read from the tables at once
         }
     }
 
@@ -134,7 +134,7 @@ impl Leases {
         }
     }
 
-    /// Marks aborts that did not reach their holder, so that they are told again.
+    /// Marks aborts that did not reach their holder, so that the holder is told again.
     pub(crate) fn untell(&mut self, aborts: &[Lease]) {
         for lease in aborts {
             if let Some(held) = self.held.get_mut(&lease.submission_id)

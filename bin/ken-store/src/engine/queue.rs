@@ -79,7 +79,8 @@ impl<T> Queue<T> {
         self.wait(None).items.pop_front()
     }
 
-    /// Waits for up to `most` items; returns none if none arrives before `timeout`. `None` once the queue is closed and empty.
+    /// Waits for items and takes at most `most`. Returns an empty list if none arrives within `timeout`, and `None` once the queue is
+    /// closed and empty.
     pub(crate) fn pop_many(&self, most: usize, timeout: Option<Duration>) -> Option<Vec<T>> {
         let mut state = self.wait(timeout);
         if state.items.is_empty() && state.closed {

@@ -86,11 +86,11 @@ impl Drop for Delivery {
 
 /// One change and the caller that waits for it.
 pub(crate) trait Job: Send {
-    /// Whether the change may still be made. A caller that gives up after this does not know the outcome.
+    /// Begins the change, and returns whether it may still be made. A caller that gives up after this does not know the outcome.
     fn begin(&self) -> bool;
     /// Makes the change. Returns false if it was refused.
     fn run(&mut self, tables: &dyn Tables, change: &mut Change) -> bool;
-    /// Replaces the answer by an error.
+    /// Replaces the answer with an error.
     fn fail(&mut self, error: &Error);
     fn answer(self: Box<Self>);
 }
@@ -302,7 +302,7 @@ struct BatchWriter {
     watch: Arc<Watch>,
     clock: Arc<dyn Clock>,
     leases: Leases,
-    /// Holders that wait for work, in the order in which they asked.
+    /// Holders that wait for work, in the order of their requests.
     pending: VecDeque<PendingClaim>,
     maybe_open: Openings,
     background_at: i64,
@@ -596,7 +596,7 @@ impl BatchWriter {
         self.watch.set_condition(Condition::Working);
     }
 
-    /// Rolls back a transaction that has failed, and plans the next try.
+    /// Rolls back a transaction that has failed, and plans the next attempt.
     fn has_failed(&mut self, error: &Error) {
         self.database.rollback();
         if error.code == Code::Unavailable {

@@ -1,4 +1,4 @@
-//! Requests for approvals. A request is asked once for a call, decided once and used once.
+//! Requests for approvals. A request is made once for a call, decided once and used once.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(crate) fn get(tables: &dyn Tables, id: &str) -> Result<Approval, Error> {
     by_id(tables, id).map(|found| found.record)
 }
 
-/// Returns the pending requests that a list asks for.
+/// Returns the pending requests that match the filters of a list.
 pub(crate) fn pending(tables: &dyn Tables, list: &ListApprovals) -> Result<PendingApprovals, Error> {
     let approvals = tables.pending_approvals(list, PENDING, LIST_BYTES)?;
     let ids: Vec<Option<&str>> = approvals.iter().map(|approval| Some(approval.request_id.as_str())).collect();
@@ -85,7 +85,7 @@ impl Write for ApprovalsPut {
         if let Some(known) = approvals::deciding(&known, args) {
             return Ok(known.record.clone());
         }
-        // These requests are for the same call as it would have been before something changed.
+        // A pending request with another fingerprint is about the call as it was before something changed.
         for old in known.iter().filter(|old| old.record.status == Status::Pending) {
             end(tables, old, Status::Cancelled, None, change)?;
         }

@@ -14,7 +14,7 @@ use crate::tables::{Amount, ReservationRow, Tables};
 const KEPT_MS: i64 = 90 * 24 * 3_600 * 1_000;
 /// After this time, a reservation belongs to a call that was cut off by a crash, because no call takes that long. It still counts as used.
 const UNDER_WAY_MS: i64 = 3_600 * 1_000;
-/// After how many milliseconds a reservation that was not settled is deleted.
+/// How long a reservation that was not settled is kept, in milliseconds.
 const UNSETTLED_MS: i64 = 24 * 3_600 * 1_000;
 /// The retry time that is suggested while running calls have reserved what is left, in milliseconds.
 const SOON_MS: u64 = 1_000;

@@ -1,5 +1,5 @@
 //! Calls that are carried out once even if they arrive twice. A caller has at most one open call in each of its slots, so only the last
-//! answer of a slot can be asked for again.
+//! answer of each slot has to be stored.
 
 use ken_types::limits::KEY_MS;
 use ken_types::ops::streams::CallMark;
@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 use crate::rules::record;
 use crate::tables::Tables;
 
-/// Returns the answer of a call that was carried out before. The error is `conflict` if the slot has a later call.
+/// Returns the stored answer of a call that was carried out before; `None` for a new call. The error is `conflict` if the slot has a later
+/// call.
 pub(super) fn known<T: DeserializeOwned>(tables: &dyn Tables, call: Option<&CallMark>) -> Result<Option<T>, Error> {
     let Some(call) = call else { return Ok(None) };
     match tables.call(&call.slot)? {

@@ -1,5 +1,5 @@
-//! Documents: files whose pieces are knowledge entries. A reader reports what it has found, and this module decides what changes. Also the
-//! vectors of entries, and which turns used an entry.
+//! Documents: files whose pieces are knowledge entries. A reader reports what it has found, and this module decides what changes. It also
+//! stores the vectors of entries, and which turns used an entry.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Write for DocumentsSync {
     }
 }
 
-/// Returns the running job if it is at the place that the step names. Otherwise another reader has taken the step, which is `conflict`.
+/// Returns the running job if it is at the place that the step names. Otherwise the error is `conflict`: another reader has taken the step.
 fn held(tables: &dyn Tables, collection: &str, step: &JobStep) -> Result<JobRow, Error> {
     let running = tables.running_job()?;
     let here = running

@@ -78,7 +78,7 @@ fn is_kept(code: Code) -> bool {
     matches!(code, Code::Forbidden | Code::NotFound | Code::Conflict | Code::Busy)
 }
 
-/// Returns the session that was decided on, created if necessary, and whether it is new.
+/// Returns the session of a plan, created if necessary, and whether it is new.
 fn open_session(
     tables: &dyn Tables,
     scope: i64,

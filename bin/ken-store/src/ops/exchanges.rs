@@ -5,7 +5,7 @@ use ken_types::Error;
 use crate::rules::exchange::{Exchange, Fold, Prompt};
 use crate::tables::{LogRow, SubmissionRow, Tables};
 
-/// Folds the events of a submission to an exchange, and shows each event to `also`.
+/// Folds the events of a submission into an exchange, and shows each event to `also`.
 pub(super) fn fold(
     tables: &dyn Tables,
     found: &SubmissionRow,

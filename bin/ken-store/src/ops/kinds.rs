@@ -14,7 +14,7 @@ type Close = fn(&dyn Tables, &SubmissionRow, LogRow, Verdict, &mut Change) -> Re
 /// The properties of a kind.
 pub(super) struct Kind {
     kind: SubmissionKind,
-    /// The work as which submissions of this kind are claimed.
+    /// The kind of work under which these submissions are claimed.
     pub(super) work: Work,
     /// Whether the store ends a submission that has to end. It does so where no holder is needed to cut a model's message short.
     pub(super) closed_by_store: bool,

@@ -22,7 +22,7 @@ const TEXT_BYTES: usize = 1024 * 1024;
 const KEY_CHARACTERS: usize = 255;
 /// The maximum number of messages that one call hands out.
 const DUE: u32 = 64;
-/// How long the store tries to send a message, and how long a finished message is kept.
+/// For how long sending a message is tried, and how long a finished message is kept, in milliseconds from its creation.
 const TRY_MS: i64 = 24 * 3_600_000;
 const KEPT_MS: i64 = 30 * 24 * 3_600_000;
 /// The maximum number of messages that one slice of background work deletes.
@@ -82,13 +82,13 @@ pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change
     Ok(Put { id, created: true })
 }
 
-/// Replaces the text of a draft. Its due time is kept, because the platform may have asked for the pause.
+/// Replaces the text of a draft. Its due time is kept, because the platform may have requested the pause.
 fn rewrite(tables: &dyn Tables, known: MessageRow, message: &PutMessage, change: &mut Change) -> Result<(), Error> {
-    // A draft that the platform has refused is not sent again before its final text.
+    // A draft that the platform has refused is not sent again until its text is final.
     if message.draft && (known.message == *message || known.state == MessageState::Failed) {
         return Ok(());
     }
-    // The whole answer is tried for as long as any other message, however long its turn took.
+    // The time for sending the final text begins now, however long the turn took.
     let is_whole = !message.draft;
     tables.rewrite_message(known.id, message, if is_whole { change.now } else { known.created_at })?;
     let shown = known.shown.unwrap_or_default();
@@ -127,7 +127,7 @@ pub(super) fn answer(
     if !message.text.is_empty() {
         return put(tables, &message, change).map(drop);
     }
-    // The turn ends without a text of its own, so what was shown until then stays, and is no draft any more.
+    // The turn has no final text, so the text that was shown last becomes final.
     match tables.message_by_key(&message.key)? {
         Some(shown) if shown.message.draft => {
             put(tables, &PutMessage { draft: false, ..shown.message }, change).map(drop)
@@ -152,7 +152,7 @@ pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow) -> Result<Option
     Ok(message.map(|message| PutMessage { draft: true, ..message }))
 }
 
-/// Returns a message to the chat from which the prompt of a submission came, with the key of its answer.
+/// Returns a message to the chat from which the prompt of a submission came, with the key of its answer; `None` if it came from elsewhere.
 fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<Option<PutMessage>, Error> {
     let Some(event) = tables.event(found.event)? else {
         return Ok(None);
@@ -203,7 +203,7 @@ pub(crate) fn due(tables: &dyn Tables, args: &DueMessages, now: Timestamp) -> Re
     let heads = tables.heads(&args.connector)?;
     let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
     let (ready, later): (Vec<_>, Vec<_>) = free.partition(|(_, at)| *at <= now);
-    // A draft that has a new text comes before a message of its chat that is being sent, and waits for it.
+    // A draft with a new text may be older than a message of its chat that is being sent, but still has to wait for that message.
     let mut busy = BTreeSet::new();
     for id in &args.held {
         busy.extend(tables.message(*id)?.map(|row| row.message.chat_id));
@@ -302,7 +302,8 @@ impl Write for OutboxShow {
     }
 }
 
-/// Returns a message whose text changes, after an attempt to send its newest text, or an earlier one, has ended with `end`.
+/// Returns a message that is or was a draft, after an attempt to send it has ended with `end`. `is_newest` says whether the attempt sent
+/// its newest text.
 fn shown(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> MessageRow {
     let is_over = is_over(&row, now);
     let is_doubtful = row.shown.iter().flat_map(|shown| &shown.pieces).any(|piece| piece.message_id.is_none());

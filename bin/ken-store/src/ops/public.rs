@@ -21,9 +21,9 @@ use crate::tables::{PublicRow, Tables};
 
 /// The maximum number of expired streams that one change, or one slice of background work, removes.
 const SWEEP: usize = 64;
-/// The maximum length of a page of a list.
+/// The maximum number of streams in a page of a list.
 const MOST_LISTED: u32 = 1_000;
-/// The maximum number of entries or producers that one slice deletes, and the size of the entries in bytes.
+/// The maximum number of entries or producers that one slice deletes, and the maximum size of the entries in bytes.
 const SLICE: usize = 500;
 const SLICE_BYTES: u64 = 1024 * 1024;
 
@@ -206,7 +206,7 @@ impl Write for StreamsDelete {
     }
 }
 
-/// Tells the writer when the stream will have to be removed.
+/// Tells the writer when the stream expires.
 fn expect_end(stream: &PublicRow, change: &mut Change) {
     if let Some(at) = stream.expires_at {
         change.push(Effect::Expires(at));

@@ -108,7 +108,7 @@ fn fitting(value: Value) -> Value {
     json!({"truncated": true, "bytes": bytes, "note": "too long for an event; the run's record has it"})
 }
 
-/// Adds an event that the store writes itself to the stream of a run.
+/// Adds an event of the store, not of the holder, to the stream of a run.
 fn add_event(
     tables: &dyn Tables,
     log: &mut LogRow,

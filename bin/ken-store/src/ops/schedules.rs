@@ -27,7 +27,7 @@ use crate::tables::{
     SubmissionRow, Tables,
 };
 
-/// The connector of scheduled turns; `OPERATOR` is the actor of those of the operator.
+/// The connector of scheduled turns; `OPERATOR` is the actor of the operator's schedules.
 const CONNECTOR: &str = "schedule";
 const OPERATOR: &str = "admin";
 /// The maximum number of schedules in one answer of `schedules.advance`.
@@ -483,7 +483,7 @@ fn context(schedule: &ScheduleRow, run: &ScheduleRunRow) -> Value {
     }})
 }
 
-/// Returns an id that is derived from its purpose.
+/// Returns an id that is derived from `of`.
 fn submission_id(of: &str) -> SubmissionId {
     let digest = <[u8; 32]>::from(Sha256::digest(of));
     let mut seed = [0; 16];
@@ -587,7 +587,7 @@ fn settle(
     let text = status.as_ref().and_then(|status| status.result.as_ref()).map(|result| result.text.clone());
     run.result_text = text.map(|text| ken_text::head(&text, RESULT_TEXT_BYTES).to_owned());
     if run.status.is_terminal() {
-        // The run has ended by its timeout; the text up to then is kept.
+        // The run has timed out. The text up to then is kept.
         return tables.update_schedule_run(&run);
     }
     let failure = status.and_then(|status| status.error);
@@ -644,7 +644,7 @@ fn time_out(tables: &dyn Tables, id: &str, change: &mut Change) -> Result<(), Er
     Ok(())
 }
 
-/// Ends a run: stores its record, delivers its result, and updates its schedule, which may be paused or deleted.
+/// Ends a run: stores its record, delivers its result, and updates its schedule, which this may pause or delete.
 fn end(
     tables: &dyn Tables,
     schedule: &ScheduleRow,

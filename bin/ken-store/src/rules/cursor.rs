@@ -22,7 +22,8 @@ impl List {
         URL_SAFE_NO_PAD.encode(format!("{}.{}", self.0, numbers.join(".")))
     }
 
-    /// Returns the position of a cursor, or the newest one if there is no cursor. An error names the argument `at`.
+    /// Returns the position of a cursor, or the beginning of a list from newest to oldest if there is no cursor. The error is `invalid` at
+    /// `at` if the cursor was not issued for this list.
     pub(crate) fn newest_or(&self, cursor: Option<&String>, at: &str) -> Result<i64, Error> {
         let [position] = cursor.map_or(Ok([i64::MAX]), |cursor| self.position(cursor, at))?;
         Ok(position)

@@ -1,5 +1,5 @@
-//! The tables of the store as verbs on rows, by noun: plain data in and out, no decisions. Each backend implements them with one statement
-//! per function. Everything above this module knows no SQL.
+//! The tables of the store as verbs on rows, by noun: plain data in and out, no decisions. Most functions of a backend run a
+//! single statement. Nothing above this module knows SQL.
 //!
 //! The backend assigns the keys of rows (`i64`); ids are part of the API.
 
@@ -362,7 +362,7 @@ pub struct InstanceRow {
 pub trait Exchanges {
     fn insert_exchange(&self, exchange: &NewExchange<'_>) -> Result<(), Error>;
     fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error>;
-    /// Returns the number of the turn in its stream; `None` if the submission was not a prompt.
+    /// Returns the number of a turn; `None` if the stream has no settled prompt with this id.
     fn exchange_turn(&self, stream: i64, id: &SubmissionId) -> Result<Option<i64>, Error>;
     /// Returns the prompts of a stream before a key, newest first. The body is present once a prompt is settled.
     fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error>;
@@ -531,7 +531,7 @@ pub trait DocumentTables {
     fn unembedded(&self, model: &str, most: usize) -> Result<Vec<(i64, String, String)>, Error>;
     fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error>;
     fn delete_vector(&self, entry: i64) -> Result<(), Error>;
-    /// Calls `see` with the vectors of a model that may be found for one of the scope words, newest first.
+    /// Reads the newest `most` vectors of a model, newest first, and calls `see` with those that have one of the scope words.
     fn vectors(
         &self,
         model: &str,
@@ -718,7 +718,7 @@ pub struct Amount {
     pub cost: i64,
 }
 
-/// The reservation of a model call: the most that it may use.
+/// The reservation of a model call: the maximum amount that it may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationRow {
     pub id: String,
@@ -833,7 +833,7 @@ pub struct FiredRow {
     pub slug: String,
 }
 
-/// The initial record of a run.
+/// The initial record of a scheduled run.
 #[derive(Debug, Clone)]
 pub struct NewScheduleRun<'a> {
     pub id: &'a str,
@@ -859,7 +859,7 @@ pub struct ScheduleRunRow {
     pub attempt: u32,
     /// The earliest time of admission, in milliseconds since the epoch.
     pub not_before: i64,
-    /// The maximum duration from admission on.
+    /// The maximum duration from admission on, in milliseconds.
     pub timeout_ms: i64,
     pub submission: Option<SubmissionId>,
     pub result_text: Option<String>,
@@ -1043,7 +1043,7 @@ pub trait Outbox {
     fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
     /// Stores all fields except the message itself.
     fn update_message(&self, row: &MessageRow) -> Result<(), Error>;
-    /// Replaces the message itself, and the time from which it is to be sent.
+    /// Replaces the message itself and its time of creation.
     fn rewrite_message(&self, id: i64, message: &PutMessage, created_at: Timestamp) -> Result<(), Error>;
     /// Returns messages, newest first.
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;

@@ -1,4 +1,4 @@
-//! Damaged, truncated and missing files: if the store starts without everything that it had answered, it says so.
+//! Damaged, truncated and missing files: the store never starts without a change that it had answered, unless it reports the loss.
 
 use std::fs;
 use std::path::{Path, PathBuf};

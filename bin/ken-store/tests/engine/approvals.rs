@@ -1,4 +1,4 @@
-//! Approvals: asked once for a call, decided once, used once, and deleted after their turn.
+//! Approvals: a request is made once for a call, decided once, used once, and ends with its turn.
 
 use ken_types::ops::Nothing;
 use ken_types::ops::approvals::*;

@@ -1,4 +1,4 @@
-//! The messaging connector: codes expire, and messages are not tried for ever.
+//! The messaging connector: pairing codes expire, messages fail after a day, and drafts become answers.
 
 use ken_types::Code;
 use ken_types::event::Outcome;
@@ -140,7 +140,7 @@ async fn a_draft_waits_for_its_chat_and_its_answer_has_a_day_of_its_own() {
     assert_eq!(answer.state, MessageState::Pending, "it is tried for a day from its end on");
 }
 
-/// Its last message has no text, but an earlier one had, and was shown.
+/// The last message of the turn has no text, but an earlier one had text that was shown.
 #[tokio::test]
 async fn a_turn_that_ends_without_a_text_keeps_what_was_shown() {
     let kit = Kit::new();

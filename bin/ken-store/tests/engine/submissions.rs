@@ -291,7 +291,7 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
     let found = kit.read::<SubmissionsHistory>(history("next", 50)).await.unwrap();
     assert_eq!(found.summary.as_deref(), Some("one, two and three"));
     assert_eq!((found.exchanges.len(), found.turns, found.compactions), (1, 4, 1));
-    // What the caller knew has been summed up.
+    // The summary covers the turn that the caller names.
     let anew = kit.read::<SubmissionsHistory>(after("s3")).await.unwrap();
     assert_eq!(of(anew), (vec!["ask s4".into()], false));
     let nobody = ReadHistory { instance: "none".into(), ..history("x", 5) };

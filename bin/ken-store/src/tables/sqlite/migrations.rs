@@ -32,7 +32,7 @@ pub(crate) const STEPS: &[&str] = &[
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
 
-/// The text that a platform currently shows of a message whose text changes, as JSON.
+/// The pieces that a platform currently shows of a message that is or was a draft, as JSON.
 const DRAFTS: &str = "
 ALTER TABLE outbox ADD COLUMN shown TEXT;
 ";

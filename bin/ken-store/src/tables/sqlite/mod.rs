@@ -1,4 +1,4 @@
-//! The SQLite backend: one file, a write-ahead log, one writer, and read-only readers. Each function runs one statement.
+//! The SQLite backend: one file, a write-ahead log, one writer, and read-only readers. Most functions run a single statement.
 
 mod approvals;
 mod backup;

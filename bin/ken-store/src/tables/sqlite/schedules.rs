@@ -331,6 +331,7 @@ impl Schedules for Database {
     }
 
     fn next_schedule_retry(&self, now: i64) -> Result<Option<i64>, Error> {
+        // The condition `not_before > 0` lets SQLite use the index `schedule_runs_retried`.
         let sql = "SELECT min(not_before) FROM schedule_runs
                    WHERE active = 1 AND not_before > 0 AND status = 'queued' AND not_before > ?1";
         unique(self, sql, [now], |row| row.get(0))
