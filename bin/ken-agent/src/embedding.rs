@@ -34,7 +34,7 @@ impl Embedding {
         Embedding(Some(Parts { model, store, failed: Arc::default() }))
     }
 
-    /// Without a model for vectors.
+    /// An instance that makes no vectors.
     pub(crate) fn none() -> Embedding {
         Embedding(None)
     }
@@ -78,7 +78,7 @@ impl Parts {
     }
 }
 
-/// Whether the text itself is why there is no vector, however often it is asked for.
+/// Whether the provider refuses this text, so that further attempts would fail too.
 pub(crate) fn is_refusal(error: &Error) -> bool {
     matches!(error.code, Code::Invalid | Code::TooLarge)
 }

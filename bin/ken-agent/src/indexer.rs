@@ -1,5 +1,5 @@
-//! Reads knowledge from files, and has vectors of entries made. The store keeps the jobs and how far each has come, so nothing is
-//! kept here: two indexers do no harm, and a killed one loses one page.
+//! Reads knowledge from files, and has the model make the vectors of entries. The store keeps the jobs and their progress, so two
+//! indexers do no harm, and one that is killed loses at most one page.
 
 use std::time::Duration;
 

@@ -106,7 +106,7 @@ impl<S: Store, M: Model> Worker for Agent<S, M> {
     }
 }
 
-/// What the operations of this part read.
+/// The state that the operations of this part read.
 struct Part {
     held: Arc<Held>,
     base: Vec<BaseRule>,

@@ -93,10 +93,10 @@ fn request(asked: &Asked) -> RequestApproval {
     }
 }
 
-/// The request once it is decided. An event that an earlier holder has sent already is recorded once.
+/// Waits for the decision, and returns the decided request. An event that an earlier holder already sent is not recorded twice.
 async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<Request, String> {
-    // A request that was decided in the moment it was made has not waited. One that is decided already may have waited for an
-    // earlier holder, which was killed before it could record that.
+    // A request that was decided as it was made has not waited. One that was decided later has, perhaps under an earlier holder
+    // that was killed before it could record that.
     let has_waited = approval.status == Status::Pending || approval.updated_at > approval.request.created_at;
     if has_waited {
         let request = &approval.request;

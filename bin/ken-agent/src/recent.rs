@@ -1,5 +1,5 @@
-//! The histories of the conversations that went on last, so that the next turn of one reads only what is new in it. The store
-//! says whether what it sends continues what is kept here; if it does not, it sends the whole.
+//! Keeps the histories of recent conversations, so that the next turn of one reads only its new exchanges. The store says whether
+//! its reply continues the history that is kept here; if not, the reply is the whole history.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ken_types::id::SubmissionId;
 use ken_types::ops::store::{History, PastExchange, ReadHistory};
 
-/// The most that is kept, of all conversations together.
+/// The maximum size of all kept histories together, in bytes.
 const BYTES: usize = 4 * 1024 * 1024;
 
 /// Histories by instance.
@@ -18,7 +18,7 @@ pub(crate) struct Recent(Arc<Mutex<Kept>>);
 struct Kept {
     by_instance: HashMap<String, Entry>,
     bytes: usize,
-    /// Counts the uses, to tell which history was used the longest ago.
+    /// Counts the uses of all histories, to find the least recently used one.
     uses: u64,
 }
 
@@ -32,7 +32,7 @@ struct Entry {
 }
 
 impl Recent {
-    /// The newest exchange that is kept of what is asked for.
+    /// Returns the id of the newest kept exchange of this conversation. `None` if no history with this limit is kept.
     pub(crate) fn newest(&self, asked: &ReadHistory) -> Option<SubmissionId> {
         let kept = self.lock();
         let entry = kept.by_instance.get(&asked.instance)?;
@@ -40,8 +40,8 @@ impl Recent {
         newest.map(|newest| newest.id.clone())
     }
 
-    /// Completes an answer of the store with what is kept, and keeps the result. False if the answer continues what is not kept
-    /// any more; then the whole has to be read.
+    /// Puts the kept exchanges before those of the store's reply, and keeps the result. Returns false if the reply continues a
+    /// history that is no longer kept; the caller then has to read the whole history.
     pub(crate) fn complete(&self, asked: &ReadHistory, history: &mut History) -> bool {
         let mut kept = self.lock();
         let earlier = kept.take(&asked.instance);
@@ -71,7 +71,7 @@ impl Kept {
         Some(entry)
     }
 
-    /// Keeps a history, in place of those that were used the longest ago if there is no room.
+    /// Keeps a history, unless it is empty or exceeds [`BYTES`]. The least recently used ones are dropped to make room.
     fn put(&mut self, asked: &ReadHistory, exchanges: &[PastExchange]) {
         let size = |past: &PastExchange| size_of::<PastExchange>() + past.prompt.len() + past.answer.len();
         let bytes = exchanges.iter().map(size).sum();
@@ -137,13 +137,13 @@ mod tests {
         let mut more = history([past(3, 1), past(4, 1)], true);
         assert!(recent.complete(&second, &mut more));
         assert_eq!(ids(&more), ["2", "3", "4"]);
-        // After a compaction the store sends the whole.
+        // After a compaction the store sends the whole history.
         let third = asked("i", &recent);
         let mut anew = history([past(5, 1)], false);
         assert!(recent.complete(&third, &mut anew));
         assert_eq!(ids(&anew), ["5"]);
         assert_eq!(asked("i", &recent).after, Some(SubmissionId("5".into())));
-        // Another limit is another question.
+        // A history that was read with another limit is not used.
         let wider = ReadHistory { limit: 4, ..asked("i", &recent) };
         assert_eq!(recent.newest(&wider), None);
     }
@@ -157,10 +157,10 @@ mod tests {
         }
         let kept = |instance| asked(instance, &recent).after.is_some();
         assert_eq!((kept("a"), kept("b"), kept("c")), (true, false, true));
-        // What is gone meanwhile cannot be completed.
+        // A reply cannot be completed if the history was dropped in the meantime.
         let gone = ReadHistory { after: Some(SubmissionId("1".into())), ..asked("b", &recent) };
         assert!(!recent.complete(&gone, &mut history([], true)));
-        // One that is too large alone is not kept, and takes no room.
+        // A history that is larger than the maximum is not kept, and no other is dropped for it.
         let large = asked("d", &recent);
         assert!(recent.complete(&large, &mut history([past(1, BYTES)], false)));
         assert!(!kept("d") && kept("a"));

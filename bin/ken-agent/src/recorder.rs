@@ -1,6 +1,6 @@
 //! Records a submission: each event is applied to the state at once and sent to the store in order. One append is under way at a
-//! time, and events that come meanwhile go with the next one. The event that begins a step waits a moment for those that follow
-//! it, so that a quick turn is one write.
+//! time, and events that arrive in the meantime are sent with the next one. The event that begins a step waits a moment for those
+//! that follow it, so that a quick turn is one write.
 
 use std::future::{Future, pending};
 use std::pin::pin;

@@ -20,7 +20,7 @@ use crate::share::Share;
 use crate::skills::Skills;
 use crate::turn_state::{Call, SessionName, TaskRef, TurnState};
 
-/// What was wrong in an error of another part, and where, in words for the model.
+/// The message of another part's error, after the place that it names, for the model.
 pub(crate) fn reason(error: &Error) -> String {
     match &error.at {
         Some(at) => format!("{at}: {}", error.message),
@@ -173,13 +173,13 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// The call, as other parts take it.
+    /// The call in the form that other parts accept, without a grant.
     pub(crate) fn request(&self) -> CallTool {
         request(&self.caller.claim, &self.caller.agent, &self.call, self.ask)
     }
 }
 
-/// A call of an agent, as other parts take it.
+/// A tool call of an agent in the form that other parts accept, without a grant.
 pub(crate) fn request(claim: &Claim, agent: &str, call: &Call, ask: bool) -> CallTool {
     CallTool {
         name: call.name.clone(),

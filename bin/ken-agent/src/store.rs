@@ -39,7 +39,7 @@ impl WireStore {
         WireStore { pool, recent: Recent::default() }
     }
 
-    /// What does not fit one line of the wire comes in three, with as many sources as always fit a line.
+    /// A history that does not fit one line of the wire is read in three calls, with a number of sources that always fits a line.
     async fn read_history(&self, args: &ReadHistory) -> Result<History, Error> {
         match patiently::<SubmissionsHistory>(&self.pool, args).await {
             Err(error) if error.code == Code::TooLarge => {}

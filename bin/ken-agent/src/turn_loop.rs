@@ -46,7 +46,7 @@ pub(crate) struct TurnLoop<'a, J, M> {
 }
 
 impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
-    /// Nothing is loaded yet, and there is no time limit.
+    /// A loop for which nothing is loaded yet, without a time limit.
     pub(crate) fn new(
         journal: J,
         model: &'a M,

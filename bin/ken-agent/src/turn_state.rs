@@ -26,7 +26,7 @@ use serde_json::Value;
 use crate::governance::Demand;
 use crate::retry::{Retry, is_overflow};
 
-/// The most turns of one prompt. A model that still asks for tools then is in a loop.
+/// The maximum number of turns of one prompt. A model that still requests tools after them is in a loop.
 pub(crate) const MOST_TURNS: u32 = 64;
 /// How often a model is told of a tool that a rule wants, and how often an answer is written anew.
 const MOST_REMINDERS: u32 = 2;

@@ -39,7 +39,7 @@ impl<M: Model> Workers for ModelWorkers<M> {
 pub(crate) async fn work(model: &impl Model, task: Task, seams: &Seams, events: Events) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
     let info = info(model).await?;
-    // A worker is not aborted: the turn that it works for is, and drops it.
+    // An abort goes to the turn that started the worker; when that turn ends, the worker is dropped.
     let (_, abort) = watch::channel(false);
     let journal = Relay::new(&caller, &task, events, Mint::fresh()?);
     let background = Background::of_worker(seams, &caller)?;

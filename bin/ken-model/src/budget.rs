@@ -19,12 +19,12 @@ use crate::usage::{delta_bytes, request_tokens};
 
 /// How long the store may take for one call.
 const CALL: Duration = Duration::from_secs(10);
-/// How often settling a call is tried while the store is unavailable, and the pause between two attempts.
+/// The maximum number of attempts to settle a call while the store is unavailable, and the pause between two of them.
 const TRIES: u32 = 600;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The shortest answer, in tokens, that is worth a call.
 const LEAST_OUTPUT: u64 = 64;
-/// The most tokens of an image: those of the largest one that providers accept.
+/// The maximum number of tokens of an image: that of the largest one that providers accept.
 const IMAGE_TOKENS: u64 = 1_600;
 
 #[derive(Debug)]
@@ -163,13 +163,13 @@ impl Budget {
 struct Needs {
     session: Option<String>,
     input: u64,
-    /// The longest answer, and the shortest one for which the call is worth making.
+    /// The longest answer, and the shortest one for which the call is worth making, in tokens.
     output: u64,
     least_output: u64,
     rates: Rates,
 }
 
-/// An estimate with three bytes per token; most texts have four.
+/// Raises an estimate of four bytes per token, which most texts have, to one of three bytes.
 fn on_the_high_side(tokens: u64) -> u64 {
     tokens + tokens / 3
 }
@@ -219,7 +219,7 @@ impl Open {
         Some(Settle { id, tokens, cost })
     }
 
-    /// Waits for the store once; if it is unavailable, continues in the background.
+    /// Waits for one attempt; if the store is unavailable, further attempts follow in the background.
     async fn settle(mut self) {
         let Some(settle) = self.settlement() else { return };
         if self.store.call::<BudgetSettle>(&settle, CALL).await.is_err() {

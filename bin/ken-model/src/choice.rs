@@ -109,7 +109,7 @@ pub(crate) fn setting(name: &str) -> Option<String> {
     ken_service::secret(name)
 }
 
-/// The most texts of one call.
+/// The maximum number of texts in one call.
 const EMBEDDED_AT_ONCE: usize = 64;
 
 fn embedder(name: &str, setting: &dyn Fn(&str) -> Option<String>) -> Result<Option<Embedder>, Error> {

@@ -83,8 +83,8 @@ pub(crate) fn run() -> ExitCode {
     done.unwrap_or_else(|error| fail(&error))
 }
 
-/// Text on a terminal, else the line of JSON that every tool writes. An error without a message is not reported: the reader has
-/// seen enough.
+/// Text on a terminal, else the line of JSON that every tool writes. An error without a message comes from [`write`]: the reader of
+/// standard output has closed it, which is not reported.
 fn fail(error: &Error) -> ExitCode {
     if error.message.is_empty() {
         return Failure::ReaderGone.report("ken-model");
@@ -141,8 +141,7 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
     Ok(ExitCode::from(u8::from(!all_answered)))
 }
 
-/// Writes each event at once, and remembers whether the answer has begun, or nothing can be written: then no other model is
-/// asked. The last line has the type `end`, and is written only for a complete answer.
+/// Writes each event at once. The flag is set when the answer begins or writing fails: then no other model is tried.
 struct Lines(AtomicBool);
 
 impl DeltaSink for Lines {
@@ -154,7 +153,8 @@ impl DeltaSink for Lines {
     }
 }
 
-/// The models of the list are tried in order, until one has begun its answer.
+/// Tries the configured models in order, until one has begun its answer. The last line has the type `end`, and is written only for
+/// a complete answer.
 fn events(file: &Path, setting: &impl Fn(&str) -> Option<String>) -> Result<ExitCode, Error> {
     let request = call::read(&input(file)?, MAX_DEPTH)?;
     let configured = setting("KEN_MODEL").unwrap_or_else(|| DEFAULT.to_owned());
@@ -196,7 +196,7 @@ fn runtime() -> Result<Runtime, Error> {
     runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
 }
 
-/// Records the text, and when its first delta arrived.
+/// Records the text of the answer, and when its first delta arrived.
 #[derive(Default)]
 struct Timed(Mutex<(Option<Instant>, String)>);
 

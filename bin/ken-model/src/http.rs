@@ -28,7 +28,7 @@ const ERROR_BYTES: u64 = 64 * 1024;
 thread_local! {
     /// Whether the call that runs in this thread has been cancelled.
     static CANCELLED: std::cell::RefCell<Arc<AtomicBool>> = std::cell::RefCell::default();
-    /// Until when the end of an answer is read that is complete already.
+    /// The deadline for [`drain`], while it runs in this thread.
     static DRAIN_UNTIL: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
 }
 
@@ -106,8 +106,8 @@ pub(crate) fn read<'a>(reader: &mut BodyReader<'static>, buffer: &'a mut [u8]) -
     }
 }
 
-/// Reads what follows an answer that is complete, so that the connection can be used again. A server that keeps it open is not
-/// waited for.
+/// Reads what follows a complete answer, so that the connection can be used again. Stops after a quarter of a second, because a
+/// server may keep the answer open.
 pub(crate) fn drain(reader: &mut BodyReader<'static>) {
     DRAIN_UNTIL.set(Some(Instant::now() + SLICE));
     _ = std::io::copy(reader, &mut std::io::sink());

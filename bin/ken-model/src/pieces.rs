@@ -1,6 +1,6 @@
 //! Splits a finished text into the pieces in which it is sent. Each becomes a durable event, so there are only a few.
 
-/// The approximate number of pieces, and the shortest one (except the last) in bytes.
+/// The approximate maximum number of pieces, and the minimum length of all but the last, in bytes.
 const PIECES: usize = 6;
 const SHORTEST: usize = 64;
 

@@ -15,7 +15,7 @@ use crate::provider::Rates;
 pub(crate) struct Model {
     /// The context window, in tokens.
     pub(crate) window: u64,
-    /// Whether the table has its window; otherwise it is only a guess.
+    /// Whether the window comes from the table; otherwise it is only a default.
     pub(crate) has_known_window: bool,
     /// The longest answer, in tokens.
     pub(crate) output: u64,
@@ -105,7 +105,7 @@ fn read(file: &str, text: &str) -> Result<Table, Error> {
 }
 
 impl Entry {
-    /// What is wrong with its numbers.
+    /// The error message for the first number that is out of range.
     fn fault(&self) -> Option<String> {
         let tokens = [("window", self.window), ("output", self.output)];
         let wrong =

@@ -19,7 +19,7 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
 
     fn name(&self) -> &ModelName;
 
-    /// The context window: the most tokens of a request and its answer together.
+    /// The context window: the maximum number of tokens of a request and its answer together.
     fn window(&self) -> Window {
         Window { tokens: 98_304, reserve: 8_192 }
     }
@@ -34,7 +34,7 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
         true
     }
 
-    /// The most past exchanges of a conversation that it uses.
+    /// The maximum number of past exchanges of a conversation that it uses.
     fn exchanges(&self) -> u32 {
         100
     }

@@ -19,7 +19,7 @@ pub(crate) fn delta_bytes(delta: &Delta) -> usize {
     }
 }
 
-/// All that a request contains, with the tools.
+/// The estimated tokens of everything in a request, including its tools.
 pub(crate) fn request_tokens(request: &Generate) -> u64 {
     let tools = request.tools.iter().flat_map(|tool| {
         let texts = [tool.name.as_str(), tool.description.as_str(), tool.parameters.text()];
@@ -28,7 +28,7 @@ pub(crate) fn request_tokens(request: &Generate) -> u64 {
     input_tokens(request) + tools.sum::<u64>()
 }
 
-/// The part of [`request_tokens`] that is thoughts. Only the provider that signed them sees them, and it may leave them out.
+/// The estimated tokens of the thoughts in a request. Only the provider that signed them gets them, and it may leave them out.
 pub(crate) fn thought_tokens(request: &Generate) -> u64 {
     let blocks = request.messages.iter().flat_map(|message| message.content());
     blocks.filter(|block| matches!(block, Block::Thinking { .. })).map(block_tokens).sum()
@@ -45,7 +45,7 @@ pub(crate) fn input_tokens(request: &Generate) -> u64 {
 pub(crate) fn block_tokens(block: &Block) -> u64 {
     match block {
         Block::Text { text } => estimated_tokens(text),
-        Block::Thinking { opaque: None, .. } => 0, // not sent: a provider takes back only what it has signed
+        Block::Thinking { opaque: None, .. } => 0, // not sent: a provider accepts only thoughts that it has signed
         Block::Thinking { thinking, .. } => estimated_tokens(thinking),
         Block::ToolCall { name, arguments, .. } => estimated_tokens(name) + estimated_tokens(&arguments.to_string()),
         Block::Image { .. } => 0, // not seen by the engines that need no model

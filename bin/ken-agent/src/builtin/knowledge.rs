@@ -22,7 +22,7 @@ pub(super) fn tools() -> Vec<Builtin> {
             &["query"],
             |parts, caller, given| Box::pin(search(parts, caller, given)),
         ),
-        // It may be called again, as the id of an entry is derived from its content.
+        // Idempotent, because the id of an entry is derived from its content.
         tool(
             "knowledge_add",
             "Add an entry to the knowledge base, to be found in later conversations with the same person. Add only what \
@@ -40,7 +40,7 @@ pub(super) fn tools() -> Vec<Builtin> {
     ]
 }
 
-/// The arguments of a search.
+/// The schema of a search's arguments.
 pub(super) fn search_properties() -> Value {
     json!({
         "query": {"type": "string", "minLength": 1, "description": "The words to look for"},

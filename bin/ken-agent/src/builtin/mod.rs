@@ -83,7 +83,7 @@ impl Builtins {
     }
 }
 
-/// A tool of every agent, whose calls may be made again. It takes these arguments and no others.
+/// An idempotent tool for every agent. It accepts no arguments other than `properties`.
 fn tool(name: &str, description: &str, properties: Value, required: &[&str], run: Run) -> Builtin {
     let parameters = json!({
         "type": "object",
@@ -117,7 +117,7 @@ pub(crate) fn result(value: Value) -> ToolResult {
     ToolResult { content: vec![Block::text(value.to_string())], details: value, output: None }
 }
 
-/// Calls the store, again while it is away. The error is worded for the model.
+/// Calls the store, and retries while it is unavailable. The error is worded for the model.
 async fn store<O: Op>(parts: &Parts, args: &O::Args) -> Result<O::Reply, String> {
     let answer = patiently::<O>(&parts.store, args).await;
     answer.map_err(|error| refused(&error))

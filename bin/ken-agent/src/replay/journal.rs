@@ -76,7 +76,7 @@ impl Journal for Compared {
         Ok(work.await)
     }
 
-    /// The loop calls this before it starts tool calls, which is how a replay knows that calls have begun. A call may do so too.
+    /// The loop calls this before it starts tool calls, which is how a replay knows that calls have begun. A call may flush too.
     async fn flush(&mut self) -> Result<(), Error> {
         match self.calls {
             Calls::Past => return Err(stopped()),

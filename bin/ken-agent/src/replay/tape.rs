@@ -186,7 +186,7 @@ impl Tape {
         tape
     }
 
-    /// Whether the record lacks this event of a running call because it was cut, or the turn ended, before the call came so far.
+    /// Whether the record lacks this event of a running call because it was cut, or the turn ended, before the call got that far.
     /// Other calls may have more events.
     pub(super) fn is_past(&self, event: &Event) -> bool {
         match self.lanes.get(&lane(event)).and_then(VecDeque::front) {
@@ -302,8 +302,8 @@ impl Tape {
     }
 }
 
-/// The models of each session in the order of its list: the attempts tell which one of the list each call was made to. A holder
-/// that only ended a turn has no list, and names no model.
+/// Returns the configured models of each session, in order. They are reconstructed from the models that its calls name and the
+/// failures between them. A holder that only ended a turn has no list, and names no model.
 fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
     let mut lists: HashMap<String, (Vec<String>, Retry)> = HashMap::new();
     let mut is_only_compaction = false;

@@ -139,7 +139,7 @@ impl Plan {
         Plan { attempt: claim.attempt, ending: claim.verdict.map(Ending::from), ..Plan::new(claim.kind, operation) }
     }
 
-    /// What a worker has to do: one prompt, without a history that could be compacted.
+    /// The plan of a worker: one prompt, without a history that could be compacted.
     pub(crate) fn of_worker(prompt: String, models: Vec<String>) -> Plan {
         Plan { models, prompt: Some(prompt), ..Plan::new(SubmissionKind::Prompt, OperationKind::Task) }
     }

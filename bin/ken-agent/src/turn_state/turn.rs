@@ -64,7 +64,7 @@ pub(crate) struct Task {
     pub(crate) result: Option<Result<Value, String>>,
 }
 
-/// The result of a task, or why it has none, as its last event has them.
+/// Returns the result that the last event of a task contains, or the message of its error.
 pub(crate) fn task_end(is_error: bool, result: &Value) -> Result<Value, String> {
     match result {
         result if !is_error => Ok(result.clone()),

@@ -34,7 +34,7 @@ pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
     })
 }
 
-/// The arguments of a call. An empty text is an empty object; a text that is not JSON is kept as a text, with which no tool runs.
+/// The arguments of a call. An empty text is an empty object; a text that is not JSON is kept as a text, and no tool runs with it.
 pub(super) fn arguments(text: &str) -> Value {
     match text.trim() {
         "" => json!({}),
@@ -42,10 +42,10 @@ pub(super) fn arguments(text: &str) -> Value {
     }
 }
 
-/// The most tokens that a call is taken to have. A greater number, of a faulty server, would make sums overflow.
+/// The maximum number of tokens of a call. A faulty server may report more, and sums would overflow.
 const MOST_TOKENS: u64 = 1_000_000_000;
 
-/// A number of tokens as a provider has counted them, 0 if it has not.
+/// The number of tokens that a provider reports, at most [`MOST_TOKENS`]; 0 if it reports none.
 pub(super) fn counted(tokens: Option<u64>) -> u64 {
     tokens.unwrap_or_default().min(MOST_TOKENS)
 }

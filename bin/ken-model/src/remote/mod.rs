@@ -36,9 +36,9 @@ const AT_ONCE: usize = 64;
 const WAITING: usize = 64;
 /// An answer is cut at this length, in bytes of text, thoughts and arguments.
 const LONGEST: usize = 1024 * 1024;
-/// Bytes of a token, as `estimated_tokens` takes them.
+/// The bytes per token that `estimated_tokens` assumes.
 const ESTIMATED_BYTES: u64 = 4;
-/// Bytes of a token, at most, on the average of a text. Vocabularies of today come to ten in scripts of three bytes a letter.
+/// The maximum average of bytes per token in a text. Current vocabularies reach ten, in scripts with three bytes per letter.
 const MOST_BYTES: u64 = 12;
 
 /// The wire formats.
@@ -239,8 +239,8 @@ impl Remote {
         }
     }
 
-    /// Why a request is not sent: without its thoughts it is longer than the window, even if a token had [`MOST_BYTES`]. Some
-    /// servers would cut it off without a word.
+    /// The error for a request that certainly exceeds a known context window: even without its thoughts, and with [`MOST_BYTES`] per
+    /// token. It is not sent, because some servers would truncate it silently.
     fn overflow(&self, request: &Generate) -> Option<Error> {
         let tokens = request_tokens(request) - thought_tokens(request);
         let window = self.model.window;

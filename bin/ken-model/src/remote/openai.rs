@@ -137,7 +137,7 @@ struct FunctionPiece {
     arguments: Option<Value>,
 }
 
-/// A server that has not counted sends null. Any other value that is no number of tokens is taken as not counted too.
+/// A server that does not count tokens sends null. Any other value that is not a number of tokens means the same.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Tokens {

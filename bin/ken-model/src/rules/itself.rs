@@ -1,6 +1,6 @@
 //! Answers to questions about ken itself, to greetings and thanks, and to "remember that …".
 
-/// The most words of such a text; a longer one is about something else.
+/// The maximum number of words of such a text; a longer one is about something else.
 const WORDS: usize = 9;
 
 /// The answer, if the text is of that kind.

@@ -6,7 +6,7 @@ use ken_types::ops::model::{Generate, Source, SourceKind};
 
 use super::{MODEL_DOWN, NO_MODEL};
 
-/// The most words of a question that count, and the most sentences that are examined.
+/// The maximum numbers of words of a question that count, and of sentences that are examined.
 const TERMS: usize = 16;
 const SENTENCES: usize = 2_000;
 /// Longer sentences are cut to this many bytes.
@@ -15,7 +15,7 @@ const SENTENCE_BYTES: usize = 600;
 const CONTEXT: f64 = 0.5;
 /// Sentences with a lower score than this share of the best one's are left out.
 const NEAR_BEST: f64 = 0.75;
-/// The most sentences that are shown, and the most if all of them contain the same words of the question, as a list does.
+/// The maximum number of sentences that are shown, and the one if all contain the same words of the question, as in a list.
 const SHOWN: usize = 3;
 const SHOWN_ALIKE: usize = 10;
 
@@ -207,7 +207,7 @@ fn held(text: &str, terms: &[Term]) -> u32 {
 }
 
 /// The weight of each term: the fewer sentences contain it, the higher, but never three times that of another. All sentences were
-/// chosen because they contain some of the terms, so their number says only a little.
+/// chosen because they contain some of the terms, so how many contain one says only a little.
 fn weights(terms: usize, candidates: &[Candidate<'_>]) -> Vec<f64> {
     let holding = |index: usize| {
         let holds = |one: &&Candidate<'_>| (one.held | one.context) >> index & 1 == 1;

@@ -27,7 +27,7 @@ const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 const POLL: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const CALL: Duration = Duration::from_secs(10);
-/// The most summaries that wait. If there are more, the oldest are dropped.
+/// The maximum number of summaries that wait. If there are more, the oldest are dropped.
 const QUEUE: u64 = 4_096;
 /// The approximate number of spans of one request.
 const BATCH: usize = 512;

@@ -54,7 +54,7 @@ impl Spans<'_> {
         self.started = self.started.or_else(|| time(event));
         match text(event, "type") {
             "turn" => self.chat(event),
-            // The worker has a span.
+            // The worker of the task has a span of its own.
             "tool" if text(event, "toolName") == "task" => {}
             "tool" => self.tool(event),
             "task" => self.worker(event),
