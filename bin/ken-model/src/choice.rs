@@ -22,8 +22,8 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Reads the list in `KEN_MODEL`, else `otherwise`.
-    pub(crate) fn from_environment(otherwise: &str) -> Result<Choice, Error> {
+    /// Reads the list in `KEN_MODEL`, else `otherwise`. `setting` gives settings and secrets.
+    pub(crate) fn configured(otherwise: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
         let list = setting("KEN_MODEL");
         Choice::read(list.as_deref().unwrap_or(otherwise), setting)
     }

@@ -16,10 +16,9 @@ use ken_types::ops::call::{self, Failed};
 use ken_types::ops::model::{Delta, Generate};
 use ken_types::{Code, Error};
 use serde_json::{Value, json};
-use tokio::runtime::{Builder, Runtime};
 
 use crate::choice::{Choice, setting};
-use crate::filter::DEFAULT;
+use crate::filter::{DEFAULT, runtime};
 use crate::provider::{DeltaSink, Pending, Provider, Rates, full_name, generate};
 use crate::remote::{Endpoint, Format};
 use crate::secrets;
@@ -129,8 +128,7 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
             }
         }
     }
-    let configured = setting("KEN_MODEL").unwrap_or_else(|| DEFAULT.to_owned());
-    let choice = Choice::read(&configured, setting)?;
+    let choice = Choice::configured(DEFAULT, setting)?;
     let is_listed = |provider: &dyn Provider| ["openai", "anthropic"].contains(&&*provider.name().provider);
     for provider in choice.providers().filter(|provider| !is_listed(*provider)) {
         match as_json {
@@ -157,8 +155,7 @@ impl DeltaSink for Lines {
 /// a complete answer.
 fn events(file: &Path, setting: &impl Fn(&str) -> Option<String>) -> Result<ExitCode, Error> {
     let request = call::read(&input(file)?, MAX_DEPTH)?;
-    let configured = setting("KEN_MODEL").unwrap_or_else(|| DEFAULT.to_owned());
-    let choice = Choice::read(&configured, setting)?;
+    let choice = Choice::configured(DEFAULT, setting)?;
     let runtime = runtime()?;
     let mut failed = Vec::new();
     for provider in choice.fitting(request.model.as_deref())? {
@@ -189,11 +186,6 @@ fn input(file: &Path) -> Result<String, Error> {
         0..=MAX_INPUT => Ok(text),
         _ => Err(Error::too_large(format!("the input has more than {MAX_INPUT} bytes"))),
     }
-}
-
-fn runtime() -> Result<Runtime, Error> {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
 }
 
 /// Records the text of the answer, and when its first delta arrived.

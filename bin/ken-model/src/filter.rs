@@ -10,7 +10,7 @@ use ken_types::ops::model::Generate;
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::choice::Choice;
+use crate::choice::{Choice, setting};
 use crate::collected::Collector;
 use crate::provider::{Provider, full_name, generate};
 
@@ -55,6 +55,12 @@ impl Ask {
     }
 }
 
+/// A single-threaded runtime, for a command that makes one call at a time.
+pub(crate) fn runtime() -> Result<Runtime, Error> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
+}
+
 /// The configured models, and what their calls run on.
 #[derive(Debug)]
 struct Engine {
@@ -64,11 +70,7 @@ struct Engine {
 
 impl Engine {
     fn open() -> Result<Engine, Error> {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        Ok(Engine {
-            choice: Choice::from_environment(DEFAULT)?,
-            runtime: runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))?,
-        })
+        Ok(Engine { choice: Choice::configured(DEFAULT, setting)?, runtime: runtime()? })
     }
 
     /// The answer of the first model that gives one.

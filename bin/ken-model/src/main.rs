@@ -101,7 +101,7 @@ impl Daemon for Model {
 
 async fn start(start: &mut Start<NoOptions>) -> Result<(Table<Model>, Arc<Model>), Error> {
     let settings = &start.config.model;
-    let choice = Choice::from_environment(&settings.choice)?.with_embedder(&settings.embed)?;
+    let choice = Choice::configured(&settings.choice, setting)?.with_embedder(&settings.embed)?;
     let state = choice.state();
     for unusable in &state.unusable {
         tracing::warn!(model = unusable.model, "model not configured: {}", unusable.why);

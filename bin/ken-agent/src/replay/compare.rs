@@ -175,8 +175,7 @@ fn ending(events: &[Event]) -> Option<Ending> {
 /// was nothing to compact.
 fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<Planned>) {
     let mut planned = None;
-    let compaction = Purpose::Compaction;
-    let is_of_compaction = |event: &Event| matches!(event.body, Body::TurnStart { purpose } if purpose == compaction);
+    let is_of_compaction = |event: &Event| matches!(event.body, Body::TurnStart { purpose: Purpose::Compaction });
     let ends_here = |event: &Event| matches!(event.body, Body::Compaction { .. });
     let least = match segment.events.iter().any(ends_here) {
         true => 0,

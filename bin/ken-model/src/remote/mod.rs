@@ -24,7 +24,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::http::{self, Http};
 use crate::prices::{Model, price, rates};
-use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window};
+use crate::provider::{Completion, DeltaSink, Pending, Provider, Rates, Window, full_name};
 use crate::usage::{delta_bytes, estimate, request_tokens, thought_tokens};
 use failure::{Refusal, retry_after_ms};
 use format::{Broken, Ended};
@@ -242,13 +242,16 @@ impl Remote {
     /// The error for a request that certainly exceeds a known context window: even without its thoughts, and with [`MOST_BYTES`] per
     /// token. It is not sent, because some servers would truncate it silently.
     fn overflow(&self, request: &Generate) -> Option<Error> {
+        if !self.model.has_known_window {
+            return None;
+        }
         let tokens = request_tokens(request) - thought_tokens(request);
         let window = self.model.window;
         let fits = tokens * ESTIMATED_BYTES / MOST_BYTES <= window;
-        (self.model.has_known_window && !fits).then(|| {
-            let ModelName { provider, id } = &self.name;
+        (!fits).then(|| {
+            let model = full_name(self);
             Error::too_large(format!(
-                "{provider}/{id}: the request has about {tokens} tokens, and the context window has {window}"
+                "{model}: the request has about {tokens} tokens, and the context window has {window}"
             ))
         })
     }
@@ -265,7 +268,7 @@ impl Remote {
         let (deltas, mut received) = mpsc::channel(WAITING);
         let cancel = CancelOnDrop::default();
         let call = Call {
-            model: format!("{}/{}", self.name.provider, self.name.id),
+            model: full_name(self),
             endpoint: self.endpoint.clone(),
             body: self.body(request).to_string(),
             deltas,
