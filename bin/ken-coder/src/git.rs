@@ -110,7 +110,7 @@ struct Git<'a> {
 }
 
 impl<'a> Git<'a> {
-    /// A script that changes nothing and needs no network.
+    /// Returns a run of a script that has no input, no folder to write to and no network.
     fn new(settings: &'a Settings, repo: &'a Place, script: &'static str, words: Vec<String>) -> Git<'a> {
         Git { settings, repo, script, words, stdin: None, write: &[], network: None, keep: OUTPUT }
     }
@@ -383,7 +383,7 @@ pub(crate) struct Push {
 }
 
 impl Push {
-    /// The URL of the remote; branch, commit and what would be published.
+    /// Returns the URL of the remote, and three texts: the branch, the commit and what would be published.
     fn target(&self, settings: &Settings) -> Result<(String, [String; 3]), Error> {
         let (text, _) = Git::new(settings, &self.repo, TARGET, self.words()?).read()?;
         let mut lines = text.splitn(4, '\n').map(str::to_owned);
@@ -391,7 +391,8 @@ impl Push {
         Ok((line(), [line(), line(), line()]))
     }
 
-    /// A remote that is a folder is written to as well.
+    /// Returns the folders that a push writes to. Without a network, the remote is a folder, which can be any
+    /// folder of the workspace.
     fn scope(&self, network: Option<&Network<'_>>) -> Vec<Place> {
         sandbox::scope(network.map_or(&Place::default(), |_| &self.repo))
     }

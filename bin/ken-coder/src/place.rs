@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-/// A text with at most `most` characters: a longer one is cut and ends with `…`.
+/// Returns the first `most` characters of a text, and `…` if there are more.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),

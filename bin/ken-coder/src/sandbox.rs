@@ -216,7 +216,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Reads an output to its end, and then says so to `done`.
+    /// Reads an output to its end, then sends a message to `done`. Keeps the first and the last `most / 2` bytes.
     fn read(from: Option<impl Read>, most: usize, done: &Sender<()>) -> Kept {
         let (mut kept, mut buffer) = (Kept::default(), [0; 16 * 1024]);
         if let Some(mut from) = from {

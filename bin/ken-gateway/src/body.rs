@@ -54,7 +54,7 @@ pub(crate) fn check_length(at: &str, text: &str, least: usize, most: usize) -> R
     Ok(())
 }
 
-/// Checks the size of the text in a field, in bytes.
+/// Returns an error if the text of a field has more than `most` bytes.
 pub(crate) fn check_size(name: &str, text: &str, most: usize) -> Result<(), Error> {
     match text.len() {
         length if length > most => {

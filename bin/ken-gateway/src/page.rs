@@ -20,7 +20,7 @@ pub(crate) fn cursor(query: &Query, name: &str) -> Result<Option<String>, Error>
     }
 }
 
-/// Reads the value that a field of the listed records must have.
+/// Reads a filter: the value that the field of this name must have in a listed record.
 pub(crate) fn filter(query: &Query, name: &str) -> Result<Option<String>, Error> {
     let Some(value) = query.one(name)? else {
         return Ok(None);

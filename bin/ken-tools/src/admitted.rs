@@ -52,7 +52,7 @@ impl Admitted<'_> {
     }
 }
 
-/// The output of a process of the tool, trimmed and not redacted; or the reason why it cannot be used, in words for the model.
+/// Returns what a process of the tool wrote to standard output, trimmed but not redacted, or an error message for the model.
 pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], most: usize) -> Result<&'a str, String> {
     let name = &entry.tool.spec.name;
     match ended.end {
@@ -76,7 +76,7 @@ pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], mos
 pub(crate) fn failed(name: &str, how: &str, errors: &str) -> String {
     let said = serde_json::from_str::<Value>(errors).ok();
     let said = said.as_ref().and_then(|said| said.pointer("/error/message")).and_then(Value::as_str);
-    // An escape in JSON may have hidden a secret until now.
+    // Redacted again: JSON escapes may have hidden a secret in the raw text.
     match ken_service::redacted(said.unwrap_or(errors).to_owned()).as_str() {
         "" => format!("The tool {name} {how}."),
         said => format!("The tool {name} {how}: {said}"),

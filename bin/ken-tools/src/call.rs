@@ -31,7 +31,7 @@ const MAX_JSON: usize = 4 * 1024 * 1024;
 
 /// Runs calls.
 pub(crate) struct Caller {
-    /// Limits the calls that run at a time.
+    /// Limits how many calls run at the same time.
     slots: Semaphore,
     gate: Gate,
     servers: Arc<Servers>,

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 /// What is shown of a long text: its beginning and its end, in bytes.
 const HEAD_BYTES: usize = 24 * 1024;
 const TAIL_BYTES: usize = 8 * 1024;
-/// The longest result, in bytes of JSON, that is recorded whole besides its text.
+/// The maximum size of a result whose value is recorded in addition to its text, in bytes of JSON.
 const DETAILS_BYTES: usize = 128 * 1024;
 /// How long the store may take for a piece.
 const CALL: Duration = Duration::from_secs(10);
@@ -59,7 +59,7 @@ impl Outputs {
     }
 }
 
-/// The details of a result: its value, unless that is too long to be recorded.
+/// Returns the value of a result, or null if it is too long to be recorded.
 pub(crate) fn details(value: Value) -> Value {
     match value.to_string().len() <= DETAILS_BYTES {
         true => value,

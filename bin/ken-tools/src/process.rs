@@ -25,9 +25,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A tool that has ended.
 pub(crate) struct Ended {
     pub(crate) end: End,
-    /// A tool may repeat secrets of this part, so this is redacted where it is read.
+    /// Standard output, not redacted: a tool may repeat secrets of this part, so whoever shows this has to redact it.
     pub(crate) output: Vec<u8>,
-    /// Standard error, trimmed, without the secrets.
+    /// Standard error, trimmed and redacted.
     pub(crate) errors: String,
 }
 
@@ -37,7 +37,7 @@ pub(crate) enum End {
     TooMuch,
 }
 
-/// The exit status of ken-sandbox(1) after a timeout. A program may exit with it too.
+/// The exit status of ken-sandbox(1) after a timeout. A tool may exit with it as well.
 const TIMED_OUT: u8 = 124;
 
 /// What is run.

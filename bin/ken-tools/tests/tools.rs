@@ -15,7 +15,7 @@ struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Folder {
-        // It lies beside ken-tools; this crate alone does not build it.
+        // ken-tools looks for it in its own folder. Building this crate does not build it.
         let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-tools")).with_file_name("ken-sandbox");
         assert!(sandbox.exists(), "build it first: cargo build -p ken-sandbox");
         Folder(tempfile::tempdir().unwrap())
@@ -47,7 +47,7 @@ impl Folder {
         program.output().unwrap()
     }
 
-    /// What a call without arguments prints when this variable is set.
+    /// Calls a tool without arguments, with this environment variable set, and returns what it prints.
     fn call_with(&self, tool: &str, name: &str, value: &str) -> String {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ken-tools"));
         program.args(["call", tool, "--json", "{}", "--dir"]).arg(self.path()).env(name, value);

@@ -17,7 +17,7 @@ use crate::search::{Failed, Hit};
 use crate::source::{Source, fenced};
 use crate::web::Web;
 
-/// The time for one search or one page.
+/// The timeout of one search or one page.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_RESULTS: usize = 20;
 

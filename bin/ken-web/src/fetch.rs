@@ -41,7 +41,7 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     http: Http,
-    /// Whether robots.txt allows a URL, by URL.
+    /// Whether robots.txt allows a URL. The key is the URL.
     allowed: Mutex<HashMap<String, bool>>,
 }
 

@@ -90,7 +90,7 @@ impl Http {
     }
 }
 
-/// The request with its headers and the time that is left for it.
+/// Adds the headers and a timeout to a request: the time that is left until `until`. Returns an error if none is left.
 fn prepared<B>(
     request: RequestBuilder<B>,
     headers: &[(&str, &str)],

@@ -12,7 +12,7 @@ const WIDTH: usize = 120;
 const MAX_TEXT: usize = 1024 * 1024;
 /// The stack of the rendering thread, in bytes: rendering recurses into nested elements.
 const STACK: usize = 256 * 1024 * 1024;
-/// The deepest nesting of elements; a page that nests deeper is refused.
+/// The maximum nesting of elements. A page that nests them deeper is refused.
 const MAX_DEPTH: usize = 2_000;
 /// The longest time to render one page, even if the caller has more left.
 const RENDER: Duration = Duration::from_secs(5);
@@ -88,7 +88,7 @@ fn is_item(line: &str) -> bool {
     line.starts_with(['*', '#', '-', '•']) || line.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Control and format characters, tags and variation selectors can hide text from people that a model nevertheless reads.
+/// Control and format characters, tags and variation selectors can hide text from people, although a model reads it.
 fn is_shown(c: char) -> bool {
     !matches!(c,
         '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}'
@@ -96,14 +96,14 @@ fn is_shown(c: char) -> bool {
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The text on one line, for titles and snippets.
+/// Returns a text as one line of at most `characters` characters, for titles and snippets.
 pub(crate) fn line(text: &str, characters: usize) -> String {
     let shown: String = text.chars().map(|c| if is_shown(c) { c } else { ' ' }).collect();
     let line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().take(characters).collect()
 }
 
-/// The text of a snippet from a search provider, which may contain elements and entities.
+/// Returns the text of a search provider's snippet, which may contain HTML elements and entities, as one line.
 pub(crate) fn snippet(html: &str, characters: usize) -> String {
     let html = ken_text::head(html, 64 * 1024);
     if !html.contains(['<', '&']) || depth(html) > 100 {
@@ -122,7 +122,7 @@ fn title(html: &str) -> Option<String> {
     (!title.is_empty()).then_some(title)
 }
 
-/// An upper bound for the nesting of elements: opening tags minus closing tags.
+/// Returns an upper bound for the nesting of elements: the maximum of opening tags minus closing tags.
 fn depth(html: &str) -> usize {
     let (mut now, mut most) = (0usize, 0);
     let bytes = html.as_bytes();

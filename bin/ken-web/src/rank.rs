@@ -52,7 +52,7 @@ pub(crate) fn pack(question: &str, pages: &[&str], tokens: u64) -> Vec<Packed> {
     let mut best: Vec<&Passage<'_>> = passages.iter().filter(|passage| passage.score > 0.0).collect();
     best.sort_by(|a, b| b.score.total_cmp(&a.score).then((a.page, a.order).cmp(&(b.page, b.order))));
     let several = best.windows(2).any(|pair| matches!(pair, [a, b] if a.page != b.page));
-    // One source may take half of the budget if there are others.
+    // If there are several sources, one may use at most half of the budget.
     let share = if several { tokens / 2 } else { tokens };
     let mut taken: HashMap<usize, (u64, Vec<&Passage<'_>>)> = HashMap::new();
     let mut used = 0;

@@ -20,7 +20,7 @@ use crate::web::Web;
 const AT_ONCE: usize = 4;
 /// A search result whose text is at least this long counts as the page itself.
 const WHOLE_SNIPPET: usize = 1_500;
-/// The tokens of the title and the address of a source, and of the marks around all of them.
+/// Estimated tokens of the title and the address of a source. The marks around all sources have twice as many.
 const FRAME_TOKENS: u64 = 60;
 /// The most failures that are reported.
 const MAX_FAILURES: usize = 20;
@@ -181,7 +181,7 @@ pub(crate) fn research(web: &Web, asked: &Question) -> Result<Researched, Error>
     })
 }
 
-/// The addresses that the question itself names. They are fetched whatever a search finds.
+/// Returns the addresses that the question itself names. They are fetched even if no search finds them.
 fn named(question: &str) -> Vec<Hit> {
     let words = question.split_whitespace();
     let words = words.map(|word| word.trim_matches(|c: char| "()<>[]\"'.,;!?".contains(c)));
@@ -280,7 +280,7 @@ impl Material {
     }
 }
 
-/// The best hits, as pages if these are wanted and can be fetched.
+/// Returns the best hits. Those whose pages are wanted and can be fetched have the text of the page.
 fn fetch(
     web: &Web,
     asked: &Question,
@@ -323,7 +323,7 @@ fn fetch(
 /// A page, and whether it was in the cache.
 type Fetched = Result<(Page, bool), Error>;
 
-/// Fetches the hits with these indices, a few at a time.
+/// Fetches the pages of the hits with these indices, a few at a time. Returns them by index.
 fn fetch_all(web: &Web, hits: &[Hit], wanted: &[usize], until: Instant) -> HashMap<usize, Fetched> {
     let (sender, receiver) = mpsc::channel();
     let next = std::sync::atomic::AtomicUsize::new(0);

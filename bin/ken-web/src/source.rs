@@ -1,4 +1,5 @@
-//! The sources of an answer, and their text for a model: delimited by random marks that no page can contain, and labelled as data.
+//! The sources of an answer, and their text for a model: labelled as data, between random marks that the author of a page cannot
+//! know.
 
 use ken_types::Error;
 use ken_types::fence::fence;

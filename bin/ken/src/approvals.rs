@@ -92,7 +92,7 @@ fn request(record: &Value) -> &Value {
     record.get("request").unwrap_or(&Value::Null)
 }
 
-/// Prints a request: its fields, an empty line, the exact action.
+/// Prints the fields of a request, an empty line and the exact action.
 fn show(record: &Value, as_json: bool) -> Result<(), Error> {
     if as_json {
         return say_json(record);

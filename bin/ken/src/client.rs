@@ -15,7 +15,7 @@ pub(crate) const KEND: &str = "kend";
 /// How long a part that ends may take to close its connections.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// Connects to a socket; `name` is the other side's name in messages.
+/// Connects to a socket. `name` is the name of the other side in error messages.
 pub(crate) fn connect(path: &Path, name: &str) -> Result<Client, Error> {
     Client::connect(path, name).map_err(|error| not_reached(path, name, &error))
 }
@@ -39,7 +39,7 @@ pub(crate) fn kend(places: &Places) -> Result<Client, Error> {
     connect(&places.socket(KEND), KEND)
 }
 
-/// Calls an operation without items of a part.
+/// Connects to a part and calls an operation that returns no items before its reply. `limit` is the timeout.
 pub(crate) fn call<O: Op>(
     places: &Places,
     part: &str,
@@ -49,7 +49,7 @@ pub(crate) fn call<O: Op>(
     typed(part, ask(places, part, O::NAME, &to_args(args)?, limit)?)
 }
 
-/// Does the same with JSON in place of the types of the operation.
+/// Like [`call`], with JSON instead of the types of the operation.
 pub(crate) fn ask(
     places: &Places,
     part: &str,
@@ -68,7 +68,7 @@ pub(crate) fn typed<T: DeserializeOwned>(part: &str, value: Value) -> Result<T, 
     })
 }
 
-/// The arguments of an operation as JSON.
+/// Converts the arguments of an operation to JSON.
 pub(crate) fn to_args(args: &impl serde::Serialize) -> Result<Value, Error> {
     serde_json::to_value(args).map_err(|error| Error::internal(error.to_string()))
 }

@@ -36,8 +36,8 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     file.and_then(find_program)
 }
 
-/// The error that a program has written on standard error as one line of JSON, or else its plain text as an error with the
-/// code `otherwise`.
+/// Returns the error that a program has written to standard error as one line of JSON. If it is no such line, returns its text
+/// as an error with the code `otherwise`.
 pub(crate) fn error_of(program: &str, stderr: &[u8], otherwise: Code) -> Error {
     #[derive(Deserialize)]
     struct Line {

@@ -15,7 +15,7 @@ use crate::globals::Globals;
 /// How long kend may take to say where the gateway is.
 const STATUS: Duration = Duration::from_secs(5);
 
-/// The gateway that the command line means. Its secret never stands on the command line: it comes from `--secret-file`,
+/// Returns the gateway that the command line names. Its secret is never on the command line: it comes from `--secret-file`,
 /// `KEN_API_SECRET`, or, for the gateway of this system, from its `secrets.env`.
 pub(crate) fn find(globals: &Globals) -> Result<Gateway, Error> {
     let given = given_secret(globals.secret_file.as_deref())?;

@@ -8,7 +8,7 @@ pub(crate) fn field<'a>(record: &'a Value, name: &str) -> &'a str {
     record.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The items of a list in a record; none when it is absent or not a list.
+/// Returns the items of a list in a record, or none if it is absent or not a list.
 pub(crate) fn items<'a>(record: &'a Value, name: &str) -> &'a [Value] {
     let list = record.get(name).and_then(Value::as_array);
     list.map(Vec::as_slice).unwrap_or_default()

@@ -123,7 +123,7 @@ fn open(places: &Places, logs: &Logs) -> Result<Vec<Tail>, Error> {
     Ok(names.into_iter().map(|name| Tail::new(places, name)).collect())
 }
 
-/// Asks kend whether there is a part of this name.
+/// Returns an error if kend has no part of this name.
 fn is_part(places: &Places, name: &str) -> Result<(), Error> {
     let args = StatusArgs { name: Some(name.to_owned()) };
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5))).map(drop)

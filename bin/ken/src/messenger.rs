@@ -19,7 +19,7 @@ use crate::globals::Globals;
 use crate::ids::{field, items};
 use crate::output::{Outcome, say, say_json, say_table};
 
-/// How long a part may take. Some calls wait for the platform.
+/// The timeout of a call to a part. Some calls wait for the messenger's platform.
 const PATIENCE: Duration = Duration::from_secs(70);
 const TARGET: &str = "/api/connectors/messenger";
 
@@ -266,7 +266,7 @@ fn set_group(globals: &Globals, group: &Group) -> Result<(), Error> {
     say_group(&post(globals, "group", &body)?)
 }
 
-/// Calls a part of this system, for what has no route of the gateway.
+/// Calls a part of this system directly, for operations that the gateway has no route for.
 fn part<O: Op>(globals: &Globals, part: &str, args: &O::Args) -> Result<O::Reply, Error> {
     client::call::<O>(&globals.places()?, part, args, Some(PATIENCE))
 }

@@ -28,7 +28,7 @@ impl Needed {
         })
     }
 
-    /// Returns an error if a part without which nothing is accepted is stopped: waiting for it would be in vain.
+    /// Returns an error if one of `FIRST` is stopped, because it would be useless to wait for it.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let missing = self.missing()?;
         let error = missing.iter().filter(|part| FIRST.contains(&part.name.as_str())).find_map(not_coming);

@@ -9,7 +9,7 @@ use ken_text::for_terminal;
 use ken_types::{Code, Error};
 use serde::Serialize;
 
-/// How a command ends.
+/// The result of a command: its exit status, or an error.
 pub(crate) type Outcome = Result<ExitCode, Error>;
 
 /// Whether `--raw` was given. The one piece of state that all output shares, so that no command can forget it.
@@ -72,7 +72,7 @@ pub(crate) fn say_json(value: &impl Serialize) -> Result<(), Error> {
     say(&line)
 }
 
-/// The error of a write. A reader that has seen enough is an error without a message, which is not reported.
+/// Converts the error of a write. If the reader has closed the pipe, the message is empty, and nothing is reported.
 fn closed(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Error::cancelled(String::new()),
@@ -94,7 +94,7 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
     ExitCode::from(error.code.exit_status())
 }
 
-/// Prints every error; the exit status is that of the last one.
+/// Prints every error. Returns the exit status of the last one, or success if there are none.
 pub(crate) fn fail_each(errors: impl IntoIterator<Item = Error>) -> ExitCode {
     errors.into_iter().fold(ExitCode::SUCCESS, |_, error| fail(&error))
 }

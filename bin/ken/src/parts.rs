@@ -53,7 +53,7 @@ pub(crate) struct Kill {
     pub(crate) signal: Option<String>,
 }
 
-/// Starts or restarts a part, and prints the state that it has then.
+/// Starts or restarts a part, and prints its new state.
 pub(crate) fn start<O>(places: &Places, change: &Change) -> Outcome
 where
     O: Op<Args = ChangeArgs, Reply = PartStatus>,

@@ -114,7 +114,7 @@ pub(crate) fn replay(
     if matches!(output.status.code(), Some(0 | 1)) {
         return Ok(());
     }
-    // It writes each error as JSON; other text is that of a crash.
+    // ken-agent writes its errors as JSON; other text comes from a crash.
     Err(error_of("ken-agent", &output.stderr, Code::Internal))
 }
 

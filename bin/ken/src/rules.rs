@@ -74,7 +74,7 @@ struct Files {
     files: Vec<PathBuf>,
 }
 
-/// `places` is not called by `check`, which needs no system.
+/// `check` does not call `places`, because it needs no system.
 pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> Outcome {
     match &rules.command {
         Command::List(args) => list(&places()?, args)?,
@@ -123,8 +123,8 @@ fn own(places: &Places, op: &str, name: &str, args: Value) -> Result<(), Error> 
     })
 }
 
-/// A rule of the same name as a built-in one could be mistaken for it when it is switched off. While ken-agent is down its rules
-/// are not known.
+/// Refuses a rule with the name of a built-in one: somebody who switches it off could believe that the built-in one is off. While
+/// ken-agent is down, the built-in rules are not known, and nothing is refused.
 fn refuse_base_name(places: &Places, name: &str) -> Result<(), Error> {
     match is_base(places, name) {
         Ok(true) => Err(Error::conflict(format!("{name} is the name of a built-in rule")).at("/name")),

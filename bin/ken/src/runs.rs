@@ -87,7 +87,8 @@ enum Named {
     Knowledge(String),
 }
 
-/// Looks for a word among sessions, runs and knowledge entries. A prefix in the word only spares requests.
+/// Looks for a word among sessions, runs and knowledge entries. A word with the prefix of one kind is only
+/// looked for there.
 fn find(gateway: &mut Gateway, word: &str) -> Result<Named, Error> {
     let may_be = |prefix: &[&str]| prefix.iter().any(|prefix| word.starts_with(prefix));
     let mut found = Vec::new();

@@ -106,7 +106,7 @@ impl Found {
     }
 }
 
-/// The first text with this name: the one that counts, or that waits to be accepted.
+/// Returns the first text with this name: the one that is used, or that waits to be accepted.
 fn found(sources: &Sources, name: &str) -> Result<Found, Error> {
     let accepted = sources.accepted()?;
     if name == PROJECT_FILE {
@@ -127,7 +127,7 @@ fn found(sources: &Sources, name: &str) -> Result<Found, Error> {
     }
 }
 
-/// Adds the file to the place of an error.
+/// Adds the path of the file to the error's `at`.
 fn at_file(file: &std::path::Path, error: Error) -> Error {
     let place = match &error.at {
         Some(at) if !at.is_empty() => format!("{}: {at}", file.display()),
@@ -179,7 +179,7 @@ fn row(skill: &Skill) -> [String; 3] {
     [skill.name.clone(), skill.state.name().to_owned(), shortened(&skill.description)]
 }
 
-/// Shortens a text to what fits on a line.
+/// Shortens a text so that it fits on a line.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(80) {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
@@ -187,7 +187,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Shows the text and accepts exactly this text: one that has changed since it was shown is not accepted.
+/// Shows the text and accepts exactly what was shown. If the text has changed since then, it is not accepted.
 fn accept(sources: &Sources, args: &Accept) -> Outcome {
     let found = found(sources, &args.name)?;
     let (name, state) = (&args.name, state(&found));

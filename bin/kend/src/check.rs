@@ -114,7 +114,7 @@ fn check_reference(config: &Config, part: &Part, key: &str, other: &str) -> Opti
     }
 }
 
-/// The end of a message about a name that is perhaps mistyped.
+/// Returns the end of an error message about an unknown name: a suggestion, if a known name is similar.
 fn guess(name: &str, known: &[&str]) -> Option<String> {
     nearest(name, known).map(|name| format!("; did you mean `{name}`?"))
 }

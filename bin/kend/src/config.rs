@@ -102,7 +102,7 @@ fn line_at(text: &str, offset: usize) -> usize {
     before.filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Finds every error of syntax and type: serde stops at the first, so the value it stopped at is removed, and it tries again.
+/// Finds every error of syntax and type. serde stops at the first, so the value with the error is removed and the rest is read again.
 /// Returns what is left, which is empty after an error of syntax.
 fn check_types(source: &Source) -> (Table, Vec<Problem>) {
     let text = source.text.as_deref().unwrap_or_default();

@@ -73,7 +73,7 @@ impl Pinned {
         hex::encode(&Sha256::digest(text))
     }
 
-    /// Without the secrets of this part, which a server may name in a description.
+    /// Returns the list without the secrets of this part, which a server may repeat in a description.
     pub(crate) fn redacted(self) -> Pinned {
         let tools = self.0.into_iter().map(|tool| PinnedTool {
             name: ken_service::redacted(tool.name),

@@ -24,7 +24,8 @@ pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
 const CONNECT: Duration = Duration::from_secs(10);
 /// The pause before the stream for the server's own messages is opened again.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How much of an error is passed on. ken-tools redacts it and shows much less, so that this cut shows no part of a secret.
+/// The maximum size of an error response that is passed on, in bytes. ken-tools redacts it and shows far less of it, so a secret
+/// that is cut off here is never shown in part.
 const ERROR_BYTES: u64 = 64 * 1024;
 
 /// Passes messages on until standard input ends or the session is lost; ken-tools then starts it again.

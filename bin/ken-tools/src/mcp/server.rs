@@ -48,7 +48,7 @@ const DESCRIPTION_BYTES: usize = 8 * 1024;
 const SCHEMA_BYTES: usize = 32 * 1024;
 /// The longest name that a tool may have for models.
 const TOOL_BYTES: usize = 64;
-/// How much is shown of the end of standard error, and of the beginning of an error that the server answers, in bytes.
+/// The maximum length of the end of standard error, and of the beginning of an error response, that is shown, in bytes.
 const ERROR_BYTES: usize = 1024;
 /// How long the standard error of a server is still read after it has ended.
 const LAST_WORD: Duration = Duration::from_millis(250);
@@ -120,7 +120,7 @@ impl Server {
         server
     }
 
-    /// Sets the list of tools that a person has accepted. It is redacted like the list of the server, so that they can be compared.
+    /// Sets the list of tools that a person has accepted. It is redacted, so that it can be compared with the server's redacted list.
     pub(crate) fn pin(&self, pinned: Option<Pinned>) {
         *lock(&self.pinned) = pinned.map(Pinned::redacted);
     }

@@ -174,8 +174,8 @@ impl Transport<RoleClient> for Lines {
     }
 }
 
-/// Reads the message of a line, without the secrets of this part, which a server may repeat. An answer in a wrong form becomes an
-/// error with its id, so that its caller does not wait for ever; any other message in a wrong form is ignored (`None`).
+/// Parses the message of a line and redacts the secrets of this part, which a server may repeat. A malformed response becomes an
+/// error with its id, so that its caller does not wait for ever; any other malformed message is ignored (`None`).
 fn message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleClient>>, String> {
     let value = ken_types::json::parse(line, 64)
         .map_err(|error| format!("it wrote broken JSON: {}", ken_service::redacted(error.message)))?;

@@ -213,12 +213,12 @@ fn why(places: &Places, id: &str, as_json: bool) -> Result<(), Error> {
     say_table(["AT", "USED", "SESSION", "TURN", "PROMPT"], uses.iter().map(row))
 }
 
-/// `kb-` and 12 of 32 digits, which identify an entry of one system.
+/// Shortens an id to `kb-` and 12 of its 32 digits, which are enough to identify an entry of one system.
 fn short(id: &str) -> &str {
     id.get(..15).unwrap_or(id)
 }
 
-/// Prints an entry: its fields, an empty line, its content.
+/// Prints the fields of an entry, an empty line and its content.
 pub(crate) fn show(gateway: &mut Gateway, id: &str, as_json: bool) -> Result<(), Error> {
     let answer = gateway.get(&target(id))?;
     let record = answer.get("record").unwrap_or(&Value::Null);

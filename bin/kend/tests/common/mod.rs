@@ -36,7 +36,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Whether standard error contains a text.
+    /// Asserts that standard error contains a text.
     pub fn says(&self, text: &str) {
         assert!(self.stderr.contains(text), "{text}: {}", self.stderr);
     }
@@ -162,7 +162,7 @@ impl Kend<'_> {
         self.call("kend.reload", json!({})).unwrap()
     }
 
-    /// Where the gateway listens, as the line `ready` says.
+    /// Returns the address of the gateway from the `ready` line.
     pub fn gateway(&self) -> &str {
         let line = self.ready.trim();
         line.strip_prefix("ready gateway=http://").unwrap()
