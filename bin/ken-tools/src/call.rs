@@ -106,5 +106,9 @@ async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> R
     let shown = entry.shows.as_ref();
     let shown = shown.and_then(|place| value.pointer(place)?.as_str());
     let shown = outputs.show(shown.unwrap_or(&compact)).await;
-    Ok(ToolResult { content: vec![Block::text(shown.text)], details: details(value), output: shown.output })
+    Ok(ToolResult {
+        content: vec![Block::text(shown.text)],
+        details: details(value, compact.len()),
+        output: shown.output,
+    })
 }

@@ -59,9 +59,9 @@ impl Outputs {
     }
 }
 
-/// Returns the value of a result, or null if it is too long to be recorded.
-pub(crate) fn details(value: Value) -> Value {
-    match value.to_string().len() <= DETAILS_BYTES {
+/// Returns the value of a result, or null if it is too long to be recorded. `bytes` is its length as JSON.
+pub(crate) fn details(value: Value, bytes: usize) -> Value {
+    match bytes <= DETAILS_BYTES {
         true => value,
         false => Value::Null,
     }

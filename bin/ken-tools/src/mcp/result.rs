@@ -40,7 +40,8 @@ pub(crate) async fn read(
     if failed {
         return Err(text);
     }
-    Ok(ToolResult { content: vec![Block::text(text)], details: details(structured), output: shown.output })
+    let bytes = structured.to_string().len();
+    Ok(ToolResult { content: vec![Block::text(text)], details: details(structured, bytes), output: shown.output })
 }
 
 const UNKNOWN: &str = "[something that is not shown]";
