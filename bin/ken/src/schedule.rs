@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
 use ken_types::id::Mint;
-use ken_types::ops::schedules::{Missed, Overlap, RunState, Schedule as Record, ScheduleRun};
+use ken_types::ops::schedules::{Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleRun};
 use ken_types::uri::encode_segment;
 use ken_types::{Error, Timestamp};
 use serde::de::DeserializeOwned;
@@ -20,8 +20,6 @@ use crate::output::{Outcome, say, say_json, say_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/schedules";
-/// The longest prompt.
-const PROMPT_BYTES: usize = 64 * 1024;
 
 const EXAMPLES: &str = "Examples:
   ken schedule add morning --cron '0 9 * * MON-FRI' --tz Europe/Zurich 'Summarise the night.'
@@ -240,10 +238,7 @@ fn print(schedules: &[Value], as_json: bool) -> Result<(), Error> {
         return schedules.iter().try_for_each(say_json);
     }
     let rows = schedules.iter().map(|schedule| {
-        let text = |name: &str| {
-            let text = schedule.get(name).and_then(Value::as_str);
-            text.unwrap_or("-").to_owned()
-        };
+        let text = |name: &str| schedule.get(name).and_then(Value::as_str).unwrap_or("-").to_owned();
         let instant = |name: &str| time(schedule.get(name).and_then(Value::as_i64));
         let is_enabled = schedule.get("enabled") == Some(&Value::Bool(true));
         [
@@ -278,9 +273,9 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
         return Err(error.hint("--cron EXPRESSION, --every INTERVAL or --at TIME"));
     };
     let usage = "ken schedule add SLUG --cron EXPRESSION PROMPT";
-    let prompt = words_or_stdin(&new.prompt, PROMPT_BYTES, "PROMPT", usage)?;
-    if prompt.len() > PROMPT_BYTES {
-        return Err(Error::invalid("/prompt", format!("prompt has more than {PROMPT_BYTES} bytes")));
+    let prompt = words_or_stdin(&new.prompt, SCHEDULE_PROMPT_BYTES, "PROMPT", usage)?;
+    if prompt.len() > SCHEDULE_PROMPT_BYTES {
+        return Err(Error::invalid("/prompt", format!("prompt has more than {SCHEDULE_PROMPT_BYTES} bytes")));
     }
     let mut body = json!({"slug": new.slug, "kind": kind, "schedule": schedule, "prompt": prompt});
     if let Some(fields) = body.as_object_mut() {
