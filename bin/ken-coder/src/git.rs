@@ -136,8 +136,7 @@ impl<'a> Git<'a> {
     }
 
     fn environment(&self) -> Vec<String> {
-        let ceiling = |folder: &str| self.settings.root.join(folder);
-        let ceilings = crate::place::FOLDERS.map(|folder| ceiling(folder).display().to_string());
+        let ceilings = crate::place::FOLDERS.map(|folder| self.settings.root.join(folder).display().to_string());
         let mut env = vec![
             "GIT_CONFIG_NOSYSTEM=1".to_owned(),
             "GIT_TERMINAL_PROMPT=0".to_owned(),

@@ -70,19 +70,15 @@ fn is_path_safe(settings: &Settings) -> bool {
 }
 
 pub(crate) fn free(reason: &str) -> Verdict {
-    let (approval, reason) = (Approval::None, reason.to_owned());
-    Verdict { approval, reason }
+    Verdict { approval: Approval::None, reason: reason.to_owned() }
 }
 
 fn ask(reason: &str) -> Verdict {
-    let (approval, reason) = (Approval::Ask, reason.to_owned());
-    Verdict { approval, reason }
+    Verdict { approval: Approval::Ask, reason: reason.to_owned() }
 }
 
 fn denied(place: &Place) -> Verdict {
-    let reason = format!("a rule of the operator forbids changes of {place}");
-    let approval = Approval::Deny;
-    Verdict { approval, reason }
+    Verdict { approval: Approval::Deny, reason: format!("a rule of the operator forbids changes of {place}") }
 }
 
 pub(crate) fn rule_of<'a>(workspace: &'a Workspace, place: &Place) -> Option<&'a WorkspaceRule> {

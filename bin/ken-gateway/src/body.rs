@@ -56,13 +56,12 @@ pub(crate) fn check_length(at: &str, text: &str, least: usize, most: usize) -> R
 
 /// Returns an error if the text of a field has more than `most` bytes.
 pub(crate) fn check_size(name: &str, text: &str, most: usize) -> Result<(), Error> {
-    match text.len() {
-        length if length > most => {
-            let message = format!("{name} has {length} bytes, at most {most} are allowed");
-            Err(Error::too_large(message).at(pointer(name)))
-        }
-        _ => Ok(()),
+    let length = text.len();
+    if length > most {
+        let message = format!("{name} has {length} bytes, at most {most} are allowed");
+        return Err(Error::too_large(message).at(pointer(name)));
     }
+    Ok(())
 }
 
 /// The JSON pointer to a top-level field.

@@ -19,7 +19,8 @@ const GAP: &str = "\n\n[…]\n\n";
 pub(crate) fn terms(text: &str) -> Vec<String> {
     let lower = words(text).map(|word| word.text.to_lowercase());
     let telling = lower.filter(|word| !is_filler(word));
-    telling.map(|word| stem(&word, &mut String::new()).to_owned()).collect()
+    let mut buffer = String::new();
+    telling.map(|word| stem(&word, &mut buffer).to_owned()).collect()
 }
 
 /// The passages that were taken from one page.
@@ -45,8 +46,7 @@ pub(crate) fn pack(question: &str, pages: &[&str], tokens: u64) -> Vec<Packed> {
     let mut passages: Vec<Passage<'_>> = Vec::new();
     for (page, text) in pages.iter().enumerate() {
         let parts = parts(text).into_iter().enumerate();
-        let score = 0.0;
-        passages.extend(parts.map(|(order, text)| Passage { page, order, text, score }));
+        passages.extend(parts.map(|(order, text)| Passage { page, order, text, score: 0.0 }));
     }
     score(question, &mut passages);
     let mut best: Vec<&Passage<'_>> = passages.iter().filter(|passage| passage.score > 0.0).collect();

@@ -194,10 +194,7 @@ fn status(gateway: &mut Gateway, format: &Format) -> Result<(), Error> {
         (true, true) => "on, asks for updates",
         (true, false) => "on",
     };
-    let number = |pointer: &str| {
-        let number = health.pointer(pointer).and_then(Value::as_u64);
-        number.unwrap_or_default()
-    };
+    let number = |pointer: &str| health.pointer(pointer).and_then(Value::as_u64).unwrap_or_default();
     say(&format!("connector  {state}"))?;
     say(&format!("policy     {}", field(&status, "dmPolicy")))?;
     say(&format!(

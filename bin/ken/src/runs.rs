@@ -166,10 +166,7 @@ fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result
         say(&format!("(the last {EXCHANGES} exchanges)"))?;
     }
     for exchange in exchanges {
-        let text = |pointer: &str| {
-            let text = exchange.pointer(pointer).and_then(Value::as_str);
-            text.unwrap_or_default()
-        };
+        let text = |pointer: &str| exchange.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         for line in text("/prompt/text").lines() {
             say(&format!("> {line}"))?;
         }

@@ -77,10 +77,7 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
 }
 
 fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
-    let number = |group: &Value, name: &str| {
-        let number = group.get(name).and_then(Value::as_u64);
-        number.unwrap_or_default().to_string()
-    };
+    let number = |group: &Value, name: &str| group.get(name).and_then(Value::as_u64).unwrap_or_default().to_string();
     let row = |group: &Value| {
         let cost = group.get("cost").and_then(Value::as_f64);
         [

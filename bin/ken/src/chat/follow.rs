@@ -3,9 +3,8 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use ken_client::Gateway;
-use ken_client::LiveText;
 use ken_client::chat::Turn;
+use ken_client::{Gateway, LiveText};
 use ken_types::{Code, Error};
 use serde_json::Value;
 
