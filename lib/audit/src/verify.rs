@@ -47,7 +47,7 @@ pub enum Why {
 }
 
 /// Follows the chain through files in the order of their first records, up to the head beside the last one. `wanted` is the
-/// hash of a record to look for, in lower-case hexadecimal, or empty. The outer error is that of a file that cannot be read.
+/// hash of a record to look for, in lower-case hexadecimal, or empty. The outer error means that a file cannot be read.
 pub fn verify(files: &[PathBuf], wanted: &str) -> Result<Result<Verified, Bad>, Error> {
     let mut walk = Walk {
         link: None,

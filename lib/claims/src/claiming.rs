@@ -18,7 +18,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::leases::Leases;
 
-/// How long one call waits for work. A holder that is full claims nothing, and its calls, which also bring aborts, are short.
+/// How long one call waits for work. The calls of a holder without room for more work only fetch aborts, and are short, because it
+/// may have room again soon.
 const OPEN: Duration = Duration::from_secs(20);
 const OPEN_WHEN_FULL: Duration = Duration::from_millis(100);
 /// The time limit of a call, beyond what a claim waits.

@@ -67,7 +67,7 @@ impl Leases {
         }
     }
 
-    /// What is held under this lease, unless the lease of its submission is another one.
+    /// The work that is held under this lease; `None` if its submission is not held, or under another lease.
     fn find(&self, lease: &Lease) -> Option<&Held> {
         let held = self.held.get(&lease.submission_id)?;
         (held.lease == *lease).then_some(held)

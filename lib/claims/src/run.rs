@@ -1,5 +1,5 @@
-//! A claimed run of a workflow. Its steps are recorded as `log` events of its stream: those who watch the run see what the
-//! next holder reads to continue it.
+//! A claimed run of a workflow. Its steps are recorded as `log` events of its stream, both for those who watch the run and for
+//! the next holder, which continues it.
 //!
 //! `attributes` of such an event: `{"step","state":"started","repeatable"}` before a step that is worth a record, and
 //! `{"step","state":"done","output"}` or `{"step","state":"failed","error"}` after each. `step` names one execution of a
@@ -53,7 +53,7 @@ impl Recorded {
             Mark::Started { .. } => {}
             Mark::Done { step, output } => {
                 self.close(&step);
-                // A step without an output, which was too long to be kept, runs again.
+                // A step whose output was too long to be recorded runs again.
                 self.ended.extend(output.map(|output| (step, Ok(output))));
             }
             Mark::Failed { step, error } => {
@@ -218,7 +218,7 @@ fn unwritten(error: serde_json::Error) -> Error {
     Error::internal(format!("an event could not be written: {error}"))
 }
 
-/// The result, or the failure of a run whose result is too long to be kept.
+/// Returns the result, or an error if it is too long to be stored.
 fn fitting(result: Value) -> (Value, Option<Failure>) {
     let bytes = result.to_string().len();
     if bytes <= RUN_BYTES {
@@ -243,7 +243,7 @@ async fn read_recorded(store: &Pool, stream: &str, recorded: &mut Recorded) -> R
     }
 }
 
-/// The mark that an event has; most have none.
+/// The mark in an event, if it has one.
 fn mark_of(event: &RawValue) -> Option<Mark> {
     #[derive(Deserialize)]
     struct Log {

@@ -84,7 +84,7 @@ pub struct Prompt {
     pub images: Vec<Image>,
     /// The workflow that the prompt belongs to, stored with its event. Transcripts leave internal prompts out.
     pub workflow: Option<String>,
-    /// The `Idempotency-Key`: a later repeat with the same key joins this prompt. `None` makes a new one.
+    /// The `Idempotency-Key`: a later repeat with the same key joins this prompt. `None` generates a key.
     pub key: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use crate::gateway::{Attempts, Gateway};
 /// Batches that wait for the caller. When there are more, the connection is not read.
 const BATCHES: usize = 16;
 
-/// The events of a stream from an offset on, as they come. They survive broken connections and restarts of the gateway.
+/// The events of a stream from an offset on, as they arrive. Reading continues after broken connections and restarts of the gateway.
 #[derive(Debug)]
 pub struct Events {
     batches: Receiver<Result<Batch, Error>>,
@@ -72,7 +72,7 @@ impl Events {
     }
 }
 
-/// The thread that reads. It ends with the stream, with a final error, or when the receiver is gone.
+/// The thread that reads. It ends with the stream, with a final error, or when the receiver has been dropped.
 struct Subscription {
     gateway: Gateway,
     target: String,
@@ -82,7 +82,7 @@ struct Subscription {
 
 /// How a connection ended.
 enum End {
-    /// The stream is closed, or the receiver is gone.
+    /// The stream is closed, or the receiver has been dropped.
     ForGood,
     /// The connection broke, and there is more to read.
     Broken,
@@ -109,7 +109,7 @@ impl Subscription {
         let target = format!("{}?offset={}&live=sse", self.target, self.offset);
         let lines = self.gateway.lines(&target)?;
         let mut frame = Frame::default();
-        // Events whose offset is not known yet. If the connection breaks here, they come again.
+        // Events whose offset is not known yet. If the connection breaks here, they are sent again.
         let mut held = Vec::new();
         for line in lines {
             let Ok(line) = line else { return Ok(End::Broken) };

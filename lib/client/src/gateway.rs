@@ -89,7 +89,7 @@ impl Gateway {
         self.endpoint.url()
     }
 
-    /// Makes a request, and repeats it while it is unknown what became of it. The request must allow that.
+    /// Makes a request, and repeats it while its outcome is unknown. The request must be one that may be repeated.
     ///
     /// # Errors
     /// A status of 400 and above, as the gateway's own error; `unavailable` when it cannot be reached.
@@ -147,7 +147,7 @@ impl Gateway {
         self.whole(response)
     }
 
-    /// The lines of an answer as they come.
+    /// The lines of an answer as they arrive.
     pub(crate) fn lines(&self, target: &str) -> Result<impl Iterator<Item = io::Result<String>> + use<>, Error> {
         let response = self.request(&Method::GET, target, &[], &[])?;
         match response.status().as_u16() {
@@ -204,7 +204,7 @@ impl Attempts {
         Attempts { until: Instant::now() + gateway.patience, pause: FIRST_PAUSE }
     }
 
-    /// Waits until the next attempt is due, and locates the gateway anew. Returns the error if it is final or the time is over.
+    /// Waits until the next attempt is due, and locates the gateway again. Returns the error if it is final or the time is over.
     pub(crate) fn again(&mut self, gateway: &mut Gateway, error: Error) -> Result<(), Error> {
         let may_pass = matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline);
         let left = self.until.saturating_duration_since(Instant::now());

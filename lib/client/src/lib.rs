@@ -1,7 +1,7 @@
 //! The gateway's HTTP client: requests that survive restarts, chat, sessions, and streams by long poll and SSE.
 //!
-//! All calls block. A [`Gateway`] repeats a request while it is unknown what became of it, with the same `Idempotency-Key`,
-//! so that nothing is done twice. After a broken connection a stream is read from the last offset: no event is lost or
+//! All calls block. A [`Gateway`] repeats a request while its outcome is unknown, with the same `Idempotency-Key`, so that
+//! nothing is done twice. After a broken connection a stream is read from the last offset: no event is lost or
 //! repeated.
 //!
 //! ```no_run

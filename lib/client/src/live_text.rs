@@ -4,11 +4,12 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Turns the events of one turn into the text to print. Each message of the agent ends its line. After a crash the next message
-/// repeats the text of the one that was cut off, in one delta or in several; that text is printed once.
+/// Turns the events of one turn into the text to print. A message of the agent that does not end with a line feed gets
+/// one. After a crash the next message repeats the text of the one that was cut off, in one delta or in several; that text is printed
+/// once.
 #[derive(Debug, Default)]
 pub struct LiveText {
-    /// The printed text of the message that was cut off, until the next one has repeated all of it, or is another answer.
+    /// The printed text of the message that was cut off, until the next one has repeated all of it or differs from it.
     cut_off: Option<String>,
     /// How many bytes of `cut_off` the next message has repeated.
     repeated: usize,
@@ -27,7 +28,7 @@ impl LiveText {
             "message_end" if text("/message/role") == "assistant" => {
                 self.repeated = 0;
                 if text("/message/stopReason") == "interrupted" {
-                    // A message that is cut off while it repeats another has less text than is printed.
+                    // A message that is cut off while it repeats another has less text than was printed, so the earlier text is kept.
                     self.cut_off.get_or_insert_with(|| text("/message/content/0/text").to_owned());
                     return Cow::Borrowed("");
                 }
@@ -56,14 +57,14 @@ impl LiveText {
         added
     }
 
-    /// An answer that does not repeat the one that was cut off, from its beginning.
+    /// The text to print for an answer that differs from the one that was cut off: all of it so far, on a new line.
     fn other_answer(&self, text: &str) -> String {
         let begun = self.cut_off.as_deref().and_then(|cut_off| cut_off.get(..self.repeated)).unwrap_or_default();
         let line_end = if self.is_in_line { "\n" } else { "" };
         format!("{line_end}{begun}{text}")
     }
 
-    /// A line feed if the last thing printed was a part of a line. Call it before printing anything else.
+    /// Returns a line feed if the last thing printed was a part of a line. Call it before printing anything else.
     pub fn end_line(&mut self) -> &'static str {
         match std::mem::take(&mut self.is_in_line) {
             true => "\n",

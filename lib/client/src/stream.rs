@@ -48,7 +48,7 @@ impl Page {
 }
 
 impl Reader {
-    /// `target` is the stream's path. `tail` is the maximum number of entries before the end; its offset is `-1`.
+    /// `target` is the stream's path. `tail` starts that many entries before the end, and needs offset `-1`.
     pub fn new(gateway: Gateway, target: &str, offset: &str, tail: Option<u64>) -> Reader {
         Reader { gateway, target: target.to_owned(), offset: offset.to_owned(), tail, cursor: None }
     }

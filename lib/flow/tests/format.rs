@@ -27,7 +27,7 @@ fn refused(document: &Value) -> (String, String) {
     (error.at.unwrap(), error.message)
 }
 
-/// Items, the place of what is wrong with them, and words of the message.
+/// One case per line: wrong items, a pointer to the error in the file, and a part of the message.
 const WRONG_ITEMS: &str = r#"{} | /steps | must be a list
 [] | /steps | must have at least one item
 ["ESL"] | /steps/0 | must be an object, not text

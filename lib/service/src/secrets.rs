@@ -25,40 +25,40 @@ pub fn secret(name: &str) -> Option<String> {
     passed.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
 }
 
-/// Shorter values, such as `test`, occur in texts that have nothing to do with them.
+/// The minimum length of a secret that is redacted, in bytes. Shorter values, such as `test`, also occur in unrelated texts.
 const LEAST_REDACTED: usize = 8;
 const REDACTED: &str = "[redacted]";
 
-/// The text with `[redacted]` in place of each secret of at least 8 bytes that kend has passed to this process, as it is and as
-/// in a JSON string. For text that is shown as it is: JSON that is read is redacted after that, by [`redacted_value`].
+/// The text with `[redacted]` in place of each secret of at least 8 bytes that kend has passed to this process, both verbatim and
+/// as escaped in a JSON string. For JSON that is parsed, use [`redacted_value`], which finds a secret however it was escaped.
 pub fn redacted(text: String) -> String {
     FORMS.get().unwrap_or(&Forms::NONE).redacted(text)
 }
 
-/// The value with `[redacted]` in place of each secret in its strings and names. Numbers stay.
+/// The value with `[redacted]` in place of each secret in its strings and field names. Numbers are not changed.
 pub fn redacted_value(value: Value) -> Value {
     FORMS.get().unwrap_or(&Forms::NONE).redacted_value(value)
 }
 
-/// How many bytes beyond a cut are needed to recognise a secret that lies across it.
+/// The number of bytes beyond a cut that are needed to recognise a secret that lies across it.
 pub fn longest_secret() -> usize {
     FORMS.get().map_or(0, Forms::longest)
 }
 
-/// About the first `most` bytes of a text without secrets, nor the beginning of one. `kept` is the beginning of the text,
-/// [`longest_secret`] bytes more than `most` if the text is so long.
+/// About the first `most` bytes of a text, with secrets redacted and without a part of one at the end. `kept` is the beginning of
+/// the text: `most` plus [`longest_secret`] bytes, or all of a shorter text.
 pub fn redacted_head(kept: &[u8], most: usize) -> String {
     FORMS.get().unwrap_or(&Forms::NONE).head(kept, most)
 }
 
-/// About the last `most` bytes of a text without secrets, nor the end of one. `kept` is the end of the text,
-/// [`longest_secret`] bytes more than `most` if the text is so long.
+/// About the last `most` bytes of a text, with secrets redacted and without a part of one at the beginning. `kept` is the end of
+/// the text: `most` plus [`longest_secret`] bytes, or all of a shorter text.
 pub fn redacted_tail(kept: &[u8], most: usize) -> String {
     FORMS.get().unwrap_or(&Forms::NONE).tail(kept, most)
 }
 
-/// What is replaced: each secret as it is, and as in a JSON string with and without `\/`. The longest comes first, because one
-/// may be a part of another.
+/// The texts that are replaced: each secret verbatim, and as escaped in a JSON string, with and without `\/`. The longest comes
+/// first, because one may be a part of another.
 struct Forms(Vec<String>);
 
 impl Forms {
@@ -104,7 +104,7 @@ impl Forms {
     fn head(&self, kept: &[u8], most: usize) -> String {
         let mut text = self.redacted(String::from_utf8_lossy(kept).into_owned());
         if kept.len() > most {
-            // The last bytes may be a part of a secret. They may even lie before `most`, as secrets before them became shorter.
+            // The last bytes may be a part of a secret. They may even be before `most`, because redacting made the text shorter.
             let mut end = text.len().saturating_sub(self.longest()).min(most);
             while !text.is_char_boundary(end) {
                 end -= 1;

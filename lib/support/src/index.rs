@@ -127,7 +127,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Enters a content word of a source sentence.
+    /// Records a content word of a source sentence.
     fn note(&mut self, id: u32, recent: &[u32; REACH], sentence: u32) {
         if id == UNKNOWN {
             return;

@@ -1,8 +1,8 @@
 //! The trained model: one linear model for texts that copy from their source, one for texts that rewrite it, and a third number
 //! that decides how the two are mixed.
 //!
-//! In a text that is assembled from pieces of its source, a place where two pieces meet is suspicious. A text in other words consists
-//! of such places, and there new words count instead. How much a text copies is a property of the whole text.
+//! In a text that is assembled from pieces of its source, a place where two pieces meet is suspicious. In a text that rewrites its source
+//! such places are normal, and new words count instead. How much a text copies is a property of the whole text.
 
 use std::fmt;
 use std::sync::LazyLock;

@@ -122,7 +122,7 @@ proptest::proptest! {
     }
 }
 
-/// Sentences by somebody who had not read this crate; nothing was changed for them.
+/// The sentences were written without knowledge of this crate, and the crate was not adjusted to them.
 #[test]
 fn errors_of_a_summary_are_found_and_true_sentences_are_not() {
     let source = "On 9 June 2023 the ferry Alma left Dover at 07:40 with 212 passengers and 31 cars on board. \

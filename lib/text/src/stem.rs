@@ -67,7 +67,7 @@ fn drop_final_e(to: &mut String, start: usize) {
     }
 }
 
-/// The stem of a word in the table. Most words are in none, so only those with the same first letter are compared.
+/// The stem of a word that is in the table. To be fast for all other words, it searches only the forms with the same first letter.
 fn irregular(word: &str) -> Option<&'static str> {
     let letter = usize::from(word.as_bytes().first()?.checked_sub(b'a')?);
     let group = IRREGULAR.get(*GROUPS.get(letter)?..*GROUPS.get(letter + 1)?)?;
@@ -75,7 +75,7 @@ fn irregular(word: &str) -> Option<&'static str> {
     group.get(index).map(|(_, stem)| *stem)
 }
 
-/// Where the forms with each first letter begin in the table, and its length.
+/// For each letter the index of the first form in the table that begins with it, and at the end the length of the table.
 static GROUPS: [usize; 27] = {
     let (mut starts, mut index) = ([0; 27], 0);
     while index < IRREGULAR.len() {

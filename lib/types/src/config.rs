@@ -183,7 +183,7 @@ impl Default for Model {
     }
 }
 
-/// Where summaries of the work are sent, as traces of OpenTelemetry.
+/// Where summaries of the work are sent, as OpenTelemetry traces.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Telemetry {
@@ -224,11 +224,11 @@ impl Default for Approvals {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// The most connections at a time. Above that, the connection that has been idle longest is closed for a new one.
+    /// The maximum number of connections. Above that, the connection that has been idle longest is closed for a new one.
     pub connections: u32,
-    /// How many of them streams, long polls and waiting prompts may hold.
+    /// How many of them may be held by streams, long polls and waiting prompts.
     pub held_connections: u32,
-    /// Memory for the request bodies of more than 16 KiB of all requests together, in bytes. One caller may use a quarter of it.
+    /// The maximum size of all request bodies of more than 16 KiB together, in bytes. One caller may use a quarter of it.
     pub body_memory: u64,
     /// The rate of chat events, prompts and workflow starts per caller: `N/second|minute|hour|day`. The variable
     /// `RATE_LIMIT_CHAT` takes precedence.

@@ -171,7 +171,7 @@ pub enum Body {
     /// An answer was judged, because a governing rule requires it or because the turn had sources.
     Validation {
         verdict: Judgement,
-        /// What the model has to correct.
+        /// The problems that the model must correct.
         violations: Vec<String>,
         /// The score for each law, in percent; null unless a rule requires scores.
         #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -308,7 +308,7 @@ impl Failure {
     }
 }
 
-/// The beginning of the result of a call to a tool that does not exist; its name follows.
+/// The beginning of the result of a call to a tool that does not exist; the name of the tool follows.
 pub const NO_TOOL: &str = "There is no tool `";
 
 /// The result of a tool: text for the model, details for programs.

@@ -1,4 +1,4 @@
-//! Untrusted text in a prompt: it stands between random marks that its author could not know, and is labelled as what it is.
+//! Untrusted text in a prompt. It is put between random marks that its author could not know, with a label that says what it is.
 
 use crate::Error;
 use crate::id::Mint;

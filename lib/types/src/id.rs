@@ -37,7 +37,7 @@ impl Mint {
         ulid::Ulid::from_parts(ms, self.next()).to_string()
     }
 
-    /// A ULID with a prefix that the HTTP contract fixes: `op_`, `turn_`, `apr_`, `tui:`, `web:`.
+    /// A ULID with a prefix that the HTTP contract defines: `op_`, `turn_`, `apr_`, `tui:`, `web:`.
     pub fn prefixed(&mut self, prefix: &str) -> String {
         format!("{prefix}{}", self.ulid())
     }

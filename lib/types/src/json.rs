@@ -122,8 +122,8 @@ fn text_end(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// The number of bytes before the next quote, backslash or, perhaps, control character. memchr serves long texts only: before its
-/// first search it queries the processor, which traps in a virtual machine and takes a tenth of the time of a short call.
+/// The number of bytes before the next quote or backslash; it may also stop at a control character. memchr serves long texts only:
+/// before its first search it queries the processor, which traps in a virtual machine and takes a tenth of the time of a short call.
 fn mark(bytes: &[u8]) -> usize {
     const NEAR: usize = 256;
     let (near, far) = bytes.split_at(bytes.len().min(NEAR));
@@ -187,7 +187,7 @@ pub fn escape(text: &str, mut write: impl FnMut(&[u8])) {
     }
 }
 
-/// Sets the top bit of each byte that needs an escape. The bits of higher bytes may be wrong.
+/// Returns a word with the top bit of each byte set that needs an escape. Only the lowest set bit is reliable.
 #[inline]
 fn odd_bytes(word: [u8; 8]) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);

@@ -23,7 +23,7 @@ pub const BLOBS_BYTES: u64 = 1024 * 1024 * 1024;
 pub const EVENT_BYTES: usize = 256 * 1024;
 /// The prompts that may wait in one instance.
 pub const WAITING_PROMPTS: u64 = 256;
-/// How often a submission is claimed before it fails.
+/// The number of times that a submission is claimed before it fails.
 pub const CLAIMS: u32 = 10;
 /// The longest time from the first claim of a submission to its end, not counting the time it waits for a decision.
 pub const SUBMISSION_MS: i64 = 3_600_000;

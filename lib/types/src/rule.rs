@@ -168,7 +168,7 @@ impl Selector {
         })
     }
 
-    /// A selector that can match nothing would be a rule that never applies, without anybody noticing.
+    /// Refuses a selector that can never match: its rule would never apply, and nobody would notice.
     fn check(&self) -> Result<(), Error> {
         let fields = [
             ("connector", &self.connector),
@@ -199,7 +199,7 @@ impl Selector {
 const AGENTS: [&str; 3] = ["orchestrator", "research-worker", "coding-worker"];
 const WORKERS: [&str; 2] = ["research-worker", "coding-worker"];
 
-/// Each pattern has to match one of the names.
+/// Checks that each pattern matches at least one of the names.
 fn known<'a>(patterns: impl IntoIterator<Item = &'a String>, names: &[&str]) -> Result<(), Error> {
     let mut patterns = patterns.into_iter();
     match patterns.find(|pattern| !names.iter().any(|name| fits(pattern, name))) {

@@ -28,7 +28,7 @@ const ITEMS: usize = 64;
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait for a reply after its deadline: the callee answers `deadline` by itself.
 const GRACE: Duration = Duration::from_millis(500);
-/// How many connections without a call a pool keeps for callers that need one of their own.
+/// The maximum number of unused connections that a pool keeps for [`Pool::own_connection`].
 const UNUSED: usize = 16;
 
 /// One connection to a part. Calls interleave on it. Clones share it; it closes when the last one is dropped.
@@ -316,7 +316,7 @@ async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
 pub struct Pool {
     socket: Arc<PathBuf>,
     connections: Arc<Mutex<Vec<Connection>>>,
-    /// Connections without a call that no caller owns.
+    /// Connections that callers of [`Pool::own_connection`] have given back. They have no open calls.
     unused: Arc<Mutex<Vec<Connection>>>,
     /// Locked while a connection is opened, so that a burst of calls does not open one each.
     opening: Arc<tokio::sync::Mutex<()>>,

@@ -319,8 +319,8 @@ impl Calls {
     }
 }
 
-/// Writes queued lines with as few system calls as possible. Ends when the peer has gone or has not read for a minute, which closes the
-/// channel.
+/// Writes queued lines with as few system calls as possible. Ends when the peer has closed the connection or has not read for a
+/// minute, which closes the channel.
 async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
     let mut batch: Vec<Vec<u8>> = Vec::with_capacity(BATCH_LINES);
     while lines.recv_many(&mut batch, BATCH_LINES).await > 0 {

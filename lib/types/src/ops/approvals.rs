@@ -16,8 +16,8 @@ crate::operations! {
     ApprovalsRequest, "approvals.request": RequestApproval => Asked;
     /// One request. Waits up to `wait_ms` while it is pending. `not_found` for an unknown id.
     ApprovalsGet, "approvals.get": GetApproval => Approval;
-    /// Pending requests, oldest first, at most 1,000. Waits up to `wait_ms` while there are none, or while the tag of the list is
-    /// `unless`.
+    /// Pending requests, oldest first, at most 1,000. Waits up to `wait_ms` while there are none, or while the list still has
+    /// the tag `unless`.
     ApprovalsPending, "approvals.pending": ListApprovals => PendingApprovals;
     /// Decides a request. `conflict` if it was decided, has expired or was cancelled; of two simultaneous decisions one wins.
     ApprovalsDecide, "approvals.decide": DecideApproval => Decision;
@@ -33,9 +33,9 @@ crate::operations! {
     ApprovalsExpire, "approvals.expire": Nothing => Expired;
 }
 
-/// The largest request, as JSON text, in bytes. A longer diff is cut, with a note.
+/// The maximum size of a request as JSON text, in bytes. A diff that does not fit is cut, with a note.
 pub const REQUEST_BYTES: usize = 256 * 1024;
-/// The most pending requests, and the most in a list.
+/// The maximum number of pending requests, and of requests in a list.
 pub const PENDING: usize = 1_000;
 /// The longest name of the person who decides, and the longest reason, in characters.
 pub const DECIDED_BY_CHARACTERS: usize = 120;
@@ -197,7 +197,7 @@ pub struct ListApprovals {
 pub struct PendingApprovals {
     /// Identifies the content of the list: another list has another tag.
     pub tag: String,
-    /// If all of them do not fit on a line of the wire, the later ones lack action and diff.
+    /// If they do not all fit on a line of the wire, the later ones lack action and diff.
     pub approvals: Vec<Approval>,
 }
 

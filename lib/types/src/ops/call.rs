@@ -1,5 +1,5 @@
-//! A model call as a person or a script writes it, and its answer in one piece: the arguments of `model.generate`, of which much
-//! can be left out (ken-model(8)).
+//! A model call as a person or a script writes it, and its answer in one piece. The call has the arguments of `model.generate`, many
+//! of which are optional here; see ken-model(8).
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -69,7 +69,7 @@ pub struct Answered {
     pub usage: Usage,
     pub model: ModelName,
     pub stop_reason: StopReason,
-    /// The models that were asked before, and why they gave no answer.
+    /// The models that were tried before, and why they gave no answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failed>,
 }
@@ -83,7 +83,7 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// The last failure, with the messages of all of them; `unavailable` if no model was asked.
+    /// The last failure, with the messages of all of them; `unavailable` if no model was tried.
     pub fn all(failed: Vec<Failed>) -> Error {
         let words: Vec<String> = failed
             .iter()

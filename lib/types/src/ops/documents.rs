@@ -100,7 +100,7 @@ pub struct Piece {
     pub tags: Vec<String>,
 }
 
-/// How far a job has come.
+/// The progress of a job.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -20,7 +20,7 @@ crate::operations! {
     MessengerUpdates, "messenger.updates": ListUpdates => UpdateList;
     /// Chats in which a turn runs.
     MessengerBusy, "messenger.busy": Nothing => BusyChats;
-    /// The texts so far of the running turns.
+    /// The answers of running turns, as far as they are written.
     MessengerDrafts, "messenger.drafts": Nothing => Drafts;
     /// Records an error that belongs to no message.
     MessengerFault, "messenger.fault": Fault => Nothing;
@@ -198,9 +198,9 @@ pub struct BusyChat {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Drafts {
-    /// Each with the key of the answer that it will become.
+    /// The answers that are being written. The key of each is that of the complete answer.
     pub drafts: Vec<PutMessage>,
-    /// Turns that run or are queued.
+    /// The number of turns that run or are queued.
     pub turns: u64,
 }
 

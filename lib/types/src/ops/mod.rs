@@ -5,8 +5,10 @@
 //! Arguments refuse unknown fields; replies may get further fields.
 //!
 //! Every operation may be repeated after a lost connection. Reads change nothing; for writes the caller mints the ids (or they
-//! follow from the content), and the store repeats its first answer for an id that it knows. Of the comments on operations, the
-//! first sentence says what the reply holds or what the operation does; the codes are those of its errors.
+//! follow from the content), and the store repeats its first answer for an id that it knows.
+//!
+//! The first sentence of the comment on an operation says what the reply holds or what the operation does. Codes in it, such as
+//! `conflict`, are those of its errors.
 
 pub mod agent;
 pub mod approvals;
@@ -82,7 +84,7 @@ macro_rules! operations {
     (@item $item:ty) => { $item };
 }
 
-/// Declares an enum of names: `Variant = "name",` for each. JSON, the store and people see the name.
+/// Declares an enum whose variants have names: `Variant = "name",`. JSON, the store and output for people use the names.
 #[macro_export]
 macro_rules! named {
     ($(#[$about:meta])* pub enum $type:ident { $($(#[$of_variant:meta])* $variant:ident = $name:literal,)+ }) => {

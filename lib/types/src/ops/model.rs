@@ -51,10 +51,10 @@ pub struct Generate {
     pub purpose: crate::event::Purpose,
     /// The instance that the call is for; its budget is charged.
     pub session: Option<String>,
-    /// Whether `model` may be one that is not in the list, of a configured provider; for evaluations.
+    /// Whether `model` may be any model of a configured provider, even one that is not in the list; for evaluations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlisted: bool,
-    /// The most tokens of the answer, if that is less than the model allows. The budget sets it.
+    /// The maximum number of tokens of the answer, if that is less than the model allows. The budget sets it.
     pub max_output: Option<u64>,
 }
 
@@ -110,8 +110,8 @@ pub struct ToolSpec {
     pub parameters: SchemaText,
 }
 
-/// A JSON Schema that is passed on as it is: every turn copies and sends those of all its tools, and only a provider's format
-/// looks into them.
+/// A JSON Schema that is kept as text: every turn copies and sends the schemas of all its tools, and only the format of a provider
+/// needs the parsed value.
 #[derive(Clone)]
 pub struct SchemaText(Arc<RawValue>);
 
@@ -120,7 +120,7 @@ impl SchemaText {
         self.0.get()
     }
 
-    /// The value; null if its numbers or nesting are beyond what can be read.
+    /// The parsed schema; null if its numbers are too large or it is nested too deeply to be parsed.
     pub fn value(&self) -> Value {
         serde_json::from_str(self.text()).unwrap_or_default()
     }
@@ -142,7 +142,7 @@ impl Serialize for SchemaText {
 impl<'de> Deserialize<'de> for SchemaText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SchemaText, D::Error> {
         let text = Box::<RawValue>::deserialize(from)?;
-        // A request is one line.
+        // On the wire, a request must be a single line.
         if text.get().contains(['\n', '\r']) {
             let value: Value = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
             return Ok(SchemaText::from(&value));
@@ -237,7 +237,7 @@ pub struct ModelState {
     pub context_window: u64,
     #[serde(default = "output_reserve")]
     pub output_reserve: u64,
-    /// The most past exchanges of a conversation that the first model uses.
+    /// The maximum number of past exchanges of a conversation that the first model uses.
     #[serde(default = "exchanges")]
     pub exchanges: u32,
     /// Models of the list that cannot be called until the configuration changes.

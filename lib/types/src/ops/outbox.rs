@@ -16,8 +16,8 @@ crate::operations! {
     OutboxAttempt, "outbox.attempt": AttemptPiece => Nothing;
     /// Records how sending a piece ended. A repetition changes nothing.
     OutboxSettle, "outbox.settle": SettlePiece => Nothing;
-    /// Records what the platform shows of a message that is or was a draft: before each piece that is sent, and at the end.
-    /// A repeat of an end changes nothing.
+    /// Records which pieces of a message that is or was a draft the platform shows: before each new piece is sent, and when the
+    /// attempt has ended. A repetition of the latter changes nothing.
     OutboxShow, "outbox.show": ShowMessage => Nothing;
     /// The newest messages, without their texts.
     OutboxList, "outbox.list": ListMessages => MessageList;
@@ -42,8 +42,8 @@ pub struct PutMessage {
     pub buttons: Option<Value>,
     /// The key of an earlier message, whose last piece this one replaces. If that was never sent, this one is not sent either.
     pub edits: Option<String>,
-    /// Whether the text is still being written. A later message with the same key replaces the text; the first that is not a draft
-    /// is the last.
+    /// Whether the text is still being written. A later message with the same key replaces the text; the first one that is not a
+    /// draft is final.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,
     /// 1 to 255 characters; the same key means the same message.
@@ -97,16 +97,16 @@ pub struct DueMessage {
 /// What the platform shows of a message whose text changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
-    /// Counts the texts that the message has had.
+    /// The number of times that the text has changed.
     pub revision: u64,
     pub pieces: Vec<ShownPiece>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownPiece {
-    /// The platform's id. `None` while it is being sent, and when it is not known whether it arrived.
+    /// The platform's id of the piece. `None` while the piece is being sent, or if it is unknown whether it arrived.
     pub message_id: Option<String>,
-    /// Of its text.
+    /// A digest of its text.
     pub digest: String,
 }
 
@@ -117,7 +117,7 @@ pub struct ShowMessage {
     /// The revision that is being shown.
     pub revision: u64,
     pub pieces: Vec<ShownPiece>,
-    /// How it has ended; `None` before a piece without an id is sent. `Sent` when the platform shows the whole text.
+    /// How the attempt ended; `Sent` if the platform shows the whole text. `None` if a new piece is about to be sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<PieceEnd>,
 }

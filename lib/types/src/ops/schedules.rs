@@ -43,7 +43,7 @@ crate::operations! {
     /// Reads a run, also of a schedule that was deleted in the last 24 hours.
     SchedulesRunGet, "schedules.run_get": OneScheduleRun => ScheduleRun;
 
-    /// Store only, like the rest: stores a schedule and its next slot, and replaces the expected generation of it.
+    /// Store only, like the rest of this list: stores a schedule with its next slot, and replaces its expected generation.
     SchedulesPut, "schedules.put": PutSchedule => Schedule;
     /// Reads a schedule with its progress.
     SchedulesState, "schedules.state": OfSchedule => ScheduleState;
@@ -59,14 +59,14 @@ pub const SLUG_CHARACTERS: usize = 64;
 /// The longest prompt, and the longest payload as JSON text.
 pub const SCHEDULE_PROMPT_BYTES: usize = 64 * 1024;
 pub const SCHEDULE_PAYLOAD_BYTES: usize = 64 * 1024;
-/// The most runs at a time, of all schedules.
+/// The maximum number of active runs of all schedules together.
 pub const SCHEDULE_RUNS: u64 = 8;
 /// The number of ended runs that are kept for each schedule, and the longest page of runs.
 pub const KEPT_RUNS: usize = 200;
 pub const PAGE_SCHEDULE_RUNS: u32 = 500;
-/// The most runs of a schedule that wait under `overlap: queue`.
+/// The maximum number of runs of a schedule that wait under `overlap: queue`.
 pub const QUEUED_RUNS: u64 = 10;
-/// The most missed slots that `missed: all` runs.
+/// The maximum number of missed slots that `missed: all` runs.
 pub const CAUGHT_UP: usize = 100;
 /// How much of a result a list shows, and how much a run keeps, in bytes. The transcript has the whole text.
 pub const LISTED_TEXT_BYTES: usize = 2 * 1024;
@@ -136,7 +136,7 @@ pub struct Settings {
     pub max_attempts: u32,
     pub delete_after_run: bool,
     pub missed: Missed,
-    /// How late a slot may fire and not count as missed.
+    /// How late a slot may fire without counting as missed, in milliseconds.
     pub grace_ms: i64,
     pub overlap: Overlap,
     pub timeout_ms: i64,
@@ -469,7 +469,7 @@ pub struct Fire {
     pub mark: i64,
     pub slots: Vec<Slot>,
     pub progress: Progress,
-    /// Of the settings of this generation, what the records of its slots need.
+    /// The settings of this generation that the records of its slots need.
     pub overlap: Overlap,
     pub timeout_ms: i64,
 }
@@ -496,7 +496,7 @@ pub enum Fate {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advanced {
-    /// The schedules that fire up to [`Advance::due_until`], in that order; at most 2,000.
+    /// The schedules that fire up to [`Advance::due_until`], in the order in which they fire; at most 2,000.
     pub due: Vec<Due>,
     /// When the next slot fires.
     pub next_fire: Option<i64>,

@@ -606,7 +606,7 @@ pub struct ReadHistory {
     pub before: SubmissionId,
     #[serde(default = "fifty")]
     pub limit: u32,
-    /// The newest exchange that the caller has already: only later ones are read, unless a compaction has summed it up since.
+    /// The newest exchange that the caller already has. Only later ones are returned, unless a compaction has replaced it since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<SubmissionId>,
     /// A search of knowledge and memory that is made in the same read.
@@ -620,7 +620,7 @@ pub struct History {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     pub exchanges: Vec<PastExchange>,
-    /// Whether these come after the one that the caller has named, and without it are not the whole history.
+    /// Whether `exchanges` are only those after [`ReadHistory::after`]. If not, they replace what the caller has.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continues: bool,
     /// The number of all settled exchanges of the instance, and of its compactions.
@@ -655,10 +655,10 @@ pub struct ReadStream {
     pub stream: String,
     #[serde(default = "start")]
     pub offset: Offset,
-    /// The most entries; 100 by default.
+    /// The maximum number of entries; 100 by default.
     #[serde(default = "page_events")]
     pub limit: u32,
-    /// The most bytes of entries, up to 1 MiB. A page has at least one entry.
+    /// The maximum size of the entries in bytes, up to 1 MiB. A larger entry is returned alone.
     #[serde(default = "page_bytes")]
     pub max_bytes: u32,
     /// Start this many entries before the end; only with offset `-1`.

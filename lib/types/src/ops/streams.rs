@@ -230,7 +230,7 @@ pub fn is_json(content_type: &str) -> bool {
     media_type(content_type) == "application/json"
 }
 
-/// How deep a message may nest: less than a line of the wire, in which it is nested itself.
+/// How deep a message may nest: less than a line of the wire, which contains it.
 const MESSAGE_DEPTH: usize = crate::json::MAX_DEPTH - 4;
 
 /// The messages of a JSON body: the elements of an array, or any other value as one message. Numbers and texts stay as they were

@@ -15,7 +15,7 @@ crate::operations! {
     TelemetryGet, "telemetry.get": ByWork => Summary;
     /// Usage by day, model or session, of submissions and runs that have ended: at most 10,000, of the last 30 days.
     TelemetryUsage, "telemetry.usage": GroupUsage => UsageGroups;
-    /// The submissions and runs that have ended and are not exported yet, in that order; at most 256.
+    /// The submissions and runs that have ended and are not exported yet, in the order in which they ended; at most 256.
     TelemetryEnded, "telemetry.ended": Nothing => Ended;
     /// Records that everything up to a time was exported, or could not be sent.
     TelemetryExported, "telemetry.exported": Exported => Nothing;

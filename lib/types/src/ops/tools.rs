@@ -53,7 +53,7 @@ pub struct Tool {
     pub file: String,
 }
 
-/// As it is read: serde reads no text as it is into a field that is flattened.
+/// The form from which a [`Tool`] is parsed: serde cannot keep a part of the input as text below a flattened field.
 #[derive(Deserialize)]
 struct FlatTool {
     name: String,
