@@ -182,9 +182,11 @@ fn contradiction(evidence: &Evidence<'_>) -> Option<Finding> {
             issues.push(known.against(said));
         }
     }
-    // A single statement has nothing to be compared with.
-    let compared = Some(evidence.statements.len()).filter(|count| *count > 1);
-    Finding::new("contradiction", compared.unwrap_or_default(), issues)
+    let compared = match evidence.statements.len() {
+        1 => 0, // a single statement has nothing to be compared with
+        count => count,
+    };
+    Finding::new("contradiction", compared, issues)
 }
 
 /// Finds verifications that refute what a reasoning calls valid.

@@ -32,29 +32,34 @@ const REDACTED: &str = "[redacted]";
 /// The text with `[redacted]` in place of each secret of at least 8 bytes that kend has passed to this process, both verbatim and
 /// as escaped in a JSON string. For JSON that is parsed, use [`redacted_value`], which finds a secret however it was escaped.
 pub fn redacted(text: String) -> String {
-    FORMS.get().unwrap_or(&Forms::NONE).redacted(text)
+    forms().redacted(text)
 }
 
 /// The value with `[redacted]` in place of each secret in its strings and field names. Numbers are not changed.
 pub fn redacted_value(value: Value) -> Value {
-    FORMS.get().unwrap_or(&Forms::NONE).redacted_value(value)
+    forms().redacted_value(value)
 }
 
 /// The number of bytes beyond a cut that are needed to recognise a secret that lies across it.
 pub fn longest_secret() -> usize {
-    FORMS.get().map_or(0, Forms::longest)
+    forms().longest()
 }
 
 /// About the first `most` bytes of a text, with secrets redacted and without a part of one at the end. `kept` is the beginning of
 /// the text: `most` plus [`longest_secret`] bytes, or all of a shorter text.
 pub fn redacted_head(kept: &[u8], most: usize) -> String {
-    FORMS.get().unwrap_or(&Forms::NONE).head(kept, most)
+    forms().head(kept, most)
 }
 
 /// About the last `most` bytes of a text, with secrets redacted and without a part of one at the beginning. `kept` is the end of
 /// the text: `most` plus [`longest_secret`] bytes, or all of a shorter text.
 pub fn redacted_tail(kept: &[u8], most: usize) -> String {
-    FORMS.get().unwrap_or(&Forms::NONE).tail(kept, most)
+    forms().tail(kept, most)
+}
+
+fn forms() -> &'static Forms {
+    static NONE: Forms = Forms(Vec::new());
+    FORMS.get().unwrap_or(&NONE)
 }
 
 /// The texts that are replaced: each secret verbatim, and as escaped in a JSON string, with and without `\/`. The longest comes
@@ -62,8 +67,6 @@ pub fn redacted_tail(kept: &[u8], most: usize) -> String {
 struct Forms(Vec<String>);
 
 impl Forms {
-    const NONE: Forms = Forms(Vec::new());
-
     fn of<'a>(secrets: impl Iterator<Item = &'a str>) -> Forms {
         let forms = secrets.filter(|secret| secret.len() >= LEAST_REDACTED).flat_map(|secret| {
             let quoted = Value::from(secret).to_string();
@@ -197,10 +200,8 @@ mod tests {
             assert!(tail.len() <= most && !tail.replace(REDACTED, "").contains("t-1"), "{tail}");
         }
         assert_eq!((forms.head(b"short", 5), forms.tail(b"short", 5)), ("short".to_owned(), "short".to_owned()));
-        assert_eq!(
-            (Forms::NONE.head("aé".as_bytes(), 2), Forms::NONE.tail("éa".as_bytes(), 2)),
-            ("a".to_owned(), "a".to_owned())
-        );
+        let none = Forms(Vec::new());
+        assert_eq!((none.head("aé".as_bytes(), 2), none.tail("éa".as_bytes(), 2)), ("a".to_owned(), "a".to_owned()));
     }
 
     #[test]

@@ -191,8 +191,7 @@ fn answer_files<F: Filter>(cli: &Cli<F>, sources: &[Source<'_>], output: &mut Ou
         match answer_one(cli, source, Some(&name), output) {
             Ok(Verdict::Positive) => {}
             Ok(Verdict::Negative) => verdict = Verdict::Negative,
-            Err(Failure::Error(error)) => {
-                let mut error = error;
+            Err(Failure::Error(mut error)) => {
                 if !error.message.contains(&name) {
                     error.message = format!("{name}: {}", error.message);
                 }

@@ -48,7 +48,10 @@ impl From<bool> for Verdict {
 
 impl Verdict {
     pub(crate) fn exit_code(self) -> ExitCode {
-        ExitCode::from(u8::from(self == Verdict::Negative))
+        match self {
+            Verdict::Positive => ExitCode::SUCCESS,
+            Verdict::Negative => ExitCode::from(1),
+        }
     }
 }
 

@@ -81,8 +81,8 @@ fn is_issued(pending: &Pending, id: u64) -> bool {
     lock(pending).as_ref().is_some_and(|calls| (1..=calls.last_id).contains(&id))
 }
 
-fn lock(pending: &Pending) -> MutexGuard<'_, Option<Calls>> {
-    pending.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Connection {
@@ -387,14 +387,14 @@ impl Pool {
     }
 
     fn take_unused(&self) -> Option<Connection> {
-        let mut unused = connections(&self.unused);
+        let mut unused = lock(&self.unused);
         unused.retain(|connection| !connection.is_closed());
         unused.pop()
     }
 
     /// Returns a connection of [`Pool::own_connection`] to the pool. All its calls must have ended.
     pub fn give_back(&self, connection: Connection) {
-        let mut unused = connections(&self.unused);
+        let mut unused = lock(&self.unused);
         if unused.len() < UNUSED && connection.open_calls() == Some(0) {
             unused.push(connection);
         }
@@ -418,22 +418,18 @@ impl Pool {
             return Ok(connection);
         }
         let connection = self.open(deadline).await?;
-        connections(&self.connections).push(connection.clone());
+        lock(&self.connections).push(connection.clone());
         Ok(connection)
     }
 
     /// Returns the first connection with room, so that connections that were opened for a burst of calls become unused.
     fn free(&self) -> Option<Connection> {
-        let mut open = connections(&self.connections);
+        let mut open = lock(&self.connections);
         open.retain(|connection| !connection.is_closed());
         let with_room =
             |connection: &&Connection| connection.open_calls().is_some_and(|open| open < WIRE_OPEN_REQUESTS);
         open.iter().find(with_room).cloned()
     }
-}
-
-fn connections(of: &Mutex<Vec<Connection>>) -> MutexGuard<'_, Vec<Connection>> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The cached reply of a part to an operation without arguments. It is used for a second, or until the part closes the connection; then the
@@ -459,7 +455,7 @@ where
 
     /// Returns the reply. While the part is down this is an error, not the last reply.
     pub async fn get(&self, time: Duration) -> Result<O::Reply, Error> {
-        let known = self.lock().clone();
+        let known = lock(&self.known).clone();
         let is_current =
             |(connection, _, at): &(Connection, O::Reply, Instant)| !connection.is_closed() && at.elapsed() < CACHED;
         if let Some((_, reply, _)) = known.filter(is_current) {
@@ -467,12 +463,8 @@ where
         }
         let connection = self.pool.connection(Instant::now() + time).await?;
         let reply = connection.call::<O>(&Nothing {}, time).await?;
-        *self.lock() = Some((connection, reply.clone(), Instant::now()));
+        *lock(&self.known) = Some((connection, reply.clone(), Instant::now()));
         Ok(reply)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<(Connection, O::Reply, Instant)>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -87,9 +87,9 @@ impl Failed {
     pub fn all(failed: Vec<Failed>) -> Error {
         let words: Vec<String> = failed
             .iter()
-            .map(|failed| match failed.error.message.strip_prefix(&failed.model) {
-                Some(_) => failed.error.message.clone(),
-                None => format!("{}: {}", failed.model, failed.error.message),
+            .map(|failed| match failed.error.message.starts_with(&failed.model) {
+                true => failed.error.message.clone(),
+                false => format!("{}: {}", failed.model, failed.error.message),
             })
             .collect();
         match failed.into_iter().last() {
