@@ -50,8 +50,8 @@ test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
 	$(CARGO) test --workspace --locked
 
-# ken against what others have written: clients of its documents, the public suite for Durable Streams (as it is and under kills of
-# the store), cron libraries, a messaging platform, servers of MCP, servers of models, a collector of traces; then thirty stalls. node,
+# Tests ken against third-party software: generators of clients, the public suite for Durable Streams (undisturbed, and while the
+# store is killed), cron libraries, a messaging platform, MCP servers, model servers, a collector of traces; then thirty stalls. node,
 # npm and Python are needed; the rest comes from the npm registry and PyPI. tests/README.md says what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }

@@ -1,7 +1,7 @@
 //! The provider `local`: a model on this machine answers turns, over the real parts, with models that the tests generate.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-// Both supports below have the same generator of random weights.
+// Both modules below include the same generator of random weights.
 #![allow(clippy::duplicate_mod)]
 
 #[path = "../../bin/ken-textgen/tests/support/mod.rs"]

@@ -270,7 +270,7 @@ fn events_are_written_as_they_arrive() {
     let kinds = |lines: &[Value]| -> Vec<String> {
         lines.iter().map(|line| line["type"].as_str().unwrap().to_owned()).collect()
     };
-    // The first model refuses, the next one answers.
+    // The first model refuses the request, and the next one answers it.
     let provider = Provider::start(vec![
         refusal(404, Vec::new(), "model_not_found", "no such model"),
         stream(anthropic(&["Half ", "of it."], &[("c1", "now", "{\"zone\": \"UTC\"}")])),
@@ -305,7 +305,7 @@ fn events_are_written_as_they_arrive() {
     child.kill().unwrap();
     child.wait().unwrap();
     until("the provider sees that nobody listens", || provider.is_gone());
-    // A reader that has seen enough ends the call, and no other model is asked.
+    // A reader that closes the pipe ends the call, and no other model is called.
     let late = vec![Piece::Pause(Duration::from_millis(200)), openai(&[" of it."], &[])[1].clone(), Piece::UntilGone];
     let begun = openai(&["Half "], &[])[..2].to_vec();
     let provider = Provider::start(vec![stream([begun, late].concat())]);
@@ -608,7 +608,7 @@ fn a_turn_outlives_a_stall_and_moves_along_the_list() {
     let half = openai(&["Half of "], &[])[..2].to_vec();
     let provider = Provider::start(vec![
         stream([half, vec![Piece::Silence]].concat()),
-        // It asks for more than a minute, so the next model is called at once.
+        // The provider demands a pause of more than a minute, so the next model is called at once.
         refusal(429, vec![("retry-after", "3600".to_owned())], "", "tomorrow"),
         stream(anthropic(&["Here."], &[])),
     ]);

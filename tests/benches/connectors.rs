@@ -87,7 +87,7 @@ fn fire() {
     row("one every millisecond", &late.text(), "goal: p99 20 ms");
 }
 
-/// How late each of 1,000 slots is that are so many milliseconds apart.
+/// The delays of 1,000 slots that are `apart_ms` apart, each from its instant until its durable record is seen.
 fn lateness(apart_ms: i64) -> Samples {
     let system = System::start();
     let at = now_ms() as i64 + 6_000;

@@ -126,12 +126,12 @@ def llama(folder):
                "--n_threads", "1", "--n_threads_batch", "1",  # threads of so small a model only wait for each other
                "--host", "127.0.0.1", "--port", str(port), "--api_key", KEY]
     with Server(command, f"{base}/v1/models", folder / "llama.log", KEY):
-        # A short one: the server takes a processor for half a minute to fill the whole context.
+        # A short answer: to fill the whole context, the server needs half a minute of processor time.
         got = ask(base, "openai/tiny", text=json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_output": 64}))
         holds("random weights say something", len(got.get("text", "")) > 0, got)
         holds("how it ended", got["stopReason"] in ("stop", "length"), got)
-        # It has sent the head of its answer before it counts the tokens, and then ends the stream without a word: its window has
-        # to be known.
+        # The server sends the head of its answer before it counts the tokens, and then ends the stream without an error. So the
+        # cause is known only if the window is configured.
         got = ask(base, "openai/tiny", text="word " * 4000)
         holds("a context that is too long", got.get("code") == "unavailable" and "stream ended" in got["message"], got)
         (folder / "models.toml").write_text('[[model]]\nname = "openai/tiny"\nwindow = 2048\n')

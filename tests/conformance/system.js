@@ -17,7 +17,7 @@ let checks = 0
 /** How many checks have held so far. */
 export const counted = () => checks
 
-/** `node:assert/strict`, counted. */
+/** `node:assert/strict`; each assertion that holds is counted. */
 export const assert = new Proxy(strict, {
   get: (target, name) => (...given) => {
     target[name](...given)
@@ -25,7 +25,7 @@ export const assert = new Proxy(strict, {
   },
 })
 
-/** Waits until a condition holds: a check, too. */
+/** Waits until a condition holds, at most a minute. It counts as a check. */
 export async function until(what, holds) {
   for (const end = Date.now() + 60_000; !(await holds()); await sleep(100)) strict.ok(Date.now() < end, `not within a minute: ${what}`)
   checks += 1
@@ -41,7 +41,7 @@ export function freePort() {
   })
 }
 
-/** Starts ken in a home of its own, with these files in it, hands `{ home, url }` to `work`, and ends ken again. */
+/** Starts ken in a temporary home with these files, calls `work` with `{ home, url }`, stops ken, and deletes the home. */
 export async function within(name, { env = {}, files = {} }, work) {
   const home = mkdtempSync(join(tmpdir(), `ken-${name}-`))
   for (const [file, text] of Object.entries(files)) writeFileSync(join(home, file), text, { mode: 0o600 })

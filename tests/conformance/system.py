@@ -1,4 +1,4 @@
-"""What the Python scripts of this folder share: checks that are counted, servers of others, and a system of ken."""
+"""What the Python scripts of this folder share: counted checks, third-party servers, and a system of ken."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 checks = 0
-# A script that is ended ends what it has started.
+# On SIGTERM a script exits normally, so that it stops the processes that it has started.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
 
 
@@ -35,7 +35,7 @@ def free_port():
 
 
 class Server:
-    """A server in a process group of its own, which is ended as a whole. It has started once it answers at this URL."""
+    """A server in a process group of its own, so that its children are stopped with it. It has started once it answers at `url`."""
 
     def __init__(self, command, url, log, key="", **env):
         self.log = open(log, "wb")
@@ -65,7 +65,7 @@ class Server:
 
 @contextlib.contextmanager
 def ken(programs, home, env):
-    """A whole system in a home of its own. Gives a function that runs `ken` with these words on it."""
+    """Starts a whole system in `home`. Yields a function that runs `ken` with the given arguments on this system."""
     program = [programs / "ken", "--home", home]
     system = subprocess.Popen(
         [*program, "up", "--port", "0", "--cognitive-port", "0"], stdout=subprocess.PIPE, env=env, text=True

@@ -7,7 +7,7 @@ import { here, ken, within } from "./system.js"
 
 const KILL_MS = 5_000
 
-/** Runs the suite; how many of its tests passed, and whether all did. */
+/** Runs the suite. Returns how many of its tests passed, and whether all did. */
 async function run({ url, home }, env) {
   const vitest = join(here, "node_modules/vitest/vitest.mjs")
   const report = join(home, "suite.json")

@@ -1,6 +1,6 @@
-"""traces.py PROGRAMS: the traces of a system of ken as the server of MLflow takes them, which others have written: OTLP over HTTP in
-JSON, translated by the semantic conventions for generative AI. Their attributes are held against the registry of the conventions
-that the package opentelemetry-semantic-conventions has. Ends with 0 if everything holds."""
+"""traces.py PROGRAMS: checks the traces that ken exports to an MLflow server: OTLP over HTTP in JSON, which MLflow interprets by the
+semantic conventions for generative AI. The attributes are compared with the registry of the conventions in the package
+opentelemetry-semantic-conventions. Ends with 0 if everything holds."""
 
 import json
 import os
@@ -25,7 +25,7 @@ KNOWN = {value for name, value in vars(registry).items() if name.startswith("GEN
 
 
 def turn(base, home, client, is_known, content):
-    """A turn with one call of a tool, and its trace as the server has it."""
+    """Runs a turn with one tool call. Returns its trace as the server has stored it."""
     home.mkdir()
     (home / "script.jsonl").write_text("".join(json.dumps(line) + "\n" for line in SCRIPT))
     (home / "ken.toml").write_text(f'[telemetry]\notlp = "{base}"\ncontent = {json.dumps(content)}\n')

@@ -8,7 +8,7 @@ use ken_wire::Connection;
 
 /// Copies the schedule s0 under other names, directly in the database: over HTTP it would take a minute.
 ///
-/// `change` is given the number of each, its settings and its progress.
+/// `change` may modify the settings and the progress of each copy; its first argument is the number of the copy.
 pub(crate) fn fill(
     system: &System,
     numbers: std::ops::Range<usize>,

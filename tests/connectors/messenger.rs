@@ -704,7 +704,7 @@ fn texts_after(system: &System, platform: &BotApi) -> Vec<String> {
     platform.shown(7)
 }
 
-/// What is longer than a message goes over to the next one, and what the answer no longer says is deleted.
+/// A text that is too long for one message continues in the next one. Messages that a shorter text no longer needs are deleted.
 #[test]
 fn a_changing_text_has_as_many_messages_as_it_needs() {
     let platform = BotApi::start();
@@ -734,7 +734,7 @@ fn a_changing_text_obeys_the_platform_and_lets_other_messages_pass() {
     until("the answer is complete", || platform.shown(7) == ["One. Two. Three."]);
     let edits = platform.calls("editMessageText");
     assert!(edits[1].at - edits[0].at > Duration::from_millis(1_900));
-    // The message was deleted by a user: the text is sent anew.
+    // A user has deleted the message, so the text is sent as a new one.
     let gone = Trouble::Refuse(400, "Bad Request: message to edit not found", None);
     platform.always("editMessageText", Some(gone));
     accepted(&system, &update(2, 7, "stream"));
@@ -748,7 +748,8 @@ fn a_changing_text_obeys_the_platform_and_lets_other_messages_pass() {
 }
 
 /// SIGKILL while an answer is shown: before and after a piece is marked, before a text is stored, while a message is sent, and
-/// while one is edited. `KEN_KILLS` is how often each. The answer is there once, beside at most one message with a part of it.
+/// while one is edited. `KEN_KILLS` is the number of kills at each point. The answer appears once, with at most
+/// one more message that has a part of it.
 #[test]
 fn a_kill_while_an_answer_is_written_doubles_nothing() {
     let platform = BotApi::start();

@@ -422,7 +422,7 @@ fn a_failing_schedule_is_paused_only_if_configured() {
     assert_eq!(paused[0]["slug"], "strict");
 }
 
-/// The delay of a slot is fixed, is within nextFireAt, and is no part of the slot's identity.
+/// The delay of a slot is fixed, is included in nextFireAt, and is not part of the slot's identity.
 #[test]
 fn jitter_delays_a_slot_by_a_fixed_time() {
     const HOUR: i64 = 3_600_000;
@@ -474,7 +474,7 @@ fn slots_of_a_scheduler_that_was_down_are_recorded() {
     assert_eq!(count(&runs(&system, "all"), "reason", "down"), 0);
 }
 
-/// The slots of a schedule that were recorded, read from the stream of system events: the records of old ones are deleted.
+/// The slots of a schedule that were recorded, read from the stream of system events, because the records of old slots are deleted.
 fn recorded(system: &System, slug: &str) -> Vec<i64> {
     let (mut slots, mut offset) = (Vec::new(), "-1".to_owned());
     loop {

@@ -39,7 +39,7 @@ pub struct Called {
     pub at: Instant,
     /// Whether it was done.
     pub done: bool,
-    /// The id of the message that it has sent.
+    /// The id of the message that the call has sent, if it has sent one.
     pub sent: Option<i64>,
 }
 
@@ -123,7 +123,7 @@ impl BotApi {
             .collect()
     }
 
-    /// The messages that a chat has, in order, after all edits and deletions.
+    /// The texts of the messages in a chat, in order, after all edits and deletions.
     pub fn shown(&self, chat: i64) -> Vec<String> {
         let mut shown = BTreeMap::new();
         let calls = lock(&self.shared.calls);

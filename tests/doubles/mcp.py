@@ -2,8 +2,8 @@
 """A stand-in for an MCP server, well-behaved or not: mcp.py SCRATCH [http]. Tools that misbehave are named after what they do.
 
 On standard input and output; with `http` on a free port of 127.0.0.1, which it writes to SCRATCH/port. Every call is told in
-SCRATCH/calls. A file SCRATCH/poison changes what the tool `echo` says of itself; a file SCRATCH/more names further tools; with a
-file SCRATCH/tell the tool `variable` names its configured value.
+SCRATCH/calls. A file SCRATCH/poison changes what the tool `echo` says of itself; a file SCRATCH/more names further tools; a
+file SCRATCH/tell adds the value of TOKEN to the description of the tool `variable`.
 """
 import json
 import os

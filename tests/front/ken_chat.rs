@@ -161,7 +161,7 @@ fn messages_of_one_turn_stand_on_lines_of_their_own() {
     is(&system.ken(&["chat", "Look"]), 0, "I look.\nHalf \nNothing there.\n");
 }
 
-/// What is wrong with the options is said before anything is sent.
+/// Wrong options are reported before anything is sent.
 #[test]
 fn wrong_options_are_refused() {
     let provider = Provider::start(Vec::new());

@@ -9,7 +9,7 @@ pub fn give(command: &mut Command, stdin: &[u8]) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = loop {
         match command.spawn() {
-            // Another test has forked while the program was copied, and its child holds the file open until it runs its own.
+            // Another test has forked while the program was being copied. Its child holds the file open until it calls exec.
             Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
             child => break child.expect("a program"),
         }

@@ -24,7 +24,7 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// Waits until the condition holds, and fails the test if it does not within a minute, which is long for a crowded machine, too.
+/// Waits until the condition holds, and fails the test if it does not within a minute, which is enough on a busy machine, too.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);

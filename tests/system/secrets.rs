@@ -205,11 +205,11 @@ fn a_planted_secret_appears_nowhere() {
     assert_eq!(text(&cores), "");
 }
 
-/// Secrets that an operator adds: of an own tool, of MCP servers, of a host of the coding worker. Their recipients repeat them,
-/// and so does the server of vectors.
+/// Secrets that an operator adds for a tool, for MCP servers, and for a host of the coding worker. Their recipients repeat them, and
+/// so does the embeddings server.
 #[test]
 fn a_secret_that_its_recipient_repeats_appears_nowhere() {
-    // The environment of a server over standard input and output contains its secret, as the protocol wants it.
+    // The environment of a server over standard input and output contains its secret, as the protocol requires.
     let added = [
         ("OWN_TOOL_KEY", "planted-tool/8e7d"),
         ("MCP_TOKEN", "planted-mcp/9f8e"),
@@ -261,7 +261,7 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     let read = "cat /proc/self/fd/$KEN_SECRETS_FD | tr '\\0' '\\n'";
     // The first letter and the slash are escaped, as JSON allows.
     let escaped = format!("{read} | sed 's|.*=p|\\\\u0070|; s|/|\\\\/|'");
-    // The secret lies across the cut of what is kept.
+    // The output is cut off in the middle of the secret.
     let cut = format!("printf '%04073d' 0 >&2; {read} | tr -d '\\n' >&2; exit 3");
     for (name, writes, script) in [
         ("own_tool", "text", read.to_owned()),
@@ -303,10 +303,10 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
             .iter()
             .all(|name| listed.contains(&format!("\"{name}\"")))
     });
-    // An entry, so that vectors are asked for.
+    // An entry, so that its vector is requested.
     system.post("/api/knowledge", &json!({"title": "Ferry", "content": "It leaves at nine."})).expect(201);
     until("the server of vectors has refused", || text(&system.ken(&["status"])).contains("entries get no vectors"));
-    std::thread::sleep(Duration::from_millis(600)); // the agent's own list of tools
+    std::thread::sleep(Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
     let answer = system.post("/agents/orchestrator/planted?wait=result", &json!({"message": "go"}));
     assert_eq!(answer.expect(200).text("/result/text"), "Done.");
     let asked = model.asked();
@@ -347,7 +347,7 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
         assert!(!text.contains("planted-to"), "{text}");
     }
     assert_eq!(files_with(PLANTED, home), ["secrets.env"]);
-    // The stand-in itself names its own.
+    // The source of the stand-in contains its own secret.
     let mut files = files_with("http-canary-77", home);
     files.sort();
     assert_eq!(files, ["mcp.py", "secrets.env"]);

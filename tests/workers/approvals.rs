@@ -753,7 +753,7 @@ fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
         assert_eq!(kinds, ["tool_start", "approval_requested", "approval_decided", "tool"], "{part} killed at {name}");
     }
     let done = names.iter().filter(|name| runs(&system, name) == 1).count();
-    // Only a grant that was used right before the part died may be lost; a killed process still takes a call while it dies.
+    // Only a grant that was used right before the part died may be lost; a process can still accept a call while it is being killed.
     let lost = names.len() - done;
     assert!(lost <= 1 + names.len() / 10 || point == "decided", "{done} of {}", names.len());
 }

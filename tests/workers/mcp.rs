@@ -186,7 +186,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     assert!(at("tool_start") < at("tool"));
 }
 
-/// The list was accepted by a command that is run by hand, which shows it as it is.
+/// The list is accepted with a command that is run by hand, whose output is not redacted.
 #[test]
 fn a_server_that_names_its_secret_in_a_description_can_be_used() {
     let system = start(&[]);
@@ -210,7 +210,7 @@ fn results_secrets_and_file_access_of_a_server() {
     assert!(lie["is_error"] == true && said(&lie).contains("does not answer as it describes its tool"), "{lie}");
     let failed = call(&system, "fail", &json!({}));
     assert!(failed["is_error"] == true && said(&failed).contains("it did not work"), "{failed}");
-    // A secret is referred to by name, and no other server sees it. If the server repeats it, nobody else gets it.
+    // A secret is referred to by name, and no other server sees it. If the server repeats it, it is redacted.
     for (name, value) in
         [("TOKEN", "[redacted]"), ("PLAIN", "plain"), ("MCP_TOKEN", "(not set)"), ("HOME_OF_KEN", "(not set)")]
     {

@@ -36,8 +36,8 @@ const RAISE: f32 = 0.25;
 const ENOUGH: usize = 48;
 const LOWER: f32 = 0.6;
 
-/// The numbers of words that are judged together. A text of up to [`LARGE`] words is judged as a whole, as the training texts are. A
-/// longer one is judged in windows of both sizes, so that one sentence of a long letter is not drowned.
+/// The sizes of the windows that are judged, in words. A text of up to [`LARGE`] words is judged as a whole, as the training texts are. A
+/// longer one is judged in windows of both sizes, so that one sentence is not lost in a long letter.
 const LARGE: usize = 40;
 const SMALL: usize = 10;
 
@@ -82,7 +82,7 @@ impl<'a> Model<'a> {
         let mut small: Option<Windows> = None;
         each_feature(text, |hash, word, span| {
             if word == LARGE && small.is_none() {
-                // The first large window still has all features so far.
+                // The first large window still holds all features so far.
                 let mut windows = Windows::new(SMALL);
                 let earlier = large.features.iter();
                 earlier.for_each(|feature| windows.take(self, feature.word, Some(*feature)));
@@ -139,7 +139,7 @@ const fn float(bytes: &[u8], at: usize) -> f32 {
     }
 }
 
-/// The windows of one size, which are judged one after the other. Each begins half a window after the one before.
+/// Judges the windows of one size, one after the other. Each begins half a window after the one before.
 struct Windows {
     /// The number of words.
     size: usize,
@@ -160,7 +160,7 @@ impl Windows {
         }
     }
 
-    /// Adds the next feature of the text, or only goes on to a word with a feature that the model does not know.
+    /// Moves on to the word of the next feature of the text and adds the feature; `None` is one that the model does not know.
     fn take(&mut self, model: &Model<'_>, word: usize, feature: Option<Feature>) {
         while word >= self.end {
             self.judge(model);
@@ -191,7 +191,7 @@ struct Worst {
 }
 
 impl Worst {
-    /// The worst of the windows of two sizes.
+    /// The window with the higher score of two sizes, and the number of windows of both.
     fn or(self, other: Worst) -> Worst {
         let windows = self.windows + other.windows;
         let worst = if other.score > self.score { other } else { self };

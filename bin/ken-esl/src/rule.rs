@@ -11,7 +11,7 @@ pub(crate) enum Rule {
     Denial,
     /// Emoji and emoticons have their literal meaning.
     Emoji,
-    /// Words for emotions that few training texts have have their literal meaning.
+    /// Words for emotions that are rare in the training texts have their literal meaning.
     RareWords,
     /// Irony reverses praise.
     Irony,

@@ -199,7 +199,7 @@ fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]
     }
 }
 
-/// What seems negated is praised: "not bad", "doesn't get any better".
+/// Praise that only looks negated counts as praise: "not bad", "doesn't get any better".
 fn affirm_turns(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     for (at, note) in notes.iter().enumerate() {
         let is_good = note.is_feeling() && !note.is_negated;
@@ -217,20 +217,21 @@ fn affirm_turns(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     }
 }
 
-/// Emoji and emoticons show how the words are meant. Which emotion they stand for is left to the model, which has seen them.
+/// Emoji and emoticons show how the words are meant. Which emotion they stand for is left to the model, which was trained on them.
 fn read_emoji(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     const SHARE: f32 = 0.15;
     for (token, note) in tokens.iter().zip(notes) {
         let is_felt = !token.is_word() && note.is_feeling() && !note.is_negated;
         if let Some(entry) = note.entry.filter(|_| is_felt) {
-            let side = usize::from(entry.valence <= 0.0); // positive or negative
+            let side = usize::from(entry.valence <= 0.0); // 0 is positive, 1 is negative
             scores[POLARITY] += SHARE * entry.valence;
             scores[POSITIVE + side] = scores[POSITIVE + side].max(table.threshold(LABELS + side) + 0.3);
         }
     }
 }
 
-/// Emotions that so few of the training texts have that the model hardly knows their words are felt if a word names them.
+/// Some emotions are so rare in the training texts that the model hardly knows their words. One word that names such an emotion is
+/// enough.
 fn trust_rare_words(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     for (token, note) in tokens.iter().zip(notes) {
         let is_said = token.is_word() && note.width == 1 && note.is_feeling() && !note.is_negated;

@@ -18,7 +18,7 @@ pub(crate) const fn extend(hash: u64, byte: u8) -> u64 {
     (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3)
 }
 
-/// The tag of a hash, which is never 0.
+/// The tag of a hash: its highest byte, with the lowest bit set, because the tag 0 marks an empty place.
 pub(crate) const fn tag_of(hash: u64) -> u8 {
     (hash >> 56) as u8 | 1
 }

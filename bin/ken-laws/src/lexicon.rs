@@ -21,7 +21,7 @@ const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, starts: (0,
 
 /// A phrase that can start with a word.
 struct Start {
-    /// The hash of the second word; 0 if the phrase may end there, or if several words fit. Few phrases pass this check.
+    /// The hash of the second word; 0 if the phrase may end there, or if several words fit. This check excludes most phrases.
     second: u64,
     phrase: u16,
 }
@@ -68,7 +68,7 @@ pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
 }
 
 impl Entry {
-    /// The phrases that start with the word and that may have the word with the hash `second` after it.
+    /// The phrases that start with this word and can continue with the word whose hash is `second`.
     pub(crate) fn phrases(&self, second: u64) -> impl Iterator<Item = &'static Phrase> {
         let (first, count) = (usize::from(self.starts.0), usize::from(self.starts.1));
         let starts = STARTS.get(first..first + count).unwrap_or_default();

@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(page.matches(".It Sy ").count(), FEATURES.len(), "ken-laws(7) has other features");
     }
 
-    /// The page's lists of phrases and of word classes are written from the files.
+    /// The page's lists of phrases and of word classes are generated from the files.
     #[test]
     fn the_page_has_the_lists_of_the_files() {
         let page = with_list(PAGE, ".Sh PHRASES\n", &phrases());
@@ -172,7 +172,7 @@ mod tests {
         assert!(page == PAGE, "ken-laws(7) has other lists; {remedy}");
     }
 
-    /// The page with another list in a section.
+    /// Returns the page with the list of a section replaced.
     fn with_list(page: &str, section: &str, list: &str) -> String {
         let (before, rest) = page.split_once(section).unwrap();
         let (text, rest) = rest.split_once(".Bl -tag -width Ds\n").unwrap();

@@ -24,7 +24,7 @@ pub(crate) const NAME: &str = "messenger";
 pub(crate) const TRY: Duration = Duration::from_secs(5);
 pub(crate) const CHANGE: Duration = Duration::from_secs(20);
 pub(crate) const READ: Duration = Duration::from_secs(5);
-/// How long to wait after a call of the store that has failed and is made again.
+/// The pause before a failed call to the store is retried.
 pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) struct App {
@@ -32,7 +32,7 @@ pub(crate) struct App {
     /// `None` while the connector is off.
     pub(crate) api: Option<Api>,
     pub(crate) store: Pool,
-    /// Notified when a turn begins.
+    /// Notified when a turn begins or continues after an approval was decided, as `drafts` is.
     pub(crate) typing: Notify,
     pub(crate) drafts: Notify,
     pub(crate) polling: AtomicBool,
@@ -71,7 +71,7 @@ impl App {
         }
     }
 
-    /// A turn begins, or goes on after a decision.
+    /// Notifies the tasks that follow running turns. Called when a turn begins or continues after an approval was decided.
     pub(crate) fn turn_begins(&self) {
         self.typing.notify_one();
         self.drafts.notify_one();
@@ -99,7 +99,7 @@ impl App {
     }
 }
 
-/// Whether a call of the store may succeed when it is made again.
+/// Whether a failed call to the store may succeed if it is retried.
 pub(crate) fn may_pass(error: &Error) -> bool {
     matches!(error.code, Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled)
 }

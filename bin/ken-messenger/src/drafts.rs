@@ -10,10 +10,10 @@ use tokio::time::sleep;
 
 use crate::app::{App, READ};
 
-/// How often a text is looked at.
+/// The interval between two reads of the texts.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Looks at the texts of turns when one begins, and for as long as there are any.
+/// Reads the texts of the running turns, from the beginning of a turn until none is running.
 pub(crate) async fn run(app: Arc<App>, mut stop: Stop) {
     // Turns that began before this process did.
     app.drafts.notify_one();

@@ -1,4 +1,4 @@
-//! One piece of a message: its request, and how that has ended.
+//! One piece of a message: the request that sends it, and its outcome.
 
 use ken_types::ops::outbox::{AttemptPiece, OutboxAttempt, OutboxShow, PieceEnd, PutMessage, ShowMessage};
 use serde_json::{Value, json};
@@ -20,24 +20,24 @@ pub(crate) const IN_DOUBT: &str = "the connector ended while the message was on 
 pub(crate) struct Piece<'a> {
     pub(crate) message: &'a PutMessage,
     pub(crate) text: &'a str,
-    /// The platform's message that takes its text, instead of a new one.
+    /// The id of the platform's message to edit; `None` sends a new message.
     pub(crate) edited: Option<&'a str>,
     pub(crate) is_first: bool,
     pub(crate) is_last: bool,
-    /// Failed attempts at it.
+    /// The number of failed attempts so far.
     pub(crate) tries: u32,
 }
 
-/// The mark of a piece that is about to be sent.
+/// How the store records that a piece is about to be sent.
 pub(crate) enum Mark<'a> {
     Attempt(&'a App, AttemptPiece),
     Show(&'a App, ShowMessage),
-    /// An edit may be repeated.
+    /// No record: an edit may be repeated.
     Edit,
 }
 
 impl Mark<'_> {
-    /// False when the store does not have it in time: a connection that is kept waiting for long is closed by the other side.
+    /// Returns false if the store does not record it in time. The platform closes a connection that waits for its request too long.
     async fn set(&self) -> bool {
         match self {
             Mark::Attempt(app, args) => app.store.change::<OutboxAttempt>(args, TRY, TRY).await.is_ok(),
@@ -136,6 +136,7 @@ fn is_unchanged(description: &str) -> bool {
     description.contains("message is not modified")
 }
 
+/// The outcome of a request after `tries` failed attempts.
 pub(crate) fn end(answer: Answer, tries: u32) -> PieceEnd {
     let error = answer.error().unwrap_or_default();
     match answer {
@@ -153,6 +154,7 @@ pub(crate) fn end(answer: Answer, tries: u32) -> PieceEnd {
     }
 }
 
+/// The pause before the next attempt, in milliseconds.
 pub(crate) fn pause_ms(tries: u32) -> u64 {
     (FIRST_PAUSE_MS << tries.min(10)).min(LONGEST_PAUSE_MS)
 }

@@ -114,7 +114,7 @@ async fn send_pieces(app: &App, api: &Api, due: DueMessage, stop: Stop) {
     }
 }
 
-/// Why nothing of a message can be sent.
+/// The reason why no part of a message can be sent, if there is one.
 fn unsendable(due: &DueMessage, pieces: &[String]) -> Option<&'static str> {
     if pieces.is_empty() {
         return Some("the message has no text");

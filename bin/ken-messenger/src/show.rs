@@ -1,9 +1,9 @@
-//! Shows a message whose text changes: an answer that is sent while it is being written.
+//! Sends an answer while it is being written, and edits the messages as its text grows.
 //!
-//! The store keeps which of the platform's messages shows which piece. What is shown is compared with the text that there is now:
-//! a piece that differs is edited, and one more is sent as a new message. An edit may be repeated after a crash. A new message may
-//! not: it is marked as any other before it is sent, and if its outcome is unknown, nothing more is shown until the text is complete.
-//! Then the same text is not sent again, and another text follows as a new message.
+//! The store records which of the platform's messages shows which piece of the text. A piece that has changed is edited, and an
+//! additional piece is sent as a new message. An edit may be repeated after a crash, but a new message may not: like any other, it
+//! is marked in the store before it is sent. If its outcome is unknown, nothing more is sent until the answer is complete. Then the
+//! piece is sent as a new message, unless it is exactly the text whose outcome is unknown.
 
 use ken_service::Stop;
 use ken_types::hex;
@@ -16,9 +16,10 @@ use crate::app::App;
 use crate::piece::{IN_DOUBT, Mark, Piece, end, id, pause_ms, send};
 use crate::split::{PIECE_UNITS, split};
 
-/// The bytes of a digest that are kept.
+/// The length of a stored digest, in bytes.
 const DIGEST_BYTES: usize = 16;
 
+/// Brings the platform's messages up to date with the text, and records the outcome in the store.
 pub(crate) async fn show(app: &App, api: &Api, due: &DueMessage, shown: Shown, stop: &Stop) {
     let mut pieces = shown.pieces;
     let end = update(app, api, due, shown.revision, &mut pieces).await;
@@ -31,7 +32,8 @@ pub(crate) async fn show(app: &App, api: &Api, due: &DueMessage, shown: Shown, s
     }
 }
 
-/// Makes the platform show the text, and `pieces` say what it shows. Stops at the first piece that is not accepted.
+/// Edits, sends and deletes messages until the platform shows the text, and records in `pieces` what it shows. Stops at the first
+/// piece that is not accepted.
 async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &mut Vec<ShownPiece>) -> PieceEnd {
     let texts = split(&due.message.text, PIECE_UNITS);
     let mut ended = PieceEnd::Sent { message_id: None };
@@ -58,9 +60,9 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
             Some(ShownPiece { message_id: Some(id), .. }) => {
                 match repeatable(send(api, &piece(Some(id)), &Mark::Edit).await, due.tries) {
                     PieceEnd::Later { after_ms, error } => return PieceEnd::Later { after_ms, error },
-                    // A platform that refuses edits would get a new message for each revision.
+                    // Otherwise a platform that refuses edits would get a new message for each revision.
                     PieceEnd::Failed { error } if due.message.draft => return PieceEnd::Failed { error },
-                    // Somebody has deleted it, so it is sent again.
+                    // Most likely somebody has deleted the message, so the piece is sent again.
                     PieceEnd::Failed { .. } => {}
                     _ => {
                         let message_id = Some(id.clone());
@@ -89,7 +91,7 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
     delete_from(api, due, texts.len(), pieces).await.unwrap_or(ended)
 }
 
-/// Replaces a piece, adds it behind the last one, or takes the last one away.
+/// Replaces or appends a piece; `None` removes the last one.
 fn set(pieces: &mut Vec<ShownPiece>, number: usize, piece: Option<ShownPiece>) {
     match (pieces.get_mut(number), piece) {
         (Some(known), Some(piece)) => *known = piece,
@@ -98,7 +100,7 @@ fn set(pieces: &mut Vec<ShownPiece>, number: usize, piece: Option<ShownPiece>) {
     }
 }
 
-/// Deletes the messages of pieces that a shorter text no longer has; the end if it has to be tried again.
+/// Deletes the messages of pieces that a shorter text no longer has. Returns the outcome if a deletion must be retried.
 async fn delete_from(api: &Api, due: &DueMessage, count: usize, pieces: &mut Vec<ShownPiece>) -> Option<PieceEnd> {
     while pieces.len() > count {
         if let Some(message) = pieces.last().and_then(|piece| piece.message_id.as_deref()) {
@@ -114,7 +116,7 @@ async fn delete_from(api: &Api, due: &DueMessage, count: usize, pieces: &mut Vec
     None
 }
 
-/// The end of a call that may be repeated: it is tried again when its outcome is unknown.
+/// The outcome of a call that may be repeated: it is retried if its outcome is unknown.
 fn repeatable(end: PieceEnd, tries: u32) -> PieceEnd {
     match end {
         PieceEnd::Unknown { error } => PieceEnd::Later { after_ms: pause_ms(tries), error },

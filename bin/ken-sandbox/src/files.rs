@@ -105,7 +105,7 @@ fn refused(path: &Path, why: &dyn std::fmt::Display) -> Refusal {
     Refusal::step(&path.display().to_string(), why)
 }
 
-/// Opens a path without reading it; `None` if there is nothing, or nothing that this user can reach.
+/// Opens a path without reading it; `None` if it does not exist or this user cannot reach it.
 fn open(path: &Path) -> Result<Option<File>, Refusal> {
     let mut options = OpenOptions::new();
     // The descriptor stands for the path alone.

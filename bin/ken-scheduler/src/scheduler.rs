@@ -185,8 +185,8 @@ impl Scheduler {
         })
     }
 
-    /// Stores a schedule. Only the connector knows whom its settings admit, so it is asked when the stored policy does not admit the
-    /// conversation of `deliverTo`.
+    /// Stores a schedule. If the stored policy does not admit the chat of `deliverTo`, this queries the connector, because only the
+    /// connector knows which chats its settings admit.
     async fn put(&self, put: PutSchedule) -> Result<Schedule, Error> {
         let refused = match self.change::<SchedulesPut>(&put).await {
             Err(error) if error.at.as_deref() == Some("/deliverTo/chatId") => error,

@@ -100,7 +100,7 @@ impl Files {
     }
 }
 
-/// Creates a file that only its owner can read.
+/// Options that create a file which only its owner can read.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).mode(0o600);

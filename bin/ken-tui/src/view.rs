@@ -80,7 +80,7 @@ fn pane_over(model: &mut Model, top: usize, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Draws a text from a cell on, as far as the area goes. Returns the column after it.
+/// Draws a text from a cell on, cut off at the right edge of the area. Returns the column after it.
 fn row(text: &str, style: Style, x: u16, y: u16, area: Rect, buffer: &mut Buffer) -> u16 {
     let room = usize::from(area.right().saturating_sub(x));
     buffer.set_stringn(x, y, text, room, style).0

@@ -343,17 +343,17 @@ pub(crate) fn failure(settled: &Value) -> &str {
     message.unwrap_or("the turn failed")
 }
 
-/// The field `durationMs`.
+/// The duration in the field `durationMs`, if it is present.
 pub(super) fn duration(value: &Value) -> Option<Duration> {
     value.get("durationMs").and_then(Value::as_u64).map(Duration::from_millis)
 }
 
-/// A field that is a text; empty if it is absent.
+/// The string in a field; empty if there is none.
 pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The text that a JSON pointer leads to; empty if there is none.
+/// The string at a JSON pointer; empty if there is none.
 pub(crate) fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

@@ -385,7 +385,7 @@ fn scrolled(top: usize, key: &Input) -> Option<usize> {
     })
 }
 
-/// Edits a text of one row.
+/// Applies a key to a text of one line: it appends a character or deletes the last one.
 fn type_into(text: &mut String, key: &Input) {
     match key.key {
         Key::Backspace => _ = text.pop(),
