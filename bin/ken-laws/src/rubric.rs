@@ -202,20 +202,14 @@ mod tests {
 
     /// The text in lines of at most 78 bytes.
     fn filled(text: &str) -> String {
-        let (mut filled, mut length) = (String::new(), 0);
+        let mut lines: Vec<String> = Vec::new();
         for word in text.split_whitespace() {
-            let fits = length + 1 + word.len() <= 78;
-            filled += if length == 0 {
-                ""
-            } else if fits {
-                " "
-            } else {
-                "\n"
-            };
-            length = word.len() + if fits && length > 0 { length + 1 } else { 0 };
-            filled += word;
+            match lines.last_mut().filter(|line| line.len() + 1 + word.len() <= 78) {
+                Some(line) => *line += &format!(" {word}"),
+                None => lines.push(word.to_owned()),
+            }
         }
-        filled
+        lines.join("\n")
     }
 
     #[test]

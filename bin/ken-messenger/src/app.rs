@@ -99,6 +99,22 @@ impl App {
     }
 }
 
+/// Runs `work` at the start and after each notification of `begun`, until it is told to stop. `work` ends when no turn runs.
+pub(crate) async fn at_turns<F: Future<Output = ()>>(begun: &Notify, mut stop: Stop, work: impl Fn() -> F) {
+    // Turns that began before this process did.
+    begun.notify_one();
+    loop {
+        tokio::select! {
+            () = stop.stopped() => return,
+            () = begun.notified() => {}
+        }
+        tokio::select! {
+            () = stop.stopped() => return,
+            () = work() => {}
+        }
+    }
+}
+
 /// Whether a failed call to the store may succeed if it is retried.
 pub(crate) fn may_pass(error: &Error) -> bool {
     matches!(error.code, Code::Unavailable | Code::Deadline | Code::Busy | Code::Cancelled)

@@ -47,6 +47,10 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
             is_last: number + 1 == texts.len(),
             tries: due.tries,
         };
+        let new = |message_id| {
+            let digest = digest.clone();
+            Some(ShownPiece { message_id, digest })
+        };
         let known = pieces.get(number).cloned();
         match &known {
             Some(known) if known.message_id.is_none() && due.message.draft => return ended,
@@ -59,29 +63,24 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
             }
             Some(ShownPiece { message_id: Some(id), .. }) => {
                 match repeatable(send(api, &piece(Some(id)), &Mark::Edit).await, due.tries) {
-                    PieceEnd::Later { after_ms, error } => return PieceEnd::Later { after_ms, error },
+                    later @ PieceEnd::Later { .. } => return later,
                     // Otherwise a platform that refuses edits would get a new message for each revision.
-                    PieceEnd::Failed { error } if due.message.draft => return PieceEnd::Failed { error },
+                    failed @ PieceEnd::Failed { .. } if due.message.draft => return failed,
                     // Most likely somebody has deleted the message, so the piece is sent again.
                     PieceEnd::Failed { .. } => {}
                     _ => {
-                        let message_id = Some(id.clone());
-                        set(pieces, number, Some(ShownPiece { message_id, digest }));
+                        set(pieces, number, new(Some(id.clone())));
                         continue;
                     }
                 }
             }
             _ => {}
         }
-        let new = |message_id| {
-            let digest = digest.clone();
-            Some(ShownPiece { message_id, digest })
-        };
         set(pieces, number, new(None));
         let mark = ShowMessage { id: due.id, revision, pieces: pieces.clone(), end: None };
         match send(api, &piece(None), &Mark::Show(app, mark)).await {
             PieceEnd::Sent { message_id } => set(pieces, number, new(message_id)),
-            PieceEnd::Unknown { error } => ended = PieceEnd::Unknown { error },
+            unknown @ PieceEnd::Unknown { .. } => ended = unknown,
             not_sent => {
                 set(pieces, number, known);
                 return not_sent;

@@ -11,7 +11,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::api::{Api, CALL};
-use crate::app::{App, READ};
+use crate::app::{App, READ, at_turns};
+use crate::piece::id;
 
 /// A shorter turn is not shown.
 const FIRST: Duration = Duration::from_millis(300);
@@ -21,19 +22,8 @@ const AGAIN: Duration = Duration::from_secs(4);
 const CHATS: usize = 20;
 
 /// Checks for running turns when one begins, and for as long as there are any.
-pub(crate) async fn run(app: Arc<App>, api: Api, mut stop: Stop) {
-    // Turns that began before this process did.
-    app.typing.notify_one();
-    loop {
-        tokio::select! {
-            () = stop.stopped() => return,
-            () = app.typing.notified() => {}
-        }
-        tokio::select! {
-            () = stop.stopped() => return,
-            () = while_busy(&app, &api) => {}
-        }
-    }
+pub(crate) async fn run(app: Arc<App>, api: Api, stop: Stop) {
+    at_turns(&app.typing, stop, || while_busy(&app, &api)).await;
 }
 
 async fn while_busy(app: &App, api: &Api) {
@@ -61,7 +51,6 @@ async fn show(api: &Api, chats: &[BusyChat]) {
 }
 
 fn action(chat: &BusyChat) -> Value {
-    let id = |text: &str| text.parse::<i64>().map_or_else(|_| text.into(), Value::from);
     let mut fields = json!({"chat_id": id(&chat.chat_id), "action": "typing"});
     if let (Some(thread), Some(fields)) = (&chat.thread_id, fields.as_object_mut()) {
         fields.insert("message_thread_id".into(), id(thread));

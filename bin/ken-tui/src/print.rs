@@ -81,10 +81,10 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
                 put(&format!("{event}\n"))?;
             } else {
                 put(&shown(&live.add(&event)))?;
-            }
-            if !as_json && text("type") == "approval_requested" {
-                let (action, request) = (text("actionType"), text("requestId"));
-                remark(&format!("{action} waits for a decision: {request}"));
+                if text("type") == "approval_requested" {
+                    let (action, request) = (text("actionType"), text("requestId"));
+                    remark(&format!("{action} waits for a decision: {request}"));
+                }
             }
             if text("type") == "submission_settled" {
                 return outcome(&event);

@@ -322,10 +322,12 @@ fn messages_of(events: Vec<Event>) -> Vec<Message> {
     let mut messages = Vec::new();
     let mut rest = events.into_iter().peekable();
     while let Some(event) = rest.next() {
-        let direction = arrow(&event);
-        let mut arrows = direction.unwrap_or(0);
-        while direction.is_some() && rest.next_if(|next| arrow(next) == direction).is_some() {
-            arrows += direction.unwrap_or(0);
+        let mut arrows = 0;
+        if let Some(direction) = arrow(&event) {
+            arrows = direction;
+            while rest.next_if(|next| arrow(next) == Some(direction)).is_some() {
+                arrows += direction;
+            }
         }
         match arrows.abs() {
             2.. => messages.push(Message::Wheel(arrows)),
