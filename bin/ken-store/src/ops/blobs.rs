@@ -103,9 +103,9 @@ fn is_hex(text: &str) -> bool {
 }
 
 fn check_digest(digest: &str, at: &str) -> Result<(), Error> {
-    match digest.len() == 64 && is_hex(digest) {
-        true => Ok(()),
-        false => Err(Error::invalid(at, "a digest is 64 hexadecimal digits in lower case")),
+    match hex::decode::<32>(digest) {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid(at, "a digest is 64 hexadecimal digits in lower case")),
     }
 }
 

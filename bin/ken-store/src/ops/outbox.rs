@@ -22,8 +22,9 @@ const TEXT_BYTES: usize = 1024 * 1024;
 const KEY_CHARACTERS: usize = 255;
 /// The maximum number of messages that one call hands out.
 const DUE: u32 = 64;
-/// For how long sending a message is tried, and how long a finished message is kept, in milliseconds from its creation.
+/// For how long sending a message is tried, in milliseconds from its creation.
 const TRY_MS: i64 = 24 * 3_600_000;
+/// For how long a finished message and its key are kept, in milliseconds from its end.
 const KEPT_MS: i64 = 30 * 24 * 3_600_000;
 /// The maximum number of messages that one slice of background work deletes.
 const SLICE: usize = 200;
@@ -379,6 +380,9 @@ fn settled(row: MessageRow, args: &SettlePiece, now: Timestamp) -> MessageRow {
                 (true, true) => MessageState::Unknown,
             };
         }
+    }
+    if !next.is_live() {
+        next.due_at = now;
     }
     next
 }

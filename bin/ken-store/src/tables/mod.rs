@@ -1019,6 +1019,7 @@ pub struct MessageRow {
     /// Whether it is unknown if an earlier piece was sent.
     pub doubtful: bool,
     pub tries: u32,
+    /// When it may be sent; of a finished message, when it was finished.
     pub due_at: Timestamp,
     pub created_at: Timestamp,
     /// The platform's id of the last piece.
@@ -1048,7 +1049,7 @@ pub trait Outbox {
     /// Returns messages, newest first.
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;
     fn live_messages(&self, connector: &str) -> Result<u64, Error>;
-    /// Deletes at most `most` finished messages that were created before a time. Returns how many.
+    /// Deletes at most `most` messages that were finished before a time. Returns how many.
     fn prune_messages(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }
 

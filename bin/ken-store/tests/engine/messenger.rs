@@ -85,6 +85,32 @@ async fn a_message_is_tried_for_a_day() {
 }
 
 /// A text that arrives while an earlier one is being sent is sent next. A draft that arrives after the answer changes nothing.
+/// The key of a message that waited for long still prevents a second one after it was sent.
+#[tokio::test]
+async fn a_finished_message_is_kept_for_thirty_days_from_its_end() {
+    const DAY_MS: i64 = 24 * HOUR_MS;
+    let kit = Kit::new();
+    let id = kit.write::<OutboxPut>(message(false, "Hello.")).await.unwrap().id;
+    let pass = async |time_ms: i64| {
+        kit.turn_clock(time_ms).await;
+        // The second tick comes when the background work of the first is done.
+        kit.turn_clock(600_000).await;
+        kit.tick().await;
+    };
+    let count = async || {
+        let args = ListMessages { connector: "messenger".into(), limit: 10 };
+        kit.read::<OutboxList>(args).await.unwrap().messages.len()
+    };
+    pass(40 * DAY_MS).await;
+    let end = PieceEnd::Sent { message_id: Some("1".into()) };
+    kit.write::<OutboxSettle>(SettlePiece { id, piece: 0, last: true, end }).await.unwrap();
+    pass(29 * DAY_MS).await;
+    assert!(!kit.write::<OutboxPut>(message(false, "Hello.")).await.unwrap().created);
+    assert_eq!(count().await, 1);
+    pass(2 * DAY_MS).await;
+    assert_eq!(count().await, 0);
+}
+
 #[tokio::test]
 async fn the_answer_ends_a_draft() {
     let kit = Kit::new();

@@ -27,10 +27,17 @@ pub(crate) const STEPS: &[&str] = &[
     OUTPUTS,
     RETRIES,
     DRAFTS,
+    ENDED_MESSAGES,
 ];
 
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
+
+/// An index of finished messages by their end instead of their creation.
+const ENDED_MESSAGES: &str = "
+DROP INDEX outbox_over;
+CREATE INDEX outbox_ended ON outbox (due_at) WHERE live = 0;
+";
 
 /// The pieces that a platform currently shows of a message that is or was a draft, as JSON.
 const DRAFTS: &str = "

@@ -107,7 +107,7 @@ impl Outbox for Database {
 
     fn prune_messages(&self, before: Timestamp, most: usize) -> Result<usize, Error> {
         let sql = "DELETE FROM outbox WHERE message IN (
-                     SELECT message FROM outbox WHERE live = 0 AND created_at < ?1 LIMIT ?2
+                     SELECT message FROM outbox WHERE live = 0 AND due_at < ?1 LIMIT ?2
                    )";
         run(self, sql, [before.millis(), rows(most)])
     }
