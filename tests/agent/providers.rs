@@ -386,6 +386,20 @@ fn list_and_try() {
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
     assert_eq!(provider.asked()[1].header("x-api-key"), Some(KEY));
 
+    // An option instead of KEN_MODEL, for the filter and for its events.
+    for words in [&["--model", "anthropic/m,rules"][..], &["events", "-m", "anthropic/m,rules"]] {
+        let provider = Provider::start(vec![stream(anthropic(&["Hi."], &[]))]);
+        let output = run(filter(&provider, "openai/m", words), "Hello");
+        let shown = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && shown.contains("\"anthropic\""), "{words:?}: {shown}");
+        assert_eq!(provider.asked()[0].path, "/v1/messages");
+    }
+    for words in [&["--model", "nope/m"][..], &["events", "--model", "nope/m"]] {
+        let output = run(filter(&provider, "rules", words), "Hello");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
+        assert!(stderr.contains("there is no model provider `nope`") && stderr.contains("\"--model\""), "{stderr}");
+    }
     let provider = Provider::start(vec![stream(openai(&["ready"], &[]))]);
     let output = run(filter(&provider, "rules", &["try", "openai/gpt-4o", "--json"]), "");
     let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -642,6 +656,21 @@ fn retry_after_of_a_provider_is_obeyed() {
     assert_eq!(answer.text("/result/text"), "Now.");
     // Four seconds less a quarter; without the header it would be at most two.
     assert!(started.elapsed() >= Duration::from_millis(3_000), "{:?}", started.elapsed());
+}
+
+#[test]
+fn retry_after_may_be_a_date() {
+    for (date, ms) in [
+        ("Sun, 06 Nov 1994 08:49:37 GMT", json!(0)),
+        ("Fri, 31 Dec 2100 23:59:59 GMT", json!(86_400_000)),
+        ("Friday, 31-Dec-60 23:59:59 GMT", json!(86_400_000)),
+        ("Fri, 31 Dec 2100", Value::Null),
+    ] {
+        let later = vec![("retry-after", date.to_owned())];
+        let provider = Provider::start(vec![refusal(429, later, "", "slow down")]);
+        let told = error(&provider, "openai/m", "Hello");
+        assert_eq!((&told["code"], &told["retry_after_ms"]), (&json!("busy"), &ms), "{date}: {told}");
+    }
 }
 
 #[test]

@@ -25,7 +25,19 @@ impl Choice {
     /// Reads the list in `KEN_MODEL`, else `otherwise`. `setting` gives settings and secrets.
     pub(crate) fn configured(otherwise: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
         let list = setting("KEN_MODEL");
-        Choice::read(list.as_deref().unwrap_or(otherwise), setting)
+        Choice::read(list.as_deref().unwrap_or(otherwise), "KEN_MODEL", setting)
+    }
+
+    /// Reads the list of an option `--model`; without one, as [`Choice::configured`].
+    pub(crate) fn of_command(
+        model: Option<&str>,
+        otherwise: &str,
+        setting: impl Fn(&str) -> Option<String>,
+    ) -> Result<Choice, Error> {
+        match model {
+            Some(list) => Choice::read(list, "--model", setting),
+            None => Choice::configured(otherwise, setting),
+        }
     }
 
     /// Adds the model that makes vectors: `KEN_EMBED`, else `otherwise`; none if that is empty.
@@ -49,9 +61,10 @@ impl Choice {
         }
     }
 
-    /// Reads a list like `rules` or `openai/gpt-4o,rules`. `setting` gives the file of `script`, and addresses and keys.
-    pub(crate) fn read(list: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
-        let engines = Engine::list(list).map_err(|error| error.at("KEN_MODEL"))?;
+    /// Reads a list like `rules` or `openai/gpt-4o,rules`, which errors say to be at `at`. `setting` gives the file of `script`, and
+    /// addresses and keys.
+    pub(crate) fn read(list: &str, at: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
+        let engines = Engine::list(list).map_err(|error| error.at(at))?;
         let alone = engines.iter().all(|engine| *engine == Engine::Rules);
         let table = Table::installed()?;
         let providers = engines.iter().map(|engine| provider(engine, &setting, alone, &table));
@@ -150,7 +163,7 @@ fn provider(
         Engine::Script(model) => {
             let file = setting("KEN_SCRIPT").map(PathBuf::from).ok_or_else(|| {
                 let message = "the engine `script` needs KEN_SCRIPT, the file that it replays";
-                Error::invalid("KEN_MODEL", message)
+                Error::invalid("KEN_SCRIPT", message)
             })?;
             let name = model.as_deref().unwrap_or("script-1");
             Ok(Box::new(Script::open(name, file)?))
@@ -162,9 +175,11 @@ fn provider(
 mod tests {
     use super::*;
 
+    const AT: &str = "KEN_MODEL";
+
     #[test]
     fn a_list_is_read_in_order() {
-        let choice = Choice::read("rules", |_| None).unwrap();
+        let choice = Choice::read("rules", AT, |_| None).unwrap();
         assert_eq!(choice.state().models, ["rules/rules-1"]);
         assert!(choice.find(None).is_ok() && choice.find(Some("rules/rules-1")).is_ok());
         assert!(choice.find(Some("openai/x")).is_err());
@@ -172,17 +187,17 @@ mod tests {
 
     #[test]
     fn a_model_without_its_key_is_not_offered() {
-        let choice = Choice::read("openai/m,anthropic/n,rules", |name| {
+        let choice = Choice::read("openai/m,anthropic/n,rules", AT, |name| {
             (name == "ANTHROPIC_BASE_URL").then(|| "http://127.0.0.1:9/v1/".into())
         });
         let state = choice.unwrap().state();
         assert_eq!(state.models, ["anthropic/n", "rules/rules-1"]);
         assert_eq!(state.unusable[0].model, "openai/m");
         assert_eq!(state.unusable[0].why, "OPENAI_API_KEY is not set");
-        let key = Choice::read("openai/m", |name| (name == "OPENAI_API_KEY").then(|| " k ".into())).unwrap();
+        let key = Choice::read("openai/m", AT, |name| (name == "OPENAI_API_KEY").then(|| " k ".into())).unwrap();
         assert_eq!(key.state().models, ["openai/m"]);
         assert!(!format!("{key:?}").contains(" k") && !format!("{key:?}").contains("\"k\""), "{key:?}");
-        assert!(Choice::read("openai/m", |_| Some("ftp://x".into())).is_err());
+        assert!(Choice::read("openai/m", AT, |_| Some("ftp://x".into())).is_err());
     }
 
     #[test]
@@ -196,9 +211,9 @@ mod tests {
             ("local/", "names no model"),
             ("openai/", "needs a model"),
         ] {
-            let error = Choice::read(list, |_| None).err().unwrap();
+            let error = Choice::read(list, AT, |_| None).err().unwrap();
             assert!(error.message.contains(part), "{list}: {error}");
         }
-        assert!(Choice::read("script", |_| Some("/nonexistent".into())).is_err());
+        assert!(Choice::read("script", AT, |_| Some("/nonexistent".into())).is_err());
     }
 }

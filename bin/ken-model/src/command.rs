@@ -46,6 +46,9 @@ enum Command {
         /// File with a request or with what the user says; - is standard input
         #[arg(default_value = "-")]
         file: PathBuf,
+        /// Models, first choice first, instead of those of KEN_MODEL
+        #[arg(short, long, value_name = "PROVIDER/MODEL,...")]
+        model: Option<String>,
     },
     /// Send one word to a model and say what came back, how fast, and what it cost
     Try {
@@ -75,7 +78,7 @@ pub(crate) fn run() -> ExitCode {
         let setting = |name: &str| setting(name).or_else(|| secrets.get(name).cloned());
         match &commands.command {
             Command::List => list(&setting, commands.json),
-            Command::Events { file } => events(file, &setting),
+            Command::Events { file, model } => events(file, model.as_deref(), &setting),
             Command::Try { model, text } => try_model(model, text, &setting, commands.json),
         }
     });
@@ -153,9 +156,9 @@ impl DeltaSink for Lines {
 
 /// Tries the configured models in order, until one has begun its answer. The last line has the type `end`, and is written only for
 /// a complete answer.
-fn events(file: &Path, setting: &impl Fn(&str) -> Option<String>) -> Result<ExitCode, Error> {
+fn events(file: &Path, model: Option<&str>, setting: &impl Fn(&str) -> Option<String>) -> Result<ExitCode, Error> {
+    let choice = Choice::of_command(model, DEFAULT, setting)?;
     let request = call::read(&input(file)?, MAX_DEPTH)?;
-    let choice = Choice::configured(DEFAULT, setting)?;
     let runtime = runtime()?;
     let mut failed = Vec::new();
     for provider in choice.fitting(request.model.as_deref())? {
@@ -211,7 +214,7 @@ fn try_model(
     setting: &impl Fn(&str) -> Option<String>,
     as_json: bool,
 ) -> Result<ExitCode, Error> {
-    let choice = Choice::read(model, setting)?;
+    let choice = Choice::read(model, "MODEL", setting)?;
     let provider = choice.find(None)?;
     let (content, timestamp) = (vec![Block::text(text)], 0);
     let request = Generate {

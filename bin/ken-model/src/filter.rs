@@ -22,6 +22,9 @@ pub(crate) struct Ask {
     /// What the user says, or a request as a JSON object
     #[arg(short, long, value_name = "TEXT")]
     text: Option<String>,
+    /// Models, first choice first, instead of those of KEN_MODEL
+    #[arg(short, long, value_name = "PROVIDER/MODEL,...")]
+    model: Option<String>,
     #[arg(skip)]
     engine: OnceCell<Engine>,
 }
@@ -29,7 +32,7 @@ pub(crate) struct Ask {
 impl Filter for Ask {
     const NAME: &'static str = "ken-model";
     const ABOUT: &'static str = "Answer a model call: a text or {\"messages\": […]} in, the answer out";
-    const AFTER_HELP: &'static str = "KEN_MODEL is the list of models, first choice first; without it, rules.\n\
+    const AFTER_HELP: &'static str = "Without --model and KEN_MODEL, the engine rules answers.\n\
         ken-model list shows the providers' models, ken-model try PROVIDER/MODEL calls one.\n\
         ken-model --home DIR or --config FILE listens for other parts instead; see ken-model(8).";
 
@@ -50,7 +53,7 @@ impl Ask {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
         }
-        let engine = Engine::open()?;
+        let engine = Engine::open(self.model.as_deref())?;
         Ok(self.engine.get_or_init(|| engine))
     }
 }
@@ -69,8 +72,8 @@ struct Engine {
 }
 
 impl Engine {
-    fn open() -> Result<Engine, Error> {
-        Ok(Engine { choice: Choice::configured(DEFAULT, setting)?, runtime: runtime()? })
+    fn open(model: Option<&str>) -> Result<Engine, Error> {
+        Ok(Engine { choice: Choice::of_command(model, DEFAULT, setting)?, runtime: runtime()? })
     }
 
     /// The answer of the first model that gives one.

@@ -131,7 +131,7 @@ fn table() -> Table<Model> {
         .op::<ModelBudget, _, _>(|model: Arc<Model>, _, asked| async move { model.budget.state(asked.session).await })
         .op::<ModelGenerate, _, _>(|model: Arc<Model>, caller, request| async move {
             let unlisted = match &request.model {
-                Some(name) if request.unlisted => Some(Choice::read(name, setting)?),
+                Some(name) if request.unlisted => Some(Choice::read(name, "/args/model", setting)?),
                 _ => None,
             };
             let provider = match &unlisted {

@@ -1,6 +1,8 @@
 //! Maps the errors of providers to the codes of the wire: temporary errors, which are retried, permanent ones, and a context that is
 //! too long.
 
+use std::time::SystemTime;
+
 use ken_types::{Code, Error};
 
 /// How much of a provider's own message is shown, in bytes.
@@ -107,14 +109,22 @@ fn clean(words: &str, key: Option<&str>) -> String {
     }
 }
 
-/// `Retry-After` in seconds, or `retry-after-ms`. A date is not read: no provider sends one.
-pub(super) fn retry_after_ms(header: impl Fn(&str) -> Option<String>) -> Option<u64> {
+/// The longest pause that is passed on.
+const LONGEST_PAUSE_MS: f64 = 86_400_000.0;
+
+/// `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, section 10.2.3). A date that has passed is no pause.
+pub(super) fn retry_after_ms(header: impl Fn(&str) -> Option<String>, now: SystemTime) -> Option<u64> {
     let number = |name: &str| {
         let number: f64 = header(name)?.trim().parse().ok()?;
         (number >= 0.0).then_some(number)
     };
-    let ms = number("retry-after-ms").or_else(|| Some(number("retry-after")? * 1_000.0))?;
-    Some(ms.min(86_400_000.0) as u64)
+    let until = || {
+        let date = httpdate::parse_http_date(header("retry-after")?.trim()).ok()?;
+        Some(date.duration_since(now).unwrap_or_default().as_secs_f64())
+    };
+    let seconds = || number("retry-after").or_else(until);
+    let ms = number("retry-after-ms").or_else(|| Some(seconds()? * 1_000.0))?;
+    Some(ms.min(LONGEST_PAUSE_MS) as u64)
 }
 
 #[cfg(test)]
@@ -164,12 +174,19 @@ mod tests {
 
     #[test]
     fn the_wait_that_a_provider_asks_for_is_read() {
-        let of =
-            |name: &'static str, value: &'static str| retry_after_ms(|asked| (asked == name).then(|| value.to_owned()));
+        let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_792_567_650); // 21 October 2026, 07:27:30
+        let of = |name: &'static str, value: &'static str| {
+            retry_after_ms(|asked| (asked == name).then(|| value.to_owned()), now)
+        };
         assert_eq!(of("retry-after", "7"), Some(7_000));
         assert_eq!(of("retry-after", "0.5"), Some(500));
         assert_eq!(of("retry-after-ms", "250"), Some(250));
-        assert_eq!(of("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT"), None);
-        assert_eq!(of("retry-after", "-1"), None);
+        assert_eq!(of("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT"), Some(30_000));
+        assert_eq!(of("retry-after", "Wednesday, 21-Oct-26 07:28:00 GMT"), Some(30_000));
+        assert_eq!(of("retry-after", "Wed, 21 Oct 2026 07:27:00 GMT"), Some(0));
+        assert_eq!(of("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT"), Some(86_400_000));
+        for text in ["-1", "soon", "Wed, 21 Oct 2026 07:28:00", "Wed, 32 Oct 2026 07:28:00 GMT", "NaN"] {
+            assert_eq!(of("retry-after", text), None, "{text}");
+        }
     }
 }

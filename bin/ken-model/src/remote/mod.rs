@@ -14,7 +14,7 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ken_types::event::{ModelName, StopReason};
 use ken_types::ops::model::{Delta, Generate};
@@ -171,7 +171,7 @@ impl Endpoint {
             return Ok(response);
         }
         let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
-        let retry_after_ms = retry_after_ms(header);
+        let retry_after_ms = retry_after_ms(header, SystemTime::now());
         let text = http::text(response).unwrap_or_default();
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);
         let (kind, message) = words(&body);

@@ -20,7 +20,7 @@ pub(super) fn of(request: &Generate, asked: &str, no_model: &str) -> String {
     }
     format!(
         "I found nothing about that in the knowledge entries or in past turns. {no_model}, so I have nothing else to \
-         answer from. An entry can be added with POST /api/knowledge."
+         answer from. An entry can be added with `ken knowledge add` or POST /api/knowledge."
     )
 }
 
@@ -122,6 +122,17 @@ mod tests {
         here.messages.extend(request("What is my dog called?").messages);
         let text = of(&here, "What is my dog called?", NONE);
         assert!(text.contains("earlier in this conversation: “My dog is called Rex.”"), "{text}");
+    }
+
+    #[test]
+    fn a_contraction_is_no_topic() {
+        for asked in ["What's my name?", "what’s my name", "I've forgotten: what's my name?"] {
+            let mut request = request(asked);
+            request.sources =
+                vec![memory("sub-1", "My name is Vera.", "I keep that. No language model is configured.")];
+            let text = of(&request, asked, NONE);
+            assert_eq!(text.contains("“My name is Vera.” [sub-1]"), !asked.contains("forgotten"), "{asked}: {text}");
+        }
     }
 
     #[test]

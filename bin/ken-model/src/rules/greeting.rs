@@ -19,7 +19,9 @@ pub(super) fn of(preflight: &str, no_model: &str) -> String {
         text.push_str("\n\nThe preflight reports:\n");
         text.push_str(&troubles.join("\n"));
     }
-    text.push_str("\n\nAdd knowledge with POST /api/knowledge, ask me about it, or type /help for the commands.");
+    text.push_str(
+        "\n\nAdd knowledge with `ken knowledge add` or POST /api/knowledge, ask me about it, or type /help for the commands.",
+    );
     text
 }
 

@@ -60,7 +60,8 @@ fn abilities(no_model: &str) -> String {
     format!(
         "I am ken, an agent that runs on your own machine. {no_model}, so my rules engine answers: it finds the sentences \
          of your knowledge entries and of our past turns that match your question, and names the entry each one comes \
-         from. It does not make anything up. Add entries with POST /api/knowledge; type /help for the commands."
+         from. It does not make anything up. Add entries with `ken knowledge add` or POST /api/knowledge; type /help for \
+         the commands."
     )
 }
 

@@ -1,6 +1,6 @@
 //! Finds the sentences of the sources that answer a question: those that contain most of its words, of which rare ones count more.
 
-use ken_text::{is_filler, is_particle, is_stop_word, same_stem, sentences, stem, verb_of, words};
+use ken_text::{expand, is_filler, is_particle, is_stop_word, same_stem, sentences, stem, verb_of, words};
 use ken_types::event::{Block, Message};
 use ken_types::ops::model::{Generate, Source, SourceKind};
 
@@ -91,11 +91,16 @@ fn terms(question: &str) -> Vec<Term> {
     for (index, word) in lower.iter().enumerate() {
         let term = Term::new(word, lower.get(index + 1).map(String::as_str));
         let is_known = found.iter().any(|known| known.stem == term.stem);
-        if !is_filler(word) && !is_known && found.len() < TERMS {
+        if !says_nothing(word) && !is_known && found.len() < TERMS {
             found.push(term);
         }
     }
     found
+}
+
+/// Whether a lower-case word says nothing about the topic of a question. Of a contraction such as "what's", the first part decides.
+fn says_nothing(word: &str) -> bool {
+    is_filler(word) || expand(word).is_some_and(|contraction| is_filler(contraction.first(word)))
 }
 
 /// A sentence, with the terms that it and its context contain, as bits.
