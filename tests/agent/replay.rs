@@ -205,6 +205,10 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
     let same = ran(&["run"], 0);
     assert_eq!(same, "valve  same\nscript/script-1: 1 of 1 the same\n");
     assert!(provider.asked().is_empty());
+    for (model, named) in [("nope/x", "there is no model provider `nope`"), ("openai", "`openai` needs a model")] {
+        let refused = ran(&["run", "--model", model], 2);
+        assert!(refused.contains(named) && refused.contains("\"at\":\"--model\""), "{refused}");
+    }
     let other = ran(&["run", "--model", "openai/other", "--json"], 1);
     let other: Value = serde_json::from_str(other.trim()).unwrap();
     assert_eq!(other["differs"], json!(["tool calls", "verdict", "answer"]), "{other}");

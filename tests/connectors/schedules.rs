@@ -806,9 +806,26 @@ fn the_command_does_what_the_routes_do() {
     assert_eq!(rows[0], ["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"]);
     assert_eq!((rows[1][0], rows[1][1], rows[1][2], rows[2][0]), ("morning", "cron", "active", "pulse"));
     assert_eq!(ken(&system, &["next", "1"]).lines().count(), 2);
+    // The times of one schedule: of cron by the calendar, of an interval by its length.
+    let list = ken(&system, &["next", "morning", "400"]);
+    let times: Vec<&str> = list.lines().collect();
+    assert_eq!((times.len(), times[0]), (400, next.trim()));
+    assert!(list.contains("T07:00:00Z") && list.contains("T08:00:00Z"), "{list}");
+    let list = ken(&system, &["next", "pulse", "3", "--json"]);
+    let times: Vec<Value> = list.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let at = |index: usize| times[index]["nextFireAt"].as_i64().unwrap();
+    assert_eq!((times.len(), at(1) - at(0), at(2) - at(1)), (3, 5_400_000, 5_400_000));
+    assert_eq!(system.get(&format!("{ROUTE}/pulse")).at("/schedule/nextFireAt"), json!(at(0)));
+    assert_eq!(ken(&system, &["next", "pulse"]).lines().count(), 10);
+    ken(&system, &["add", "once", "--at", "2130-01-01T00:00", "Well?"]);
+    assert_eq!(ken(&system, &["next", "once", "3"]), "2130-01-01T00:00:00Z\n");
+    ken(&system, &["rm", "once"]);
     assert_eq!(ken(&system, &["list", "--json"]).lines().count(), 2);
     ken(&system, &["pause", "morning", "pulse"]);
     assert_eq!(ken(&system, &["next"]).lines().count(), 1);
+    let paused = system.ken(&["schedule", "next", "pulse"]);
+    assert_eq!((paused.status.code(), paused.stdout), (Some(0), Vec::new()));
+    assert_eq!(String::from_utf8(paused.stderr).unwrap(), "ken: pulse is paused\n");
     ken(&system, &["resume", "pulse"]);
     assert_eq!(ken(&system, &["run", "morning", "--wait"]), "Hello there.\n");
     let shown = ken(&system, &["show", "morning"]);
@@ -823,7 +840,25 @@ fn the_command_does_what_the_routes_do() {
     let preview: Value = serde_json::from_str(&preview).unwrap();
     assert_eq!(preview["slots"].as_array().unwrap().len(), 3);
     ken(&system, &["rm", "morning", "pulse"]);
-    assert_eq!(system.ken(&["schedule", "next", "0"]).status.code(), Some(2));
+    for (words, at, message) in [
+        (&["next", "0"][..], "N", "0 is not a number from 1"),
+        (&["next", "morning", "3"], "", "there is no schedule"),
+        (&["add"], "SLUG", "the name of the schedule is missing"),
+        (&["add", "--every", "1h"], "SLUG", "the name of the schedule is missing"),
+        (&["add", "x", "Well?"], "--cron", "the time is missing: --cron EXPRESSION, --every INTERVAL or --at TIME"),
+        (&["next", "1", "2", "3"], "", "unexpected argument '3' found"),
+    ] {
+        let refused = system.ken(&[&["schedule"], words].concat());
+        let error = serde_json::from_slice::<Value>(&refused.stderr).unwrap()["error"].clone();
+        assert_eq!((refused.status.code(), &error["at"]), (Some(2), &json!(at)), "{error}");
+        assert!(error["message"].as_str().unwrap().starts_with(message), "{error}");
+        let hint = match words[0] {
+            "add" => "ken schedule add morning --cron '0 9 * * MON-FRI' 'Summarise the night.'",
+            _ if words.len() == 4 => "usage: ken schedule next [OPTIONS] [SLUG] [N]",
+            _ => continue,
+        };
+        assert_eq!(error["hint"], hint);
+    }
     let long = "x".repeat(64 * 1024 + 1);
     let refused = system.ken(&["schedule", "add", "x", "--every", "1h", &long]);
     let error: Value = serde_json::from_slice(&refused.stderr).unwrap();

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ken_types::Error;
 use ken_types::ops::Nothing;
 use ken_types::ops::model::ModelInfo;
 use ken_types::places::Places;
+use ken_types::{Engine, Error};
 use serde_json::{Value, json};
 
 use crate::client;
@@ -168,6 +168,9 @@ fn unknown(name: &str) -> Error {
 }
 
 fn try_all(places: &Places, args: &Run) -> Outcome {
+    if let Some(model) = &args.model {
+        model.parse::<Engine>().map_err(|error| error.at("--model"))?;
+    }
     let mut cases = cases(places);
     for name in &args.names {
         if !cases.iter().any(|(known, _)| known == name) {

@@ -109,7 +109,12 @@ pub(crate) fn show(shown: &clap::Error) -> ExitCode {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Error::invalid("", "a command is needed"),
         _ => ken_tool::usage_error(shown),
     };
-    fail(&error.hint("`ken --help` lists the commands, `ken COMMAND --help` the flags of one"))
+    let text = shown.render().to_string();
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
+    fail(&match usage {
+        Some(usage) => error.hint(format!("usage: {usage}")),
+        None => error.hint("`ken --help` lists the commands, `ken COMMAND --help` the flags of one"),
+    })
 }
 
 /// Prints a remark on standard error.

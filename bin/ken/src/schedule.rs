@@ -1,22 +1,25 @@
 //! `ken schedule`: prompts that are given at certain times. See ken-schedule(1).
 
 use std::os::unix::process::CommandExt;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use clap::{Args, Subcommand};
 use ken_client::Gateway;
 use ken_types::id::Mint;
-use ken_types::ops::schedules::{Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleRun};
+use ken_types::ops::schedules::{
+    Missed, Overlap, RunState, SCHEDULE_PROMPT_BYTES, Schedule as Record, ScheduleKind, ScheduleRun, Settings,
+};
 use ken_types::uri::encode_segment;
-use ken_types::{Error, Timestamp};
+use ken_types::{Code, Error, Timestamp};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::external::program;
+use crate::external::{error_of, program};
 use crate::gateway;
 use crate::globals::Globals;
 use crate::input::words_or_stdin;
-use crate::output::{Outcome, say, say_json, say_table};
+use crate::output::{Outcome, remark, say, say_json, say_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/schedules";
@@ -54,7 +57,7 @@ enum Command {
     Runs(Runs),
     /// Delete schedules
     Rm(Several),
-    /// List the schedules that fire next
+    /// List the schedules that fire next, or the next times of one: next [SLUG] [N]
     Next(Next),
     /// Show when a cron expression fires; the system need not run
     Preview(Preview),
@@ -67,10 +70,15 @@ struct Shown {
     json: bool,
 }
 
+const ADD_USAGE: &str = "ken schedule add [OPTIONS] <--cron EXPRESSION|--every INTERVAL|--at TIME> <SLUG> [PROMPT]...";
+const ADD_EXAMPLE: &str = "ken schedule add morning --cron '0 9 * * MON-FRI' 'Summarise the night.'";
+
 #[derive(Debug, Args)]
+#[command(override_usage = ADD_USAGE)]
 struct Add {
     /// Name: 1 to 64 of a-z, 0-9 and -
-    slug: String,
+    // Checked by `add`, whose error has an example.
+    slug: Option<String>,
     /// Fire whenever this cron expression matches
     #[arg(long, value_name = "EXPRESSION", group = "when")]
     cron: Option<String>,
@@ -144,9 +152,11 @@ struct Runs {
 
 #[derive(Debug, Args)]
 struct Next {
-    /// How many
-    #[arg(default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-    number: u32,
+    /// Name of a schedule: show its next times; without it, all schedules are listed
+    slug: Option<String>,
+    /// How many [default: 10]
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    number: Option<u32>,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -258,26 +268,80 @@ fn list(gateway: &mut Gateway, shown: &Shown) -> Result<(), Error> {
 }
 
 fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
+    const NUMBER: u32 = 10;
+    // A single word that is a number says how many schedules are listed.
+    let number = match (&args.slug, args.number) {
+        (None, _) => NUMBER,
+        (Some(word), None) if word.bytes().all(|byte| byte.is_ascii_digit()) => {
+            let wrong = || Error::invalid("N", format!("{word} is not a number from 1 to {}", u32::MAX));
+            word.parse().ok().filter(|number| *number > 0).ok_or_else(wrong)?
+        }
+        (Some(slug), number) => return times(gateway, slug, number.unwrap_or(NUMBER), args.json),
+    };
     let fires = |schedule: &Value| schedule.get("nextFireAt").and_then(Value::as_i64);
     let mut schedules = all(gateway)?;
     schedules.retain(|schedule| fires(schedule).is_some());
     schedules.sort_by_key(fires);
-    schedules.truncate(args.number as usize);
+    schedules.truncate(number as usize);
     print(&schedules, args.json)
 }
 
+/// Prints the next times of one schedule.
+fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Result<(), Error> {
+    let mut answer = gateway.get(&target(slug))?;
+    let record: Record = read(&mut answer, "schedule")?;
+    let Some(first) = record.next_fire_at else {
+        remark(&format!("{slug} {}", if record.enabled { "does not fire any more" } else { "is paused" }));
+        return Ok(());
+    };
+    let later = match record.settings.kind {
+        ScheduleKind::At => Vec::new(),
+        _ if number == 1 => Vec::new(),
+        _ => times_after(&record.settings, first, number - 1)?,
+    };
+    std::iter::once(first).chain(later).try_for_each(|at| match as_json {
+        true => say_json(&json!({"slug": slug, "nextFireAt": at})),
+        false => say(&time(Some(at))),
+    })
+}
+
+/// When a schedule fires after a time at which it does, without jitter, as ken-scheduler computes it.
+fn times_after(settings: &Settings, at: i64, number: u32) -> Result<Vec<i64>, Error> {
+    #[derive(Deserialize)]
+    struct Preview {
+        slots: Vec<Slot>,
+    }
+    #[derive(Deserialize)]
+    struct Slot {
+        at: i64,
+    }
+    let kind = serde_json::to_value(settings.kind).map_err(|error| Error::internal(error.to_string()))?;
+    let mut command = previewing("compact", number, &settings.timezone)?;
+    command.args(["--kind", kind.as_str().unwrap_or_default()]);
+    command.args(["--after", &Timestamp::from_millis(at).to_string(), "--", &settings.schedule]);
+    let output = command.output().map_err(|error| Error::unavailable(format!("ken-scheduler: {error}")))?;
+    if !output.status.success() {
+        return Err(error_of("ken-scheduler", &output.stderr, Code::Internal));
+    }
+    let preview: Preview = serde_json::from_slice(&output.stdout)
+        .map_err(|error| Error::internal(format!("the answer of ken-scheduler is not understood: {error}")))?;
+    Ok(preview.slots.into_iter().map(|slot| slot.at).collect())
+}
+
 fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
+    let Some(slug) = &new.slug else {
+        return Err(Error::invalid("SLUG", "the name of the schedule is missing").hint(ADD_EXAMPLE));
+    };
     let when = [("cron", &new.cron), ("every", &new.every), ("at", &new.at)];
     let Some((kind, schedule)) = when.iter().find_map(|(kind, text)| Some((kind, text.as_ref()?))) else {
-        let error = Error::invalid("--cron", "the time is missing");
-        return Err(error.hint("--cron EXPRESSION, --every INTERVAL or --at TIME"));
+        let message = "the time is missing: --cron EXPRESSION, --every INTERVAL or --at TIME";
+        return Err(Error::invalid("--cron", message).hint(ADD_EXAMPLE));
     };
-    let usage = "ken schedule add SLUG --cron EXPRESSION PROMPT";
-    let prompt = words_or_stdin(&new.prompt, SCHEDULE_PROMPT_BYTES, "PROMPT", usage)?;
+    let prompt = words_or_stdin(&new.prompt, SCHEDULE_PROMPT_BYTES, "PROMPT", ADD_EXAMPLE)?;
     if prompt.len() > SCHEDULE_PROMPT_BYTES {
         return Err(Error::invalid("/prompt", format!("prompt has more than {SCHEDULE_PROMPT_BYTES} bytes")));
     }
-    let mut body = json!({"slug": new.slug, "kind": kind, "schedule": schedule, "prompt": prompt});
+    let mut body = json!({"slug": slug, "kind": kind, "schedule": schedule, "prompt": prompt});
     if let Some(fields) = body.as_object_mut() {
         let optional = [
             ("tz", new.tz.as_ref().map(|zone| json!(zone))),
@@ -376,15 +440,18 @@ fn print_runs(runs: &[ScheduleRun]) -> Result<(), Error> {
 }
 
 fn preview(args: &Preview) -> Outcome {
+    let format = if args.json { "compact" } else { "summary" };
+    let mut command = previewing(format, args.number, &args.tz)?;
+    let error = command.arg("--").arg(&args.expression).exec();
+    Err(Error::unavailable(format!("ken-scheduler: {error}")))
+}
+
+/// `ken-scheduler preview`, to which the schedule has to be added.
+fn previewing(format: &str, number: u32, zone: &str) -> Result<process::Command, Error> {
     let path = program("scheduler").ok_or_else(|| {
         Error::unavailable("there is no ken-scheduler beside ken or on PATH").hint("`make install` installs it")
     })?;
-    let format = if args.json { "compact" } else { "summary" };
-    let number = args.number.to_string();
-    let error = std::process::Command::new(&path)
-        .args(["preview", "--format", format, "--number", &number, "--tz", &args.tz])
-        .arg("--")
-        .arg(&args.expression)
-        .exec();
-    Err(Error::unavailable(format!("{}: {error}", path.display())))
+    let mut command = process::Command::new(path);
+    command.args(["preview", "--format", format, "--number", &number.to_string(), "--tz", zone]);
+    Ok(command)
 }
