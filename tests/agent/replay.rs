@@ -194,6 +194,7 @@ fn models_are_tried_on_recorded_turns_and_nothing_is_executed() {
         said(&output) + &stderr
     };
     assert!(ran(&["run"], 2).contains("there are no cases"));
+    assert!(ran(&["add", "nope"], 2).contains("`ken show --json SESSION` prints the ids of its submissions"));
     assert_eq!(ran(&["add", &id, "--name", "valve"], 0), "valve\n");
     assert!(ran(&["add", &id, "--name", "valve"], 2).contains("there is a case valve already"));
     assert!(ran(&["add", &id, "--name", "../valve"], 2).contains("is not a name of a case"));

@@ -297,6 +297,10 @@ fn a_slot_is_skipped_or_queued_while_a_run_is_in_progress() {
     check_slots(&skipping, &all);
     assert_eq!(count(&all, "status", "running"), 1);
     assert_eq!(count(&all, "status", "skipped"), all.len() - 1);
+    let skipped = all.iter().find(|run| run["status"] == "skipped").unwrap();
+    let why = system.ken(&["why", skipped["runId"].as_str().unwrap()]);
+    let why = String::from_utf8(why.stdout).unwrap();
+    assert_eq!(why, "skipped: It did not run: an earlier run was in progress.\n");
     assert_eq!(count(&runs(&system, "queueing"), "status", "running"), 1);
     // When a schedule is deleted, waiting runs are skipped and running ones continue; both can still be read.
     let waiting = runs(&system, "queueing").into_iter().find(|run| run["status"] == "queued").unwrap();

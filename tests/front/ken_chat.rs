@@ -203,6 +203,11 @@ fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
     assert_eq!(record["model"], json!({"provider": "openai", "id": "m"}));
     assert_eq!((&record["usage"]["input"], &record["usage"]["output"]), (&json!(9), &json!(4)));
     assert!(record["sessionId"].as_str().unwrap().starts_with("tui-"));
+    // A command has no turn.
+    let output = system.ken(&["chat", "--json", "/help"]);
+    let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(printed["answer"].as_str().unwrap().contains("`/new [name]`"), "{printed}");
+    assert_eq!((&printed["model"], &printed["submissionId"]), (&Value::Null, &Value::Null));
     let output = system.ken(&["chat", "--no-stream", "-m", "rules/rules-1", "Who are you?"]);
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.starts_with("I am ken") && said.ends_with('\n'), "{said}");

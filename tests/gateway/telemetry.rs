@@ -175,6 +175,10 @@ fn usage_is_added_up_by_day_model_and_session() {
     assert_eq!(rows("day").len(), 1);
     let sessions = rows("session");
     assert!(sessions.len() == 2 && sessions.iter().any(|row| row["key"] == *session), "{sessions:?}");
+    let of_session = |id: &str| printed(&system, &["usage", "--json", "--session", id]);
+    let row: Value = serde_json::from_str(&of_session(&session)).unwrap();
+    assert_eq!((&row["runs"], &row["input"]), (&json!(1), &json!(9)));
+    assert_eq!(of_session("nowhere"), "");
     let shown = printed(&system, &["usage"]);
     assert!(shown.starts_with("DAY") && shown.contains("  2  ") && shown.contains('$'), "{shown}");
 }
@@ -203,6 +207,14 @@ fn why_explains_the_outcome_of_any_message() {
     assert!(shown.starts_with("refused: It was refused: ") && shown.contains("received"), "{shown}");
     let command = say(&system, "/help");
     assert_eq!(why(command["event"]["id"].as_str().unwrap())["status"], "handled");
+    for (prompt, status, cause) in [("hello", "ok", "It was done."), ("break", "error", "the engine broke")] {
+        let daily = json!({"slug": status, "kind": "cron", "schedule": "@daily", "prompt": prompt, "maxAttempts": 1});
+        system.post("/api/schedules", &daily).expect(201);
+        let run = printed(&system, &["schedule", "run", status]);
+        until("the run has ended", || why(run.trim())["status"] == status);
+        let told = why(run.trim());
+        assert!(told["cause"].as_str().unwrap().contains(cause) && told["submissionId"].is_string(), "{told}");
+    }
     let unknown = system.ken(&["why", "tui:nothing"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("nothing was taken in under the id tui:nothing"));

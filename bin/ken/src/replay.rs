@@ -65,6 +65,10 @@ pub(crate) fn record(places: &Places, id: &str) -> Result<Value, Error> {
     let record = agent.call("agent.record", &json!({"id": id}), None, |event| {
         events.push(event);
         Ok(())
+    });
+    let record = record.map_err(|error| match error.code {
+        Code::NotFound => error.hint("`ken show --json SESSION` prints the ids of its submissions"),
+        _ => error,
     })?;
     Ok(json!({"record": record, "events": events}))
 }

@@ -25,7 +25,7 @@ pub(crate) struct Usage {
     /// What to add up by
     #[arg(long, value_enum, default_value_t = By::Day)]
     by: By,
-    /// Show what this session has used of the budget, too
+    /// Only what this session has used, and its budget
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Print one JSON object per line
@@ -52,7 +52,7 @@ impl By {
 
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// Id of an event, a submission or a run
+    /// Id of an event, a submission, or a run of a workflow or a schedule
     id: String,
     /// Print one JSON object
     #[arg(long)]
@@ -60,7 +60,8 @@ pub(crate) struct Why {
 }
 
 pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
-    let answer = ask(places, STORE, "telemetry.usage", &json!({"by": args.by.name()}), None)?;
+    let by = json!({"by": args.by.name(), "session": args.session});
+    let answer = ask(places, STORE, "telemetry.usage", &by, None)?;
     let groups = items(&answer, "groups");
     match args.json {
         true => groups.iter().try_for_each(say_json)?,

@@ -99,7 +99,8 @@ fn remember(what: &str) -> String {
     let entry = serde_json::json!({ "title": title, "content": what });
     format!(
         "I cannot write knowledge entries myself. What you said stays a turn of this conversation, which I can find again. \
-         To make it an entry that every answer may rest on, send it to POST /api/knowledge:\n\n{entry}"
+         To make it an entry that every answer may rest on, add it with `ken knowledge add`, or send this to POST \
+         /api/knowledge:\n\n{entry}"
     )
 }
 

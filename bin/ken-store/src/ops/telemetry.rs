@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ken_types::event::Failure;
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::UpdateRecord;
-use ken_types::ops::schedules::target_agent;
+use ken_types::ops::schedules::{Reason, RunState, target_agent};
 use ken_types::ops::store::{Accepted, State, SubmissionKind};
 use ken_types::ops::telemetry::*;
 use ken_types::{Error, Offset, Timestamp};
@@ -16,7 +16,7 @@ use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::cursor::List;
 use crate::rules::telemetry::Fold;
 use crate::rules::{check, record, stream_names};
-use crate::tables::{LogRow, SubmissionRow, SummaryRow, Tables};
+use crate::tables::{LogRow, ScheduleRunRow, SubmissionRow, SummaryRow, Tables};
 
 /// How long summaries are stored, in milliseconds, and how many.
 const KEPT_MS: i64 = 30 * 24 * 3_600 * 1_000;
@@ -191,12 +191,16 @@ impl Read for TelemetryUsage {
                 let (Some(body), Some(settled_at)) = (&row.body, row.settled_at) else {
                     continue;
                 };
+                let is_workflow = row.submission.kind == SubmissionKind::Workflow;
+                let session = (!is_workflow).then(|| stream_names::instance(&row.stream));
+                if args.session.is_some() && args.session.as_deref() != session {
+                    continue;
+                }
                 let fold: Fold = record::read(body)?;
                 let key = match args.by {
                     GroupBy::Day => settled_at.day(),
                     GroupBy::Model => fold.model.clone().unwrap_or_else(|| "-".to_owned()),
-                    GroupBy::Session if row.submission.kind == SubmissionKind::Workflow => "-".to_owned(),
-                    GroupBy::Session => stream_names::instance(&row.stream).to_owned(),
+                    GroupBy::Session => session.unwrap_or("-").to_owned(),
                 };
                 let group = group(&mut groups, key);
                 group.runs += 1;
@@ -209,8 +213,9 @@ impl Read for TelemetryUsage {
                 break;
             }
         }
-        // Vectors of entries are computed outside of submissions.
-        for (day, model, tokens, cost) in tables.vector_usage()? {
+        // Vectors of entries are computed outside of submissions, and belong to no session.
+        let vectors = if args.session.is_none() { tables.vector_usage()? } else { Vec::new() };
+        for (day, model, tokens, cost) in vectors {
             let group = match args.by {
                 GroupBy::Day => group(&mut groups, day),
                 GroupBy::Model => group(&mut groups, model),
@@ -309,6 +314,10 @@ impl Read for EventsWhy {
             of_update(&update, &mut why);
             return Ok(why);
         }
+        if let (None, Some(run)) = (&accepted, tables.schedule_run(&args.id)?) {
+            of_schedule_run(run, &mut why);
+            return Ok(why);
+        }
         let mut work = args.id.clone();
         if let Some(accepted) = accepted {
             why.session_id = accepted.session.map(|session| session.id.as_str().to_owned());
@@ -357,6 +366,28 @@ fn of_update(update: &UpdateRecord, why: &mut Why) {
         "ignored" => format!("The update ({}){sender} was ignored: {reason}.", update.kind),
         _ => format!("The update ({}){sender} was {}: {reason}.", update.kind, update.verdict),
     };
+}
+
+/// Explains a run of a schedule.
+fn of_schedule_run(run: ScheduleRunRow, why: &mut Why) {
+    let reason = match run.reason {
+        Some(Reason::Overlap) => "an earlier run was in progress",
+        Some(Reason::Down) => "the scheduler was not running when it was due",
+        Some(Reason::Late) => "the scheduler was too late, because the machine slept or its clock was set",
+        Some(Reason::Deleted) => "the schedule was deleted",
+        None => "no reason is known",
+    };
+    why.status = run.status.name().to_owned();
+    why.cause = match (run.status, &run.error) {
+        (RunState::Queued, _) => "It waits to be started.".to_owned(),
+        (RunState::Admitted | RunState::Running, _) => "It is being worked on.".to_owned(),
+        (RunState::Ok, _) => "It was done.".to_owned(),
+        (RunState::Skipped | RunState::Missed, _) => format!("It did not run: {reason}."),
+        (_, Some(error)) => format!("It failed: {error}."),
+        (_, None) => format!("It failed: {reason}."),
+    };
+    why.session_id = run.submission.is_some().then(|| run.instance());
+    why.submission_id = run.submission;
 }
 
 /// Returns the state of the answer on its way to a chat.

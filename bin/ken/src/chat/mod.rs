@@ -123,10 +123,11 @@ impl Talk<'_> {
         };
         let (accepted, said) = self.turn(prompt, show)?;
         match said {
-            Some(said) if self.chat.json => say_json(&self.record(&accepted, &said, said.text.as_str().into()))?,
+            Some(said) if self.chat.json => say_json(&self.record(&accepted, Some(&said), said.text.as_str().into()))?,
             Some(said) if show == Show::Nothing => say(&said.text)?,
             Some(_) => {}
             // A command is done at once and has no turn.
+            None if self.chat.json => say_json(&self.record(&accepted, None, accepted.result().into()))?,
             None => say(&accepted.result().unwrap_or_default())?,
         }
         Ok((ExitCode::SUCCESS, accepted.session()))
@@ -141,7 +142,7 @@ impl Talk<'_> {
             let said = said.ok_or_else(|| Error::invalid("--schema", "a command has no answer to check"))?;
             let session = accepted.session();
             match schema.fit(&said.text) {
-                Ok(value) if self.chat.json => say_json(&self.record(&accepted, &said, value))?,
+                Ok(value) if self.chat.json => say_json(&self.record(&accepted, Some(&said), value))?,
                 Ok(value) => say_json(&value)?,
                 Err(why) if is_corrected => {
                     remark(&format!("the answer does not fit the schema: {why}"));
@@ -189,12 +190,12 @@ impl Talk<'_> {
         })
     }
 
-    /// The answer as programs read it.
-    fn record(&self, accepted: &Accepted, said: &Said, answer: Value) -> Value {
+    /// The answer as programs read it; that of a command has no model and no usage.
+    fn record(&self, accepted: &Accepted, said: Option<&Said>, answer: Value) -> Value {
         json!({
             "answer": answer,
-            "model": said.model,
-            "usage": said.usage,
+            "model": said.map(|said| &said.model),
+            "usage": said.map(|said| &said.usage),
             "sessionId": accepted.session(),
             "submissionId": accepted.turn().map(|turn| turn.submission),
         })

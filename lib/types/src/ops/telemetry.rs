@@ -26,7 +26,7 @@ crate::operations! {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ByWork {
-    /// The id of a submission or a run.
+    /// The id of a submission or a run; for `events.why` also of an event or a run of a schedule.
     pub id: String,
 }
 
@@ -208,6 +208,9 @@ pub enum GroupBy {
 #[serde(deny_unknown_fields)]
 pub struct GroupUsage {
     pub by: GroupBy,
+    /// Only the work of this session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -235,7 +238,8 @@ pub struct UsageGroup {
 pub struct Why {
     pub id: String,
     /// `refused`, `handled` (a command that needed no turn), `queued`, `running`, `waiting`, `completed`, `failed` or `aborted`; of
-    /// an update of the messaging platform that never became a message `rejected`, `ignored` or `pressed`.
+    /// an update of the messaging platform that never became a message `rejected`, `ignored` or `pressed`; of a run of a schedule its
+    /// own status.
     pub status: String,
     /// The cause, as a sentence.
     pub cause: String,
