@@ -9,7 +9,7 @@ use ken_types::ops::model::{
     Delta, Embed, Embedded, Generate, Generated, ModelEmbed, ModelGenerate, ModelInfo, ModelState,
 };
 use ken_types::{Code, Error};
-use ken_wire::{CachedReply, Connection, Items, Pool};
+use ken_wire::{CachedReply, Items, Pool};
 use tokio::time::Instant;
 
 pub(crate) trait Model: Clone + Send + Sync + 'static {
@@ -81,42 +81,24 @@ impl Model for WireModel {
     }
 
     async fn generate(&self, request: &Generate) -> Result<WireReply, ModelError> {
-        let connection = self.pool.own_connection(Instant::now() + CALL).await;
-        let connection = connection.map_err(ModelError::Failed)?;
-        match connection.stream::<ModelGenerate>(request, GENERATE).await {
-            Ok(items) => Ok(WireReply { items, connection, pool: self.pool.clone() }),
-            Err(error) => Err(model_error(error, &connection)),
-        }
-    }
-}
-
-/// A connection that has ended says nothing about the provider.
-fn model_error(error: Error, connection: &Connection) -> ModelError {
-    match error.code {
-        Code::Unavailable if connection.is_closed() => ModelError::Died,
-        _ => ModelError::Failed(error),
+        let items = self.pool.stream::<ModelGenerate>(request, GENERATE).await;
+        items.map(WireReply).map_err(ModelError::Failed)
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct WireReply {
-    items: Items<ModelGenerate>,
-    connection: Connection,
-    pool: Pool,
-}
+pub(crate) struct WireReply(Items<ModelGenerate>);
 
 impl Reply for WireReply {
     async fn next(&mut self) -> Option<Result<Delta, Error>> {
-        self.items.next().await
+        self.0.next().await
     }
 
     async fn end(self) -> Result<Generated, ModelError> {
-        match self.items.reply().await {
-            Ok(generated) => {
-                self.pool.give_back(self.connection);
-                Ok(generated)
-            }
-            Err(error) => Err(model_error(error, &self.connection)),
-        }
+        self.0.reply().await.map_err(|error| match error.code {
+            // A connection that has ended says nothing about the provider.
+            Code::Unavailable if error.is_outcome_unknown() => ModelError::Died,
+            _ => ModelError::Failed(error),
+        })
     }
 }

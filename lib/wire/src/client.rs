@@ -28,7 +28,9 @@ const ITEMS: usize = 64;
 const CONNECT_PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait for a reply after its deadline: the callee answers `deadline` by itself.
 const GRACE: Duration = Duration::from_millis(500);
-/// The maximum number of unused connections that a pool keeps for [`Pool::own_connection`].
+/// How long a streamed call, whose own time may be ten minutes, waits for a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The maximum number of unused connections that a pool keeps for streamed calls.
 const UNUSED: usize = 16;
 
 /// One connection to a part. Calls interleave on it. Clones share it; it closes when the last one is dropped.
@@ -121,14 +123,6 @@ impl Connection {
         read_reply(received.map_err(|_| silent().outcome_unknown())?)
     }
 
-    /// Calls an operation that streams. While its items are not read, nothing else is read from this connection, so the
-    /// connection should have no other calls; see [`Pool::own_connection`].
-    pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
-        let (items, received) = mpsc::channel(ITEMS);
-        let call = self.start(O::NAME, args, Some(items), time).await?;
-        Ok(Items { call, received, op: PhantomData })
-    }
-
     /// Whether the part has closed the connection.
     pub fn is_closed(&self) -> bool {
         lock(&self.shared.pending).is_none()
@@ -182,10 +176,12 @@ impl Drop for Call {
     }
 }
 
-/// The items of a call, then its reply.
+/// The items of a call, then its reply. The call has a connection of its own, which serves another streamed call when this one has ended.
+/// Dropping the items of an open call cancels it and closes its connection.
 pub struct Items<O: Op> {
     call: Call,
     received: mpsc::Receiver<Box<RawValue>>,
+    pool: Pool,
     op: PhantomData<fn() -> O>,
 }
 
@@ -196,10 +192,16 @@ impl<O: Op> Items<O> {
         Some(serde_json::from_str(item.get()).map_err(|error| not_understood(O::NAME, &error)))
     }
 
-    /// Returns the reply. Items that have not been read are lost.
+    /// Returns the reply. Items that have not been read are lost. The outcome of an error is unknown only if the connection has ended.
     pub async fn reply(mut self) -> Result<O::Reply, Error> {
         self.received.close();
         read_reply((&mut self.call.last).await)
+    }
+}
+
+impl<O: Op> Drop for Items<O> {
+    fn drop(&mut self) {
+        self.pool.keep(&self.call.connection);
     }
 }
 
@@ -316,7 +318,7 @@ async fn write_lines(mut to: WriteHalf, mut lines: mpsc::Receiver<Vec<u8>>) {
 pub struct Pool {
     socket: Arc<PathBuf>,
     connections: Arc<Mutex<Vec<Connection>>>,
-    /// Connections that callers of [`Pool::own_connection`] have given back. They have no open calls.
+    /// The connections of streamed calls that have ended. They have no open calls.
     unused: Arc<Mutex<Vec<Connection>>>,
     /// Locked while a connection is opened, so that a burst of calls does not open one each.
     opening: Arc<tokio::sync::Mutex<()>>,
@@ -372,18 +374,29 @@ impl Pool {
         result
     }
 
-    /// Calls an operation that streams, on a separate connection, so that a caller that reads its items slowly does not delay others. The
-    /// call is not repeated, because items that have been delivered cannot be taken back.
+    /// Calls an operation that streams, on a connection of its own, so that a caller that reads its items slowly does not delay other
+    /// calls. The call is not repeated, because items that have been delivered cannot be taken back.
     pub async fn stream<O: Op>(&self, args: &O::Args, time: Duration) -> Result<Items<O>, Error> {
-        self.own_connection(Instant::now() + time).await?.stream::<O>(args, time).await
+        while let Some(connection) = self.take_unused() {
+            match self.stream_on(connection, args, time).await {
+                // The part has closed it just now, and nothing was sent.
+                Err(error) if error.code == Code::Unavailable => {}
+                result => return result,
+            }
+        }
+        let connection = self.open(Instant::now() + time.min(CONNECT)).await?;
+        self.stream_on(connection, args, time).await
     }
 
-    /// Returns a connection that no other call of this pool uses.
-    pub async fn own_connection(&self, deadline: Instant) -> Result<Connection, Error> {
-        match self.take_unused() {
-            Some(connection) => Ok(connection),
-            None => self.open(deadline).await,
-        }
+    async fn stream_on<O: Op>(
+        &self,
+        connection: Connection,
+        args: &O::Args,
+        time: Duration,
+    ) -> Result<Items<O>, Error> {
+        let (items, received) = mpsc::channel(ITEMS);
+        let call = connection.start(O::NAME, args, Some(items), time).await?;
+        Ok(Items { call, received, pool: self.clone(), op: PhantomData })
     }
 
     fn take_unused(&self) -> Option<Connection> {
@@ -392,11 +405,11 @@ impl Pool {
         unused.pop()
     }
 
-    /// Returns a connection of [`Pool::own_connection`] to the pool. All its calls must have ended.
-    pub fn give_back(&self, connection: Connection) {
+    /// Keeps the connection of a streamed call for the next one, if the call has ended and the connection has not.
+    fn keep(&self, connection: &Connection) {
         let mut unused = lock(&self.unused);
         if unused.len() < UNUSED && connection.open_calls() == Some(0) {
-            unused.push(connection);
+            unused.push(connection.clone());
         }
     }
 

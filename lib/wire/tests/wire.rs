@@ -2,12 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ken_types::ops::service::{ServiceInfo, ServicePing};
@@ -70,6 +71,8 @@ struct Probe {
     asked: AtomicUsize,
     disconnected: AtomicUsize,
     dropped: Arc<AtomicUsize>,
+    /// Connections on which items are being streamed.
+    streaming: Arc<Mutex<HashSet<u64>>>,
 }
 
 impl Daemon for Probe {
@@ -101,7 +104,20 @@ async fn change(_: Arc<Probe>, _: Context<Change>, Number { n: begins }: Number)
     Ok(Nothing {})
 }
 
-async fn count(_: Arc<Probe>, context: Context<Count>, Number { n: to }: Number) -> Result<u64, Error> {
+/// Removes a connection from a set when it is dropped.
+struct Streaming(Arc<Mutex<HashSet<u64>>>, u64);
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().remove(&self.1);
+    }
+}
+
+/// Streams numbers, but never two series on one connection.
+async fn count(state: Arc<Probe>, context: Context<Count>, Number { n: to }: Number) -> Result<u64, Error> {
+    if !state.streaming.lock().unwrap().insert(context.connection) {
+        return Err(Error::conflict("this connection has an open stream"));
+    }
+    let _streaming = Streaming(state.streaming.clone(), context.connection);
     for number in 0..to {
         context.item(&number).await?;
     }
@@ -286,6 +302,77 @@ async fn a_stream_that_nobody_reads_delays_no_other_call() {
         pool.call::<ServicePing>(&Nothing {}, 5 * SECOND).await.unwrap();
     }
     assert_eq!(items.next().await.unwrap().unwrap(), 1);
+}
+
+#[tokio::test]
+async fn the_connection_of_a_finished_stream_serves_the_next_one() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    for _ in 0..100 {
+        // Whether the items are read or not.
+        let mut items = pool.stream::<Count>(&Number { n: 3 }, SECOND).await.unwrap();
+        items.next().await.unwrap().unwrap();
+        assert_eq!(items.reply().await.unwrap(), 3);
+    }
+    // A call that ends with an error has ended as well.
+    let refused = pool.stream::<Sleep>(&Number { n: 60_000 }, Duration::ZERO).await.unwrap().reply().await;
+    assert_eq!(refused.unwrap_err().code, Code::Deadline);
+    assert_eq!(running.server.connections(), 1);
+    assert_eq!(running.state.disconnected.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn a_dropped_stream_is_cancelled_and_its_connection_closed() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    let mut items = pool.stream::<Count>(&Number { n: 1_000_000 }, 60 * SECOND).await.unwrap();
+    assert_eq!(items.next().await.unwrap().unwrap(), 0);
+    drop(items);
+    until("the stream is cancelled", || running.server.open_requests() == 0).await;
+    until("its connection is closed", || running.server.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn streams_of_any_order_share_no_connection_and_leave_few_behind() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    let mut open = Vec::new();
+    let mut seed = 7_u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    for _ in 0..300 {
+        if random(2) == 0 && open.len() < 40 {
+            // Some are longer than anything that buffers, and so remain open until they are dropped.
+            let length = [1, 100, 1_000_000][random(3)];
+            open.push((pool.stream::<Count>(&Number { n: length }, 60 * SECOND).await.unwrap(), length));
+        } else if !open.is_empty() {
+            let (mut items, length) = open.swap_remove(random(open.len()));
+            // Refused if another stream is open on the connection.
+            assert_eq!(items.next().await.unwrap().unwrap(), 0);
+            if length < 1_000_000 {
+                assert_eq!(items.reply().await.unwrap(), length);
+            }
+        }
+    }
+    drop(open);
+    until("at most 16 connections are kept", || running.server.connections() <= 16).await;
+    until("all streams have ended", || running.state.streaming.lock().unwrap().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_kept_connection_that_its_part_has_closed_is_not_used() {
+    let running = start();
+    let pool = Pool::new(&running.socket);
+    assert_eq!(pool.stream::<Count>(&Number { n: 1 }, SECOND).await.unwrap().reply().await.unwrap(), 1);
+    running.server.stop();
+    running.task.await.unwrap();
+    until("its connections are closed", || running.server.connections() == 0).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    std::fs::remove_file(&running.socket).unwrap();
+    let _again = listen(&running.socket, running.state.clone());
+    assert_eq!(pool.stream::<Count>(&Number { n: 2 }, SECOND).await.unwrap().reply().await.unwrap(), 2);
 }
 
 #[tokio::test]
