@@ -815,6 +815,9 @@ fn the_command_does_what_the_routes_do() {
     let times: Vec<&str> = list.lines().collect();
     assert_eq!((times.len(), times[0]), (400, next.trim()));
     assert!(list.contains("T07:00:00Z") && list.contains("T08:00:00Z"), "{list}");
+    let refused = system.ken(&["schedule", "add", "pulse", "--every", "1h", "Well?"]);
+    let error = serde_json::from_slice::<Value>(&refused.stderr).unwrap()["error"].clone();
+    assert_eq!((&error["code"], &error["hint"]), (&json!("conflict"), &json!("--replace overwrites it")));
     let list = ken(&system, &["next", "pulse", "3", "--json"]);
     let times: Vec<Value> = list.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let at = |index: usize| times[index]["nextFireAt"].as_i64().unwrap();

@@ -203,6 +203,13 @@ fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
     assert_eq!(record["model"], json!({"provider": "openai", "id": "m"}));
     assert_eq!((&record["usage"]["input"], &record["usage"]["output"]), (&json!(9), &json!(4)));
     assert!(record["sessionId"].as_str().unwrap().starts_with("tui-"));
+    // Without a language model too, the text of a file answers the question that comes with it.
+    let pump = file(&system, "pump.txt", b"Our pump P7 runs at 40 bar.\n");
+    for flag in ["-a", "-f"] {
+        let output = system.ken(&["chat", "-m", "rules/rules-1", flag, &pump, "Which pressure has pump P7?"]);
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.starts_with("Your message says: “Our pump P7 runs at 40 bar.”\n\n"), "{printed}");
+    }
     // A command has no turn.
     let output = system.ken(&["chat", "--json", "/help"]);
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -355,7 +355,11 @@ fn add(gateway: &mut Gateway, new: &Add) -> Result<(), Error> {
         fields.extend(new.set.iter().cloned());
     }
     let key = Mint::fresh()?.ulid();
-    let mut answer = during("adding", || gateway.post(TARGET, &key, &body))?;
+    let mut answer =
+        during("adding", || gateway.post(TARGET, &key, &body)).map_err(|error| match error.at.as_deref() {
+            Some("/slug") if error.code == Code::Conflict => error.hint("--replace overwrites it"),
+            _ => error,
+        })?;
     let record = answer.get_mut("schedule").map(Value::take).unwrap_or_default();
     match new.json {
         true => say_json(&record),

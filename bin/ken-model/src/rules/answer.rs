@@ -51,6 +51,7 @@ fn said(hit: &Hit<'_>, goes_on: bool) -> String {
         _ if goes_on => format!("“{text}”"),
         Origin::Told(_) => format!("You told me in a past turn: “{text}”"),
         Origin::Here => format!("You said earlier in this conversation: “{text}”"),
+        Origin::Now => format!("Your message says: “{text}”"),
     }
 }
 
@@ -122,6 +123,24 @@ mod tests {
         here.messages.extend(request("What is my dog called?").messages);
         let text = of(&here, "What is my dog called?", NONE);
         assert!(text.contains("earlier in this conversation: “My dog is called Rex.”"), "{text}");
+    }
+
+    #[test]
+    fn what_accompanies_a_question_is_a_source() {
+        for asked in [
+            "Our pump P7 runs at 40 bar. It is blue.\n\nWhich pressure has pump P7?",
+            "Which pressure has pump P7?\n\nAttached file \"pump.txt\":\n\n```\nOur pump P7 runs at 40 bar.\nIt is blue.\n```",
+        ] {
+            let text = of(&request(asked), asked, NONE);
+            assert!(text.starts_with("Your message says: “Our pump P7 runs at 40 bar.”\n\n"), "{text}");
+        }
+        // A statement alone is not repeated, and the words beside a question are not asked for.
+        for (asked, begin) in
+            [("Our pump P7 runs at 40 bar.", "I keep that"), ("The pump is loud. Who is Ada?", "I found nothing")]
+        {
+            let text = of(&request(asked), asked, NONE);
+            assert!(text.starts_with(begin), "{text}");
+        }
     }
 
     #[test]

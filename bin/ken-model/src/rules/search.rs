@@ -28,6 +28,8 @@ pub(super) enum Origin<'a> {
     Told(&'a Source),
     /// An earlier message of the user in this conversation.
     Here,
+    /// The message that asks: what the user says beside the question, such as the text of an attached file.
+    Now,
 }
 
 /// A sentence that answers the question.
@@ -37,13 +39,17 @@ pub(super) struct Hit<'a> {
     pub(super) origin: Origin<'a>,
 }
 
-/// The best sentences, in the order of the sources.
-pub(super) fn search<'a>(request: &'a Generate, question: &str) -> Vec<Hit<'a>> {
-    let terms = terms(question);
+/// The best sentences, in the order of the sources. If a message both states and asks something, only its questions are answered.
+pub(super) fn search<'a>(request: &'a Generate, asked: &'a str) -> Vec<Hit<'a>> {
+    let questions: Vec<&str> = lines(asked).filter(|line| line.ends_with('?')).collect();
+    let terms = if questions.is_empty() { terms(asked) } else { terms(&questions.join(" ")) };
     if terms.is_empty() {
         return Vec::new();
     }
     let mut candidates = Vec::new();
+    if !questions.is_empty() {
+        of_user(asked, Origin::Now, &terms, &mut candidates);
+    }
     for source in &request.sources {
         of_source(source, &terms, &mut candidates);
     }
@@ -141,8 +147,7 @@ fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a
 
 fn of_text<'a>(source: &'a Source, title: u32, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
     let (mut context, mut asked) = (title, 0);
-    let lines = sentences(&source.text).flat_map(|sentence| list_items(sentence.text));
-    for text in lines.take(SENTENCES.saturating_sub(into.len())) {
+    for text in lines(&source.text).take(SENTENCES.saturating_sub(into.len())) {
         let held = held(text, terms);
         if text.ends_with('?') {
             asked = held; // the next sentence answers it
@@ -158,8 +163,7 @@ fn of_text<'a>(source: &'a Source, title: u32, terms: &[Term], into: &mut Vec<Ca
 
 /// Adds the statements in a message of a user.
 fn of_user<'a>(text: &'a str, origin: Origin<'a>, terms: &[Term], into: &mut Vec<Candidate<'a>>) {
-    let lines = sentences(text).flat_map(|sentence| list_items(sentence.text));
-    let stated = lines.filter(|text| !asks(text));
+    let stated = lines(text).filter(|text| !asks(text));
     for text in stated.take(SENTENCES.saturating_sub(into.len())) {
         let held = held(text, terms);
         if held != 0 {
@@ -187,6 +191,11 @@ const VERBS: [&str; 22] = [
     "is", "are", "was", "were", "am", "do", "does", "did", "has", "have", "had", "can", "could", "will", "would",
     "shall", "should", "may", "might", "must", "isn't", "doesn't",
 ];
+
+/// The sentences of a text, without the marks of code blocks, and the items of its lists.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    sentences(text).flat_map(|sentence| list_items(sentence.text.trim_start_matches("```").trim_start()))
+}
 
 /// The items of a list, which has no full stops; any other sentence as a whole.
 fn list_items(sentence: &str) -> impl Iterator<Item = &str> {
