@@ -144,6 +144,15 @@ mod tests {
     }
 
     #[test]
+    fn a_question_without_a_topic_has_that_of_its_message() {
+        let asked = "The door code of the lab, please. Do you know?";
+        let mut request = request(asked);
+        request.sources = vec![knowledge("kb-1", "Lab", "The door code of the lab is 77.")];
+        let text = of(&request, asked, NONE);
+        assert!(text.starts_with("The door code of the lab is 77. [kb-1]"), "{text}");
+    }
+
+    #[test]
     fn a_contraction_is_no_topic() {
         for asked in ["What's my name?", "what’s my name", "I've forgotten: what's my name?"] {
             let mut request = request(asked);

@@ -42,13 +42,15 @@ pub(super) struct Hit<'a> {
 /// The best sentences, in the order of the sources. If a message both states and asks something, only its questions are answered.
 pub(super) fn search<'a>(request: &'a Generate, asked: &'a str) -> Vec<Hit<'a>> {
     let questions: Vec<&str> = lines(asked).filter(|line| line.ends_with('?')).collect();
-    let terms = if questions.is_empty() { terms(asked) } else { terms(&questions.join(" ")) };
+    let mut candidates = Vec::new();
+    let mut terms = terms(&questions.join(" "));
+    match terms.is_empty() {
+        // There is no question, or one like "Do you know?", whose topic is in the rest of the message.
+        true => terms = self::terms(asked),
+        false => of_user(asked, Origin::Now, &terms, &mut candidates),
+    }
     if terms.is_empty() {
         return Vec::new();
-    }
-    let mut candidates = Vec::new();
-    if !questions.is_empty() {
-        of_user(asked, Origin::Now, &terms, &mut candidates);
     }
     for source in &request.sources {
         of_source(source, &terms, &mut candidates);
