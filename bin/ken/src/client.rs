@@ -1,6 +1,7 @@
 //! Calls of `ken` to kend and the parts (ken-wire(5)), and the errors for a socket that nobody listens on.
 
 use std::io::{Error as IoError, ErrorKind};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ pub(crate) const KEND: &str = "kend";
 /// How long a part that ends may take to close its connections.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
+const START: &str = "start it with `ken up`; a system under a folder is named by --home or KEN_HOME";
+
 /// Connects to a socket. `name` is the name of the other side in error messages.
 pub(crate) fn connect(path: &Path, name: &str) -> Result<Client, Error> {
     Client::connect(path, name).map_err(|error| not_reached(path, name, &error))
@@ -22,13 +25,15 @@ pub(crate) fn connect(path: &Path, name: &str) -> Result<Client, Error> {
 
 fn not_reached(path: &Path, name: &str, error: &IoError) -> Error {
     match error.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused if name == "kend" => {
-            Error::unavailable("kend is not running")
-                .hint("start it with `ken up`; a system under a folder is named by --home or KEN_HOME")
-        }
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            let message = format!("nobody listens on {}", path.display());
-            Error::unavailable(message).hint("`ken status` shows what is there")
+            let nobody = format!("nobody listens on {}", path.display());
+            if name == KEND {
+                Error::unavailable("kend is not running").hint(START)
+            } else if UnixStream::connect(path.with_file_name("kend.sock")).is_err() {
+                Error::unavailable(format!("{nobody}, and kend is not running")).hint(START)
+            } else {
+                Error::unavailable(nobody).hint("`ken status` shows what is there")
+            }
         }
         ErrorKind::PermissionDenied => Error::forbidden(format!("{} belongs to another user", path.display())),
         _ => Error::unavailable(format!("{}: {error}", path.display())),

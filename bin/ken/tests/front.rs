@@ -113,6 +113,10 @@ fn up_in_the_background_status_and_down() {
     let (out, err, code) = home.ken(&["status"]);
     assert_eq!((out.as_str(), code), ("", 3));
     assert!(err.contains("kend is not running"), "{err}");
+    // A command that calls a part says the same.
+    let (out, err, code) = home.ken(&["usage"]);
+    assert_eq!((out.as_str(), code), ("", 75));
+    assert!(err.contains("store.sock, and kend is not running") && err.contains("start it with `ken up`"), "{err}");
     assert_eq!(home.ken(&["down"]).2, 0);
     // Right after down everything is free again.
     assert_eq!(home.ken(&["up", "-d", "--port", "0"]).2, 0);
