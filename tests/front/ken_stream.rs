@@ -195,7 +195,9 @@ fn ken_events_shows_changes_in_the_system() {
 #[test]
 fn streams_are_listed() {
     let system = System::start();
-    assert_eq!(done(&system, &["ls"], ""), "STREAM  TYPE  ENTRIES  STATE\n");
+    for command in ["ls", "list"] {
+        assert_eq!(done(&system, &[command], ""), "STREAM  TYPE  ENTRIES  STATE\n");
+    }
     done(&system, &["append", "logs/server"], "a\nb\n");
     done(&system, &["append", "--json", "--close", "numbers"], "1\n");
     done(&system, &["create", "logs/agent"], "");

@@ -50,6 +50,7 @@ enum Command {
     /// Delete it
     Rm(Named),
     /// List streams by name
+    #[command(visible_alias = "list")]
     Ls(Ls),
     /// Create a stream that starts with the entries of another one
     Fork(Fork),
