@@ -39,17 +39,17 @@ pub(crate) const FAILED: u8 = b'F';
 impl Command {
     /// Becomes the command, or tells the supervisor why not.
     pub(crate) fn run(self, channel: &OwnedFd) -> ! {
-        let (status, words) = match self.confined(channel) {
+        let (status, text) = match self.confined(channel) {
             Ok(failed) => failed,
             Err((step, error)) => (CANNOT_CONFINE, format!("{step}: {error}")),
         };
-        let message = [&[FAILED, status][..], words.as_bytes()].concat();
+        let message = [&[FAILED, status][..], text.as_bytes()].concat();
         // If the supervisor is gone there is nobody left to tell.
         let _ = nix::unistd::write(channel, &message);
         process::exit(status.into())
     }
 
-    /// Returns the reason why the program was not executed.
+    /// Restricts this process and executes the program. Returns the exit status and the reason if it cannot be executed.
     fn confined(self, channel: &OwnedFd) -> Result<(u8, String), (&'static str, String)> {
         let step = |name| move |errno: Errno| (name, errno.desc().to_owned());
         prctl::set_pdeathsig(Signal::SIGKILL).map_err(step("the death signal"))?;

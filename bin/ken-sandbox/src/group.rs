@@ -16,7 +16,7 @@ const SERVICE: &str = "main";
 /// A group is named after its supervisor.
 const PREFIX: &str = "ken-sandbox-";
 /// How long killed processes may take to leave the group.
-const PATIENCE: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Removed with all its processes when it is dropped.
 pub(crate) struct Group {
@@ -56,7 +56,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + KILL_TIMEOUT;
         // The usual case: nothing is left in it.
         while fs::remove_dir(&self.path).is_err() && Instant::now() < end {
             let _ = fs::write(self.path.join("cgroup.kill"), "1");

@@ -14,7 +14,7 @@ use crate::network::{self, Reach};
 
 /// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` of <linux/seccomp.h>: a signal does not interrupt a call that is being made, so it
 /// is never made twice.
-const UNCUT: libc::c_ulong = 1 << 5;
+const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
 
 /// Installs the filter in the calling thread. Returns the descriptor from which the calls that wait are read.
 #[allow(unsafe_code)]
@@ -28,7 +28,7 @@ pub(crate) fn listen(filter: &BpfProgram) -> Result<OwnedFd, Errno> {
         let descriptor = Errno::result(libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | UNCUT,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | WAIT_KILLABLE,
             &raw const program,
         ))?;
         Ok(OwnedFd::from_raw_fd(i32::try_from(descriptor).map_err(|_| Errno::EOVERFLOW)?))

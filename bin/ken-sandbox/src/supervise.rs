@@ -28,7 +28,7 @@ use crate::{files, init, process, syscalls};
 
 /// The time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long killed processes may take to disappear.
+/// How long killed processes may take to end.
 const SWEEP: Duration = Duration::from_secs(1);
 const MIB: u64 = 1024 * 1024;
 /// Variables that are always passed on if the caller has them.
@@ -180,8 +180,8 @@ impl Sandbox {
         let mut ending = Ending::default();
         let mut until = timeout.map(|timeout| Instant::now() + timeout);
         let status = loop {
-            self.attend(until);
-            for signal in self.signalled() {
+            self.wait_for_event(until);
+            for signal in self.pending_signals() {
                 match signal {
                     Signal::SIGCHLD => {}
                     signal if ending.status.is_none() => {
@@ -206,16 +206,16 @@ impl Sandbox {
         }
     }
 
-    /// Waits for an event or `until`, and answers the command.
-    fn attend(&mut self, until: Option<Instant>) {
-        let patience = until.map_or(PollTimeout::NONE, |until| {
+    /// Waits for a signal, a message of the command or `until`, and answers the system calls that wait for the supervisor.
+    fn wait_for_event(&mut self, until: Option<Instant>) {
+        let timeout = until.map_or(PollTimeout::NONE, |until| {
             let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
         });
         let descriptors = [self.listener.as_deref(), self.channel.as_ref()].into_iter().flatten();
         let mut polled = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         polled.extend(descriptors.map(|descriptor| PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)));
-        let _ = poll(&mut polled, patience); // EINTR and a timeout are seen by the caller
+        let _ = poll(&mut polled, timeout); // EINTR and a timeout are seen by the caller
         let ready: Vec<PollFlags> = polled.iter().map(|entry| entry.revents().unwrap_or(PollFlags::empty())).collect();
         drop(polled);
         let mut ready = ready.into_iter().skip(1);
@@ -228,17 +228,18 @@ impl Sandbox {
             }
         }
         if ready.next().is_some_and(|flags| !flags.is_empty()) {
-            self.hear();
+            self.read_channel();
         }
     }
 
-    fn hear(&mut self) {
+    /// Reads one message of the command, which it sends before it is executed.
+    fn read_channel(&mut self) {
         let Some(channel) = &self.channel else { return };
         let (bytes, listener) = confine::receive(channel.as_fd()).unwrap_or_default();
         match bytes.split_first() {
             Some((&LISTENER, _)) => self.listener = listener.map(Arc::new),
-            Some((&FAILED, [status, words @ ..])) => {
-                let refusal = Refusal::step("cannot run the command", String::from_utf8_lossy(words));
+            Some((&FAILED, [status, message @ ..])) => {
+                let refusal = Refusal::step("cannot run the command", String::from_utf8_lossy(message));
                 self.refusal = Some(match *status {
                     CANNOT_CONFINE => refusal,
                     status => refusal.with_status(status),
@@ -249,7 +250,7 @@ impl Sandbox {
         }
     }
 
-    fn signalled(&self) -> Vec<Signal> {
+    fn pending_signals(&self) -> Vec<Signal> {
         let mut signals = Vec::new();
         let mut ready = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         while poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0) {
@@ -268,7 +269,7 @@ impl Sandbox {
                 Ok(WaitStatus::Exited(pid, code)) if pid == self.init => {
                     // A refusal may still be on the way.
                     while self.channel.is_some() && self.refusal.is_none() {
-                        self.hear();
+                        self.read_channel();
                     }
                     return u8::try_from(code).ok().or(Some(CANNOT_CONFINE));
                 }
@@ -306,17 +307,16 @@ impl Sandbox {
 struct Ending {
     /// The exit status to report; `None` until the command is told to end.
     status: Option<u8>,
-    told: bool,
+    is_terminated: bool,
 }
 
 impl Ending {
     /// Sends TERM the first time and KILL after that. Returns when to look again.
     fn next(&mut self, init: Pid) -> Option<Instant> {
-        let signal = match self.told {
+        let signal = match std::mem::replace(&mut self.is_terminated, true) {
             false => Signal::SIGTERM,
             true => Signal::SIGKILL,
         };
-        self.told = true;
         let _ = kill(init, signal);
         Some(Instant::now() + GRACE)
     }
