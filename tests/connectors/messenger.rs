@@ -40,6 +40,8 @@ fn scripted(platform: &BotApi) -> Builder {
             {"error": {"class": "auth", "message": "the key is not taken"}}]}),
         json!({"when": "whole", "events": [{"text": "All of it."}, {"sleep_ms": 3_000}]}),
         json!({"when": "keep", "events": [{"text": "Working."}, {"sleep_ms": 60_000}]}),
+        json!({"when": "push", "after_tools": 0, "events": [{"text": "I will push."}, {"tool": {"name": "gated", "arguments": {}}}]}),
+        json!({"when": "push", "after_tools": 1, "events": [{"text": "Pushed."}]}),
         json!({"when": "blank", "events": [{"text": " \n"}]}),
         json!({"when": "emoji", "events": [{"text": format!("{}{}", FAMILY.repeat(400), HELLO.repeat(700))}]}),
         json!({"when": "format", "events": [{"text": "**bold** & `code`"}]}),
@@ -419,6 +421,13 @@ fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     accepted(&system, &update(1, 7, "hello"));
     assert_eq!(texts(&platform, 7, 2)[1], "Hello there.");
     sent(&system);
+    // While the connector is away, the stored policy decides alone.
+    admin(&system, "allow", &json!({"userId": "8"})).expect(200);
+    assert!(system.ken(&["stop", "messenger"]).status.success());
+    system.post("/api/schedules", &schedule("stored", "8", "hello")).expect(201);
+    let refused = system.post("/api/schedules", &schedule("away", "7", "hello"));
+    let refused = refused.refused(400, "invalid", "/deliverTo/chatId");
+    assert!(refused.shown().contains("ken-messenger does not answer"), "{}", refused.shown());
 }
 
 #[test]
@@ -722,6 +731,31 @@ fn a_changing_text_has_as_many_messages_as_it_needs() {
     assert_eq!(shown.len(), 3, "{shown:?}");
     assert!(shown[2].starts_with("That did not work"), "{shown:?}");
     assert_eq!(platform.calls("deleteMessage").len(), 1);
+    // In the chat of a business account, the messages belong to the account, and have a method of their own.
+    let mut business = update(3, 7, "retract");
+    let mut message = business["message"].take();
+    message["business_connection_id"] = json!("b1");
+    accepted(&system, &json!({"update_id": 3, "business_message": message}));
+    until("all turns are answered", || health(&system)["outbox"]["sent"] == 3);
+    assert_eq!(platform.shown(7).len(), 4, "{:?}", platform.shown(7));
+    assert_eq!(platform.calls("deleteMessage").len(), 1);
+    let deleted = &platform.calls("deleteBusinessMessages")[0].body;
+    assert_eq!(deleted["business_connection_id"], "b1");
+    assert_eq!(deleted["message_ids"].as_array().map(Vec::len), Some(1), "{deleted}");
+}
+
+/// Otherwise each new version of the text would be another message.
+#[test]
+fn a_platform_that_refuses_edits_gets_the_first_text_and_the_answer() {
+    let platform = BotApi::start();
+    let system = streamed(&platform);
+    platform.always("editMessageText", Some(Trouble::Refuse(400, "Bad Request: message can't be edited", None)));
+    accepted(&system, &update(1, 7, "stream"));
+    until("the answer is sent", || health(&system)["outbox"]["sent"] == 1);
+    assert_eq!(platform.texts(7).iter().map(|text| text.trim()).collect::<Vec<_>>(), ["One.", "One. Two. Three."]);
+    // One attempt for a newer text and one for the answer, each as HTML and as plain text.
+    assert_eq!(platform.calls("editMessageText").len(), 4);
+    assert_eq!(sent(&system), json!({"pending": 0, "sent": 1, "failed": 0, "unknown": 0}));
 }
 
 #[test]
@@ -891,4 +925,39 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
     until("the other message is edited", || platform.calls("editMessageText").len() == 2);
     let edit = platform.calls("editMessageText")[1].body.clone();
     assert!(edit["text"].as_str().unwrap().contains("denied by"), "{edit}");
+}
+
+/// A tool whose calls need an approval.
+fn add_gated(system: &System) {
+    let entry = json!({"name": "gated", "description": "Push.", "command": ["echo", "pushed"], "input": {"type": "object"},
+        "writes": "text", "agents": ["orchestrator"], "touch": {"write": [system.home().join("tools.d")]}});
+    std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
+    std::fs::write(system.home().join("tools.d/gated.json"), entry.to_string()).unwrap();
+    until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("gated"));
+    // Agents read the list of tools again after half a second.
+    std::thread::sleep(Duration::from_millis(600));
+}
+
+/// In a group with topics, the request is shown in the topic of its prompt, after the text that leads to it.
+#[test]
+fn a_request_for_an_approval_follows_its_text_in_its_topic() {
+    let platform = BotApi::start();
+    let system = streamed(&platform);
+    add_gated(&system);
+    admin(&system, "group", &json!({"groupId": "-100", "requireMention": false})).expect(200);
+    let mut prompt = update(1, 7, "push");
+    prompt["message"]["chat"] = json!({"id": -100, "type": "supergroup"});
+    prompt["message"]["message_thread_id"] = json!(9);
+    accepted(&system, &prompt);
+    until("the request is shown", || platform.shown(-100).len() == 2);
+    let shown = platform.shown(-100);
+    assert_eq!(shown[0], "I will push.");
+    assert!(shown[1].contains("Approval needed"), "{shown:?}");
+    let calls = platform.calls("sendMessage");
+    assert!(calls.iter().all(|call| call.body["message_thread_id"] == 9), "{calls:?}");
+    let pending = system.get("/api/approvals/pending").expect(200).json();
+    assert_eq!((&pending[0]["conversationId"], &pending[0]["threadId"]), (&json!("-100"), &json!("9")), "{pending}");
+    let yes = calls[1].body["reply_markup"]["inline_keyboard"][0][0]["callback_data"].as_str().unwrap();
+    accepted(&system, &press(2, 7, yes));
+    until("the answer is shown", || platform.shown(-100).iter().any(|text| text == "Pushed."));
 }

@@ -127,7 +127,13 @@ impl BotApi {
     pub fn shown(&self, chat: i64) -> Vec<String> {
         let mut shown = BTreeMap::new();
         let calls = lock(&self.shared.calls);
-        for call in calls.iter().filter(|call| call.done && call.body["chat_id"] == chat) {
+        for call in calls.iter().filter(|call| call.done) {
+            // Ids are unique over all chats.
+            let deleted = call.body["message_ids"].as_array().into_iter().flatten();
+            deleted.filter_map(Value::as_i64).for_each(|id| _ = shown.remove(&id));
+            if call.body["chat_id"] != chat {
+                continue;
+            }
             let text = call.body["text"].as_str().unwrap_or_default().to_owned();
             let edited = call.body["message_id"].as_i64();
             match (call.method.as_str(), call.sent.or(edited)) {

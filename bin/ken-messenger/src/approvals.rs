@@ -21,6 +21,7 @@ use tokio::time::sleep;
 
 use crate::api::{Api, CALL};
 use crate::app::{App, CHANGE, NAME, READ, TRY};
+use crate::drafts::{self, Turns};
 use crate::hmac;
 use crate::update::Press;
 
@@ -71,6 +72,11 @@ async fn follow(app: &App) {
 
 /// Shows new requests, and edits those that are decided or expired.
 async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> Result<(), Error> {
+    let is_new = |approval: &Approval| !shown.contains(&approval.request_id);
+    if app.settings.stream && pending.iter().any(is_new) {
+        // The text that leads to a request is shown before it.
+        drafts::put_new(app, &mut Turns::new()).await?;
+    }
     for approval in pending {
         app.put(&request(app, approval)).await?;
         shown.insert(approval.request_id.clone());
@@ -113,6 +119,7 @@ fn message(approval: &Approval, key: String, text: String) -> PutMessage {
     PutMessage {
         connector: NAME.to_owned(),
         chat_id: approval.conversation_id.clone(),
+        thread_id: approval.thread_id.clone(),
         text,
         key,
         ..PutMessage::default()

@@ -103,8 +103,14 @@ fn set(pieces: &mut Vec<ShownPiece>, number: usize, piece: Option<ShownPiece>) {
 async fn delete_from(api: &Api, due: &DueMessage, count: usize, pieces: &mut Vec<ShownPiece>) -> Option<PieceEnd> {
     while pieces.len() > count {
         if let Some(message) = pieces.last().and_then(|piece| piece.message_id.as_deref()) {
-            let fields = json!({"chat_id": id(&due.message.chat_id), "message_id": id(message)});
-            let answer = api.call("deleteMessage", fields, CALL).await;
+            let (method, fields) = match &due.message.business_id {
+                Some(business) => (
+                    "deleteBusinessMessages",
+                    json!({"business_connection_id": business, "message_ids": [id(message)]}),
+                ),
+                None => ("deleteMessage", json!({"chat_id": id(&due.message.chat_id), "message_id": id(message)})),
+            };
+            let answer = api.call(method, fields, CALL).await;
             let end = repeatable(end(answer, due.tries), due.tries);
             if matches!(end, PieceEnd::Later { .. }) {
                 return Some(end);

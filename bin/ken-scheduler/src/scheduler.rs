@@ -22,6 +22,8 @@ use crate::timing::Timing;
 
 /// The time of one attempt of a store call, and of all attempts of a change.
 const CALL: Duration = Duration::from_secs(10);
+/// How long the connector may take to say whom its settings admit.
+const CONNECTOR: Duration = Duration::from_secs(2);
 const CHANGE: Duration = Duration::from_secs(30);
 /// How often an update is retried while other callers change the same schedule.
 const TRIES: u32 = 20;
@@ -195,7 +197,10 @@ impl Scheduler {
         let Some(DeliverTo::Chat(to)) = &put.settings.deliver_to else {
             return Err(refused);
         };
-        let connector = self.messenger.call::<ConnectorState>(&Nothing {}, CALL).await?;
+        let Ok(connector) = self.messenger.call::<ConnectorState>(&Nothing {}, CONNECTOR).await else {
+            let hint = "ken-messenger does not answer, so only stored users and groups are known: `ken messenger allow` admits a user";
+            return Err(refused.hint(hint));
+        };
         if !connector.configured_users.contains(&to.chat_id) {
             return Err(refused);
         }

@@ -189,14 +189,16 @@ impl Read for MessengerBusy {
 }
 
 impl Read for MessengerDrafts {
-    fn run(tables: &dyn Tables, _: &Nothing) -> Result<Drafts, Error> {
-        let running = tables.running_messages()?;
+    fn run(tables: &dyn Tables, args: &ReadTurns) -> Result<Drafts, Error> {
+        let begun = tables.begun_messages()?;
         let mut drafts = Vec::new();
-        for found in &running {
-            drafts.extend(outbox::draft(tables, found)?);
+        for found in &begun {
+            let read = args.read.get(&found.id).copied().unwrap_or_default();
+            drafts.extend(outbox::draft(tables, found, read)?);
         }
-        let queued = tables.busy_chats(State::Queued)?;
-        Ok(Drafts { drafts, turns: (running.len() + queued.len()) as u64 })
+        let running = begun.iter().filter(|found| found.state == State::Running).count();
+        let queued = tables.busy_chats(State::Queued)?.len();
+        Ok(Drafts { drafts, turns: (running + queued) as u64 })
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ken_types::event::Outcome;
 use ken_types::ops::Nothing;
+use ken_types::ops::messenger::{Draft, ReadUpTo};
 use ken_types::ops::outbox::*;
 use ken_types::ops::store::SubmissionKind;
 use ken_types::{Error, Timestamp};
@@ -28,8 +29,8 @@ const TRY_MS: i64 = 24 * 3_600_000;
 const KEPT_MS: i64 = 30 * 24 * 3_600_000;
 /// The maximum number of messages that one slice of background work deletes.
 const SLICE: usize = 200;
-/// The maximum length of a text that is shown while it is being written, in bytes.
-const DRAFT_BYTES: usize = 64 * 1024;
+/// The maximum number of a turn's events that one call reads for a draft.
+const DRAFT_EVENTS: u64 = 1_000;
 /// The minimum interval between two versions of a draft, in milliseconds.
 const DRAFT_MS: i64 = 1_000;
 /// The maximum length of an error that is stored, in characters.
@@ -137,20 +138,27 @@ pub(super) fn answer(
     }
 }
 
-/// Returns what a running turn has written so far, as a draft of its answer; `None` before the first text.
-pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow) -> Result<Option<PutMessage>, Error> {
+/// Returns what a turn has written since it was read up to `read`; `None` if its prompt did not come from a chat.
+pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow, read: ReadUpTo) -> Result<Option<Draft>, Error> {
+    let Some(answer) = to_chat(tables, found, String::new())? else {
+        return Ok(None);
+    };
     let log = tables.log_by_key(found.stream)?;
-    let mut written = Written::of(found.id.clone());
-    tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
+    let from = read.position.max(found.recorded_from);
+    let to = log.entries.min(from.saturating_add(DRAFT_EVENTS));
+    let mut written = Written::of(found.id.clone(), read.is_new);
+    tables.entries(log.key, from, to, &mut |event| {
         written.see(event);
         true
     })?;
-    let text = ken_text::head(written.text(), DRAFT_BYTES).to_owned();
-    if text.trim().is_empty() {
-        return Ok(None);
-    }
-    let message = to_chat(tables, found, text)?;
-    Ok(message.map(|message| PutMessage { draft: true, ..message }))
+    Ok(Some(Draft {
+        submission_id: found.id.clone(),
+        read: ReadUpTo { position: to, is_new: written.is_new },
+        has_more: to < log.entries,
+        begins: written.begins,
+        text: written.text,
+        answer,
+    }))
 }
 
 /// Returns a message to the chat from which the prompt of a submission came, with the key of its answer; `None` if it came from elsewhere.

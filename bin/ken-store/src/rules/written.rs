@@ -1,4 +1,4 @@
-//! The text that a turn has written so far, folded from its events.
+//! The text that a turn has written, folded from some of its events.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,15 @@ use serde::Deserialize;
 
 use crate::rules::check::event_type;
 
-/// The text of the newest message of a turn that contains text.
+/// The text of the newest message that has any.
 #[derive(Debug)]
 pub(crate) struct Written {
     id: SubmissionId,
-    text: String,
-    /// The text of the previous message, used until the current one has text.
-    before: String,
+    pub(crate) text: String,
+    /// Whether the message of `text` has begun among these events.
+    pub(crate) begins: bool,
+    /// Whether a message has begun that has no text yet.
+    pub(crate) is_new: bool,
 }
 
 #[derive(Deserialize)]
@@ -28,8 +30,9 @@ struct Seen<'a> {
 }
 
 impl Written {
-    pub(crate) fn of(id: SubmissionId) -> Written {
-        Written { id, text: String::new(), before: String::new() }
+    /// Begins after the events of a call that ended with `is_new`; false if there was none.
+    pub(crate) fn of(id: SubmissionId, is_new: bool) -> Written {
+        Written { id, text: String::new(), begins: false, is_new }
     }
 
     pub(crate) fn see(&mut self, event: &str) {
@@ -45,18 +48,12 @@ impl Written {
             return;
         }
         if kind == "message_start" {
-            let text = std::mem::take(&mut self.text);
-            if !text.trim().is_empty() {
-                self.before = text;
-            }
-        }
-        self.text.push_str(&seen.text);
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        match self.text.trim().is_empty() {
-            true => &self.before,
-            false => &self.text,
+            self.is_new = true;
+        } else if !self.is_new {
+            self.text.push_str(&seen.text);
+        } else if !seen.text.trim().is_empty() {
+            self.text = seen.text.into_owned();
+            (self.begins, self.is_new) = (true, false);
         }
     }
 }
@@ -68,21 +65,25 @@ mod tests {
     #[test]
     fn the_newest_message_with_a_text_counts() {
         let id = SubmissionId("3d2f6a0e-8a55-4d2b-9c55-6f0f6d1f8e11".to_owned());
-        let mut written = Written::of(id.clone());
+        let mut written = Written::of(id.clone(), false);
         let mut see = |kind: &str, fields: &str, of: &str| {
             written.see(&format!(r#"{{"v":1,"type":"{kind}"{fields},"eventIndex":1,"submissionId":"{of}"}}"#));
-            written.text().to_owned()
+            (written.text.clone(), written.begins, written.is_new)
         };
         let own = id.as_str();
-        assert_eq!(see("message_start", r#","message":{"role":"assistant"}"#, own), "");
-        assert_eq!(see("text_delta", r#","text":"Let me \"look\"""#, own), "Let me \"look\"");
-        assert_eq!(see("text_delta", r#","text":".""#, own), "Let me \"look\".");
-        assert_eq!(see("text_delta", r#","text":"no","parentSession":"default""#, own), "Let me \"look\".");
-        assert_eq!(see("text_delta", r#","text":"no""#, "other"), "Let me \"look\".");
-        assert_eq!(see("tool_start", r#","toolName":"x""#, own), "Let me \"look\".");
-        assert_eq!(see("message_start", r#","message":{"role":"toolResult"}"#, own), "Let me \"look\".");
-        assert_eq!(see("message_start", r#","message":{"role":"assistant"}"#, own), "Let me \"look\".");
-        assert_eq!(see("text_delta", r#","text":"\n""#, own), "Let me \"look\".");
-        assert_eq!(see("text_delta", r#","text":"Found.""#, own), "\nFound.");
+        let mut shows = |kind, fields, of, text: &str, begins, is_new| {
+            assert_eq!(see(kind, fields, of), (text.to_owned(), begins, is_new), "{kind} {fields}");
+        };
+        shows("text_delta", r#","text":"Go""#, own, "Go", false, false);
+        shows("message_start", r#","message":{"role":"assistant"}"#, own, "Go", false, true);
+        shows("text_delta", r#","text":"Let me \"look\"""#, own, "Let me \"look\"", true, false);
+        shows("text_delta", r#","text":".""#, own, "Let me \"look\".", true, false);
+        shows("text_delta", r#","text":"no","parentSession":"default""#, own, "Let me \"look\".", true, false);
+        shows("text_delta", r#","text":"no""#, "other", "Let me \"look\".", true, false);
+        shows("tool_start", r#","toolName":"x""#, own, "Let me \"look\".", true, false);
+        shows("message_start", r#","message":{"role":"toolResult"}"#, own, "Let me \"look\".", true, true);
+        shows("message_start", r#","message":{"role":"assistant"}"#, own, "Let me \"look\".", true, true);
+        shows("text_delta", r#","text":"\n""#, own, "Let me \"look\".", true, true);
+        shows("text_delta", r#","text":"Found.""#, own, "Found.", true, false);
     }
 }

@@ -280,8 +280,8 @@ pub trait Submissions {
     fn next_queued(&self, stream: i64) -> Result<Option<i64>, Error>;
     /// Returns the submission of the stream that runs or waits for a decision.
     fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error>;
-    /// Returns the running submissions that came in through the messaging connector.
-    fn running_messages(&self) -> Result<Vec<SubmissionRow>, Error>;
+    /// Returns the submissions that came in through the messaging connector, and that run or wait for a decision.
+    fn begun_messages(&self) -> Result<Vec<SubmissionRow>, Error>;
     /// Makes the queued submissions of the stream unavailable for claims.
     fn close_queued(&self, stream: i64) -> Result<(), Error>;
     fn set_open(&self, key: i64, open: bool) -> Result<(), Error>;

@@ -6,6 +6,7 @@ use ken_types::id::EventId;
 use ken_types::ops::messenger::*;
 use ken_types::ops::outbox::*;
 use ken_types::ops::store::*;
+use serde_json::json;
 
 use crate::kit::*;
 
@@ -182,4 +183,34 @@ async fn a_turn_that_ends_without_a_text_keeps_what_was_shown() {
     kit.write::<SubmissionsSettle>(settle).await.unwrap();
     let left = due(&kit).await.remove(0);
     assert_eq!((left.message.text.as_str(), left.message.draft), ("I look.", false));
+}
+
+/// A caller that says how far it has read a turn gets only what is new. A turn that waits for an approval is read as well.
+#[tokio::test]
+async fn only_what_is_new_of_a_text_is_read() {
+    let kit = Kit::new();
+    let prompt = Action::Prompt { submission_id: sub("s1"), policy: Policy::Queue };
+    let mut accept = kit.accept_of("7", "Count.", Target::Fresh(fresh("m-1")), prompt);
+    accept.event.id = EventId("messenger:1".into());
+    accept.event.scope.connector = "messenger".into();
+    kit.write::<ChatAccept>(accept).await.unwrap();
+    let claim = kit.claim_one(1).await;
+    let begun = event("s1", 0, "message_start", json!({"message": {"role": "assistant"}}));
+    kit.add_events(&claim.lease, 0, [vec![begun], deltas("s1", 1, 1_500)].concat()).await.unwrap();
+    let mut read = ReadTurns::default();
+    let mut text = String::new();
+    for (has_more, begins) in [(true, true), (false, false), (false, false)] {
+        let found = kit.read::<MessengerDrafts>(read.clone()).await.unwrap();
+        let [draft] = &found.drafts[..] else { panic!("{found:?}") };
+        assert_eq!((found.turns, draft.has_more, draft.begins), (1, has_more, begins));
+        assert_eq!((draft.answer.key.as_str(), draft.answer.chat_id.as_str()), ("messenger:1:answer", "talk"));
+        text.push_str(&draft.text);
+        read.read.insert(draft.submission_id.clone(), draft.read);
+    }
+    assert_eq!(text, (1..=1_500).map(|index| format!("w{index}")).collect::<String>());
+    let asked = json!({"toolCallId": "t1", "requestId": "apr_1"});
+    kit.add_events(&claim.lease, 1_501, vec![event("s1", 1_501, "approval_requested", asked)]).await.unwrap();
+    assert_eq!(kit.state("s1").await, State::Waiting);
+    let found = kit.read::<MessengerDrafts>(ReadTurns::default()).await.unwrap();
+    assert_eq!((found.turns, found.drafts.len()), (0, 1));
 }

@@ -108,6 +108,7 @@ pub struct Approval {
     pub description: String,
     pub actor_id: String,
     pub conversation_id: String,
+    pub thread_id: Option<String>,
     pub connector: String,
     pub created_at: Timestamp,
     pub decision: Option<Decision>,
@@ -118,18 +119,21 @@ pub struct Approval {
 impl Approval {
     /// A record, with the fields that repeat those of the request. A turn without a scope shows `api` and `default`.
     pub fn new(request: Request, status: Status, updated_at: Timestamp, scope: Option<Scope>) -> Approval {
-        let (connector, actor_id, conversation_id) = match scope {
-            Some(scope) => (scope.connector, scope.actor_id, scope.conversation_id),
-            None => ("api".to_owned(), "api".to_owned(), "default".to_owned()),
-        };
+        let scope = scope.unwrap_or_else(|| Scope {
+            connector: "api".to_owned(),
+            actor_id: "api".to_owned(),
+            conversation_id: "default".to_owned(),
+            thread_id: None,
+        });
         Approval {
             request_id: request.id.clone(),
             task_type: request.action_type.clone(),
             description: request.summary.clone(),
             created_at: request.created_at,
-            actor_id,
-            conversation_id,
-            connector,
+            actor_id: scope.actor_id,
+            conversation_id: scope.conversation_id,
+            thread_id: scope.thread_id,
+            connector: scope.connector,
             status,
             updated_at,
             decision: None,

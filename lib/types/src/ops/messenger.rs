@@ -9,6 +9,7 @@ use super::Nothing;
 use super::outbox::{OutboxCounts, PutMessage};
 use super::store::{Accept, Accepted};
 use crate::Timestamp;
+use crate::id::SubmissionId;
 
 crate::operations! {
     /// The stored policy as far as it concerns a sender and a chat.
@@ -20,8 +21,8 @@ crate::operations! {
     MessengerUpdates, "messenger.updates": ListUpdates => UpdateList;
     /// Chats in which a turn runs.
     MessengerBusy, "messenger.busy": Nothing => BusyChats;
-    /// The answers of running turns, as far as they are written.
-    MessengerDrafts, "messenger.drafts": Nothing => Drafts;
+    /// What running and waiting turns have written since the caller has last read it.
+    MessengerDrafts, "messenger.drafts": ReadTurns => Drafts;
     /// Records an error that belongs to no message.
     MessengerFault, "messenger.fault": Fault => Nothing;
     /// The stored policy, users and groups.
@@ -196,12 +197,44 @@ pub struct BusyChat {
     pub thread_id: Option<String>,
 }
 
+/// How far the caller has read the turns that it knows.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadTurns {
+    #[serde(default)]
+    pub read: BTreeMap<SubmissionId, ReadUpTo>,
+}
+
+/// How far a turn is read. Only the store interprets it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadUpTo {
+    /// The position of the first event that has not been read.
+    pub position: u64,
+    /// Whether a message has begun that has no text yet.
+    pub is_new: bool,
+}
+
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Drafts {
-    /// The answers that are being written. The key of each is that of the complete answer.
-    pub drafts: Vec<PutMessage>,
-    /// The number of turns that run or are queued.
+    pub drafts: Vec<Draft>,
+    /// The number of turns that run or are queued. A turn that waits for an approval writes nothing meanwhile.
     pub turns: u64,
+}
+
+/// What a turn has written since the caller has last read it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Draft {
+    pub submission_id: SubmissionId,
+    pub read: ReadUpTo,
+    /// Whether there is more to read: one call reads a limited number of events.
+    pub has_more: bool,
+    /// Whether `text` begins a message, instead of continuing the text that the caller has.
+    pub begins: bool,
+    /// The text of the newest message that has any.
+    pub text: String,
+    /// The complete answer, but for its text.
+    pub answer: PutMessage,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -112,9 +112,9 @@ impl Submissions for Database {
         first(self, sql, [stream], submission)
     }
 
-    fn running_messages(&self) -> Result<Vec<SubmissionRow>, Error> {
+    fn begun_messages(&self) -> Result<Vec<SubmissionRow>, Error> {
         let sql = "SELECT s.* FROM submissions AS s JOIN events AS e USING (event)
-                   WHERE s.live = 1 AND s.state = 'running' AND e.id GLOB 'messenger:*'";
+                   WHERE s.live = 1 AND s.state IN ('running', 'waiting') AND e.id GLOB 'messenger:*'";
         all(self, sql, [], submission)
     }
 
