@@ -17,7 +17,7 @@ pub use negation::{MAX_SCOPE, is_contrast, is_negator, negated};
 pub use normal::{fold, is_folded};
 pub use section::{Section, lines_of_text, sections};
 pub use sentence::{Sentence, opens_sentence, sentences};
-pub use stem::{forms, is_particle, push_stem, same_stem, stem, verb_of};
+pub use stem::{index_stems, is_particle, push_index_stem, push_stem, same_stem, stem, verb_of};
 pub use terminal::{TerminalBytes, for_terminal};
 pub use word::{Word, is_filler, is_stop_word, words};
 

@@ -29,7 +29,7 @@ pub(super) fn candidates(
 
 fn weigh(tables: &dyn Tables, index: Index, query: &Query) -> Result<Weights, Error> {
     let size = tables.index_size(index)?;
-    let words: Vec<&[String]> = query.terms().iter().map(|term| term.forms.as_slice()).collect();
+    let words: Vec<&[String]> = query.terms().iter().map(|term| term.stems.as_slice()).collect();
     let holders = match size {
         0 => vec![0; words.len()],
         _ => tables.holders(index, &words, size)?,

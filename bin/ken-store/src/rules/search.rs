@@ -7,19 +7,19 @@ use crate::rules::terms::{MOST_TERMS, Query, Weights};
 /// A word that more entries than this contain is searched for only if there is no rarer one, because ranking reads all matches.
 const COMMON: u64 = 5_000;
 
-/// Returns the forms of the rarest words that occur at all.
+/// Returns the stems of the rarest words that occur at all.
 pub(crate) fn wanted<'a>(query: &'a Query, weights: &Weights) -> Vec<&'a [String]> {
     let mut words: Vec<(u64, &[String])> = weights
         .holders()
         .iter()
         .zip(query.terms())
         .filter(|(holders, _)| **holders > 0)
-        .map(|(holders, term)| (*holders, term.forms.as_slice()))
+        .map(|(holders, term)| (*holders, term.stems.as_slice()))
         .collect();
     words.sort_by_key(|(holders, _)| *holders);
     let rare = words.iter().take_while(|(holders, _)| *holders <= COMMON).count();
     words.truncate(rare.clamp(1, MOST_TERMS));
-    words.into_iter().map(|(_, forms)| forms).collect()
+    words.into_iter().map(|(_, stems)| stems).collect()
 }
 
 /// The words that a session in a list has to contain.

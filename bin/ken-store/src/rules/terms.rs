@@ -1,9 +1,9 @@
-//! The words of a question, and which of them a text contains. Words are split as FTS5's `unicode61` does: runs of letters and digits, in
-//! lower case, without diacritics.
+//! The words of a question, and which of them a text contains. A word is a run of letters and digits, in lower case, without diacritics.
+//! The index contains the stems of words, so that a question finds all inflections of its words with one lookup each.
 
 use std::collections::HashMap;
 
-use ken_text::{forms, is_filler, is_particle};
+use ken_text::{index_stems, is_filler, is_particle, push_index_stem};
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
@@ -12,20 +12,19 @@ pub(crate) const MOST_TERMS: usize = 8;
 /// The maximum number of words of a question that are weighed.
 const MOST_WEIGHED: usize = 24;
 
-/// The distinct words of a question, in order. A word stands for all its forms (`owns`, `owned`, `owner`), because the index contains words
-/// as they are written.
+/// The distinct words of a question, in order.
 #[derive(Debug)]
 pub(crate) struct Query {
     terms: Vec<Term>,
-    /// The index of the term to which a form belongs.
-    by_form: HashMap<String, usize>,
+    /// The index of the term to which a stem belongs.
+    by_stem: HashMap<String, usize>,
 }
 
 /// A word of a question.
 #[derive(Debug)]
 pub(crate) struct Term {
-    /// The forms that the index may contain; the word itself is the first.
-    pub(crate) forms: Vec<String>,
+    /// The stems under which the index may contain it; its own is the first.
+    pub(crate) stems: Vec<String>,
 }
 
 impl Query {
@@ -44,7 +43,7 @@ impl Query {
     }
 
     fn read(text: &str, keep: impl Fn(&str) -> bool) -> Query {
-        let mut query = Query { terms: Vec::new(), by_form: HashMap::new() };
+        let mut query = Query { terms: Vec::new(), by_stem: HashMap::new() };
         let mut last: Option<String> = None;
         each_word(text, |word| {
             if let Some(before) = last.take().filter(|before| keep(before)) {
@@ -59,28 +58,31 @@ impl Query {
         query
     }
 
-    /// Adds a word, unless one of its forms is present.
+    /// Adds a word, unless it has the stem of another one.
     fn add(&mut self, word: &str, particle: Option<&str>) {
-        if self.by_form.contains_key(word) {
+        let stems = index_stems(word, particle);
+        if stems.first().is_some_and(|own| self.by_stem.contains_key(own)) {
             return;
         }
-        let term = Term { forms: forms(word, particle) };
-        for form in &term.forms {
-            self.by_form.entry(form.clone()).or_insert(self.terms.len());
+        for stem in &stems {
+            self.by_stem.entry(stem.clone()).or_insert(self.terms.len());
         }
-        self.terms.push(term);
+        self.terms.push(Term { stems });
     }
 
     pub(crate) fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// Returns for each term whether one of the texts contains a form of it.
+    /// Returns for each term whether one of the texts contains it.
     pub(crate) fn held_by<const N: usize>(&self, texts: [&str; N]) -> Vec<bool> {
         let mut held = vec![false; self.terms.len()];
+        let mut stem = String::new();
         for text in texts {
             each_word(text, |word| {
-                if let Some(at) = self.by_form.get(word) {
+                stem.clear();
+                push_index_stem(word, &mut stem);
+                if let Some(at) = self.by_stem.get(&stem) {
                     _ = held.get_mut(*at).map(|held| *held = true);
                 }
                 true
@@ -88,6 +90,17 @@ impl Query {
         }
         held
     }
+}
+
+/// Returns the text as the index contains it: the stems of its words, separated by spaces.
+pub(crate) fn indexed(text: &str) -> String {
+    let mut stems = String::with_capacity(text.len());
+    each_word(text, |word| {
+        push_index_stem(word, &mut stems);
+        stems.push(' ');
+        true
+    });
+    stems
 }
 
 /// Calls `see` with each word until it returns false.
@@ -144,21 +157,21 @@ mod tests {
     use super::*;
 
     fn words(query: &Query) -> Vec<&str> {
-        query.terms().iter().map(|term| term.forms[0].as_str()).collect()
+        query.terms().iter().map(|term| term.stems[0].as_str()).collect()
     }
 
     #[test]
     fn words_are_plain_distinct_and_without_those_that_only_ask() {
-        assert_eq!(words(&Query::of("What's the Café's WiFi-password? café")), ["cafe", "wifi", "password"]);
+        assert_eq!(words(&Query::of("What's the Café's WiFi-password? café")), ["caf", "wifi", "password"]);
         assert_eq!(words(&Query::of("who are you?")), [""; 0]);
-        assert_eq!(words(&Query::of_list("who are")), ["who", "are"]);
+        assert_eq!(words(&Query::of_list("who are")), ["who", "be"]);
         assert_eq!(words(&Query::of("e\u{301}te\u{301} ŁÓDŹ 42")), ["ete", "łodz", "42"]);
     }
 
     #[test]
-    fn forms_of_a_word_are_one_term() {
+    fn inflections_of_a_word_are_one_term() {
         let query = Query::of("When is web23 backed up, and who owns the owner?");
-        assert_eq!(words(&query), ["web23", "backed", "owns"]);
+        assert_eq!(words(&query), ["web23", "back", "own"]);
         assert_eq!(query.held_by(["web23: nightly backup"]), [true, true, false]);
         assert_eq!(query.held_by(["owned by team-3"]), [false, false, true]);
     }

@@ -553,8 +553,7 @@ pub enum Index {
     Memory,
 }
 
-/// The full-text indexes. Words are in lower case and consist of letters and digits without diacritics. A scope word says for whom a row
-/// may be found.
+/// The full-text indexes. They contain the stems of words (`rules::terms`). A scope word says for whom a row may be found.
 pub trait Words {
     fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error>;
     /// Removes the rows with keys after `after`, up to and including `until`.
@@ -562,10 +561,10 @@ pub trait Words {
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error>;
     /// Returns the approximate number of rows.
     fn index_size(&self, index: Index) -> Result<u64, Error>;
-    /// Returns for each word, given by its forms, the approximate number of rows, of `size`, that contain one of the forms. A row that
-    /// contains two forms may be counted twice.
+    /// Returns for each word, given by its stems, the approximate number of rows, of `size`, that contain one of the stems. A row that
+    /// contains two of them may be counted twice.
     fn holders(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
-    /// Returns the keys of the rows that contain all or any of the words, each in one of its forms. If scope words are given, a row must
+    /// Returns the keys of the rows that contain all or any of the words, each by one of its stems. If scope words are given, a row must
     /// have one of them. The order is best first in knowledge and newest first in memory.
     fn matching(
         &self,

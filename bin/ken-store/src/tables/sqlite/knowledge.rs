@@ -8,6 +8,7 @@ use rusqlite::{Row, params};
 use serde_json::{Map, Value};
 
 use super::{Database, all, count, first, insert, rows, run, stored, time, to_json, unique};
+use crate::rules::terms::indexed;
 use crate::tables::{DocumentPlace, Index, JobRow, Knowledge, KnowledgeFilter, KnowledgeTexts, Words};
 
 /// An entry with the document to which it belongs.
@@ -205,9 +206,9 @@ fn matching_sql(index: Index) -> (&'static str, &'static str) {
     }
 }
 
-/// Returns an FTS5 expression that matches every form of a word.
-fn any_form(forms: &[String]) -> String {
-    let quoted: Vec<String> = forms.iter().map(|form| format!("\"{form}\"")).collect();
+/// Returns an FTS5 expression that matches every stem of a word.
+fn any_stem(stems: &[String]) -> String {
+    let quoted: Vec<String> = stems.iter().map(|stem| format!("\"{stem}\"")).collect();
     format!("({})", quoted.join(" OR "))
 }
 
@@ -215,7 +216,8 @@ impl Words for Database {
     fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error> {
         let sql = "INSERT OR REPLACE INTO knowledge_index (rowid, scope, title, tags, content)
                    VALUES (?1, ?2, ?3, ?4, ?5)";
-        let values = params![key, scope_word, texts.title, texts.tags, texts.content];
+        let [title, tags, content] = [&texts.title, &texts.tags, &texts.content].map(|text| indexed(text));
+        let values = params![key, scope_word, title, tags, content];
         run(self, sql, values).map(drop)
     }
 
@@ -226,7 +228,7 @@ impl Words for Database {
 
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error> {
         let sql = "INSERT INTO memory_index (rowid, scope, prompt, answer) VALUES (?1, ?2, ?3, ?4)";
-        run(self, sql, params![submission, scope_word, prompt, answer]).map(drop)
+        run(self, sql, params![submission, scope_word, indexed(prompt), indexed(answer)]).map(drop)
     }
 
     fn index_size(&self, index: Index) -> Result<u64, Error> {
@@ -243,8 +245,8 @@ impl Words for Database {
             Index::Knowledge => {
                 let sql = "SELECT word.key AS word, sum(vocabulary.doc) AS holders
                            FROM json_each(?1) AS word
-                             CROSS JOIN json_each(word.value) AS form
-                             CROSS JOIN knowledge_words AS vocabulary ON vocabulary.term = form.value
+                             CROSS JOIN json_each(word.value) AS stem
+                             CROSS JOIN knowledge_words AS vocabulary ON vocabulary.term = stem.value
                            GROUP BY word.key";
                 let mut holders = vec![0; words.len()];
                 let found = all(self, sql, [to_json(&words)?], |row| {
@@ -264,8 +266,8 @@ impl Words for Database {
                     "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) AS holders FROM (
                              SELECT rowid FROM memory_index WHERE memory_index MATCH ?1 ORDER BY rowid DESC LIMIT 100
                            )";
-                let held = |forms: &&[String]| {
-                    let values = params![any_form(forms), size.cast_signed()];
+                let held = |stems: &&[String]| {
+                    let values = params![any_stem(stems), size.cast_signed()];
                     Ok(first(self, sql, values, |row| count(row, "holders"))?.unwrap_or_default())
                 };
                 words.iter().map(held).collect()
@@ -286,7 +288,7 @@ impl Words for Database {
         }
         let (sql, columns) = matching_sql(index);
         let joined_by = if all_of_them { " AND " } else { " OR " };
-        let words: Vec<String> = words.iter().map(|forms| any_form(forms)).collect();
+        let words: Vec<String> = words.iter().map(|stems| any_stem(stems)).collect();
         let words = format!("{columns} : ({})", words.join(joined_by));
         let expression = match scope_words {
             Some(scope_words) => format!("scope : ({}) AND {words}", scope_words.join(" OR ")),

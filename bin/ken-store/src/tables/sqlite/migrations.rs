@@ -1,6 +1,11 @@
 //! The schema as numbered migrations. `user_version` is the number of migrations that a database has had, and each runs in one transaction.
 //! A released migration is never edited: a change of the schema is a new migration.
 
+use rusqlite::Connection;
+use rusqlite::functions::FunctionFlags;
+
+use crate::rules::{scope_words, terms};
+
 /// The `application_id` of a database of ken: "KEN1".
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
@@ -28,6 +33,7 @@ pub(crate) const STEPS: &[&str] = &[
     RETRIES,
     DRAFTS,
     ENDED_MESSAGES,
+    STEMS,
 ];
 
 /// The version of a database after all migrations.
@@ -38,6 +44,46 @@ const ENDED_MESSAGES: &str = "
 DROP INDEX outbox_over;
 CREATE INDEX outbox_ended ON outbox (due_at) WHERE live = 0;
 ";
+
+/// The full-text indexes contain the stems of words instead of the words. The functions are those of [`add_functions`].
+const STEMS: &str = "
+DROP TABLE knowledge_words;
+DROP TABLE knowledge_index;
+DROP TABLE memory_index;
+CREATE VIRTUAL TABLE knowledge_index USING fts5 (
+  scope, title, tags, content,
+  content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+);
+CREATE VIRTUAL TABLE knowledge_words USING fts5vocab ('knowledge_index', 'row');
+CREATE VIRTUAL TABLE memory_index USING fts5 (
+  scope, prompt, answer,
+  content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+);
+INSERT INTO knowledge_index (rowid, scope, title, tags, content)
+  SELECT entry, scope_of_entry(actor, conversation), indexed(title), indexed(tags), indexed(content) FROM knowledge;
+INSERT INTO memory_index (rowid, scope, prompt, answer)
+  SELECT submission, scope_of_memory(connector, actor, conversation), indexed(e.text), indexed(x.answer)
+  FROM exchanges AS x JOIN submissions AS s USING (submission) JOIN events AS e USING (event)
+    JOIN scopes AS c ON c.scope = e.scope
+  WHERE s.kind = 'prompt' AND NOT s.hidden AND x.answer <> '';
+";
+
+/// Adds the functions that migrations call.
+pub(crate) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
+    let pure = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("indexed", 1, pure, |call| {
+        let text: String = call.get(0)?;
+        Ok(terms::indexed(&text))
+    })?;
+    connection.create_scalar_function("scope_of_entry", 2, pure, |call| {
+        let [actor, conversation]: [Option<String>; 2] = [call.get(0)?, call.get(1)?];
+        Ok(scope_words::of_entry(actor.as_deref(), conversation.as_deref()))
+    })?;
+    connection.create_scalar_function("scope_of_memory", 3, pure, |call| {
+        let [connector, actor, conversation]: [String; 3] = [call.get(0)?, call.get(1)?, call.get(2)?];
+        Ok(scope_words::of_memory(&connector, &actor, &conversation))
+    })
+}
 
 /// The pieces that a platform currently shows of a message that is or was a draft, as JSON.
 const DRAFTS: &str = "
@@ -596,7 +642,6 @@ CREATE TABLE calls (
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rusqlite::Connection;
 
     #[test]
     fn indexes_from_before_their_column_was_renamed_find_what_they_found() {
@@ -630,5 +675,43 @@ mod tests {
         database.execute_batch(new).unwrap();
         let sound: String = database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(sound, "ok");
+    }
+
+    #[test]
+    fn indexes_of_words_become_indexes_of_stems() {
+        let database = Connection::open_in_memory().unwrap();
+        add_functions(&database).unwrap();
+        let step = STEPS.iter().position(|step| *step == STEMS).unwrap();
+        for step in &STEPS[..step] {
+            database.execute_batch(step).unwrap();
+        }
+        let old = "INSERT INTO knowledge (entry, id, title, content, source, actor, tags, created_by, created_at, updated_at)
+                     VALUES (7, 'k', 'Deployments', 'Backed up nightly', 'api', 'ann', '[\"ops\"]', 'api', 0, 0);
+                   INSERT INTO scopes (scope, key, connector, actor, conversation) VALUES (1, 'x', 'web', 'ann', 'c');
+                   INSERT INTO streams (stream, name, kind, content_type, created_at)
+                     VALUES (1, 'agents/orchestrator/i', 'agent', 'application/json', 0);
+                   INSERT INTO events (event, id, scope, kind, text, received_at, answer)
+                     VALUES (1, 'e1', 1, 'text', 'Which valves?', 0, ''), (2, 'e2', 1, 'text', 'no', 0, '');
+                   INSERT INTO submissions (submission, id, stream, event, kind, hidden, state, open, place, recorded_from)
+                     VALUES (1, 's1', 1, 1, 'prompt', 0, 'completed', 0, 0, 0), (2, 's2', 1, 2, 'prompt', 1, 'completed', 0, 0, 0);
+                   INSERT INTO exchanges (submission, stream, answer, ended_at, settled_at)
+                     VALUES (1, 1, 'The red one leaks.', 0, 0), (2, 1, 'valve', 0, 0);";
+        database.execute_batch(old).unwrap();
+        database.execute_batch(&format!("BEGIN IMMEDIATE; {STEMS} COMMIT")).unwrap();
+        let all = |sql: &str, expression: String| -> Vec<i64> {
+            let mut statement = database.prepare(sql).unwrap();
+            let found = statement.query_map([expression], |row| row.get(0)).unwrap();
+            found.map(Result::unwrap).collect()
+        };
+        let knowledge = "SELECT rowid FROM knowledge_index WHERE knowledge_index MATCH ?1";
+        let scope = scope_words::of_entry(Some("ann"), None);
+        for word in ["deploy", "back", "ops"] {
+            assert_eq!(all(knowledge, format!("scope : {scope} AND {{title tags content}} : {word}")), [7], "{word}");
+        }
+        let memory = "SELECT rowid FROM memory_index WHERE memory_index MATCH ?1";
+        let scope = scope_words::of_memory("web", "ann", "c");
+        for word in ["valv", "leak"] {
+            assert_eq!(all(memory, format!("scope : {scope} AND {{prompt answer}} : {word}")), [1], "{word}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use super::files::{Files, Found, beside, refuse};
-use super::migrations::{APPLICATION_ID, STEPS, VERSION};
+use super::migrations::{APPLICATION_ID, STEPS, VERSION, add_functions};
 
 /// The first version of SQLite in which resetting the WAL loses no writes.
 const OLDEST_LIBRARY: i32 = 3_051_003;
@@ -263,6 +263,7 @@ fn begin_log(connection: &Connection) -> rusqlite::Result<()> {
 
 fn migrate(path: &Path, connection: &Connection) -> Result<(), Error> {
     let from = version(connection).map_err(|error| unusable(path, &error))?;
+    add_functions(connection).map_err(|error| unusable(path, &error))?;
     for (number, step) in STEPS.iter().enumerate().skip(from) {
         let sql = format!("BEGIN IMMEDIATE; {step} PRAGMA user_version = {}; COMMIT", number + 1);
         connection.execute_batch(&sql).map_err(|error| unusable(path, &error))?;
