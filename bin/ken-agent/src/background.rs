@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ken_text::head;
 use ken_types::Error;
-use ken_types::event::{Block, Message, Purpose, Usage, estimated_tokens};
+use ken_types::event::{Block, Message, Purpose, estimated_tokens};
 use ken_types::ops::documents::WORKSPACE;
-use ken_types::ops::model::{Generate, Source, SourceKind, ToolSpec};
+use ken_types::ops::model::{Exchange, Generate, Source, SourceKind, ToolSpec};
 use ken_types::ops::store::{
     Claim, History, KnowledgeRecord, Match, PastExchange, ReadHistory, Search, SubmissionKind,
 };
@@ -161,17 +161,16 @@ impl Background {
         let tools = offered(seams, caller);
         let asked = self.asked.as_ref().map_or(0, |asked| estimated_tokens(&asked.text()));
         let taken = self.fixed_tokens() + asked + tool_tokens(&tools);
-        let mut messages = match state.summary {
+        let exchanges = match state.summary {
             Some(_) => Vec::new(),
             None => self.exchanges(usable(budget, state).saturating_sub(taken)),
         };
-        messages.extend(self.asked.clone());
-        messages.extend(state.messages.iter().cloned());
         Generate {
             model: None,
             system,
             sources: self.sources.clone(),
-            messages,
+            exchanges,
+            messages: self.asked.iter().chain(&state.messages).cloned().collect(),
             tools,
             prefix: state.cut_text.clone(),
             purpose: Purpose::Agent,
@@ -190,7 +189,7 @@ impl Background {
             model: None,
             system: SUM_UP.to_owned(),
             sources: Vec::new(),
-            messages: earlier.chain(self.exchanges(tokens)).collect(),
+            messages: earlier.chain(self.exchanges(tokens).into_iter().flat_map(Exchange::messages)).collect(),
             tools: Vec::new(),
             prefix: String::new(),
             purpose: Purpose::Compaction,
@@ -199,7 +198,7 @@ impl Background {
     }
 
     /// The newest exchanges that fit into so many tokens, oldest first.
-    fn exchanges(&self, mut tokens: u64) -> Vec<Message> {
+    fn exchanges(&self, mut tokens: u64) -> Vec<Exchange> {
         let newest = self.history.exchanges.iter().rev();
         let fitting = newest.take_while(|exchange| {
             let needed = estimated_tokens(&exchange.prompt) + estimated_tokens(&exchange.answer);
@@ -207,8 +206,15 @@ impl Background {
             tokens = tokens.saturating_sub(needed);
             fits
         });
-        let fitting: Vec<&PastExchange> = fitting.collect();
-        fitting.into_iter().rev().flat_map(messages).collect()
+        let mut exchanges: Vec<Exchange> = fitting
+            .map(|past| Exchange {
+                prompt: past.prompt.clone(),
+                answer: past.answer.clone(),
+                timestamp: past.at.millis(),
+            })
+            .collect();
+        exchanges.reverse();
+        exchanges
     }
 }
 
@@ -287,23 +293,6 @@ fn user(claim: &Claim) -> Message {
     let images =
         claim.images.iter().map(|image| Block::Image { data: image.data.clone(), mime_type: image.mime_type.clone() });
     Message::User { content: std::iter::once(Block::text(&claim.text)).chain(images).collect(), timestamp: 0 }
-}
-
-/// A past exchange as messages. Which model answered is not kept there.
-fn messages(exchange: &PastExchange) -> [Message; 2] {
-    let timestamp = exchange.at.millis();
-    let asked = Message::User { content: vec![Block::text(&exchange.prompt)], timestamp };
-    let answered = Message::Assistant {
-        content: vec![Block::text(&exchange.answer)],
-        api: String::new(),
-        provider: String::new(),
-        model: String::new(),
-        usage: Usage::default(),
-        stop_reason: Some(ken_types::event::StopReason::Stop),
-        error: None,
-        timestamp,
-    };
-    [asked, answered]
 }
 
 /// Tokens of the descriptions that a request holds.

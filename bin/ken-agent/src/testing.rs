@@ -169,6 +169,7 @@ impl Model for MemoryModel {
     }
 
     async fn generate(&self, request: &Generate) -> Result<MemoryReply, ModelError> {
+        let request = &request.clone().with_past_messages();
         self.asked.lock().unwrap().push(request.clone());
         let answers = request.messages.iter().rev().take_while(|message| !matches!(message, Message::User { .. }));
         let place = answers.filter(|message| matches!(message, Message::Assistant { .. })).count();

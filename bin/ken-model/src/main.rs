@@ -138,7 +138,7 @@ fn table() -> Table<Model> {
                 Some(choice) => choice.find(None)?,
                 None => model.choice.find(request.model.as_deref())?,
             };
-            let generated = model.budget.generate(provider, request, &Caller(caller)).await;
+            let generated = model.budget.generate(provider, request.with_past_messages(), &Caller(caller)).await;
             model.report();
             generated
         })

@@ -21,7 +21,7 @@ pub fn read(input: &str, max_depth: usize) -> Result<Generate, Error> {
     let request: Generate = json::from_value(request)?;
     match request.messages.is_empty() {
         true => Err(Error::invalid("/messages", "there is no message to answer")),
-        false => Ok(request),
+        false => Ok(request.with_past_messages()),
     }
 }
 
@@ -112,6 +112,9 @@ mod tests {
         assert_eq!(request.purpose, Purpose::Agent);
         let texts: Vec<String> = request.messages.iter().map(Message::text).collect();
         assert_eq!(texts, ["a", "b", "d"]);
+        let longer = r#"{"exchanges":[{"prompt":"x","answer":"y"}],"messages":[{"role":"user","content":"a"}]}"#;
+        let texts: Vec<String> = read(longer, 64).unwrap().messages.iter().map(Message::text).collect();
+        assert_eq!(texts, ["x", "y", "a"]);
     }
 
     #[test]

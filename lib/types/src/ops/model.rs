@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::Nothing;
 use super::budget::Spent;
 use crate::config::Budget;
-use crate::event::{Message, ModelName, StopReason, Usage};
+use crate::event::{Block, Message, ModelName, StopReason, Usage};
 
 crate::operations! {
     /// One call to one provider. Items are the answer as it arrives; cancelling the request closes the call to the provider. The
@@ -39,6 +39,10 @@ pub struct Generate {
     /// Sources found for this turn. An answer that uses a source names its id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
+    /// Past exchanges of the conversation, oldest first, which come before the messages. Most of a request may be its past, so this is
+    /// shorter than the messages that it stands for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<Exchange>,
     /// Oldest first. The last one is to be answered.
     pub messages: Vec<Message>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -56,6 +60,45 @@ pub struct Generate {
     pub unlisted: bool,
     /// The maximum number of tokens of the answer, if that is less than the model allows. The budget sets it.
     pub max_output: Option<u64>,
+}
+
+impl Generate {
+    /// Returns the request with its past exchanges as messages.
+    pub fn with_past_messages(mut self) -> Generate {
+        let exchanges = std::mem::take(&mut self.exchanges);
+        self.messages.splice(0..0, exchanges.into_iter().flat_map(Exchange::messages));
+        self
+    }
+}
+
+/// A past prompt and its answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exchange {
+    pub prompt: String,
+    pub answer: String,
+    /// Epoch milliseconds.
+    #[serde(default)]
+    pub timestamp: i64,
+}
+
+impl Exchange {
+    /// Returns the exchange as messages. Which model answered is not known.
+    pub fn messages(self) -> [Message; 2] {
+        let timestamp = self.timestamp;
+        let prompt = Message::User { content: vec![Block::text(self.prompt)], timestamp };
+        let answer = Message::Assistant {
+            content: vec![Block::text(self.answer)],
+            api: String::new(),
+            provider: String::new(),
+            model: String::new(),
+            usage: Usage::default(),
+            stop_reason: Some(StopReason::Stop),
+            error: None,
+            timestamp,
+        };
+        [prompt, answer]
+    }
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
