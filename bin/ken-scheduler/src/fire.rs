@@ -19,6 +19,8 @@ use crate::scheduler::Scheduler;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long one read of the system's stream waits.
 const FOLLOW_MS: u64 = 60_000;
+/// How long a read waits for more after its first event, so that a busy system does not wake this part at every commit.
+const GATHER_MS: u64 = 20;
 const SYSTEM: &str = "system";
 
 /// How long before a slot its schedule is fetched and the record prepared, so that at the instant itself only the write
@@ -173,8 +175,9 @@ pub(crate) async fn follow(scheduler: Arc<Scheduler>, mut stop: Stop) {
     loop {
         // Until a position is known, everything that has happened counts as a change.
         let wait_ms = if offset == Offset::Now { 0 } else { FOLLOW_MS };
-        let read = ReadStream { stream: SYSTEM.to_owned(), offset, wait_ms, ..ReadStream::default() };
-        let time = Duration::from_millis(wait_ms) + PAUSE;
+        let stream = SYSTEM.to_owned();
+        let read = ReadStream { stream, offset, wait_ms, gather_ms: GATHER_MS, ..ReadStream::default() };
+        let time = Duration::from_millis(wait_ms + GATHER_MS) + PAUSE;
         let page = tokio::select! {
             () = stop.stopped() => return,
             page = scheduler.store.call::<StreamsRead>(&read, time) => page,
