@@ -218,10 +218,13 @@ fn first_delta_of_a_model() {
         let admitted = system.post(&target, &json!({"message": "x"})).expect(202);
         drop(admitted);
         let mut stream = system.attach(&format!("{target}?offset=-1&live=sse"));
-        stream.until_event("text_delta");
+        let seen = stream.until_event("text_delta");
         let received = Instant::now();
         samples.push(received.duration_since(write_times.recv().expect("a time")));
-        stream.until_event("submission_settled");
+        // On a busy machine both may come at once.
+        if !seen.iter().any(|event| event["type"] == "submission_settled") {
+            stream.until_event("submission_settled");
+        }
     }
     provider.join().expect("the provider");
     row("first delta of a provider to SSE client has it", &Samples::of(samples).text(), "goal: 1 ms");

@@ -58,7 +58,8 @@ impl Builder {
     pub fn script(self, lines: &[Value]) -> Builder {
         let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let mut builder = self.env("KEN_MODEL", "script");
-        builder.files.push(("script.jsonl".to_owned(), text));
+        // Not in the home itself, because kend and ken-tools watch that folder and would see every read.
+        builder.files.push(("model/script.jsonl".to_owned(), text));
         builder
     }
 
@@ -82,13 +83,14 @@ impl Builder {
         let mut env = self.env;
         for (name, text) in &self.files {
             let path = home.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
             std::fs::write(&path, text).expect("a file");
             std::fs::set_permissions(
                 &path,
                 std::fs::Permissions::from_mode(if name.ends_with(".py") { 0o700 } else { 0o600 }),
             )
             .expect("a mode");
-            if name == "script.jsonl" {
+            if name == "model/script.jsonl" {
                 env.push(("KEN_SCRIPT".to_owned(), home.path().join(name).display().to_string()));
             }
         }

@@ -392,7 +392,7 @@ fn a_model_gives_the_same_answer_as_a_tool_and_as_a_part() {
     let system = ken_tests::Builder::default().script(&scripts()).start();
     let tool = |words: &[&str]| {
         let mut command = Command::new(binary("ken-workflow"));
-        command.args(words).env("KEN_MODEL", "script").env("KEN_SCRIPT", system.home().join("script.jsonl"));
+        command.args(words).env("KEN_MODEL", "script").env("KEN_SCRIPT", system.home().join("model/script.jsonl"));
         command.env_remove("KEN_HOME").env_remove("KEN_RUN_DIR");
         command.output().unwrap()
     };
