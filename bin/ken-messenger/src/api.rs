@@ -13,7 +13,7 @@ use ureq::{Agent, SendBody};
 use crate::settings::Settings;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long the platform may take to answer.
+/// The timeout of a call, from its beginning to the end of the answer.
 pub(crate) const CALL: Duration = Duration::from_secs(60);
 /// A connection that was idle for longer is not used again: the platform may be closing it, and then nobody knows whether a
 /// message that was written into it arrived.
@@ -92,13 +92,13 @@ impl Api {
         time: Duration,
         mark: impl Future<Output = bool> + Send,
     ) -> Answer {
-        let (tell, mut told) = oneshot::channel();
+        let (answer, mut answered) = oneshot::channel();
         let (connected, is_connected) = oneshot::channel();
         let (go, may_go) = mpsc::sync_channel(1);
         let body = Body { text: Cursor::new(fields.to_string()), connected: Some(connected), may_go, is_begun: false };
         let api = self.clone();
         let begun = thread::Builder::new().name(method.to_owned()).spawn(move || {
-            _ = tell.send(api.ask(method, body, time));
+            _ = answer.send(api.ask(method, body, time));
         });
         if let Err(error) = begun {
             return Answer::NotSent(format!("no thread: {error}"));
@@ -106,14 +106,14 @@ impl Api {
         let ended = |_| Answer::Unheard("the call ended without an answer".to_owned());
         let waited = tokio::select! {
             connected = is_connected => connected,
-            answer = &mut told => return answer.unwrap_or_else(ended),
+            answer = &mut answered => return answer.unwrap_or_else(ended),
         };
         // Dropping `go` without sending cancels the request.
         if waited.is_ok() && mark.await {
             _ = go.send(());
         }
         drop(go);
-        told.await.unwrap_or_else(ended)
+        answered.await.unwrap_or_else(ended)
     }
 
     fn ask(&self, method: &str, mut body: Body, time: Duration) -> Answer {
@@ -126,21 +126,21 @@ impl Api {
             .build();
         let mut text = Vec::new();
         let sent = request.send(SendBody::from_reader(&mut body));
-        let read = sent.and_then(|response| {
+        let received = sent.and_then(|response| {
             let status = response.status().as_u16();
             let body = response.into_body().into_reader();
             body.take(ANSWER_BYTES).read_to_end(&mut text)?;
             Ok(status)
         });
-        match read {
-            Ok(status) => understood(status, &text),
-            Err(error) if !body.is_begun => Answer::NotSent(self.said(&error)),
-            Err(error) => Answer::Unheard(self.said(&error)),
+        match received {
+            Ok(status) => read(status, &text),
+            Err(error) if !body.is_begun => Answer::NotSent(self.describe(&error)),
+            Err(error) => Answer::Unheard(self.describe(&error)),
         }
     }
 
     /// An error without the address, because the address contains the token.
-    fn said(&self, error: &ureq::Error) -> String {
+    fn describe(&self, error: &ureq::Error) -> String {
         format!("the platform cannot be reached: {error}").replace(&*self.token, "***")
     }
 }
@@ -166,9 +166,22 @@ impl Read for Body {
     }
 }
 
-fn understood(status: u16, text: &[u8]) -> Answer {
+/// Adds a field to the object of a call.
+pub(crate) fn set(fields: &mut Value, name: &str, value: impl Into<Value>) {
+    if let Some(fields) = fields.as_object_mut() {
+        fields.insert(name.to_owned(), value.into());
+    }
+}
+
+/// A chat, message or thread as the platform takes it: an id as a number, the name of a channel as a string.
+pub(crate) fn id(text: &str) -> Value {
+    text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
+}
+
+/// Reads the platform's answer.
+fn read(status: u16, text: &[u8]) -> Answer {
     #[derive(Deserialize)]
-    struct Said {
+    struct Reply {
         ok: bool,
         #[serde(default)]
         result: Value,
@@ -183,12 +196,12 @@ fn understood(status: u16, text: &[u8]) -> Answer {
     struct Parameters {
         retry_after: Option<u64>,
     }
-    match serde_json::from_slice::<Said>(text) {
-        Ok(said) if said.ok => Answer::Done(said.result),
-        Ok(said) => Answer::Refused(Refusal {
-            code: said.error_code.unwrap_or_else(|| i64::from(status)),
-            description: said.description.unwrap_or_else(|| "the platform gives no reason".to_owned()),
-            retry_after: said.parameters.and_then(|parameters| parameters.retry_after),
+    match serde_json::from_slice::<Reply>(text) {
+        Ok(reply) if reply.ok => Answer::Done(reply.result),
+        Ok(reply) => Answer::Refused(Refusal {
+            code: reply.error_code.unwrap_or_else(|| i64::from(status)),
+            description: reply.description.unwrap_or_else(|| "the platform gives no reason".to_owned()),
+            retry_after: reply.parameters.and_then(|parameters| parameters.retry_after),
         }),
         Err(_) => Answer::Unheard(format!("the platform answered {status} without a JSON object")),
     }
@@ -200,15 +213,15 @@ mod tests {
 
     #[test]
     fn answers() {
-        let done = understood(200, br#"{"ok":true,"result":{"message_id":7}}"#);
+        let done = read(200, br#"{"ok":true,"result":{"message_id":7}}"#);
         assert_eq!(done, Answer::Done(serde_json::json!({"message_id": 7})));
-        let busy = understood(
+        let busy = read(
             429,
             br#"{"ok":false,"error_code":429,"description":"Too Many Requests","parameters":{"retry_after":3}}"#,
         );
         assert!(matches!(&busy, Answer::Refused(refusal) if refusal.code == 429 && refusal.retry_after == Some(3)));
         assert_eq!(busy.error().unwrap(), "Too Many Requests (429)");
-        assert!(matches!(understood(502, b"<html>"), Answer::Unheard(_)));
-        assert!(matches!(understood(500, br#"{"ok":false}"#), Answer::Refused(refusal) if refusal.code == 500));
+        assert!(matches!(read(502, b"<html>"), Answer::Unheard(_)));
+        assert!(matches!(read(500, br#"{"ok":false}"#), Answer::Refused(refusal) if refusal.code == 500));
     }
 }

@@ -20,15 +20,13 @@ use subtle::ConstantTimeEq;
 use tokio::time::sleep;
 
 use crate::api::{Api, CALL};
-use crate::app::{App, CHANGE, NAME, READ, TRY};
+use crate::app::{App, CHANGE, NAME, PAUSE, READ, TRY};
 use crate::drafts::{self, Turns};
 use crate::hmac;
 use crate::update::Press;
 
 /// How long one call waits for a change of the list.
 const WAIT: Duration = Duration::from_secs(60);
-/// How long to wait after a failed call of the store.
-const PAUSE: Duration = Duration::from_millis(500);
 /// The bytes of a button's tag; twice as many digits, since what a button sends has at most 64 bytes.
 const TAG_BYTES: usize = 12;
 /// The longest action that is shown, in characters.
@@ -82,8 +80,8 @@ async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> 
         shown.insert(approval.request_id.clone());
     }
     let is_pending = |id: &String| pending.iter().any(|approval| approval.request_id == *id);
-    let over: Vec<String> = shown.iter().filter(|id| !is_pending(id)).cloned().collect();
-    for id in over {
+    let no_longer_pending: Vec<String> = shown.iter().filter(|id| !is_pending(id)).cloned().collect();
+    for id in no_longer_pending {
         let approval = get(app, &id).await?;
         if approval.status != Status::Pending {
             app.put(&outcome(&approval)).await?;
@@ -94,7 +92,7 @@ async fn step(app: &App, shown: &mut BTreeSet<String>, pending: &[Approval]) -> 
     Ok(())
 }
 
-/// Requests that an earlier process has shown and that were not edited since.
+/// Returns the requests that an earlier process has shown, and whose outcome it has not shown.
 async fn shown_before(app: &App) -> BTreeSet<String> {
     let args = ListMessages { connector: NAME.to_owned(), limit: LOOKED_AT };
     loop {
@@ -180,7 +178,7 @@ fn tag(app: &App, id: &str, letter: char) -> String {
     hex::encode(code.get(..TAG_BYTES).unwrap_or(&code))
 }
 
-/// The request and the decision of a button that this connector has made.
+/// Reads the data of a button: the request and the decision. `None` if this connector has not made the button.
 fn read(app: &App, data: &str) -> Option<(String, bool)> {
     let mut parts = data.split(':');
     let (letter, id, given) = (parts.next()?, parts.next()?, parts.next()?);
@@ -200,7 +198,7 @@ pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, E
         tell(api, press, "This button is not valid.").await;
         return Ok(false);
     };
-    let said = match get(app, &id).await {
+    let outcome = match get(app, &id).await {
         Ok(approval) if !may_decide(app, &approval, &press.sender_id) => {
             "Only an administrator or the user who asked may decide this.".to_owned()
         }
@@ -208,7 +206,7 @@ pub(crate) async fn press(app: &App, api: &Api, press: &Press) -> Result<bool, E
         Err(error) if error.code == Code::NotFound => "There is no such request.".to_owned(),
         Err(error) => return Err(error),
     };
-    tell(api, press, &said).await;
+    tell(api, press, &outcome).await;
     Ok(true)
 }
 
@@ -235,6 +233,7 @@ async fn decide(app: &App, id: &str, approved: bool, press: &Press) -> Result<St
     }
 }
 
+/// Shows a text to the user who has pressed a button.
 async fn tell(api: &Api, press: &Press, text: &str) {
     let text: String = text.chars().take(200).collect();
     let fields = json!({"callback_query_id": press.id, "text": text});

@@ -8,7 +8,7 @@ const SCHEMES: [&str; 4] = ["http://", "https://", "tg://", "mailto:"];
 /// The deepest level of lists that is indented.
 const DEPTH: usize = 8;
 
-/// The HTML of a piece of Markdown.
+/// Converts a piece of Markdown to HTML.
 pub(crate) fn html(markdown: &str) -> String {
     let options = Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TABLES;
     let mut page = Page::default();
@@ -173,31 +173,25 @@ impl Page {
         } else if address.is_empty() {
             self.links.push(String::new());
         } else {
-            let mut behind = Page::default();
-            behind.text(&format!(" ({address})"));
-            self.links.push(behind.out);
+            self.links.push(escaped(&format!(" ({address})")));
         }
     }
 
     fn text(&mut self, text: &str) {
-        for letter in text.chars() {
-            match letter {
-                '<' => self.out.push_str("&lt;"),
-                '>' => self.out.push_str("&gt;"),
-                '&' => self.out.push_str("&amp;"),
-                letter => self.out.push(letter),
-            }
-        }
+        self.out.push_str(&escaped(text));
         if !text.is_empty() {
             self.at_item = false;
         }
     }
 
     fn attribute(&mut self, text: &str) {
-        let mut inner = Page::default();
-        inner.text(text);
-        self.out.push_str(&inner.out.replace('"', "&quot;"));
+        self.out.push_str(&escaped(text).replace('"', "&quot;"));
     }
+}
+
+/// A text outside of tags.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn language(kind: &CodeBlockKind<'_>) -> Option<String> {

@@ -3,7 +3,7 @@
 use ken_types::ops::outbox::{AttemptPiece, OutboxAttempt, OutboxShow, PieceEnd, PutMessage, ShowMessage};
 use serde_json::{Value, json};
 
-use crate::api::{Answer, Api, CALL};
+use crate::api::{Answer, Api, CALL, id, set};
 use crate::app::{App, TRY};
 use crate::html::html;
 use crate::split::{PIECE_UNITS, units};
@@ -51,22 +51,17 @@ impl Mark<'_> {
 pub(crate) async fn send(api: &Api, piece: &Piece<'_>, mark: &Mark<'_>) -> PieceEnd {
     let (method, mut fields) = request(piece);
     let formatted = html(piece.text);
-    let with = |fields: &mut Value, name: &str, value: Value| {
-        if let Some(fields) = fields.as_object_mut() {
-            fields.insert(name.to_owned(), value);
-        }
-    };
     // The limit counts the text without its tags.
     if !formatted.is_empty() && visible(&formatted) <= PIECE_UNITS {
         let mut fields = fields.clone();
-        with(&mut fields, "text", formatted.into());
-        with(&mut fields, "parse_mode", "HTML".into());
+        set(&mut fields, "text", formatted);
+        set(&mut fields, "parse_mode", "HTML");
         match api.call_after(method, fields, CALL, mark.set()).await {
             Answer::Refused(refusal) if refusal.code == 400 && !is_unchanged(&refusal.description) => {}
             answer => return end(answer, piece.tries),
         }
     }
-    with(&mut fields, "text", piece.text.into());
+    set(&mut fields, "text", piece.text);
     end(api.call_after(method, fields, CALL, mark.set()).await, piece.tries)
 }
 
@@ -74,26 +69,22 @@ pub(crate) async fn send(api: &Api, piece: &Piece<'_>, mark: &Mark<'_>) -> Piece
 fn request(piece: &Piece<'_>) -> (&'static str, Value) {
     let PutMessage { chat_id, thread_id, reply_to, business_id, buttons, .. } = piece.message;
     let mut fields = json!({"chat_id": id(chat_id), "link_preview_options": {"is_disabled": true}});
-    let mut with = |name: &str, value: Value| {
-        if let Some(fields) = fields.as_object_mut() {
-            fields.insert(name.to_owned(), value);
-        }
-    };
     if let Some(business) = business_id {
-        with("business_connection_id", business.as_str().into());
+        set(&mut fields, "business_connection_id", business.as_str());
     }
     if let (Some(buttons), true) = (buttons, piece.is_last) {
-        with("reply_markup", json!({"inline_keyboard": keyboard(buttons)}));
+        set(&mut fields, "reply_markup", json!({"inline_keyboard": keyboard(buttons)}));
     }
     if let Some(edited) = piece.edited {
-        with("message_id", id(edited));
+        set(&mut fields, "message_id", id(edited));
         return ("editMessageText", fields);
     }
     if let Some(thread) = thread_id {
-        with("message_thread_id", id(thread));
+        set(&mut fields, "message_thread_id", id(thread));
     }
     if let (Some(message), true) = (reply_to, piece.is_first) {
-        with("reply_parameters", json!({"message_id": id(message), "allow_sending_without_reply": true}));
+        let reply = json!({"message_id": id(message), "allow_sending_without_reply": true});
+        set(&mut fields, "reply_parameters", reply);
     }
     ("sendMessage", fields)
 }
@@ -102,11 +93,6 @@ fn keyboard(rows: &Value) -> Vec<Vec<Value>> {
     let button = |button: &Value| json!({"text": button.get("text"), "callback_data": button.get("data")});
     let row = |row: &Value| row.as_array().into_iter().flatten().map(button).collect();
     rows.as_array().into_iter().flatten().map(row).collect()
-}
-
-/// The chat as the platform takes it: an id as a number, the name of a channel as a string.
-pub(crate) fn id(text: &str) -> Value {
-    text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
 }
 
 /// The length of a page without its tags, with entities as one character.

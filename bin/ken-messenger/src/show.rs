@@ -11,9 +11,9 @@ use ken_types::ops::outbox::{DueMessage, OutboxShow, PieceEnd, ShowMessage, Show
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::api::{Api, CALL};
+use crate::api::{Api, CALL, id};
 use crate::app::App;
-use crate::piece::{IN_DOUBT, Mark, Piece, end, id, pause_ms, send};
+use crate::piece::{IN_DOUBT, Mark, Piece, end, pause_ms, send};
 use crate::split::{PIECE_UNITS, split};
 
 /// The length of a stored digest, in bytes.
@@ -39,6 +39,7 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
     let mut ended = PieceEnd::Sent { message_id: None };
     for (number, text) in texts.iter().enumerate() {
         let digest = digest(text);
+        let new = |message_id| Some(ShownPiece { message_id, digest: digest.clone() });
         let piece = |edited| Piece {
             message: &due.message,
             text,
@@ -47,33 +48,26 @@ async fn update(app: &App, api: &Api, due: &DueMessage, revision: u64, pieces: &
             is_last: number + 1 == texts.len(),
             tries: due.tries,
         };
-        let new = |message_id| {
-            let digest = digest.clone();
-            Some(ShownPiece { message_id, digest })
-        };
         let known = pieces.get(number).cloned();
-        match &known {
-            Some(known) if known.message_id.is_none() && due.message.draft => return ended,
-            Some(known) if known.digest == digest => {
-                if known.message_id.is_none() {
-                    let error = IN_DOUBT.to_owned();
-                    ended = PieceEnd::Unknown { error };
-                }
+        let is_unchanged = known.as_ref().is_some_and(|known| known.digest == digest);
+        match known.as_ref().map(|known| known.message_id.as_deref()) {
+            Some(None) if due.message.draft => return ended,
+            Some(None) if is_unchanged => {
+                ended = PieceEnd::Unknown { error: IN_DOUBT.to_owned() };
                 continue;
             }
-            Some(ShownPiece { message_id: Some(id), .. }) => {
-                match repeatable(send(api, &piece(Some(id)), &Mark::Edit).await, due.tries) {
-                    later @ PieceEnd::Later { .. } => return later,
-                    // Otherwise a platform that refuses edits would get a new message for each revision.
-                    failed @ PieceEnd::Failed { .. } if due.message.draft => return failed,
-                    // Most likely somebody has deleted the message, so the piece is sent again.
-                    PieceEnd::Failed { .. } => {}
-                    _ => {
-                        set(pieces, number, new(Some(id.clone())));
-                        continue;
-                    }
+            Some(Some(_)) if is_unchanged => continue,
+            Some(Some(id)) => match repeatable(send(api, &piece(Some(id)), &Mark::Edit).await, due.tries) {
+                later @ PieceEnd::Later { .. } => return later,
+                // Otherwise a platform that refuses edits would get a new message for each revision.
+                failed @ PieceEnd::Failed { .. } if due.message.draft => return failed,
+                // Most likely somebody has deleted the message, so the piece is sent again.
+                PieceEnd::Failed { .. } => {}
+                _ => {
+                    set(pieces, number, new(Some(id.to_owned())));
+                    continue;
                 }
-            }
+            },
             _ => {}
         }
         set(pieces, number, new(None));

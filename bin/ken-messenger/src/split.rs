@@ -22,7 +22,7 @@ pub(crate) fn split(text: &str, limit: usize) -> Vec<String> {
         if let Some(fence) = &cut.inside {
             piece = format!("{piece}\n{}", fence.marker);
             next = format!("{}\n{next}", fence.line);
-        } else if cut.is_word {
+        } else if cut.is_in_line {
             next = next.trim_start().to_owned();
         }
         if !piece.trim().is_empty() {
@@ -52,8 +52,8 @@ struct Cut {
     at: usize,
     /// The fence that is open there.
     inside: Option<Fence>,
-    /// Blanks follow that belong to no line.
-    is_word: bool,
+    /// Whether it is inside a line, so that blanks after it are dropped.
+    is_in_line: bool,
 }
 
 /// An open code fence (CommonMark 4.5).
@@ -112,13 +112,13 @@ fn cut(text: &str, limit: usize) -> Cut {
             None => fence = opens,
         }
     }
-    let outside = |at| Cut { at, inside: None, is_word: false };
+    let outside = |at| Cut { at, inside: None, is_in_line: false };
     // Blank lines at the beginning are no paragraph.
     let worth = |at: &usize| text.get(..*at).is_some_and(|head| !head.trim().is_empty());
     let paragraph = paragraph.filter(worth).map(outside);
     let line = line.filter(worth).map(outside);
     let inside = line_inside.filter(|(at, fence)| text.get(..*at).is_some_and(|head| has_content(head, fence)));
-    let inside = inside.map(|(at, fence)| Cut { at, inside: Some(fence), is_word: false });
+    let inside = inside.map(|(at, fence)| Cut { at, inside: Some(fence), is_in_line: false });
     paragraph.or(line).or(inside).unwrap_or_else(|| cut_in_line(text, limit))
 }
 
@@ -157,7 +157,7 @@ fn cut_in_line(text: &str, limit: usize) -> Cut {
         }
     }
     let at = word.or(character).unwrap_or_else(|| scalars(text, start, room));
-    Cut { at, inside: fence, is_word: true }
+    Cut { at, inside: fence, is_in_line: true }
 }
 
 /// As many Unicode scalar values as fit, for a character that is longer than a message.

@@ -10,15 +10,14 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::api::{Api, CALL};
+use crate::api::{Api, CALL, id, set};
 use crate::app::{App, READ, at_turns};
-use crate::piece::id;
 
-/// A shorter turn is not shown.
+/// The delay before the indicator is shown: shorter turns are not indicated.
 const FIRST: Duration = Duration::from_millis(300);
 /// How often the indicator is renewed: the platform shows it for five seconds.
 const AGAIN: Duration = Duration::from_secs(4);
-/// Chats that are told at a time.
+/// The maximum number of chats that show the indicator.
 const CHATS: usize = 20;
 
 /// Checks for running turns when one begins, and for as long as there are any.
@@ -52,8 +51,8 @@ async fn show(api: &Api, chats: &[BusyChat]) {
 
 fn action(chat: &BusyChat) -> Value {
     let mut fields = json!({"chat_id": id(&chat.chat_id), "action": "typing"});
-    if let (Some(thread), Some(fields)) = (&chat.thread_id, fields.as_object_mut()) {
-        fields.insert("message_thread_id".into(), id(thread));
+    if let Some(thread) = &chat.thread_id {
+        set(&mut fields, "message_thread_id", id(thread));
     }
     fields
 }

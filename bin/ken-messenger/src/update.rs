@@ -63,7 +63,6 @@ pub(crate) enum ChatKind {
 pub(crate) struct Press {
     pub(crate) id: String,
     pub(crate) sender_id: String,
-    pub(crate) sender_name: Option<String>,
     pub(crate) data: String,
     /// The chat of the message that has the button.
     pub(crate) chat_id: String,
@@ -121,7 +120,7 @@ fn message(fields: &Value) -> Content {
         message_id: fields.get("message_id").and_then(number),
         chat,
         thread_id: fields.get("message_thread_id").and_then(number),
-        business_id: word(fields, "business_connection_id"),
+        business_id: short_text(fields, "business_connection_id"),
         sender_id,
         sender_name: name(sender),
         text,
@@ -131,12 +130,11 @@ fn message(fields: &Value) -> Content {
 }
 
 fn press(fields: &Value) -> Content {
-    let sender = fields.get("from");
-    let sender_id = sender.and_then(id);
+    let sender = fields.get("from").and_then(id);
     let chat = fields.pointer("/message/chat").and_then(id);
-    match (word(fields, "id"), sender_id, word(fields, "data"), chat) {
+    match (short_text(fields, "id"), sender, short_text(fields, "data"), chat) {
         (Some(id), Some(sender_id), Some(data), Some(chat_id)) => {
-            Content::Press(Press { id, sender_id, sender_name: sender.and_then(name), data, chat_id })
+            Content::Press(Press { id, sender_id, data, chat_id })
         }
         _ => Content::Other("no_button"),
     }
@@ -152,20 +150,21 @@ fn chat(chat: &Value) -> Option<Chat> {
 }
 
 /// The id of a user or chat. Ids of the platform go beyond 2^53, so they are never floating-point numbers.
-fn id(of: &Value) -> Option<String> {
-    number(of.get("id")?)
+fn id(user_or_chat: &Value) -> Option<String> {
+    number(user_or_chat.get("id")?)
 }
 
 fn number(value: &Value) -> Option<String> {
     value.as_i64().map(|number| number.to_string())
 }
 
-fn word(fields: &Value, name: &str) -> Option<String> {
+/// A text of 1 to 256 bytes.
+fn short_text(fields: &Value, name: &str) -> Option<String> {
     let text = fields.get(name)?.as_str()?;
     Some(text.to_owned()).filter(|text| !text.is_empty() && text.len() <= 256)
 }
 
-/// What people call a user or a chat.
+/// The name of a user or a chat for people.
 fn name(sender: &Value) -> Option<String> {
     let part = |name: &str| sender.get(name).and_then(Value::as_str).map(str::trim).filter(|part| !part.is_empty());
     let full: Vec<&str> = ["first_name", "last_name"].iter().filter_map(|name| part(name)).collect();
