@@ -959,5 +959,9 @@ fn a_request_for_an_approval_follows_its_text_in_its_topic() {
     assert_eq!((&pending[0]["conversationId"], &pending[0]["threadId"]), (&json!("-100"), &json!("9")), "{pending}");
     let yes = calls[1].body["reply_markup"]["inline_keyboard"][0][0]["callback_data"].as_str().unwrap();
     accepted(&system, &press(2, 7, yes));
-    until("the answer is shown", || platform.shown(-100).iter().any(|text| text == "Pushed."));
+    until("the answer is shown", || platform.shown(-100).last().is_some_and(|text| text == "Pushed."));
+    let shown = platform.shown(-100);
+    assert_eq!((shown.len(), shown[0].as_str()), (3, "I will push."), "{shown:?}");
+    assert!(shown[1].contains("approved by"), "{shown:?}");
+    assert_eq!(sent(&system), json!({"pending": 0, "sent": 4, "failed": 0, "unknown": 0}));
 }

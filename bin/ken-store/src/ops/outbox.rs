@@ -70,18 +70,31 @@ impl Write for OutboxPut {
     }
 }
 
-/// Adds a message, unless its key is known. A known draft gets the new text.
+/// Adds a message, unless its key is known. A known draft gets the new text, or is ended if the new text has to follow it.
 pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change) -> Result<Put, Error> {
     if let Some(known) = tables.message_by_key(&message.key)? {
         let id = known.id;
-        if known.message.draft {
-            rewrite(tables, known, message, change)?;
+        if !known.message.draft {
+            return Ok(Put { id, created: false });
         }
-        return Ok(Put { id, created: false });
+        if !must_follow(tables, &known, message)? {
+            rewrite(tables, known, message, change)?;
+            return Ok(Put { id, created: false });
+        }
+        let key = format!("{}:{id}", known.message.key);
+        let ended = PutMessage { draft: false, key, ..known.message.clone() };
+        rewrite(tables, known, &ended, change)?;
     }
     let id = tables.insert_message(message, change.now)?;
     tell(&message.connector, id, MessageState::Pending, change);
     Ok(Put { id, created: true })
+}
+
+/// Whether the text of a message is not shown in place of a draft: it does not continue the draft's text, and a reader of the chat would
+/// miss it there, because another message, such as a request for an approval, has followed the draft.
+fn must_follow(tables: &dyn Tables, known: &MessageRow, message: &PutMessage) -> Result<bool, Error> {
+    let continues = message.text.trim().starts_with(known.message.text.trim());
+    Ok(!continues && known.state != MessageState::Failed && tables.has_later_message(known.id)?)
 }
 
 /// Replaces the text of a draft. Its due time is kept, because the platform may have requested the pause.

@@ -1045,6 +1045,8 @@ pub trait Outbox {
     fn update_message(&self, row: &MessageRow) -> Result<(), Error>;
     /// Replaces the message itself and its time of creation.
     fn rewrite_message(&self, id: i64, message: &PutMessage, created_at: Timestamp) -> Result<(), Error>;
+    /// Whether a message that replaces no other one was added to the same chat after this one.
+    fn has_later_message(&self, id: i64) -> Result<bool, Error>;
     /// Returns messages, newest first.
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;
     fn live_messages(&self, connector: &str) -> Result<u64, Error>;

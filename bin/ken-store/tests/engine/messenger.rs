@@ -167,6 +167,28 @@ async fn a_draft_waits_for_its_chat_and_its_answer_has_a_day_of_its_own() {
     assert_eq!(answer.state, MessageState::Pending, "it is tried for a day from its end on");
 }
 
+/// The request for an approval has followed the draft, so the answer has to follow the request.
+#[tokio::test]
+async fn another_text_follows_what_was_sent_after_a_draft() {
+    let kit = Kit::new();
+    let put = |message| kit.write::<OutboxPut>(message);
+    let first = put(message(true, "I will push.")).await.unwrap().id;
+    put(PutMessage { key: "request".into(), ..message(false, "May I?") }).await.unwrap();
+    assert_eq!(put(message(true, "I will push. Soon.")).await.unwrap().id, first, "it is the same text, but longer");
+    let second = put(message(true, "Let me see.")).await.unwrap();
+    assert!(second.created && second.id > first);
+    let edit = PutMessage { key: "request:end".into(), edits: Some("request".into()), ..message(false, "Yes.") };
+    put(edit).await.unwrap();
+    let answer = put(message(false, "Pushed.")).await.unwrap();
+    assert_eq!((answer.id, answer.created), (second.id, false), "nothing follows it");
+    let args = ListMessages { connector: "messenger".into(), limit: 10 };
+    let rows = kit.read::<OutboxList>(args).await.unwrap().messages;
+    let keys: Vec<&str> = rows.iter().map(|row| row.key.as_str()).collect();
+    assert_eq!(keys, ["request:end", "k", "request", &format!("k:{first}")]);
+    let ended = due(&kit).await.remove(0);
+    assert_eq!((ended.id, ended.message.text.as_str(), ended.message.draft), (first, "I will push. Soon.", false));
+}
+
 /// The last message of the turn has no text, but an earlier one had text that was shown.
 #[tokio::test]
 async fn a_turn_that_ends_without_a_text_keeps_what_was_shown() {

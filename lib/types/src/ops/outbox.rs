@@ -8,7 +8,8 @@ use super::Nothing;
 use crate::Timestamp;
 
 crate::operations! {
-    /// Adds a message, unless there is one with the same key. If that is a draft, it gets the new text.
+    /// Adds a message, unless there is one with the same key. If that is a draft, it gets the new text; if the text is another one and
+    /// the chat has got a later message meanwhile, the draft is ended as it is, and the new text becomes a message of its own.
     OutboxPut, "outbox.put": PutMessage => Put;
     /// The oldest unfinished message of each chat, if it may be sent now. Waits at most `wait_ms` for one.
     OutboxDue, "outbox.due": DueMessages => Due;

@@ -80,8 +80,15 @@ impl Outbox for Database {
     }
 
     fn rewrite_message(&self, id: i64, message: &PutMessage, created_at: Timestamp) -> Result<(), Error> {
-        let sql = "UPDATE outbox SET body = ?2, created_at = ?3 WHERE message = ?1";
-        run(self, sql, params![id, to_json(message)?, created_at.millis()]).map(drop)
+        let sql = "UPDATE outbox SET key = ?2, body = ?3, created_at = ?4 WHERE message = ?1";
+        run(self, sql, params![id, message.key, to_json(message)?, created_at.millis()]).map(drop)
+    }
+
+    fn has_later_message(&self, id: i64) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM outbox AS own JOIN outbox AS later ON later.message > own.message
+                     AND later.connector = own.connector AND later.chat = own.chat AND later.body ->> 'edits' IS NULL
+                   WHERE own.message = ?1 LIMIT 1";
+        first(self, sql, [id], |_| Ok(())).map(|found| found.is_some())
     }
 
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error> {
