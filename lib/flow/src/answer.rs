@@ -42,7 +42,7 @@ impl Answer {
         found.and_then(|(_, value)| text.get(value.clone()))
     }
 
-    /// A top-level field of a type; `None` when it is missing or of another type.
+    /// A top-level field, parsed as `T`; `None` if it is missing or is not a `T`.
     pub(crate) fn parse<'a, T: Deserialize<'a>>(&'a self, name: &str) -> Option<T> {
         serde_json::from_str(self.field(name)?).ok()
     }
@@ -79,7 +79,7 @@ fn fields_of(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     reader.deserialize_any(FieldRanges(text)).unwrap_or_default()
 }
 
-/// Finds the ranges of an object's fields. Names with escapes are skipped: no contract has one.
+/// Finds the ranges of an object's fields. Names with escapes are skipped, because no tool's answer has one.
 struct FieldRanges<'de>(&'de str);
 
 impl<'de> Visitor<'de> for FieldRanges<'de> {
@@ -101,11 +101,12 @@ impl<'de> Visitor<'de> for FieldRanges<'de> {
     }
 }
 
-/// Borrowed when it has no escapes; a `Cow<str>` alone would be copied (serde-rs/serde#1852).
+/// A string that is borrowed if it has no escapes. Without this wrapper serde always copies a `Cow<str>`
+/// (serde-rs/serde#1852).
 #[derive(Deserialize)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
-/// The range of `part`, a slice of `whole`.
+/// The byte range of `part` within `whole`. `part` must be a slice of `whole`.
 fn range_of(whole: &str, part: &str) -> Range<usize> {
     let start = (part.as_ptr() as usize).saturating_sub(whole.as_ptr() as usize);
     start..start + part.len()

@@ -13,22 +13,21 @@ use ken_types::{Code, Error, share};
 use crate::definition::{Definition, MAX_FILE_BYTES, is_name};
 use crate::protocol::Protocols;
 
-/// Folders of workflow files, the user's first. The file of a workflow is checked at each use and read again when it has
-/// changed, so nothing needs to be watched and no result is older than the file. An invalid file is an error of that
-/// workflow alone.
+/// Folders of workflow files, the user's first. Each use of a workflow checks its file and reads it again if it has changed, so nothing
+/// needs to be watched and no result is older than the file. An invalid file makes only its own workflow unusable.
 pub struct Catalog {
     folders: Vec<PathBuf>,
     protocols: Protocols,
     read: Mutex<HashMap<PathBuf, Kept>>,
 }
 
-/// A file that has been read.
+/// The result of reading a file.
 struct Kept {
     version: Version,
     workflow: Result<Arc<Definition>, Error>,
 }
 
-/// Metadata that changes when the file does.
+/// Metadata from which a change of the file is recognised.
 #[derive(Debug, Clone, PartialEq)]
 struct Version {
     device: u64,
@@ -36,15 +35,15 @@ struct Version {
     bytes: u64,
     modified: (i64, i64),
     changed: (i64, i64),
-    /// Whether the file was older than one clock tick when it was read. A younger file can change without a new time stamp.
+    /// Whether the file was more than [`TICK`] old when it was read. A younger file can change again without getting a new time stamp.
     is_settled: bool,
 }
 
-/// The coarsest resolution of a file system's time stamps.
+/// Upper bound for the resolution of a file system's time stamps.
 const TICK: Duration = Duration::from_millis(20);
 
 impl Catalog {
-    /// A catalog of these folders, which need not exist. The first one that has a name wins.
+    /// A catalog of these folders, which need not exist. If several contain a workflow of the same name, the first one is used.
     pub fn new(folders: Vec<PathBuf>, protocols: Protocols) -> Catalog {
         Catalog { folders, protocols, read: Mutex::default() }
     }
@@ -123,7 +122,7 @@ impl Catalog {
         Some(workflow)
     }
 
-    /// The result of reading this version of a file earlier.
+    /// The stored result for this version of a file, if it has been read before.
     fn kept(&self, path: &Path, version: &Version) -> Option<Result<Arc<Definition>, Error>> {
         let read = self.lock();
         let kept = read.get(path)?;

@@ -1,8 +1,8 @@
 //! Checks whether the results of one run agree.
 //!
-//! Results are reduced to statements in the normal form of ken-logic: the facts and conclusions of a reasoning, the sentences
-//! that a model said. Each of the five checks is skipped when there is nothing for it to compare. The score is the share of
-//! the checks that found no issue. ken-workflow(5) describes each.
+//! Results are reduced to statements in the normal form of ken-logic: the facts and conclusions of REP, and the sentences of
+//! a model's text. Each of the five checks is skipped when there is nothing for it to compare. The score is the share of the
+//! checks that found no issue. ken-workflow(5) describes each.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,9 +18,9 @@ use crate::protocol::{Kind, Protocols};
 use crate::quality::rounded;
 use crate::tense::{self, Tense};
 
-/// Maximum number of issues of one check.
+/// Maximum number of issues that one check reports.
 const MAX_ISSUES: usize = 8;
-/// Maximum number of sentences of a text that are compared.
+/// Maximum number of sentences of one text that are compared; the rest is ignored.
 const MAX_SENTENCES: usize = 200;
 
 /// Compares the results; `None` when no check has anything to compare.
@@ -56,12 +56,12 @@ impl Finding {
     }
 }
 
-/// What the results of all steps say.
+/// The statements and judgements in the results of all steps.
 struct Evidence<'a> {
-    /// In the order of the steps, without repetitions within a step.
+    /// In the order of the steps. Each step's statements are listed once.
     statements: Vec<Stated<'a>>,
     moods: Vec<Mood<'a>>,
-    /// Steps of REP whose own validation passes; steps of VVP that found errors are in `refuted`.
+    /// The REP steps whose own validation passed. VVP steps that found errors are in `refuted`.
     valid: Vec<&'a str>,
     refuted: Vec<(&'a str, Cow<'a, str>)>,
     verified: usize,
@@ -126,7 +126,7 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// A mood counts when the confidence of ESL is at least one half.
+    /// Adds the mood, unless the confidence of ESL is below one half.
     fn add_mood(&mut self, step: &'a str, answer: &'a Answer) {
         let valence = answer.parse("valence").filter(|valence| matches!(*valence, "positive" | "negative"));
         let is_sure = answer.parse::<f64>("confidence").is_some_and(|confidence| confidence >= 0.5);
@@ -140,7 +140,7 @@ impl<'a> Evidence<'a> {
             return;
         };
         for sentence in ken_text::sentences(&text).take(MAX_SENTENCES) {
-            // A question states nothing.
+            // Questions are skipped, because they state nothing.
             if !sentence.text.ends_with('?') {
                 self.say(step, Cow::Owned(sentence.text.trim_end_matches('!').to_owned()));
             }
@@ -162,7 +162,7 @@ impl<'a> Evidence<'a> {
 }
 
 impl Stated<'_> {
-    /// The statement as part of an issue's text.
+    /// The step and its statement, for the text of an issue.
     fn quoted(&self) -> String {
         format!("{} says \"{}\"", self.step, ken_text::head(&self.wording, 200))
     }
@@ -189,7 +189,7 @@ fn contradiction(evidence: &Evidence<'_>) -> Option<Finding> {
     Finding::new("contradiction", compared, issues)
 }
 
-/// Finds verifications that refute what a reasoning calls valid.
+/// Finds rules that REP calls valid and VVP refutes.
 fn verification(evidence: &Evidence<'_>) -> Option<Finding> {
     let compared = evidence.verified * evidence.valid.len();
     let mut issues = Vec::new();
@@ -216,7 +216,7 @@ fn sentiment(evidence: &Evidence<'_>) -> Option<Finding> {
     Finding::new("sentiment", evidence.moods.len() * felt.len(), issues)
 }
 
-/// Finds events that one step puts into the past and another into the future.
+/// Finds events that are past in one statement and future in another.
 fn tenses(evidence: &Evidence<'_>) -> Option<Finding> {
     let mut first: HashMap<String, (Tense, &Stated<'_>)> = HashMap::new();
     let mut issues = Vec::new();
@@ -305,7 +305,7 @@ mod tests {
 
     use super::*;
 
-    /// Judges results of steps: the protocol, and its answer.
+    /// Checks the coherence of step results, each given as protocol and answer.
     fn judge(answers: &[(&str, Value)]) -> Option<Coherence> {
         let protocols = Protocols::shipped();
         let steps: Vec<Value> =
@@ -336,7 +336,7 @@ mod tests {
         ("ESL", json!({"valence": valence, "confidence": confidence}))
     }
 
-    /// The one check that fails.
+    /// Expects that only the check `name` fails, with an issue that contains all `words`.
     #[track_caller]
     fn fails(answers: &[(&str, Value)], name: &str, words: &[&str]) {
         let found = judge(answers).unwrap();

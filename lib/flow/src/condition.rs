@@ -119,7 +119,7 @@ impl Order {
     }
 }
 
-/// Compares numbers by value: 1 equals 1.0.
+/// Whether two values are equal. Numbers are compared by value, so 1 equals 1.0.
 fn equal(left: &Value, right: &Value) -> bool {
     match (left.as_f64(), right.as_f64()) {
         (Some(left), Some(right)) => left == right,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// The input of a workflow: a JSON value, mostly an object. The fields of an object are kept as they were written: steps
-/// are given copies of these bytes, which are parsed only where a condition, a template or a schema looks into them.
+/// receive copies of these bytes, which are parsed only if a condition, a template or a schema needs the value.
 pub struct Data {
     fields: Vec<(String, Box<RawValue>)>,
     tree: OnceLock<Value>,
@@ -21,21 +21,21 @@ pub struct Data {
 
 impl Data {
     /// Reads a JSON value. Returns `invalid` for malformed JSON, for duplicate fields and for nesting deeper than
-    /// [`ken_tool::MAX_DEPTH`]; `at` points into the value. Whether a workflow takes a value that is not an object is for
-    /// [`crate::Definition::check`] to say.
+    /// [`ken_tool::MAX_DEPTH`]; `at` points into the value. Values other than objects are accepted here;
+    /// [`crate::Definition::check`] refuses them where the workflow requires an object.
     pub fn read(text: &str) -> Result<Data, Error> {
         if !text.trim_start().starts_with('{') {
             return Ok(Data { fields: Vec::new(), tree: OnceLock::from(json::parse(text.as_bytes(), MAX_DEPTH - 2)?) });
         }
         json::check_depth(text.as_bytes(), MAX_DEPTH - 2)?;
         let mut reader = serde_json::Deserializer::from_str(text);
-        reader.disable_recursion_limit(); // check_depth has bounded it
+        reader.disable_recursion_limit(); // check_depth has checked the nesting
         let fields = reader.deserialize_map(Fields).map_err(|error| refuse(&error))?;
         reader.end().map_err(|error| refuse(&error))?;
         Ok(Data { fields, tree: OnceLock::new() })
     }
 
-    /// The same for a value that has been parsed already.
+    /// Like [`Data::read`], for a value that has been parsed already.
     pub fn from_value(value: &Value) -> Result<Data, Error> {
         Data::read(&value.to_string())
     }
@@ -46,7 +46,7 @@ impl Data {
         field.map(|(_, value)| value.as_ref())
     }
 
-    /// The first of these fields that is there.
+    /// The first of these fields that is present.
     pub(crate) fn first(&self, names: &[&str]) -> Option<&RawValue> {
         names.iter().find_map(|name| self.get(name))
     }
@@ -61,7 +61,7 @@ impl Data {
         self.tree.get().is_none_or(Value::is_object)
     }
 
-    /// The whole as a value, parsed when it is first asked for.
+    /// The whole input as a value, parsed on first use.
     pub(crate) fn tree(&self) -> &Value {
         self.tree.get_or_init(|| {
             let read = |(name, raw): &(String, Box<RawValue>)| (name.clone(), value_of(raw.get()));
@@ -69,7 +69,7 @@ impl Data {
         })
     }
 
-    /// Refuses field names that steps or the engine use: a step would take such a field for a real result.
+    /// Refuses field names that steps or the engine use, because a later step would take the field for a result.
     pub(crate) fn check_names(&self, reserved: &BTreeSet<&str>) -> Result<(), Error> {
         let planted = self.names().find(|name| RESERVED.contains(name) || reserved.contains(name));
         match planted {
@@ -92,7 +92,7 @@ impl fmt::Debug for Data {
 const RESERVED: [&str; 6] =
     ["results", "governance", "governance_summary", "quality_scores", "coherence", "is_coherent"];
 
-/// A raw value, which is valid JSON, as a value; null if it is nested too deeply.
+/// Parses raw JSON, which is known to be valid. Returns null if it is nested too deeply.
 pub(crate) fn value_of(raw: &str) -> Value {
     if json::check_depth(raw.as_bytes(), MAX_DEPTH).is_err() {
         return Value::Null;
@@ -134,7 +134,8 @@ impl<'de> Visitor<'de> for Fields {
     }
 }
 
-/// Appends a raw value on one line: white space between its parts may contain line feeds, strings cannot.
+/// Appends a raw value on one line, by removing line feeds. They occur only in the white space between the parts of JSON,
+/// never in strings.
 pub(crate) fn push_flat(to: &mut String, raw: &str) {
     if raw.as_bytes().contains(&b'\n') || raw.as_bytes().contains(&b'\r') {
         to.extend(raw.chars().map(|char| if matches!(char, '\n' | '\r') { ' ' } else { char }));

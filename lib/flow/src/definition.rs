@@ -55,7 +55,7 @@ pub struct Step {
     pub id: String,
     /// `REP`, `ESL`, …
     pub protocol: String,
-    /// Time limit of the call; `None` for that of the engine.
+    /// Time limit of the call; `None` for the engine's default.
     pub timeout: Option<Duration>,
     pub(crate) when: Option<Condition>,
     pub(crate) input: Option<Template>,
@@ -69,7 +69,7 @@ pub enum Mode {
 }
 
 impl Definition {
-    /// Reads a workflow. Errors are `invalid`, their message begins with `origin` and `at` points into the document.
+    /// Reads a workflow. Returns `invalid` with a message that begins with `origin`; `at` is a pointer into the document.
     pub fn parse(text: &str, origin: &Path, protocols: &Protocols) -> Result<Definition, Error> {
         read(text, origin, protocols).map_err(|error| {
             let message = format!("{}: {}", origin.display(), error.message);
@@ -77,7 +77,8 @@ impl Definition {
         })
     }
 
-    /// Makes a workflow with one step for each protocol; repeated protocols get numbered ids. `at` of an error is the index.
+    /// Makes a workflow with one step for each protocol. Repeated protocols get numbered ids. `at` of an error is the index
+    /// of the wrong name in `names`.
     pub fn of_protocols(names: &[&str], mode: Mode, protocols: &Protocols) -> Result<Definition, Error> {
         if names.is_empty() || names.len() > MAX_ITEMS {
             return Err(Error::invalid("", format!("from 1 to {MAX_ITEMS} protocols are needed")));
@@ -117,7 +118,7 @@ impl Definition {
         &self.description
     }
 
-    /// Whether clients may start it as a run.
+    /// Whether clients are allowed to start it as a run.
     pub fn is_public(&self) -> bool {
         self.is_public
     }
@@ -138,14 +139,14 @@ impl Definition {
         Some(&step.protocol)
     }
 
-    /// The file it came from; empty for one of [`Definition::of_protocols`].
+    /// The file that it was read from; empty if it was made by [`Definition::of_protocols`].
     pub fn origin(&self) -> &Path {
         &self.origin
     }
 
-    /// Checks an input against the schema, and that none of its fields is named like a result. Without a schema the input
-    /// must be an object. Returns `invalid`, with a pointer into the input as `at`. [`crate::Engine::run`] checks this too;
-    /// a caller that queues runs checks before it admits one.
+    /// Checks an input against the schema, and that none of its fields has the name of a result. Without a schema the input
+    /// must be an object. Returns `invalid`, with a pointer into the input as `at`. [`crate::Engine::run`] checks this too.
+    /// A caller that queues runs should check before it accepts one.
     pub fn check(&self, data: &Data) -> Result<(), Error> {
         self.check_names(data)?;
         match &self.schema {
@@ -169,7 +170,8 @@ impl Definition {
     }
 }
 
-/// Whether a text can name a workflow or a result: names are used in paths, JSON pointers and metrics.
+/// Whether a text is allowed as the name of a workflow or a result. The characters are restricted because names are used in
+/// paths, JSON pointers and metrics.
 pub(crate) fn is_name(name: &str) -> bool {
     let is_part = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-');
     name.len() <= 64 && name.starts_with(|char: char| char.is_ascii_alphanumeric()) && name.chars().all(is_part)
@@ -294,7 +296,7 @@ impl Reader<'_> {
         Ok(Item::Step(self.steps.len() - 1))
     }
 
-    /// In a loop a result may be referred to before its step, but the step must exist.
+    /// Checks that every reference to a result names a step of the workflow. Within a loop, that step may come later.
     fn check_references(&self) -> Result<(), Error> {
         for (reference, at) in &self.references {
             if let Root::Result(id) = &reference.root

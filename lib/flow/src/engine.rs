@@ -23,8 +23,8 @@ use crate::settings::Settings;
 use crate::template::Unfilled;
 use crate::tool::Tool;
 
-/// Runs workflows with the tools of its protocols. One engine serves every request of a program. It must be used on the
-/// main thread, because tools die with the thread that started them (PR_SET_PDEATHSIG).
+/// Runs workflows with the tools of its protocols. One engine serves all requests of a program. It must be used on the
+/// main thread, because the kernel kills a tool when the thread that started it ends (PR_SET_PDEATHSIG).
 pub struct Engine {
     protocols: Protocols,
     tools: Vec<Tool>,
@@ -33,7 +33,7 @@ pub struct Engine {
 
 /// The limits and the observer of one run.
 pub struct Request<'a> {
-    /// When the run must be finished; a step that is running then fails with `deadline`.
+    /// When the run must be finished. A step that is still running at this time fails with `deadline`.
     pub deadline: Option<Instant>,
     pub settings: &'a Settings,
     pub observer: &'a dyn Observer,
@@ -59,8 +59,8 @@ impl Engine {
     }
 
     /// Runs a workflow. Returns an error only when the run did not start because the input is refused (`invalid`, with a
-    /// pointer into the input as `at`); errors of steps are in the outcome. Dropping the future kills the tools that are
-    /// working for the run.
+    /// pointer into the input as `at`); errors of steps are in the outcome. Dropping the future kills the tools that the
+    /// run is using.
     pub async fn run(&self, definition: &Definition, data: &Data, request: Request<'_>) -> Result<Outcome, Error> {
         definition.check(data)?;
         let begun = Instant::now();
@@ -97,7 +97,7 @@ struct Run<'a> {
     definition: &'a Definition,
     data: &'a Data,
     request: Request<'a>,
-    /// Limits the number of tools that work for the run at the same time.
+    /// Limits the number of tools that the run uses at the same time.
     slots: Semaphore,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Run<'a> {
         }
         let found = summary.coherence.as_ref();
         match found.filter(|found| !found.issues.is_empty()) {
-            // When results must agree, the observer was told at the step.
+            // If results are required to agree, the observer was informed after the step.
             Some(found) if !self.requires_coherence() => self.tell_incoherence(found).await,
             _ => Ok(()),
         }
@@ -155,8 +155,9 @@ impl<'a> Run<'a> {
         governance.is_enabled && governance.requires_coherence
     }
 
-    /// Called after each step. When its result makes the results disagree, and they must agree, the step runs once more
-    /// with the issues in its input; when they still disagree, the run is aborted. No other step is repeated.
+    /// Called after each step. If results are required to agree and the step's result disagrees with earlier ones, the
+    /// step runs once more with the issues in its input. If they still disagree, the run is aborted. No other step is
+    /// repeated.
     async fn agree(&self, number: usize, progress: &mut Progress) -> Result<(), Stop> {
         let (Some(step), Some(found)) = (self.definition.steps().get(number), self.disagreement(progress)) else {
             return Ok(());
@@ -177,7 +178,7 @@ impl<'a> Run<'a> {
         Err(Stop::Aborted(Error::conflict(format!("step {}: the results do not agree: {issues}", step.id))))
     }
 
-    /// What is wrong with the results so far, when they must agree.
+    /// The issues among the results so far; `None` if there are none, or if results are not required to agree.
     fn disagreement(&self, progress: &Progress) -> Option<Coherence> {
         if !self.requires_coherence() {
             return None;
@@ -221,8 +222,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Runs all items to their end; the error is that of the first item in the file that failed. No item sees the results
-    /// of another, so the order in which they finish does not matter.
+    /// Runs all items until each has ended. If several fail, returns the error of the first one in the file. No item sees
+    /// the results of another, so the order in which they finish does not matter.
     async fn parallel(&self, items: &[Item], progress: &mut Progress) -> Result<(), Stop> {
         let branches = items.iter().map(|item| {
             let mut own = progress.branch();
@@ -259,7 +260,7 @@ impl<'a> Run<'a> {
         self.agree(number, progress).await
     }
 
-    /// Runs one step, whatever its condition says, and keeps its result.
+    /// Runs one step without evaluating its condition, and stores its result.
     async fn execute(&self, number: usize, step: &Step, progress: &mut Progress) -> Result<(), Error> {
         let tool = self.engine.find(&step.protocol);
         let tool = tool.ok_or_else(|| named(step, Error::internal("no such protocol")))?;
@@ -272,7 +273,8 @@ impl<'a> Run<'a> {
         ended
     }
 
-    /// The result that the observer has, or the tool's.
+    /// Returns the step's recorded result if the observer has one, otherwise calls the tool. Fails only if the observer
+    /// does.
     async fn make(
         &self,
         step: &Step,
@@ -291,7 +293,8 @@ impl<'a> Run<'a> {
         Ok(StepResult { id: step.id.as_str().into(), protocol: step.protocol.as_str().into(), input, result })
     }
 
-    /// Asks the tool under the observer's eyes; only the observer's own error is one here.
+    /// Calls the tool and reports to the observer before and after. Fails only if the observer does; an error of the tool
+    /// is part of the recorded result.
     async fn observed(&self, step: &Step, name: &StepName, tool: &Tool, input: &str) -> Result<Recorded, Error> {
         let begun = Instant::now();
         self.request.observer.begun(name).await?;
@@ -348,9 +351,9 @@ impl<'a> Run<'a> {
 
 /// Why a run stops before its last item.
 enum Stop {
-    /// A step failed, or the observer did.
+    /// A step or the observer failed.
     Failed(Error),
-    /// The results do not agree, and must.
+    /// The results do not agree, although they are required to.
     Aborted(Error),
 }
 
@@ -368,7 +371,8 @@ struct Ended {
     summary: Summary,
 }
 
-/// How long a step may take, and whether that is its own limit or what is left of the request's.
+/// The time limit of a step. `is_own` is true for the step's own limit and false for the time left until the request's
+/// deadline.
 struct Limit {
     time: Duration,
     is_own: bool,

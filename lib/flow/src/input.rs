@@ -23,8 +23,8 @@ const REASONING: [&str; 9] = [
 const RULES: [&str; 3] = ["rules", "facts", "goals"];
 
 impl Kind {
-    /// Makes one line of JSON for the tool from the data and the results so far. Returns `invalid`, with a pointer into the
-    /// data as `at`, if a field is missing.
+    /// Makes the tool's input, one line of JSON, from the data and the results so far. Returns `invalid`, with a pointer
+    /// into the data as `at`, if a field is missing.
     pub(crate) fn line(self, scope: &Scope<'_>) -> Result<String, Error> {
         match self {
             Kind::Esl => Ok(Line::default().raw("user_input", text(scope)?).end()),
@@ -48,7 +48,7 @@ fn text<'a>(scope: &'a Scope<'_>) -> Result<&'a RawValue, Error> {
     })
 }
 
-/// The newest result of REP, which holds facts, rules and proofs; without one, the rules of the data.
+/// The newest result of REP, which contains facts, rules and proofs. If there is none, the rules of the data.
 fn verification(scope: &Scope<'_>) -> String {
     let Some(reasoned) = scope.newest_of("REP") else {
         return Line::default().copies(scope, &RULES).end();
@@ -66,7 +66,7 @@ fn verification(scope: &Scope<'_>) -> String {
     }
 }
 
-/// The newest text of a model, else the text of the data, with the context and the facts of the data.
+/// The newest text of a model, or else the text of the data; with the context and the facts of the data.
 fn judgement(scope: &Scope<'_>) -> Result<String, Error> {
     let said = scope.newest_of("MODEL").and_then(|answer| answer.field("text"));
     let line = match said {
@@ -76,7 +76,7 @@ fn judgement(scope: &Scope<'_>) -> Result<String, Error> {
     Ok(line.copies(scope, &["context", "facts"]).end())
 }
 
-/// The messages of the data, else its text as one message; issues are added to the system prompt.
+/// The messages of the data, or else its text as one message. Issues are added to the system prompt.
 fn conversation(scope: &Scope<'_>) -> Result<String, Error> {
     let mut line = Line::default().copies(scope, &["model"]);
     line = match scope.issues {
@@ -139,7 +139,7 @@ impl Line {
         self
     }
 
-    /// Copies those of the named fields that the data has.
+    /// Copies the named fields that the data contains.
     fn copies(mut self, scope: &Scope<'_>, names: &[&str]) -> Line {
         for name in names {
             if let Some(value) = scope.data.get(name) {

@@ -1,9 +1,9 @@
 //! Workflows over protocol tools; see ken-workflow(1) and ken-workflow(5).
 //!
 //! A [`Definition`] is a checked workflow, from a file of a [`Catalog`] or from names of protocols. An [`Engine`] runs it over
-//! [`Data`]: each step is one line to a tool and one line back, to a co-process that is started when it is needed and kept
-//! for the next request. Governance judges each step and whether the results agree; an [`Observer`] is told what
-//! happens, and can replay what was recorded before a crash.
+//! [`Data`]: each step sends one line to a tool and receives one line. The tool is a co-process, which is started when it is
+//! needed and kept for later requests. Governance rates the result of each step and checks whether the results agree. An
+//! [`Observer`] is informed of each step, and can replay results that were recorded before a crash.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), ken_types::Error> {

@@ -13,7 +13,7 @@ use ken_wire::Pool;
 
 use crate::answer::Answer;
 
-/// A connection to ken-model, which holds the keys so that tools need none.
+/// A connection to ken-model. Because ken-model has the API keys, tools need none.
 pub(crate) struct ModelPart {
     socket: PathBuf,
     pool: Pool,
@@ -28,7 +28,8 @@ impl ModelPart {
         self.socket.exists()
     }
 
-    /// Sends what `ken-model --lines` would read, and returns what it would write. Dropping the future cancels the call.
+    /// Takes a line as `ken-model --lines` reads it, and returns the answer that it would write. `time` limits the whole
+    /// call. Dropping the future cancels it.
     pub(crate) async fn ask(&self, line: &str, time: Duration) -> Result<Answer, Error> {
         let until = Instant::now() + time;
         let mut request = call::read(line, MAX_DEPTH)?;
@@ -70,7 +71,7 @@ impl ModelPart {
     }
 }
 
-/// The line that `ken-model --lines` would write (ken-model(8)); a test holds the two to each other.
+/// The line that `ken-model --lines` would write (ken-model(8)). A test checks that both write the same.
 fn line_of(said: &Answered) -> Result<Answer, Error> {
     let line = serde_json::to_string(said).map_err(|error| Error::internal(error.to_string()))?;
     Answer::read(line)

@@ -85,14 +85,14 @@ impl<'a> Node<'a> {
         self.value.as_bool().ok_or_else(|| self.expected("true or false"))
     }
 
-    /// A whole number from 1 to `most`.
+    /// The node's value, which must be a whole number from 1 to `most`.
     pub(crate) fn count(&self, most: u64) -> Result<u64, Error> {
         let number = self.value.as_u64().filter(|number| (1..=most).contains(number));
         number.ok_or_else(|| self.expected(&format!("a whole number from 1 to {most}")))
     }
 }
 
-/// The value of a number, the kind of anything else.
+/// For an error message: a number's value, or the kind of any other value.
 fn shown(value: &Value) -> String {
     match value {
         Value::Number(number) => number.to_string(),

@@ -21,7 +21,7 @@ pub trait Observer: Send + Sync {
         None
     }
 
-    /// A step is about to call its tool. A step that began and did not end was interrupted.
+    /// A step is about to call its tool. After a crash, a step that was begun but not ended was interrupted.
     fn begun<'a>(&'a self, _name: &'a StepName) -> Pending<'a, Result<(), Error>> {
         Box::pin(ready(Ok(())))
     }
@@ -43,12 +43,12 @@ pub struct Nobody;
 
 impl Observer for Nobody {}
 
-/// Names one execution of a step. Equal workflows, inputs and results give equal names, so that a resumed run finds its
-/// recorded results.
+/// Names one execution of a step. A run that is resumed with the same workflow, input and results makes the same names, and
+/// thereby finds its recorded results.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct StepName {
     pub id: String,
-    /// Counts the executions of this step, in loops and retries, from 1.
+    /// The number of this execution of the step, counted from 1 over all rounds of loops and retries.
     pub turn: u32,
 }
 
@@ -60,7 +60,7 @@ pub type Recorded = Result<Arc<Answer>, Error>;
 pub struct StepEnd<'a> {
     pub name: &'a StepName,
     pub protocol: &'a str,
-    /// The line that the tool was given, without its line feed.
+    /// The line that was sent to the tool, without its line feed.
     pub input: &'a str,
     pub result: &'a Recorded,
     pub time: Duration,

@@ -1,4 +1,4 @@
-//! Runs a program once: bytes in, bytes out.
+//! Runs a program once with given input, and collects its output.
 
 use std::io;
 use std::process::ExitStatus;
@@ -16,7 +16,7 @@ use crate::process::{Launch, command, described, kill_group};
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub time: Duration,
-    /// Maximum size of its standard output.
+    /// Maximum size of its standard output, in bytes.
     pub bytes: usize,
 }
 
@@ -26,8 +26,8 @@ const ERROR_BYTES: usize = 4096;
 /// Runs a program without a shell, in the current environment and in its own process group, and returns its standard output.
 /// The program need not read its input.
 ///
-/// Returns `unavailable` if it cannot be started or exits with another status than 0, and `deadline` or `too_large` at a
-/// limit. Its process group is killed then, and also when the future is dropped.
+/// Returns `unavailable` if it cannot be started or exits with a status other than 0, `deadline` if it takes too long, and
+/// `too_large` if it writes too much. At either limit, and when the future is dropped, its process group is killed.
 pub async fn run_once(words: &[String], input: &[u8], limits: Limits) -> Result<Vec<u8>, Error> {
     let Some((program, args)) = words.split_first() else {
         return Err(Error::invalid("", "there is no program to run"));
@@ -65,7 +65,7 @@ struct End {
 struct Running(Child);
 
 impl Running {
-    /// Returns `None` if it wrote more than `most` bytes.
+    /// Waits until the program ends. Returns `None` if it wrote more than `most` bytes.
     async fn finish(mut self, input: &[u8], most: usize) -> io::Result<Option<End>> {
         let (stdin, stdout, stderr) = (self.0.stdin.take(), self.0.stdout.take(), self.0.stderr.take());
         let write = async {
@@ -105,7 +105,7 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>, most: usize) -> io::Result<V
     Ok(bytes)
 }
 
-/// Reads to the end, so that the program never blocks, and keeps the beginning.
+/// Reads to the end, so that the program never blocks, and returns the beginning.
 async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let Some(mut pipe) = pipe else {
         return Ok(Vec::new());
@@ -115,7 +115,7 @@ async fn drain(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     Ok(kept)
 }
 
-/// The last non-blank line, after a colon.
+/// The last non-blank line with a colon in front; empty if there is none.
 fn last_line(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());

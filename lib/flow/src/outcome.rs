@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer};
 
 use crate::answer::Answer;
 
-/// `{workflow, status, results, governance_summary, error, execution_time_ms}`; the time only where it is set. Equal
-/// workflows, data and tools give equal bytes but for the time.
+/// The JSON object `{workflow, status, results, governance_summary, error, execution_time_ms}`. Equal workflows, data and
+/// tools give equal bytes, apart from the time, which is present only if it is set.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
     pub workflow: String,
@@ -35,7 +35,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The name on the wire and in the audit.
+    /// The name on the wire and in the audit log.
     pub fn name(self) -> &'static str {
         match self {
             Status::Completed => "completed",
@@ -80,7 +80,7 @@ impl Serialize for Results {
 /// The findings of governance.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// By step, 0 to 1, in the order of the workflow's file. Empty when governance is off.
+    /// The quality of each step, from 0 to 1, in the order of the workflow's file. Empty when governance is off.
     #[serde(serialize_with = "by_name")]
     pub quality_scores: Vec<(String, f64)>,
     /// Whether no issue was found; also true when there was nothing to compare, or governance is off.

@@ -58,13 +58,13 @@ struct Counts {
 pub struct ToolState {
     pub protocol: String,
     pub program: PathBuf,
-    /// Whether the program exists.
+    /// Whether the program was found.
     pub is_there: bool,
     pub idle: usize,
     pub at_work: usize,
-    /// Since the engine began.
+    /// Number of processes started since the engine was made.
     pub started: u64,
-    /// Processes that ended or were killed instead of answering, except those that took too long.
+    /// Number of processes that ended or were killed instead of answering, except those that took too long.
     pub crashed: u64,
 }
 
@@ -121,7 +121,7 @@ impl Pool {
         Process::start(launch).map_err(Fault::NotStarted)
     }
 
-    /// In a function of its own, so that the lock is released before the process is used.
+    /// A separate function, so that the lock is released before the process is used.
     fn pop(&self) -> Option<Process> {
         self.idle().pop().map(|(process, _)| process)
     }
@@ -132,7 +132,7 @@ impl Pool {
         let expired = idle.partition_point(|(_, since)| now.duration_since(*since) > KEPT);
         let ended: Vec<_> = idle.drain(..expired).collect();
         idle.push((process, now));
-        drop(idle); // kill outside of the lock
+        drop(idle); // release the lock before killing processes
         drop(ended);
     }
 
@@ -194,7 +194,7 @@ impl Pool {
     }
 }
 
-/// Counts a line while it is processed, even when the caller gives up.
+/// Counts a line as being processed until it is dropped, which also happens when the caller gives up.
 struct AtWork<'a>(&'a AtomicUsize);
 
 impl AtWork<'_> {
@@ -210,7 +210,7 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// The message of an error line that the tool wrote, else the line itself.
+/// The message of an error line that the tool wrote; any other line is returned unchanged.
 fn message_of(said: &str) -> String {
     #[derive(serde::Deserialize)]
     struct Line {

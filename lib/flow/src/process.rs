@@ -1,8 +1,8 @@
 //! A tool that is kept as a co-process.
 //!
 //! A process gets one line at a time. Every line has a tag ([`ken_tool::Tag`]), which a tool of ken repeats at the end of its
-//! answer; an answer with another tag is ignored. With a tool that does not support tags a late or repeated answer could not
-//! be recognised, so its process gets a single line in its life. No answer can therefore reach another request.
+//! answer; an answer with another tag is rejected. With a tool that does not support tags, a late or repeated answer could
+//! not be recognised, so each of its processes receives only a single line. No answer can therefore reach the wrong request.
 
 use std::collections::VecDeque;
 use std::io;
@@ -46,12 +46,12 @@ pub(crate) struct Launch {
 #[derive(Debug)]
 pub(crate) enum Fault {
     NotStarted(io::Error),
-    /// It ended or closed its standard output; with its last line on standard error.
+    /// It ended or closed its standard output. Contains its last line on standard error.
     Ended {
         how: String,
         said: Option<String>,
     },
-    /// It wrote a line that answers no request, or another one.
+    /// It wrote a line that is not the answer to the current request.
     Unsolicited,
     TooLong,
     NotText,
@@ -64,7 +64,7 @@ pub(crate) struct Process {
     input: Sender,
     output: Receiver,
     errors: Errors,
-    /// The part of the answer that has been read.
+    /// The part of the answer that has been read so far.
     buffer: Vec<u8>,
     /// Number of lines that were sent.
     lines: u64,
@@ -118,7 +118,8 @@ impl Process {
         let found = Tag::of(&line);
         let is_asked = match found {
             Some(found) => found == tag,
-            // Only the first answer may lack a tag, and none can come before the line has been read.
+            // Only the first answer is accepted without a tag, and only if the process has read its whole input: output that
+            // was written before that cannot be the answer.
             None => self.lines == 1 && !rustix::io::ioctl_fionread(&self.input).is_ok_and(|unread| unread > 0),
         };
         if !is_asked {
@@ -129,7 +130,7 @@ impl Process {
         Ok(Reply { text, is_clean: is_last && found.is_some() })
     }
 
-    /// Reads until a line ends, and returns where; `None` when it is too long.
+    /// Reads until a line ends, and returns the position of its line feed; `None` if the line is too long.
     async fn read_line(&mut self) -> io::Result<Option<usize>> {
         loop {
             let searched = self.buffer.len();
@@ -147,7 +148,7 @@ impl Process {
         }
     }
 
-    /// How it ended. A process that has closed its output is treated as ended.
+    /// Returns how the process ended. A process that has closed its output is treated as ended.
     async fn ended(&mut self) -> Fault {
         let waited = timeout(LAST_WORDS, self.child.wait()).await;
         let how = match waited {

@@ -10,12 +10,13 @@ pub(crate) struct StepResult {
     /// The step's id and protocol.
     pub(crate) id: Arc<str>,
     pub(crate) protocol: Arc<str>,
-    /// The line that its tool was given; empty when no line could be made.
+    /// The line that was sent to its tool; empty if no line could be made.
     pub(crate) input: Arc<str>,
     pub(crate) result: Recorded,
 }
 
-/// The state of a run. A branch of `parallel` has a copy of its own, which holds what the branch can see.
+/// The state of a run. Each branch of `parallel` works on its own copy, which does not contain the results of the other
+/// branches.
 #[derive(Clone)]
 pub(crate) struct Progress {
     /// The newest result of each step, by its index in the definition.
@@ -41,7 +42,7 @@ impl Progress {
         }
     }
 
-    /// A copy for a branch of `parallel`, whose actions are its own.
+    /// A copy for a branch of `parallel`, with an empty list of actions.
     pub(crate) fn branch(&self) -> Progress {
         Progress { actions: Vec::new(), ..self.clone() }
     }
@@ -62,8 +63,8 @@ impl Progress {
         }
     }
 
-    /// The steps that a branch has run, in its order, each with its turns and its newest result. No step is in two
-    /// branches.
+    /// The steps that a branch has run, in the order in which it ran them, each with its number of turns and its newest
+    /// result. No step is in two branches.
     pub(crate) fn news_of(&self, mut branch: Progress) -> Vec<(usize, u32, StepResult)> {
         let mut news = Vec::new();
         for step in std::mem::take(&mut branch.order) {

@@ -26,7 +26,7 @@ pub struct Protocol {
     pub args: Vec<String>,
     /// Environment variables that it inherits in addition to [`crate::ENVIRONMENT`]; a trailing `*` matches any ending.
     pub environment: &'static [&'static str],
-    /// The fields of every result.
+    /// The fields that every result contains.
     pub promises: &'static [&'static str],
     /// Maximum number of processes.
     pub processes: usize,
@@ -38,7 +38,8 @@ pub struct Protocol {
 #[derive(Debug, Clone)]
 pub struct Protocols(Vec<Protocol>);
 
-/// Processes of one tool: more than there are cores, so that slow requests do not block quick ones.
+/// Maximum number of processes of one tool. It exceeds the number of cores, so that slow requests do not block quick
+/// ones.
 const PROCESSES: usize = 16;
 
 impl Protocols {
@@ -113,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// The same as in `share/tools_manifest.json` and ken-model(8).
+    /// The fields that results of this kind contain, as listed in `share/tools_manifest.json` and ken-model(8).
     fn promises(self) -> &'static [&'static str] {
         match self {
             Kind::Esl => &[

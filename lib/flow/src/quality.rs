@@ -97,7 +97,7 @@ fn emotion(input: &str, answer: &Answer) -> Vec<bool> {
     ]
 }
 
-/// There is a confidence and a proof for each conclusion, and the rules are those of the input.
+/// Each conclusion has a confidence and a proof, and the rules are those of the input.
 fn reasoning(input: &str, answer: &Answer) -> Vec<bool> {
     #[derive(Deserialize)]
     struct Input<'a> {
@@ -192,7 +192,7 @@ mod tests {
         of(protocols.find(protocol).unwrap(), &input.to_string(), &answer)
     }
 
-    /// The quality of an answer, and what it falls to when one field of it becomes something else.
+    /// Expects the quality `whole` for an answer, and for each change of a single field the given lower quality.
     #[track_caller]
     fn falls(protocol: &str, input: &Value, answer: &Value, whole: f64, changes: &[(&str, Value, f64)]) {
         assert_eq!(quality(protocol, input, answer), whole, "{answer}");

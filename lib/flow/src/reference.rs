@@ -15,7 +15,7 @@ pub(crate) struct Reference {
     rest: String,
 }
 
-/// References, each with a pointer to where it stands in the file.
+/// References, each with a JSON pointer to its position in the file.
 pub(crate) type References = Vec<(Reference, String)>;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +29,7 @@ pub(crate) enum Root {
 
 /// A value that a reference refers to.
 pub(crate) enum Found<'a> {
-    /// As it was written.
+    /// JSON text as it was written.
     Raw(&'a str),
     Value(&'a Value),
     Issues(&'a [String]),
@@ -54,7 +54,7 @@ impl Reference {
         Ok(Reference { root, rest: rest.to_owned() })
     }
 
-    /// Looks the value up.
+    /// Looks up the value; `None` if there is none.
     pub(crate) fn find<'a>(&self, scope: &'a Scope<'_>) -> Option<Found<'a>> {
         match &self.root {
             Root::Issues => {
@@ -115,7 +115,7 @@ impl Found<'_> {
     }
 }
 
-/// Splits before the next `/`.
+/// Splits a pointer before its first `/`.
 fn split(pointer: &str) -> (&str, &str) {
     pointer.split_at(pointer.find('/').unwrap_or(pointer.len()))
 }

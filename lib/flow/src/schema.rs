@@ -28,7 +28,7 @@ struct Rule {
     any: Vec<Rule>,
     /// Subschemas that must all hold.
     all: Vec<Rule>,
-    /// `if` and `then`: the second must hold where the first does.
+    /// The schemas of `if` and `then`. Where the first one holds, the second one must hold too.
     condition: Option<Box<(Rule, Rule)>>,
     is_not_blank: bool,
     minimum: Option<f64>,
@@ -65,7 +65,7 @@ const KEYWORDS: [&str; 23] = [
     "default",
     "$schema",
 ];
-/// The one pattern that a schema may ask for: at least one character that is not white space.
+/// The only supported value of `pattern`: at least one character that is not white space.
 const NOT_BLANK: &str = "\\S";
 const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
 
@@ -149,7 +149,7 @@ impl Rule {
         }
     }
 
-    /// The error of a value that no alternative of `anyOf` takes.
+    /// The error for a value that no alternative of `anyOf` accepts.
     fn no_alternative(&self, refusals: Vec<Error>, at: &str) -> Error {
         let names: Option<Vec<&str>> = self.any.iter().map(Rule::single_field).collect();
         let message = match names {
@@ -162,7 +162,7 @@ impl Rule {
         Error::invalid(at, message)
     }
 
-    /// The field that an alternative asks for, when that is all it says.
+    /// The field that an alternative requires, if it requires exactly one field and nothing else.
     fn single_field(&self) -> Option<&str> {
         match self.required.as_slice() {
             [name] if self.types.is_empty() && self.properties.is_empty() => Some(name),

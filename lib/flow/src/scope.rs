@@ -4,11 +4,11 @@ use crate::answer::Answer;
 use crate::data::Data;
 use crate::progress::StepResult;
 
-/// The input of the run, the newest result of every step so far, and what governance found wrong with the first result of
-/// the step that runs.
+/// The input of the run, the newest result of every step so far and, while a step runs for the second time, the issues
+/// that governance found in its first result.
 pub(crate) struct Scope<'a> {
     pub(crate) data: &'a Data,
-    /// By index of the step in the definition.
+    /// The newest results, by the index of the step in the definition.
     pub(crate) made: &'a [Option<StepResult>],
     /// The steps that have run, the latest last.
     pub(crate) order: &'a [usize],

@@ -7,14 +7,14 @@ use ken_types::Error;
 
 use crate::definition::MAX_TIMEOUT_MS;
 
-/// Timeouts and governance, of an engine or of one request.
+/// Timeouts and settings of governance, for an engine or for one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Time limit of a step, including the wait for a process.
     pub timeout: Duration,
     /// Time limits of single protocols.
     pub timeouts: BTreeMap<String, Duration>,
-    /// Maximum number of tools that work for one run at the same time.
+    /// Maximum number of tools that one run uses at the same time.
     pub max_parallel: usize,
     pub governance: Governance,
 }
@@ -23,7 +23,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Governance {
     pub is_enabled: bool,
-    /// From 0 to 1. A step of lower quality gives a warning.
+    /// From 0 to 1. A step of lower quality causes a warning.
     pub min_quality: f64,
     /// Whether a run is aborted when its results disagree even after a retry.
     pub requires_coherence: bool,

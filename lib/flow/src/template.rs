@@ -39,7 +39,7 @@ pub(crate) enum Piece {
 #[derive(Debug)]
 pub(crate) struct Unfilled(pub(crate) String);
 
-/// Whether a part was written.
+/// Whether a part was written or omitted.
 #[derive(PartialEq)]
 enum Part {
     Written,

@@ -11,7 +11,7 @@ use crate::protocol::Protocol;
 pub struct Tool {
     pub(crate) protocol: Protocol,
     pub(crate) pool: Pool,
-    /// The connection to ken-model, for that protocol.
+    /// The connection to ken-model, if this is the protocol `MODEL`.
     part: Option<ModelPart>,
 }
 
@@ -25,8 +25,8 @@ impl Tool {
     }
 
     /// Sends a line to ken-model's socket, if there is one, else to a co-process, and returns its answer, which may be an
-    /// [`Answer::error`]. `time` is the deadline that a part is told; the caller has to enforce it. Dropping the future
-    /// cancels the call or kills the process.
+    /// [`Answer::error`]. `time` is the deadline that is sent to ken-model; the caller has to enforce it. Dropping the
+    /// future cancels the call or kills the process.
     pub async fn ask(&self, line: &str, time: Duration) -> Result<Answer, Error> {
         match &self.part {
             Some(part) if part.is_there() => part.ask(line, time).await,

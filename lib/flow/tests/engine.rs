@@ -1,4 +1,4 @@
-//! The engine over tools that behave and tools that do not. Tools are small scripts.
+//! Tests of the engine with correct and faulty tools, which are small scripts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -126,7 +126,8 @@ fn a_process_that_died_idle_is_replaced_without_a_word() {
     });
 }
 
-/// Answers with the number of its request, and with the line's tag or none; `after` is what it does behind the answer.
+/// A script that answers with the number of its request, followed by `tag`, in which `TAG` stands for the tag of the
+/// line. It executes `after` after each answer.
 fn counter(tag: &str, after: &str) -> String {
     let tag = tag.replace("TAG", r#"${line#"${line%????????????}"}"#);
     format!(
@@ -265,7 +266,7 @@ fn tools_are_given_the_variables_of_the_list_and_no_others() {
 
 #[test]
 fn parallel_steps_overlap_as_far_as_they_may() {
-    // Waits for others to be at work, for so many tries, and says how many there were.
+    // Checks up to `tries` times whether `want` processes run at the same time, and writes `want` if so, otherwise 1.
     let script = r#"read -r line; want=${line##*want\":}; want=${want%%[!0-9]*}; tries=${line##*tries\":}; tries=${tries%%[!0-9]*}
         mkdir -p "$0.at"; : > "$0.at/$$"; seen=1
         while [ "$tries" -gt 0 ] && [ ! -e "$0.all" ]; do
@@ -361,7 +362,8 @@ fn planted_results_are_refused() {
     });
 }
 
-/// Writes down what it is told, and supplies what it was given.
+/// An observer that records its calls, returns `supplies` as recorded results, and fails at the first call that begins
+/// with `refuses`.
 #[derive(Default)]
 struct Scribe {
     told: Mutex<Vec<String>>,
@@ -424,7 +426,7 @@ fn an_observer_is_told_each_step_and_what_it_recorded_is_not_asked_again() {
         let whole = watched(&engine, &workflow, engine.settings(), &scribe).await;
         let told = ["begun a 1", "ended a 1 true", "begun b 1", "ended b 1 true", "begun b 2", "ended b 2 true"];
         assert_eq!(scribe.told(), told);
-        // After a crash the first two are there.
+        // After a crash, the results of the first two steps have been recorded.
         let name = |id: &str, turn| StepName { id: id.to_owned(), turn };
         let scribe = Scribe {
             supplies: vec![
@@ -452,7 +454,7 @@ fn what_the_observer_cannot_write_down_does_not_happen() {
     });
 }
 
-/// Says that it is so and, unless it is told what is wrong with that, that it is not.
+/// States a fact and also denies it, unless its input contains the issues.
 const STUBBORN: &str = r#"while IFS= read -r line; do case "$line" in
     *issues*learns*|*learns*issues*) echo '{"facts":["it is so"],"conclusions":["all is well"],"validation":{"is_valid":true,"confidence_score":1.0}}';;
     *) echo '{"facts":["it is so"],"conclusions":["it is not so"],"validation":{"is_valid":true,"confidence_score":1.0}}';; esac; done"#;
@@ -505,7 +507,7 @@ fn executed(scribe: &Scribe) -> Vec<String> {
 
 #[test]
 fn only_the_step_that_brings_an_issue_in_runs_once_more() {
-    // Says that it is so; `OTHER` denies it until it is told what is wrong with that.
+    // `SAYS` states a fact. `LEARNS` denies it unless its input contains the issues, and `DENIES` always denies it.
     const SAYS: &str = r#"while read -r line; do echo '{"facts":["it is so"],"validation":{"is_valid":true}}'; done"#;
     const LEARNS: &str = r#"while read -r line; do case "$line" in
         *issues*) echo '{"facts":["all is well"],"validation":{"is_valid":true}}';;
@@ -532,7 +534,8 @@ fn only_the_step_that_brings_an_issue_in_runs_once_more() {
         assert_eq!(steps, ["SAYS 1", "before 1", "LEARNS 1", "LEARNS 2", "after 1"]);
         assert!(outcome.governance_summary.is_coherent);
 
-        // Side by side neither sees the other; the second in the file is the one that disagrees.
+        // In parallel, neither step sees the result of the other. The second one in the file is the one that is
+        // repeated.
         let (outcome, steps) = run(json!([
             {"parallel": [{"step": "SAYS"}, {"step": "LEARNS"}]}, {"step": "ECHO", "id": "after"}
         ]))
@@ -541,7 +544,7 @@ fn only_the_step_that_brings_an_issue_in_runs_once_more() {
         assert_eq!(steps.iter().filter(|step| *step == "LEARNS 2").count(), 1);
         assert_eq!(steps.len(), 4, "{steps:?}");
 
-        // A run that is aborted keeps what there is, and the steps that follow do not run.
+        // A run that is aborted keeps its results so far, and the following steps do not run.
         let (outcome, steps) = run(json!([
             {"step": "SAYS"}, {"step": "DENIES"}, {"step": "ECHO", "id": "after"}
         ]))

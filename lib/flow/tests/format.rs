@@ -1,4 +1,4 @@
-//! The format of workflows: what is one, what is none and where, and the folders that hold them.
+//! Tests of the workflow format: valid and invalid files, the position of errors, and the folders of a catalog.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -18,7 +18,7 @@ fn steps(items: Value) -> Value {
     json!({"name": "w", "steps": items})
 }
 
-/// The error of these items: its place and its words.
+/// The error of a document: `at` and the message.
 #[track_caller]
 fn refused(document: &Value) -> (String, String) {
     let error = parse(document).map(|_| document).unwrap_err();
@@ -193,7 +193,7 @@ fn a_workflow_of_names_alone() {
     assert!(Definition::of_protocols(&[], Mode::Parallel, &protocols).is_err());
 }
 
-/// Items that are right, as deep as they may be nested.
+/// Valid items, with `parallel` and `loop` nested.
 fn items() -> impl Strategy<Value = Value> {
     let step = prop_oneof![
         Just(json!({"step": "ESL"})),
@@ -215,7 +215,7 @@ fn items() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Gives each step an id of its own.
+/// Gives each step a unique id.
 fn number(value: &mut Value, next: &mut usize) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| number(item, next)),
@@ -246,7 +246,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Any JSON at all, with the words of the format strewn in.
+/// Random JSON that contains words of the format.
 fn anything() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "name",
@@ -347,7 +347,8 @@ fn a_changed_file_is_seen_at_once_and_the_users_comes_first() {
     assert_eq!(first().unwrap_err().code, Code::NotFound);
     write(shipped.path(), "w", &json!([{"step": "ESL"}]));
     assert_eq!(first().unwrap(), "ESL");
-    // Of the same length, and within the same tick of any clock.
+    // All versions have the same length and are written within one clock tick, so metadata alone does not show the
+    // change.
     for step in ["REP", "VVP", "ESL", "REP"] {
         write(own.path(), "w", &json!([{"step": step}]));
         assert_eq!(first().unwrap(), step);

@@ -1,4 +1,4 @@
-//! Tools as shell scripts, and the engine over them.
+//! Shell scripts as tools, and an engine that uses them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use ken_flow::{Data, Definition, Engine, Kind, Outcome, Protocol, Protocols, Set
 use ken_types::Error;
 use serde_json::{Value, json};
 
-/// A folder of scripts, and the protocols that they do.
+/// A folder of scripts, and the protocols that they implement.
 pub struct Bench {
     folder: tempfile::TempDir,
     protocols: Protocols,
@@ -19,7 +19,7 @@ impl Bench {
         Bench { folder: tempfile::tempdir().unwrap(), protocols: Protocols::shipped() }
     }
 
-    /// A protocol that a script does.
+    /// Adds a protocol whose tool is a script.
     pub fn tool(self, name: &str, script: &str) -> Bench {
         self.tool_of(name, Kind::Other, script)
     }
@@ -37,7 +37,7 @@ impl Bench {
         self
     }
 
-    /// The file of a tool's script.
+    /// The path of a tool's script.
     pub fn script(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
@@ -46,7 +46,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// How many processes of a tool have written down that they began.
+    /// The number of processes of a tool that have started. Each one records its process id.
     pub fn pids(&self, name: &str) -> usize {
         let lines = fs::read_to_string(self.path(&format!("{name}.pids"))).unwrap();
         lines.lines().count()
@@ -62,7 +62,7 @@ impl Bench {
     }
 }
 
-/// Answers each line with what it was given, and with its tag: the last twelve characters.
+/// A script that answers each line with the line itself and its tag, the last twelve characters.
 pub const ECHO: &str = r#"exec sed -u 's/^\(.*\)\(.\{12\}\)$/{"got":\1}\2/'"#;
 
 pub fn on_runtime<T>(future: impl Future<Output = T>) -> T {
@@ -85,7 +85,7 @@ pub fn failed(outcome: &Outcome) -> &Error {
     outcome.error.as_ref().unwrap()
 }
 
-/// Whether all processes whose command line has this word end soon.
+/// Waits until no process has this word in its command line. Returns false if one is left after ten seconds.
 pub fn until_gone(word: &str) -> bool {
     let until = Instant::now() + Duration::from_secs(10);
     while is_running(word) {
