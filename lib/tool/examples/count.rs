@@ -1,4 +1,5 @@
-//! The smallest tool: counts words, and says no to an input without the word "yes". The black-box tests drive it.
+//! A minimal tool for the black-box tests. It counts words, and its answer is negative unless the input contains the
+//! word "yes".
 
 use std::fmt;
 use std::process::ExitCode;

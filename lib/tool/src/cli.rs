@@ -101,7 +101,7 @@ pub(crate) fn named(command: clap::Command, name: &'static str, about: &'static 
     command.name(name).bin_name(name).about(about).version(env!("CARGO_PKG_VERSION")) // the workspace's: every program has the same
 }
 
-/// What the parsers of Rust's standard library say of a wrong number, and what a user understands.
+/// Messages of the number parsers in Rust's standard library, each with a plainer replacement.
 const PARSE_ERRORS: [(&str, &str); 7] = [
     ("invalid digit found in string", "it is not a whole number"),
     ("invalid float literal", "it is not a number"),
@@ -125,7 +125,7 @@ fn plain_words(message: String) -> String {
     }
 }
 
-/// A message of clap on one line, without usage and advice, as an error whose `at` is the flag.
+/// Converts an error of clap: one line without usage and advice, with the flag as `at`.
 pub fn usage_error(error: &clap::Error) -> Error {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or(&text);

@@ -14,14 +14,14 @@ pub enum Failure {
     Error(Error),
     /// The tool was started on a terminal without an input; holds the usage line.
     NothingToRead(String),
-    /// The reader of standard output has closed it, which is not reported.
+    /// The reader of standard output has closed the pipe. This is not reported.
     ReaderGone,
 }
 
-/// What a shell reports for a process that SIGPIPE ended: 128 + 13.
+/// The status that a shell reports for a process that was ended by SIGPIPE: 128 + 13.
 const SIGPIPE_STATUS: u8 = 141;
 
-/// Tools have one status for every error, whatever status its code has elsewhere.
+/// The exit status of a tool for every error. Other programs have a status for each error code.
 const ERROR_STATUS: u8 = 2;
 
 impl From<Error> for Failure {
@@ -45,7 +45,8 @@ impl Failure {
     }
 }
 
-/// One line of JSON; on a terminal plain text, with the usage where it helps.
+/// Writes the error to standard error as one line of JSON or, on a terminal, as plain text with the usage if it is not
+/// empty.
 pub(crate) fn say(tool: &str, error: &Error, usage: &str) {
     let mut stderr = io::stderr().lock();
     let text = if !stderr.is_terminal() {
@@ -55,7 +56,7 @@ pub(crate) fn say(tool: &str, error: &Error, usage: &str) {
     } else {
         format!("{tool}: {error}\n{}\n", usage.trim_end())
     };
-    // If this fails too, only the exit status is left to tell.
+    // An error cannot be reported here, except by the exit status.
     let _ = stderr.write_all(text.as_bytes());
 }
 
@@ -72,7 +73,7 @@ pub fn line(error: &Error) -> String {
     line.unwrap_or_else(|_| r#"{"error":{"code":"internal","message":"","at":""}}"#.to_owned()) + "\n"
 }
 
-/// The same without the line feed, with the field that says which input it answers.
+/// Like [`line`], without the line feed and with the field that names the input.
 pub(crate) fn answer(error: &Error, mark: Option<&Mark>) -> String {
     let mut line = line(error);
     line.pop();

@@ -48,7 +48,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The size of a regular file in bytes, at most what is read of it; 0 when it is unknown.
+    /// The size of a regular file in bytes, limited to the maximum input; 0 if it is unknown.
     fn size(&self) -> usize {
         let file = match self {
             Source::File { path, .. } => path.metadata().ok(),
@@ -91,7 +91,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The sources that the command line names, at least one. Only FILE arguments may be several.
+/// The sources that the command line names, at least one. Several are possible only as FILE arguments.
 pub(crate) fn choose<F: Filter>(cli: &Cli<F>) -> Result<Vec<Source<'_>>, Error> {
     let inline = cli.filter.inline().map(Source::Inline);
     let flag = cli.common.file.as_deref().map(|path| Source::at(path, true));
@@ -102,7 +102,7 @@ pub(crate) fn choose<F: Filter>(cli: &Cli<F>) -> Result<Vec<Source<'_>>, Error> 
         (None, _, false) => Ok(files),
         (Some(_), ..) => Err(Error::invalid("", "more than one input is named")
             .hint("give one of the inline flag, --file PATH, or FILE arguments")),
-        // With --lines each line is an input, which the flags only modify.
+        // With --lines, each line is an input, even if the flags are complete.
         (None, _, true) if cli.filter.need() == Need::Nothing && !cli.common.lines => Ok(vec![Source::Nothing]),
         (None, _, true) => Ok(vec![Source::Stdin { named: false }]),
     }

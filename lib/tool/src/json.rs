@@ -9,12 +9,12 @@ use serde_json::ser::Formatter;
 use crate::mark::Mark;
 use crate::output::Output;
 
-/// The outer levels of which each value gets a line of its own; deeper values stay on their line. Each field of an answer
-/// and each item of its lists is then one line, which a person can read and `grep` can find, and a long proof does not
-/// take four times its size.
+/// The number of outer levels whose values each begin a new line; deeper values stay on one line. Each field of an answer
+/// and each item of its lists is then one line, which is easy to read and to find with `grep`, and indentation does not
+/// make a long proof four times as large.
 const OPEN_LEVELS: usize = 2;
 
-/// Text that is JSON already, and is written as it is. serde_json's `RawValue` does the same, but parses the text first.
+/// Text that is JSON already and is written unchanged. serde_json's `RawValue` does the same, but parses the text first.
 pub struct Raw<'a>(pub &'a str);
 
 impl Serialize for Raw<'_> {
@@ -25,10 +25,10 @@ impl Serialize for Raw<'_> {
     }
 }
 
-/// The name by which serde_json knows its `RawValue`.
+/// The name of the struct by which serde_json recognises its `RawValue`.
 const RAW: &str = "$serde_json::private::RawValue";
 
-/// Writes a document on one line; a failure is the output's to report.
+/// Writes a document on one line. The output reports errors.
 pub(crate) fn compact(value: &(impl Serialize + ?Sized), mark: Option<&Mark>, to: &mut Output) {
     write(value, Layout::new(0, mark), to);
 }
@@ -68,7 +68,7 @@ impl<'m> Layout<'m> {
         to.write_all(bracket)
     }
 
-    /// Before each value of a list and each key of an object.
+    /// Called before each value of a list and each key of an object.
     fn next(&mut self, to: &mut (impl Write + ?Sized), is_first: bool) -> io::Result<()> {
         if !is_first {
             to.write_all(b",")?;

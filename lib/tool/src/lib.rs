@@ -3,12 +3,13 @@
 //! A tool supplies its flags and a [`Filter::run`]; the skeleton owns the rest, so that a flag, an exit status and an error
 //! mean the same in every tool:
 //!
-//! - exactly one input source: the tool's inline flag, `--file PATH`, FILE arguments, `-`, or standard input; of several
-//!   files each is an input, and its answer names it;
+//! - exactly one input source: the tool's inline flag, `--file PATH`, FILE arguments, `-`, or standard input; each of
+//!   several files is a separate input, and its answer contains its name;
 //! - `--format json|compact|summary` on standard output, which stays empty when the tool fails;
-//! - `--lines`: one input line, one output line, flushed before the next read, until EOF; a [`Tag`] and an `id` come back;
+//! - `--lines`: one output line for each input line, flushed before the next read, until EOF. A [`Tag`] and an `id` are
+//!   repeated in the answer;
 //! - errors on standard error as one line `{"error":{"code","message","at"}}`, plain text on a terminal;
-//! - exit 0 done, 1 the answer is negative, 2 an error.
+//! - exit status 0 for success, 1 for a negative answer, 2 for an error.
 //!
 //! A command that takes no input is a [`Report`].
 //!
@@ -83,19 +84,19 @@ pub const MAX_INPUT: usize = 8 * 1024 * 1024;
 /// The deepest nesting of a JSON input; for [`ken_types::json::parse`] and [`ken_types::json::check_depth`].
 pub const MAX_DEPTH: usize = 128;
 
-/// A tool: its flags (a `clap::Args`), and what it does with one input.
+/// A tool: its flags (a `clap::Args`), and the function that answers one input.
 pub trait Filter: clap::Args {
     /// The program's name, as in `ken-rep`.
     const NAME: &'static str;
     /// One line for `--help`.
     const ABOUT: &'static str;
-    /// What follows the flags in `--help`.
+    /// Text after the flags in `--help`.
     const AFTER_HELP: &'static str = "";
 
-    /// The value of the inline flag (`--json`, `--text`), when it was given.
+    /// The value of the inline flag (`--json`, `--text`), if it was given.
     fn inline(&self) -> Option<&str>;
 
-    /// Whether these flags leave an input to be read.
+    /// Whether an input has to be read, given these flags.
     fn need(&self) -> Need {
         Need::Input
     }
@@ -116,12 +117,12 @@ pub enum Need {
     Nothing,
 }
 
-/// Runs the tool with the arguments of the process: the whole of a tool's `main`.
+/// Runs the tool with the arguments of the process. A tool's `main` consists of this call.
 pub fn main<F: Filter>() -> ExitCode {
     run::<F>(std::env::args_os())
 }
 
-/// The same for a tool that is the first argument of another, as in `ken-esl train`: [`Filter::NAME`] is both words.
+/// Like [`main`], for a tool that is a subcommand of another, as in `ken-esl train`. [`Filter::NAME`] contains both words.
 pub fn subcommand<F: Filter>() -> ExitCode {
     run::<F>(std::env::args_os().skip(1))
 }
@@ -130,7 +131,7 @@ fn run<F: Filter>(words: impl Iterator<Item = OsString>) -> ExitCode {
     end(F::NAME, cli::parse::<Cli<F>>(cli::command::<F>(), words), answer)
 }
 
-/// Answers, or prints help; then reports errors and returns the exit status.
+/// Calls `answer` or prints help, then reports errors and returns the exit status.
 fn end<P>(
     name: &str,
     parsed: Result<Parsed<P>, Failure>,
@@ -181,8 +182,8 @@ fn answer_one<F: Filter>(
     Ok(cli.filter.run(&text, reply)?.verdict())
 }
 
-/// Answers each file in turn. As with grep, a file in error is reported and the next one is read; the exit status is that
-/// of the worst.
+/// Answers each file in turn. As with grep, an error in one file is reported and the next file is read. The exit status is
+/// the worst of all files.
 fn answer_files<F: Filter>(cli: &Cli<F>, sources: &[Source<'_>], output: &mut Output) -> Result<Verdict, Failure> {
     let mut verdict = Verdict::Positive;
     let mut failed = None;

@@ -17,11 +17,12 @@ use crate::{Error, Filter, MAX_INPUT, Reply, Tag, Verdict};
 /// How many bytes of input are read at once.
 const BUFFER: usize = 64 * 1024;
 
-/// How many bytes of answers are written at once. They fit into a pipe, so that a write does not block halfway.
+/// Answers are written when this many bytes have been collected, or when no further input line is buffered. They fit into
+/// a pipe, so a write rarely blocks.
 const WRITTEN: usize = 60 * 1024;
 
-/// Answers every line with one line. A line in error is answered with the error, and the next one is read: the exit
-/// status then says only whether all lines were read and all answers written. The `id` of a line is the last field of its
+/// Answers every line with one line. An error in a line becomes its answer, and the next line is read, so the exit status
+/// says only whether all lines were read and all answers written. The `id` of a line is repeated as the last field of its
 /// answer.
 pub(crate) fn answer_each<F: Filter>(
     cli: &Cli<F>,
@@ -67,7 +68,7 @@ fn answer_one<F: Filter>(cli: &Cli<F>, line: &mut Vec<u8>, output: &mut Output) 
     }
 }
 
-/// The `id` of a line that is a JSON object and has one.
+/// The `id` of a line, if it is a JSON object with this field.
 fn id_of(line: &[u8]) -> Option<Mark> {
     #[derive(Deserialize)]
     struct Line<'a> {
@@ -85,8 +86,8 @@ enum Line {
     End,
 }
 
-/// Reads the next line into `line`, without its line feed, which the last line may lack. `end` is where it ends in the
-/// buffer, if it does.
+/// Reads the next line into `line`, without its line feed. The last line may lack the line feed. `end` is the position of
+/// the line's end in the buffer, if the buffer contains it.
 fn next(reader: &mut BufReader<impl Read>, end: Option<usize>, line: &mut Vec<u8>) -> io::Result<Line> {
     line.clear();
     if let Some(end) = end {

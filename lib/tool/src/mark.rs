@@ -1,4 +1,4 @@
-//! The field that says which of several inputs an answer belongs to.
+//! The field that names the input that an answer belongs to.
 
 use ken_types::json::escape;
 
@@ -23,7 +23,7 @@ impl Mark {
         Mark { name: "file", json: String::from_utf8_lossy(&json).into_owned() }
     }
 
-    /// The line that stands before a summary.
+    /// The line before a summary.
     pub(crate) fn heading(&self) -> String {
         format!("{}:\n", self.json.trim_matches('"'))
     }
@@ -37,7 +37,7 @@ impl Mark {
         &self.json
     }
 
-    /// The field as it stands in an object.
+    /// The field as text for a JSON object: name, colon and value.
     pub(crate) fn field(&self) -> String {
         format!("\"{}\":{}", self.name, self.json)
     }

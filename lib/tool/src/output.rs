@@ -22,7 +22,8 @@ pub struct Output {
     block: Vec<u8>,
     /// How many bytes of the block wait to be written.
     filled: usize,
-    /// Set for a terminal, which would obey the control characters of what an answer quotes.
+    /// Set if the output is a terminal. It removes control characters, which quoted text can contain and the terminal would
+    /// obey.
     guard: Option<TerminalBytes>,
     error: Option<io::Error>,
 }

@@ -31,9 +31,9 @@ pub trait Answer: Serialize {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Done: exit status 0.
+    /// Success: exit status 0.
     Positive,
-    /// Done, and the answer is negative (validator FAIL, VVP failure): exit status 1.
+    /// A negative answer, such as a validator's FAIL or a failed verification: exit status 1.
     Negative,
 }
 

@@ -11,14 +11,14 @@ use crate::{Error, Reply, Sent, end};
 
 /// A command that reports on something and reads no input. It has `--format` and `--verbose` beside its own flags.
 pub trait Report: clap::Args {
-    /// Both words, as in `ken-workflow list`.
+    /// The tool and the command, as in `ken-workflow list`.
     const NAME: &'static str;
     /// One line for `--help`.
     const ABOUT: &'static str;
-    /// What follows the flags in `--help`.
+    /// Text after the flags in `--help`.
     const AFTER_HELP: &'static str = "";
 
-    /// Answers once.
+    /// Sends the answer.
     fn run(&self, reply: Reply<'_>) -> Result<Sent, Error>;
 }
 

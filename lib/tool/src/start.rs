@@ -1,7 +1,8 @@
 //! Whether standard output was closed when the process started.
 //!
-//! Before `main`, std opens /dev/null in the place of a closed standard stream, so that a tool called with `>&-` would
-//! write its answer to nowhere and report success. The loader runs `.init_array` before std looks.
+//! Before `main`, std opens /dev/null in place of a closed standard stream. A tool called with `>&-` would therefore
+//! write its answer to /dev/null and report success. The loader runs the functions in `.init_array` before std does
+//! this.
 #![allow(unsafe_code)] // one function that the loader calls; see the SAFETY lines
 
 use std::os::fd::BorrowedFd;
@@ -14,8 +15,8 @@ pub(crate) fn stdout_was_closed() -> bool {
     STDOUT_WAS_CLOSED.load(Ordering::Relaxed)
 }
 
-// SAFETY: the section holds addresses of functions of this type, which glibc and musl call one by one before `main`, in
-// the only thread there is.
+// SAFETY: the section contains addresses of functions of this type. glibc and musl call them one after the other before
+// `main`, while there is only one thread.
 #[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -23,8 +24,9 @@ static LOOK: extern "C" fn() = look;
 
 #[cfg(target_os = "linux")]
 extern "C" fn look() {
-    // Duplicating a descriptor is a bare system call, which needs nothing of what std prepares before `main`.
-    // SAFETY: 1 is borrowed for one call that fails with EBADF when it is closed; nothing is done to it.
+    // Duplicating a descriptor is a plain system call, which does not depend on anything that std initialises before
+    // `main`. SAFETY: descriptor 1 is borrowed for a single call, which fails with EBADF if it is closed and does not
+    // change it.
     let stdout = unsafe { BorrowedFd::borrow_raw(1) };
     STDOUT_WAS_CLOSED.store(stdout.try_clone_to_owned().is_err(), Ordering::Relaxed);
 }

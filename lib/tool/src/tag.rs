@@ -1,16 +1,16 @@
-//! How a co-process marks which line an answer belongs to.
+//! The mark by which an answer of a co-process is matched with its line.
 
-/// Twelve blanks at the end of a line, which mean nothing to a reader of JSON: a tab, ten tabs or spaces, a tab. With
-/// `--lines` a tool ends its answer with the tag that its line ended with. A caller that shares a tool among requests can
-/// then recognise an answer that is late, repeated or unsolicited.
+/// Twelve characters of white space at the end of a line, which JSON ignores: a tab, ten tabs or spaces, a tab. With
+/// `--lines`, a tool ends its answer with the tag of its line. A caller that shares a tool among requests can then
+/// recognise an answer that is late, repeated or unsolicited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag([u8; Tag::BYTES]);
 
 impl Tag {
-    /// The bytes of a tag.
+    /// The length of a tag in bytes.
     pub const BYTES: usize = 12;
 
-    /// A tag that differs from the tags of the 1023 numbers before and after.
+    /// The tag of a number. It differs from the tags of the 1023 numbers before and after it.
     pub fn new(number: u64) -> Tag {
         let mut bytes = [b'\t'; Tag::BYTES];
         let inner = bytes.iter_mut().skip(1).take(Tag::BYTES - 2);

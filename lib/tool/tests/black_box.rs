@@ -1,4 +1,5 @@
-//! Drives the example tool as a user would: three channels, every source, every way to fail.
+//! Runs the example tool as a user would: standard output, standard error and exit status, for every source and every
+//! error.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
@@ -23,7 +24,7 @@ fn run_with(args: &[&str], stdin: &[u8]) -> Outcome {
     let mut command = tool();
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let _ = child.stdin.take().unwrap().write_all(stdin); // the tool may end before it reads all
+    let _ = child.stdin.take().unwrap().write_all(stdin); // the tool may exit before it has read everything
     let output = child.wait_with_output().unwrap();
     Outcome {
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -42,7 +43,7 @@ fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// Nothing on stdout, one line of JSON on stderr, status 2.
+/// Expects nothing on stdout, one line of JSON on stderr, and status 2.
 fn assert_error(outcome: &Outcome, code: &str, at: &str, says: &str) {
     assert_eq!(outcome.stdout, "");
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
@@ -107,7 +108,7 @@ fn bad_input_is_named() {
     fs::write(path("locked"), "x").unwrap();
     fs::set_permissions(path("locked"), fs::Permissions::from_mode(0o0)).unwrap();
     if File::open(path("locked")).is_err() {
-        // root may read anything
+        // root can read any file
         assert_error(&run(&["--file", &path("locked")]), "forbidden", "--file", "ermission denied");
     }
     assert_error(&run_with(&[], b"ab\xff"), "invalid", "", "not UTF-8 at byte 2");
@@ -243,7 +244,7 @@ fn files_are_inputs_of_their_own() {
     fs::write(&first, "yes it is").unwrap();
     fs::write(&second, "yes").unwrap();
     let (one, two) = (first.to_str().unwrap(), second.to_str().unwrap());
-    // A single file is answered as standard input is.
+    // The answer to a single file has no file name, like that to standard input.
     let found = run(&[one, "--format", "compact"]);
     assert_eq!(found.stdout, "{\"words\":3,\"yes\":true}\n");
     let found = run(&[one, two, "--format", "compact"]);
@@ -254,12 +255,12 @@ fn files_are_inputs_of_their_own() {
     assert_eq!(found.stdout, format!("{one}:\n3 words\n{two}:\n1 words\n"));
     let found = run(&[two, one]);
     assert!(found.stdout.ends_with(&format!("\n  \"file\": \"{one}\"\n}}\n")), "{}", found.stdout);
-    // Standard input is one of them, and the worst of all is the status.
+    // Standard input can be one of the files, and the exit status is the worst of all.
     let found = run_with(&[one, "-", "--format", "compact"], b"never");
     let last = found.stdout.lines().last().unwrap();
     assert_eq!(last, r#"{"words":1,"yes":false,"file":"standard input"}"#);
     assert_eq!(found.status, 1);
-    // A file that cannot be read is named, and the others are answered.
+    // The error names a file that cannot be read, and the other files are answered.
     let missing = folder.join("missing");
     let found = run(&[missing.to_str().unwrap(), two, "--format", "compact"]);
     assert_eq!(found.stdout.lines().count(), 1);
