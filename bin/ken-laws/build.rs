@@ -1,8 +1,8 @@
-//! Turns `share/laws/*.txt` into tables, so that starting costs nothing: the word classes and verbs as a hash table, the
-//! phrases by the words that they can start with, and the features of the rubric.
+//! Turns `share/laws/*.txt` into tables at build time, so that the program has nothing to parse when it starts: a hash
+//! table of word classes and verbs, the phrases by the words that they can start with, and the features of the rubric.
 
 #[path = "src/hash.rs"]
-#[allow(dead_code)] // the rest is for the program
+#[allow(dead_code)] // the other functions are used by the program
 mod hash;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +15,11 @@ use hash::{hash, tag_of};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// What is known about a word.
+/// The entry of a word.
 #[derive(Default, Clone)]
 struct Word {
     classes: u128,
-    /// The word whose stem it has, where that is not its own: "ran" is "run".
+    /// The word whose stem it shares, if this is not evident from its spelling: "run" for "ran".
     base: Option<String>,
     /// The value of a numeral or ordinal, or the number of a pair of opposites.
     value: u16,
@@ -29,16 +29,16 @@ struct Word {
 
 #[derive(Default)]
 struct Lexicon {
-    /// The names of the classes; the bit of each is its place.
+    /// The names of the classes. The position of a class is the number of its bit.
     classes: Vec<String>,
     words: BTreeMap<String, Word>,
     /// Rust source of each phrase.
     phrases: Vec<String>,
-    /// The hash of the second word of each phrase; 0 if it has none, an optional one, or if several words fit.
+    /// The hash of the second word of each phrase; 0 if there is none, if it is optional, or if several words match.
     seconds: Vec<u64>,
 }
 
-/// Classes that verbs and opposites bring with them.
+/// Classes that words get from the lists of verbs and opposites.
 const VERB_CLASSES: [&str; 6] = ["verb_base", "verb_s", "verb_past", "verb_ing", "opposite", "flipped"];
 
 fn main() -> Outcome<()> {
@@ -57,7 +57,7 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// The lines of a file but its comments.
+/// The lines of a file, without comments.
 fn lines(folder: &Path, name: &str) -> Outcome<Vec<String>> {
     let text = fs::read_to_string(folder.join(name)).map_err(|error| format!("{name}: {error}"))?;
     Ok(text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).map(str::to_owned).collect())
@@ -79,7 +79,7 @@ impl Lexicon {
         Ok(())
     }
 
-    /// `name word word=value …`
+    /// Reads lines of the form `name word word=value …`.
     fn read_classes(&mut self, lines: &[String]) -> Outcome<()> {
         let names = lines.iter().filter_map(|line| line.split(' ').next());
         self.classes = names.chain(VERB_CLASSES).map(str::to_owned).collect();
@@ -100,7 +100,7 @@ impl Lexicon {
         Ok(())
     }
 
-    /// A base, or base, third person, past and participle.
+    /// Reads lines with the base form of a verb, or with base form, third person, past and participle.
     fn read_verbs(&mut self, lines: &[String]) -> Outcome<()> {
         for line in lines {
             match line.split(' ').collect::<Vec<_>>().as_slice() {
@@ -118,7 +118,7 @@ impl Lexicon {
         Ok(())
     }
 
-    /// The forms that spelling rules give; `+` after a base doubles its last letter.
+    /// Adds the forms of a verb by the rules of spelling; `+` after a base form doubles its last letter.
     fn put_forms(&mut self, base: &str, regular: bool) -> Outcome<()> {
         let (base, doubles) = base.strip_suffix('+').map_or((base, false), |base| (base, true));
         self.put(base, "verb_base")?;
@@ -129,7 +129,8 @@ impl Lexicon {
         Ok(())
     }
 
-    /// The first pair that a word stands in numbers it, and the words of later pairs that it is in.
+    /// Numbers the pairs of opposites. A word gets the number of the first pair that contains it, and so do the words of
+    /// later pairs with it.
     fn read_opposites(&mut self, lines: &[String]) -> Outcome<()> {
         let (opposite, flipped) = (self.class("opposite")?, self.class("flipped")?);
         for (pair, line) in lines.iter().enumerate() {
@@ -148,7 +149,7 @@ impl Lexicon {
         Ok(())
     }
 
-    /// `law kind element element …`
+    /// Reads lines of the form `law kind element element …`.
     fn read_phrases(&mut self, lines: &[String], features: &Features) -> Outcome<()> {
         for (number, line) in lines.iter().enumerate() {
             let wrong = |what: &str| format!("phrases.txt: {line}: {what}");
@@ -171,7 +172,7 @@ impl Lexicon {
         Ok(())
     }
 
-    /// Notes the phrase at each word that it can start with.
+    /// Adds the phrase to the entry of each word that it can start with.
     fn start(&mut self, element: &str, number: usize) -> Outcome<()> {
         if element == "_" || element.ends_with('?') {
             return Err("the first word of a phrase is given".into());
@@ -272,7 +273,7 @@ fn stem_of(word: &str, known: &Word) -> String {
     stem(known.base.as_deref().unwrap_or(word))
 }
 
-/// Third person, past and -ing of a verb, as its spelling gives them.
+/// The third person, the past and the -ing form of a verb, by the rules of spelling.
 fn forms(base: &str, doubles: bool) -> [(String, &'static str); 3] {
     let ends = |endings: &[&str]| endings.iter().any(|ending| base.ends_with(ending));
     let consonant_y = base.ends_with('y') && !ends(&["ay", "ey", "oy", "uy"]);
@@ -300,7 +301,7 @@ fn forms(base: &str, doubles: bool) -> [(String, &'static str); 3] {
     [(third, "verb_s"), (past, "verb_past"), (ing, "verb_ing")]
 }
 
-/// The rubric's features, as `law kind effect rule weight cap | says | advice`.
+/// The rubric's features, from lines of the form `law kind effect rule weight cap | says | advice`.
 struct Features {
     names: Vec<(String, String)>,
     source: String,
@@ -346,7 +347,7 @@ impl Features {
     }
 }
 
-/// `unless_sourced` as `UnlessSourced`.
+/// Converts `unless_sourced` to `UnlessSourced`.
 fn camel(name: &str) -> String {
     let words = name.split('_').map(|word| {
         let (first, rest) = word.split_at(word.len().min(1));

@@ -7,7 +7,7 @@ use crate::lexicon::{self as lex, hash};
 use crate::rubric::UNDEFINED_ACRONYM;
 use crate::token::{CAPITALS, Kind, QUOTED, Token, at, before};
 
-/// Words in capitals: where each is used, and whether it is explained anywhere.
+/// The words in capitals of a text: where each is used, and whether it is explained anywhere.
 pub(crate) struct Acronyms {
     known: HashSet<u64>,
     uses: Vec<(u64, Finding)>,

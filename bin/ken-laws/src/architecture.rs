@@ -63,7 +63,7 @@ const OF: u64 = hash(b"of");
 
 // Reasons
 
-/// "It is slow because it is slow": the reason says only what the claim has said.
+/// Finds a reason that only repeats its claim, as in "It is slow because it is slow".
 fn examine_reason(view: &View<'_>, findings: &mut Findings) {
     let tokens = view.tokens;
     let Some(because) = tokens.iter().position(|token| token.hash == BECAUSE && !token.has(QUOTED)) else {
@@ -82,7 +82,7 @@ fn examine_reason(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Maximum length of a reason in words. A longer one has content of its own, and the limit keeps the comparison linear.
+/// Maximum length of a reason in words. A longer one rarely repeats its claim, and the limit keeps the comparison linear.
 const LONGEST_REASON: usize = 24;
 const BECAUSE: u64 = hash(b"because");
 
@@ -93,7 +93,7 @@ fn content(tokens: &[Token]) -> impl Iterator<Item = u64> {
 
 // Announced numbers
 
-/// "Four materials: oak, ash and beech."
+/// Finds an announced number that differs from the number of items that follow, as in "Four materials: oak, ash and beech."
 fn examine_count(view: &View<'_>, all: &[Sentence], findings: &mut Findings) {
     let tokens = view.tokens;
     let Some(colon) = tokens.iter().position(|token| token.is_mark(':')) else {
@@ -110,7 +110,7 @@ fn examine_count(view: &View<'_>, all: &[Sentence], findings: &mut Findings) {
     }
 }
 
-/// The announced number: one before a word for things that can be counted, not far before the colon.
+/// The index of the announced number: it precedes a word for things that can be counted, and is close to the colon.
 fn announced(tokens: &[Token]) -> Option<usize> {
     let first = tokens.len().saturating_sub(9);
     (first..tokens.len()).find(|&index| {
@@ -122,7 +122,7 @@ fn announced(tokens: &[Token]) -> Option<usize> {
     })
 }
 
-/// The number of things joined by commas, semicolons, "and" and "or".
+/// The number of items that are joined by commas, semicolons, "and" and "or".
 fn items_in(tokens: &[Token]) -> u16 {
     let mut items = 1;
     let mut parted = false;
@@ -172,7 +172,7 @@ fn word(feature: usize, index: usize, token: &Token) -> Finding {
     Finding { feature, sentence: index, start: token.start, end: token.end }
 }
 
-/// Finds a connective in the first full sentence, which has only headings and greetings before it.
+/// Finds a connective in the first full sentence. Only headings and greetings can precede that sentence.
 fn examine_opening(scan: &Scan, findings: &mut Findings) {
     let headings = scan.sentences.iter().take_while(|sentence| sentence.ending == Ending::None).count();
     let Some(sentence) = scan.sentences.get(headings).filter(|sentence| !sentence.heading) else {
@@ -199,7 +199,7 @@ const MANY: u64 = hash(b"many");
 const MUCH: u64 = hash(b"much");
 const FEW: u64 = hash(b"few");
 
-/// Numbered items and "Step N": each number must follow the previous one; 1 opens a new list.
+/// Checks numbered items and "Step N": each number must follow the previous one, and 1 opens a new list.
 fn examine_steps(scan: &Scan, findings: &mut Findings) {
     let mut lists = Lists::default();
     let mut words = Sequence::default();
@@ -221,7 +221,7 @@ fn examine_steps(scan: &Scan, findings: &mut Findings) {
 
 const STEP: u64 = hash(b"step");
 
-/// The lists that the last item is in, the innermost last, each with its indentation.
+/// The nested lists that contain the last item, each with its indentation. The innermost list is last.
 #[derive(Default)]
 struct Lists(Vec<(usize, Sequence)>);
 
@@ -240,7 +240,7 @@ impl Lists {
     }
 }
 
-/// Numbers that should count up.
+/// A sequence of numbers in which each should be one more than the previous one.
 #[derive(Default)]
 struct Sequence {
     last: u16,
@@ -250,7 +250,7 @@ struct Sequence {
 
 impl Sequence {
     fn breaks(&mut self, number: u16) -> bool {
-        // The list opens with its second step, followed by the first.
+        // The first two numbers of the list are swapped.
         let swapped = self.opened && number > 0 && number.checked_add(1) == Some(self.last);
         let follows = number == self.last.saturating_add(1);
         let opens = self.last == 0 || number <= 1;
@@ -260,7 +260,7 @@ impl Sequence {
     }
 }
 
-/// "First, … Third, … Second, …" at the beginning of sentences.
+/// Finds ordinals out of order at the beginning of sentences, as in "First, … Third, … Second, …".
 fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
     let mut last = 0;
     for (index, sentence) in scan.sentences.iter().enumerate() {
@@ -283,7 +283,7 @@ fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
 /// The value of "finally", which comes after any other ordinal.
 const LAST_ORDINAL: u16 = 99;
 
-/// Each sentence without a defect is either linked to another one or may be off topic.
+/// Finds, among sentences without a defect, those that are linked to another one and those that could be off topic.
 fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, findings: &mut Findings) {
     let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
         !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)

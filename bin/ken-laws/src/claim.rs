@@ -28,13 +28,13 @@ pub(crate) struct Claim {
     pub(crate) finite: bool,
     /// The number of numbers and numerals that state a quantity; "100 %" does not.
     pub(crate) numbers: usize,
-    /// How many of these are neither years nor numbers of references.
+    /// How many of `numbers` are neither years nor numbers of references.
     figures: usize,
-    /// A year, month or weekday.
+    /// Whether it contains a year, month or weekday.
     pub(crate) dated: bool,
-    /// Contains a name: a capital that is not at the beginning.
+    /// Whether it contains a name: a capital letter that is not at the beginning.
     pub(crate) named: bool,
-    /// A web address, or a citation in brackets.
+    /// Whether it contains a web address or a citation in brackets.
     pub(crate) cited: bool,
     pub(crate) question: bool,
     pub(crate) instruction: bool,
@@ -78,12 +78,12 @@ impl Claim {
         self.dated |= token.is(lex::CALENDAR) || token.has(YEAR) || is_name && token.is(lex::MONTH);
     }
 
-    /// Whether a reader can check it: a date, a number, a source or a quotation.
+    /// Whether it contains something that a reader can check: a date, a number, a source or a quotation.
     pub(crate) fn is_supported(&self) -> bool {
         self.numbers > 0 || self.is_attributed()
     }
 
-    /// The same without numbers, since not every number measures something.
+    /// Like [`Claim::is_supported`], but without numbers, because not every number measures something.
     pub(crate) fn is_attributed(&self) -> bool {
         self.dated || self.cited || self.quoted > 2
     }
@@ -112,7 +112,7 @@ impl Claim {
         self.marks & marks != 0
     }
 
-    /// Whether it states something, rather than asks, instructs or names.
+    /// Whether it states something. Questions, instructions and mere names do not.
     pub(crate) fn is_claim(&self) -> bool {
         self.finite && self.words > 2 && !self.question && !self.instruction
     }

@@ -44,7 +44,7 @@ impl Context {
     }
 }
 
-/// Appends the statements of `json`, each as a paragraph. `path` has the words of the enclosing keys.
+/// Appends the statements of `json` to `text`, each as a paragraph. `path` contains the words of the enclosing keys.
 fn say(json: &Json, path: &mut Vec<String>, text: &mut String) {
     match json {
         Json::Object(fields) => {

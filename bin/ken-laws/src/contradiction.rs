@@ -27,7 +27,7 @@ pub(crate) struct Clause {
     last: usize,
 }
 
-/// For each normal form, where it was affirmed and where negated.
+/// For each normal form, the places where it was affirmed and where it was negated.
 #[derive(Default)]
 pub(crate) struct Statements(Map<Statement>);
 
@@ -55,8 +55,8 @@ impl Statements {
         }
     }
 
-    /// Where the opposite was said. A negated clause is also negated with any attribute; a clause that is affirmed with an attribute
-    /// is also affirmed without it.
+    /// The place of an earlier clause that contradicts this one. If a clause is negated, it is also negated with any attribute; if
+    /// it is affirmed with an attribute, it is also affirmed without it.
     fn against(&self, clause: &Clause, now: &Finding) -> Option<Place> {
         let is_next = |earlier: &Place| matches!(earlier, Place::Text(earlier) if earlier.sentence + 1 == now.sentence);
         clause.keys().find_map(|key| {
@@ -77,7 +77,7 @@ impl Statements {
 }
 
 impl Clause {
-    /// The normal forms under which the clause is entered.
+    /// The normal forms under which the clause is stored.
     fn keys(&self) -> impl Iterator<Item = u64> {
         let prefixes = if self.negative { &[] } else { self.prefixes.as_slice() };
         prefixes.iter().copied().chain([self.key]).chain(self.at_any_time)
@@ -140,8 +140,8 @@ const LONGEST_CLAUSE: usize = 24;
 
 #[derive(Default)]
 struct Builder {
-    /// Whether it is a command. The opposite of a command may be its next step: "open the valve" does not contradict "close the
-    /// valve".
+    /// Whether it is a command. A command with the opposite word can be the next step: "open the valve" does not contradict "close
+    /// the valve".
     command: bool,
     key: u64,
     items: usize,
@@ -200,7 +200,7 @@ impl Builder {
             return token.is(lex::DENIAL).then_some(());
         }
         if token.hash == ALWAYS {
-            return (!self.negative).then_some(()); // "not always" does not exclude it
+            return (!self.negative).then_some(()); // "not always" does not mean never
         }
         self.past |= matches!(token.hash, WAS | WERE | DID);
         if token.is(lex::ARTICLE | lex::FILLER) || token.kind == Kind::Mark {
@@ -243,7 +243,8 @@ impl Builder {
     }
 }
 
-/// Whether the subject means some of many, as "some are" and "some are not" can both be true.
+/// Whether the subject refers to only some of many. Then nothing is compared, because "some are" and "some are not" can both be
+/// true.
 fn quantifies(subject: &Token) -> bool {
     subject.kind == Kind::Number || subject.is(lex::NUMERAL) || subject.is(lex::QUANTIFIER)
 }

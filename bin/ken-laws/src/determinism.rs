@@ -51,7 +51,7 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     if !(view.claim.numbers > 0 && says && sound) {
         return;
     }
-    // The year of a citation measures nothing.
+    // The year of a citation is not an exact value.
     let cites = view.claim.cited || findings.has(view.index, SOURCED);
     let measures = |number: &usize| !(cites && at(view.tokens, *number).has(YEAR));
     if let Some(number) = first_value(view).filter(measures) {
@@ -73,7 +73,7 @@ pub(crate) fn first_value(view: &View<'_>) -> Option<usize> {
 fn is_value(tokens: &[Token], number: usize) -> bool {
     let (token, last, next) = (at(tokens, number), before(tokens, number), at(tokens, number + 1));
     let is_day = last.is(lex::CALENDAR) || last.is(lex::MONTH) || next.is(lex::MONTH);
-    let is_fraction = token.kind == Kind::Number && token.value == 0 && token.hash != ZERO; // or below zero
+    let is_fraction = token.kind == Kind::Number && token.value == 0 && token.hash != ZERO; // or a negative number
     token.has(CLOCK | YEAR) || is_day || is_fraction || last.kind == Kind::Symbol || has_unit(tokens, number)
 }
 

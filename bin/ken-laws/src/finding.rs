@@ -31,7 +31,7 @@ pub(crate) struct View<'a> {
     pub(crate) index: usize,
 }
 
-/// Where something was said, for rules that compare two places.
+/// Where something is stated, for rules that compare two places.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     Text(Finding),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::lexicon::{self as lex, hash};
 use crate::token::{CAPITAL, Kind, PAST_SHAPED, PLURAL, QUOTED, Token, at, before};
 
-/// Whether the word can be the verb of a main clause at its place. In case of doubt it can.
+/// Whether the word can be the verb of a main clause in its position. Returns true if in doubt.
 pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     let token = at(tokens, index);
     if token.is(lex::AUXILIARY) {
@@ -123,18 +123,18 @@ pub(crate) fn is_imperative(tokens: &[Token], index: usize) -> bool {
     if !is_verb || next.is(lex::AUXILIARY | lex::VERB_S) || next.is(lex::VERB_PAST) && !next.is(lex::VERB_BASE) {
         return false;
     }
-    // "Stop words are left out": the word that looks like a verb is part of a noun.
+    // In "Stop words are left out", the word that looks like a verb is part of a noun.
     if next.is_content() && at(tokens, index + 2).is(lex::AUXILIARY) {
         return false;
     }
-    // "Work on the bridge began": a noun and its attribute, then the verb.
+    // In "Work on the bridge began", a noun and its attribute precede the verb.
     let clause = tokens.iter().skip(index + 1).take_while(|token| !token.ends_clause());
     let mut finite =
         clause.filter(|token| token.is(lex::AUXILIARY) || token.is(lex::VERB_PAST) && !token.is(lex::VERB_BASE));
     !(next.is(lex::PREPOSITION) && finite.next().is_some())
 }
 
-/// Whether the word at `index` is in the scope of a negation: after one in the same clause, and near enough.
+/// Whether the word at `index` is in the scope of a negation, which precedes it closely in the same clause.
 pub(crate) fn is_negated(tokens: &[Token], index: usize) -> bool {
     let mut negative = false;
     for (distance, token) in tokens.iter().take(index).rev().take(ken_text::MAX_SCOPE).enumerate() {

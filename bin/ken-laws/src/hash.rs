@@ -13,7 +13,7 @@ pub(crate) const fn hash(word: &[u8]) -> u64 {
 /// The hash of an empty word.
 pub(crate) const NO_LETTERS: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// The hash of a word that is extended by a byte.
+/// The hash of a word with one more byte, from the hash of the word.
 pub(crate) const fn extend(hash: u64, byte: u8) -> u64 {
     (hash ^ byte as u64).wrapping_mul(0x0000_0100_0000_01b3)
 }

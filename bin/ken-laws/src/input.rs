@@ -19,11 +19,11 @@ pub(crate) struct Subject<'a> {
     pub(crate) sources: Vec<Source>,
 }
 
-/// Fields with the text of a document: the first that it has is judged alone.
+/// Fields with the text of a document. If a document has one of them, only the first one present is judged.
 const WHOLE: [&str; 2] = ["text", "response"];
-/// Fields of a tool's answer with sentences: all of these are judged.
+/// Fields with sentences in a tool's answer. All of them are judged.
 const PARTS: [&str; 4] = ["explanation", "reason", "summary", "issues"];
-/// Judged only if there are no issues, since a tool that has both repeats its warnings among the issues.
+/// A field that is judged only if the answer has no issues, because tools repeat their warnings among the issues.
 const WARNINGS: &str = "warnings";
 /// Fields with context.
 const CONTEXT: [&str; 2] = ["context", "facts"];

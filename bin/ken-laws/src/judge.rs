@@ -27,7 +27,7 @@ pub(crate) struct Judgement {
     pub(crate) counts: Vec<bool>,
     /// Why the text cannot be judged.
     pub(crate) unread: Option<Unread>,
-    /// Whether its only evidence is citations, and no sources were given.
+    /// Whether citations are its only evidence, and no sources were given.
     pub(crate) rests_on_citations: bool,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Judgement {
 pub(crate) enum Unread {
     /// Its words are not English.
     Language,
-    /// Its grammar is, but most of its other words are unknown.
+    /// Its grammar is English, but most of its other words are unknown.
     Words,
-    /// No sentence of it says, asks or commands anything.
+    /// None of its sentences states, asks or commands anything.
     NoClaim,
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) ->
     }
 }
 
-/// Whether a claim cites something and no claim shows any evidence of its own.
+/// Whether at least one claim cites something and no claim contains evidence itself.
 fn rests_on_citations(claims: &[Claim], findings: &Findings) -> bool {
     let cites = |(index, claim): (usize, &Claim)| {
         claim.is_claim() && (claim.cited || findings.has(index, SOURCED) && (claim.dated || claim.named))
@@ -103,8 +103,8 @@ fn rests_on_citations(claims: &[Claim], findings: &Findings) -> bool {
     claims.iter().enumerate().any(cites) && !claims.iter().any(Claim::shows_evidence)
 }
 
-/// Whether at least three of four content words are in no list, are not common and have no ending of English words. The cheap
-/// checks come first, so that few texts need the last one.
+/// Whether at least three of four content words are in no list, are not common and have no English ending. The cheap checks come
+/// first, so that few texts need the last one.
 fn has_strange_words(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
     let sum = |of: fn(&Claim) -> usize| claims.iter().map(of).sum::<usize>();
     let content = sum(|claim| claim.content);
@@ -156,7 +156,7 @@ fn common_words(text: &str, scan: &Scan) -> usize {
     words.filter(|word| ken_support::is_common(&word.to_lowercase())).count()
 }
 
-/// Maximum length, in words, of a text that may lack function words.
+/// Maximum length, in words, of a text that can be English without function words.
 const SHORT: usize = 30;
 
 fn unread(claims: &[Claim], findings: &Findings, is_english: bool) -> Option<Unread> {
@@ -179,7 +179,7 @@ fn counts(claim: &Claim, is_english: bool) -> bool {
     says && claim.words > 2 && !claim.is_marker_row()
 }
 
-/// Adds findings for what the sources lack or contradict.
+/// Adds findings for statements that the sources do not support or contradict.
 fn add_support(scan: &Scan, support: &Support, findings: &mut Findings) {
     for finding in support.sentences.iter().flat_map(|sentence| &sentence.findings) {
         let sentence = scan.sentences.partition_point(|sentence| sentence.start <= finding.span.start);
@@ -195,7 +195,7 @@ fn add_support(scan: &Scan, support: &Support, findings: &mut Findings) {
     }
 }
 
-/// Finds all phrases, and then drops those that the rest of the sentence excuses.
+/// Finds all phrases, then drops defects for which the rest of the sentence is an excuse.
 fn find_phrases(view: &View<'_>, findings: &mut Findings) {
     let mut ends = [0; FEATURES.len()]; // for each feature, the word after its last phrase
     let mut matches = phrase::find(view.tokens);
@@ -212,7 +212,7 @@ fn find_phrases(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Whether a phrase is really stated: it is not negated, and it is not an authority that the text has introduced.
+/// Whether a phrase counts: it is not negated, and it is not an authority that the text has introduced.
 fn is_said(tokens: &[Token], found: &Match) -> bool {
     let introduced = found.feature == UNSOURCED_AUTHORITY && before(tokens, found.first).is(lex::DETERMINER);
     !introduced && (found.feature == STACKED_HEDGES || !is_negated(tokens, found.first))
@@ -232,7 +232,7 @@ fn keep_strengths(view: &View<'_>, matches: &mut Vec<Match>) {
     });
 }
 
-/// Whether the phrase is followed by something other than itself: "because, because" gives no reason.
+/// Whether something other than the phrase itself follows it: "because, because" gives no reason.
 fn goes_on(tokens: &[Token], found: &Match) -> bool {
     let after = found.last + 1 + usize::from(at(tokens, found.last + 1).kind == TokenKind::Mark);
     let (first, next) = (at(tokens, found.first), at(tokens, after));

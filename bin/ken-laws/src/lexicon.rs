@@ -21,7 +21,8 @@ const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, starts: (0,
 
 /// A phrase that can start with a word.
 struct Start {
-    /// The hash of the second word; 0 if the phrase may end there, or if several words fit. This check excludes most phrases.
+    /// The hash of the second word; 0 if the phrase can end there, or if several words match. This check excludes most
+    /// phrases.
     second: u64,
     phrase: u16,
 }
@@ -51,8 +52,8 @@ pub(crate) const VERB: u128 = VERB_BASE | VERB_S | VERB_PAST | VERB_ING;
 pub(crate) const ORDINARY: u128 =
     FUNCTION | VERB | PREPOSITION | PRONOUN | ACRONYM | CALENDAR | NUMERAL | CONNECTIVE | UNIT;
 
-/// The entry of the word with this hash. The tags, a byte of each hash, are compared first: all of them fit into the
-/// processor's first cache, and most words that are in no list need nothing else.
+/// The entry of the word with this hash. The tags, one byte of each hash, are compared first. All of them fit into the
+/// processor's first-level cache, and for most words that are in no list this comparison is enough.
 pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
     let tag = tag_of(hash);
     let mut place = hash as usize % TAGS.len();

@@ -3,14 +3,14 @@
 /// The beginning of a line.
 pub(crate) struct Line {
     pub(crate) is_blank: bool,
-    /// Begins with a capital letter or a digit.
+    /// Whether it begins with a capital letter or a digit.
     pub(crate) is_capital: bool,
     pub(crate) is_heading: bool,
     /// The number of a numbered item.
     pub(crate) number: Option<u16>,
-    /// Blanks before the text, at most 16.
+    /// The number of blanks before the text, at most 16.
     pub(crate) indent: usize,
-    /// The number of bytes of the list marker or heading mark; 0 without one.
+    /// The length of the list marker or heading mark in bytes; 0 without one.
     pub(crate) marker: usize,
 }
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 pub(crate) type Map<T> = HashMap<u64, T, Mixing>;
 
 /// Mixes each key with a random number of the process, so that nobody can write a text whose words all collide. The standard
-/// library's SipHash would protect as well, but would take a third of the time for a text.
+/// library's SipHash has the same effect, but would account for a third of the time to judge a text.
 #[derive(Clone)]
 pub(crate) struct Mixing(u64);
 

@@ -32,13 +32,13 @@ pub(crate) struct Quantities(Map<Given>);
 
 struct Given {
     quantity: Quantity,
-    /// Whether there is another value.
+    /// Whether a different value has been stated too.
     disputed: bool,
     place: Place,
 }
 
 impl Quantities {
-    /// Quantities that contain only the context.
+    /// The quantities of the context.
     pub(crate) fn new(context: &[Quantity]) -> Quantities {
         let mut quantities = Quantities::default();
         for quantity in context {
@@ -59,8 +59,8 @@ impl Quantities {
         }
     }
 
-    /// Adds a value, and returns the place of a different value for the same quantity. Once there are two values, neither is
-    /// trusted.
+    /// Adds a value, and returns the place of the first value if they differ. Once two values differ, every further value of the
+    /// quantity is a conflict.
     fn enter(&mut self, quantity: &Quantity, place: Place) -> Option<Place> {
         let given = self.0.entry(quantity.key).or_insert(Given { quantity: *quantity, disputed: false, place });
         let first = &given.quantity;
@@ -102,7 +102,7 @@ fn is_founding(tokens: &[Token], number: usize) -> bool {
 }
 
 const IN: u64 = hash(b"in");
-/// The unit of such a year.
+/// Used as the unit of a year for which [`is_founding`] holds.
 const YEAR_OF: u64 = hash(b"year");
 
 fn quantity_at(tokens: &[Token], number: usize) -> Option<Quantity> {
@@ -156,14 +156,14 @@ struct Subject {
 }
 
 impl Subject {
-    /// Whether the subject opens the clause or has "the": "the school of music" is identified by more than its last word, and "his
-    /// firm" by its owner.
+    /// Whether the subject opens the clause, at most with "the" before it. Otherwise more than the subject identifies the thing,
+    /// as in "the school of music" or "his firm".
     fn is_the_only(&self, tokens: &[Token], first: usize) -> bool {
         self.first == first || self.first == first + 1 && before(tokens, self.first).is(lex::THE)
     }
 
-    /// "The hut lies in a wood and sleeps 36 people": the verb before `linked` has the same subject as the verb before "and". The
-    /// key is that of "the hut sleeps".
+    /// Reads the subject of the verb before `linked`, which it shares with the verb before "and". In "The hut lies in a wood and
+    /// sleeps 36 people", the result has the key of "the hut sleeps".
     fn shared(tokens: &[Token], first: usize, linked: usize, has_be: bool) -> Option<Subject> {
         let verb = linked - 1;
         let start = first + usize::from(at(tokens, first).is(lex::DETERMINER));
@@ -224,7 +224,7 @@ const SOME: u64 = hash(b"some");
 const PER: u64 = hash(b"per");
 const THAT: u64 = hash(b"that");
 
-/// Words that may stand between a quantity and its number.
+/// Whether the word is allowed between a quantity and its number.
 fn links(token: &Token) -> bool {
     token.is(lex::BE)
         || token.kind == Kind::Symbol
@@ -249,7 +249,7 @@ fn skip_back(tokens: &[Token], first: usize, end: usize, skip: impl Fn(&Token) -
     start
 }
 
-/// Where the one or two content words that end before `end` begin.
+/// The start of the one or two content words that end before `end`.
 fn content_before(tokens: &[Token], first: usize, end: usize) -> usize {
     let mut start = end;
     while start > first && end - start < 2 && at(tokens, start - 1).is_content() {
@@ -295,7 +295,7 @@ pub(crate) fn end_of_unit(tokens: &[Token], first: usize) -> usize {
     }
 }
 
-/// The case to which a value applies, and its last word: "per axle", "at the north gauge", "outside".
+/// The case to which a value applies, and the index of its last word: "per axle", "at the north gauge", "outside".
 fn case_at(tokens: &[Token], index: usize) -> Option<(u64, usize)> {
     let opening = at(tokens, index);
     if opening.is(lex::PLACE) {

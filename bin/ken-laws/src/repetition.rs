@@ -21,9 +21,10 @@ pub(crate) struct Repetition {
 
 #[derive(Default)]
 struct Stem {
-    /// The last sentences that contain it. Only these are compared, so that a text of many similar sentences takes linear time.
+    /// The latest sentences that contain it. Only these are compared, so that a text of many similar sentences takes linear
+    /// time.
     latest: [usize; LATEST],
-    /// The number of compared sentences that contain it.
+    /// The number of sentences in `latest`.
     count: usize,
     /// The number of the last sentence that contains it, counted from 1.
     last: usize,
@@ -40,12 +41,13 @@ struct Said {
     negative: bool,
 }
 
-/// The share of common words, in percent, from which two sentences are alike.
+/// Minimum share of common words, in percent, for two sentences to be alike.
 const ALIKE: usize = 70;
 const FEWEST_STEMS: usize = 3;
 /// How many sentences are kept for a word.
 const LATEST: usize = 8;
-/// By how many words of a sentence earlier ones are looked up. If 7 of 10 words are shared, some of the first ones are.
+/// The number of words, from the first on, by which earlier sentences are looked up. If 7 of 10 words are shared, some of the
+/// first ones are among them.
 const LOOKED_UP: usize = 8;
 
 impl Repetition {
@@ -62,7 +64,7 @@ impl Repetition {
     /// Adds the next sentence, and a finding if it repeats an earlier one.
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
         let said = self.read(view.tokens);
-        // "Wait here." may have to be repeated, but a statement does not.
+        // An instruction such as "Wait here." can need repetition, but a statement does not.
         let states = view.claim.words > 2 && !view.claim.instruction && !view.claim.question;
         let fewest = if states { 1 } else { FEWEST_STEMS };
         if said.stems.len() >= fewest && !view.sentence.heading {

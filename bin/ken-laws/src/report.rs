@@ -29,8 +29,8 @@ pub(crate) struct Report<'a> {
     status: Status,
 }
 
-/// Maximum number of findings that are listed for a defect, and for a strength. Their effects still add up to the points of the
-/// feature.
+/// Maximum number of findings that are listed for a defect, and for a strength. The points of the others are added to the
+/// listed ones.
 const LISTED: usize = 100;
 const LISTED_STRENGTHS: usize = 3;
 
@@ -56,7 +56,8 @@ struct SupportReport<'a> {
     sentences: Vec<SentenceReport<'a>>,
 }
 
-/// `start` and `end` are those of the evidence. The passage is absent if no source contains any word of the sentence.
+/// The support of one sentence; `start` and `end` are byte offsets as in [`Evidence`]. The passage is absent if no source
+/// contains any word of the sentence.
 #[derive(Serialize)]
 struct SentenceReport<'a> {
     start: usize,
@@ -260,7 +261,7 @@ impl fmt::Display for Shown<'_> {
 
 // Numbers
 
-/// Tenths as a number with one decimal.
+/// A number of tenths, serialised with one decimal.
 struct Tenths(i32);
 
 impl fmt::Display for Tenths {
@@ -290,7 +291,7 @@ impl Serialize for Scores {
     }
 }
 
-/// A number with at most three decimals.
+/// A number, serialised with at most three decimals.
 struct Thousandths(f64);
 
 impl Thousandths {

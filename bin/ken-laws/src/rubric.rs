@@ -62,14 +62,14 @@ pub(crate) const BARS: [Bar; 3] = [bar(600, 450, 400), bar(700, 550, 500), bar(8
 /// The effect of a feature on its law's score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// A defect. If D claims have it and C claims have no defect of its law, it costs
-    /// `weight + (cap - weight) * D / (D + C)`: a single defect is never hidden by a long text, and a longer text with the same
-    /// density of defects loses as much.
+    /// A defect. If D claims have it and C claims have no defect of its law, it costs `weight + (cap - weight) * D / (D + C)`.
+    /// A single defect therefore costs at least `weight` however long the text is, and texts with the same density of defects
+    /// lose the same.
     Violation,
     /// A strength, earned in proportion: `cap * min(1, weight * S / N)` for S of N claims. Claims with a defect of the
     /// law earn none.
     Share,
-    /// A strength, earned once: `cap`, whether one claim shows it or a hundred.
+    /// A strength, earned once: it gives `cap`, however many claims show it.
     Once,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum Effect {
 pub(crate) enum Rule {
     /// By its phrases; negated and quoted ones do not count.
     Phrases,
-    /// By its phrases, unless the same claim names its source, and a date or a number with it.
+    /// By its phrases, unless the same claim names its source together with a date or a number.
     UnlessSourced,
     /// By its phrases, unless the same claim has a number with a unit or a source.
     UnlessSupported,
@@ -99,9 +99,9 @@ pub(crate) struct Feature {
     pub(crate) weight: i32,
     /// Tenths of a percent.
     pub(crate) cap: i32,
-    /// The message, after its law and kind.
+    /// The message: law, kind, and the text from `features.txt`.
     pub(crate) line: &'static str,
-    /// The advice, after its law and kind.
+    /// The advice: law, kind, and the text from `features.txt`.
     pub(crate) remedy: &'static str,
 }
 
@@ -132,7 +132,7 @@ mod tests {
     const PHRASES: &str = include_str!("../../../share/laws/phrases.txt");
     const CLASSES: &str = include_str!("../../../share/laws/classes.txt");
 
-    /// The page without line breaks, because a phrase may extend over two lines.
+    /// The page without line breaks, because a phrase can extend over two lines.
     fn page() -> String {
         PAGE.split_whitespace().collect::<Vec<_>>().join(" ")
     }
@@ -191,7 +191,7 @@ mod tests {
         FEATURES.iter().map(list).collect()
     }
 
-    /// The words of each class that phrases name.
+    /// The words of each class that occurs in a phrase.
     fn classes() -> String {
         let classes = CLASSES.lines().filter_map(|line| line.split_once(' '));
         classes

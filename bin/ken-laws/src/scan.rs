@@ -12,7 +12,7 @@ pub(crate) enum Ending {
     Period,
     Question,
     Exclamation,
-    /// Without a mark, at the end of the line or the text: a heading, a label, a greeting.
+    /// At the end of a line or the text without a mark, as in a heading, a label or a greeting.
     None,
 }
 
@@ -29,9 +29,9 @@ pub(crate) struct Sentence {
     pub(crate) item: Option<u16>,
     /// Blanks before the item's marker, at most 16.
     pub(crate) indent: usize,
-    /// Opens an item of a list without numbers.
+    /// Whether it opens an item of a list without numbers.
     pub(crate) bullet: bool,
-    /// A heading or a row of a table.
+    /// Whether it is a heading or a row of a table.
     pub(crate) heading: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Scan {
 impl Scan {
     pub(crate) fn new(text: &str) -> Scan {
         let mut scanner = Scanner { text, ..Scanner::default() };
-        scanner.scan.tokens.reserve(text.len() / 5); // a word has about five bytes with its blank, or more
+        scanner.scan.tokens.reserve(text.len() / 5); // a word and its blank have at least about five bytes
         scanner.run();
         scanner.scan
     }
@@ -122,7 +122,7 @@ impl Scanner<'_> {
 
     // Words
 
-    /// Reads a word. Nearly all words consist of ASCII letters, and those in the lexicon need no copy in lower case.
+    /// Reads a word. Nearly all words consist of ASCII letters; if such a word is in the lexicon, it is not copied to lower case.
     fn word(&mut self) {
         let start = self.at;
         let rest = self.text.as_bytes().get(start..).unwrap_or_default();
@@ -221,7 +221,7 @@ impl Scanner<'_> {
         after_blank && self.digit_at(self.at) && self.open_tokens().last().is_none_or(|last| last.kind != Kind::Number)
     }
 
-    /// Reads a number whose digits begin here; the bytes from `start` to here are its sign.
+    /// Reads a number whose digits begin at the current position; the bytes from `start` to there are its sign.
     fn number(&mut self, start: usize) {
         let digits = self.at;
         while self.digit_at(self.at)
@@ -365,8 +365,9 @@ impl Scanner<'_> {
         });
     }
 
-    /// Whether a terminal ends the sentence here, which it does if blanks follow. If a small letter comes after them, the sentence
-    /// continues only after a quotation or a short word: "approx. five" is one sentence, but "it works. we shipped it" is two.
+    /// Whether a terminal, such as a period, ends the sentence here. It does if blanks follow. If a small letter comes after them,
+    /// the sentence continues only after a quotation or a short word: "approx. five" is one sentence, but "it works. we shipped
+    /// it" is two.
     fn ends_here(&self, end: usize, char: char) -> bool {
         let mut rest = self.rest(end).chars();
         match rest.next() {
@@ -429,7 +430,7 @@ impl Scanner<'_> {
         next.is_blank || next.marker > 0 || last == Some(':') || line.len() < 50 && next.is_capital || greeting
     }
 
-    /// Reads what may begin a line: a heading mark, a list marker, a code fence.
+    /// Reads a heading mark, a list marker or a code fence at the beginning of a line.
     fn open_line(&mut self) {
         let rest = self.rest(self.at);
         let line = Line::new(rest);

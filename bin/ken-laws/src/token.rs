@@ -13,7 +13,7 @@ pub(crate) struct Token {
     pub(crate) stem: u64,
     /// The classes of the word in the lexicon, as bits.
     pub(crate) classes: u128,
-    /// Marks, the bits of this module.
+    /// The marks of the token, as bits; the constants of this module.
     pub(crate) marks: u32,
     /// The value of a numeral, ordinal or small whole number; the number of a pair of opposites.
     pub(crate) value: u16,
@@ -25,7 +25,7 @@ pub(crate) struct Token {
 pub(crate) enum Kind {
     Word,
     Number,
-    /// A sign that counts as a word: %, °, a currency.
+    /// A sign that counts as a word: %, ° or a currency symbol.
     Symbol,
     /// Any other character that is not white space.
     Mark,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 pub(crate) const CAPITALS: u32 = 1;
 /// The first letter is a capital.
 pub(crate) const CAPITAL: u32 = 1 << 1;
-/// A time of day, or a number that is its own unit.
+/// A time of day, or a number that needs no unit.
 pub(crate) const CLOCK: u32 = 1 << 2;
 /// An integer from 1000 to 2100 without a comma, which is probably a year.
 pub(crate) const YEAR: u32 = 1 << 3;
@@ -43,11 +43,11 @@ pub(crate) const YEAR: u32 = 1 << 3;
 pub(crate) const ADDRESS: u32 = 1 << 4;
 /// The word ends in s, and is probably a plural.
 pub(crate) const PLURAL: u32 = 1 << 5;
-/// Inside quotation marks or code marks: mentioned rather than stated.
+/// The token is inside quotation marks or code marks, so it is mentioned rather than stated.
 pub(crate) const QUOTED: u32 = 1 << 6;
 /// The word ends in ed, and is probably a past form.
 pub(crate) const PAST_SHAPED: u32 = 1 << 8;
-/// A mark that ends a clause.
+/// The token is a mark of punctuation that ends a clause.
 const ENDS: u32 = 1 << 7;
 
 impl Token {

@@ -22,7 +22,7 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-/// Finds three hedges without a number, unless a phrase has already been found.
+/// Finds sentences with three hedges and no number, unless a phrase of this feature has been found already.
 fn examine_hedges(view: &View<'_>, findings: &mut Findings) {
     let claim = view.claim;
     if claim.hedges < 3 || claim.numbers > 0 || claim.question || findings.has(view.index, STACKED_HEDGES) {

@@ -44,7 +44,8 @@ struct Judged {
     supported: f64,
 }
 
-/// The summaries of `cnndm` were made by a system that copies, those of `xsum` by one that rewrites.
+/// The corpora, and whether their summaries copy: those of `cnndm` were made by a system that copies, those of `xsum`
+/// by one that rewrites.
 const CORPORA: [(&str, bool); 2] = [("cnndm", true), ("xsum", false)];
 
 pub(crate) fn read(folder: &Path) -> Result<Vec<Corpus>, Error> {
@@ -82,7 +83,7 @@ fn document(line: &str, copies: bool) -> Option<Document> {
     })
 }
 
-/// A stem in fewer texts than this counts as rare as one that is in none.
+/// A stem that occurs in fewer texts than this is treated like a stem that occurs in none.
 const FEWEST: u32 = 12;
 
 /// The lines of `rarity.txt`, the rarity of words: a stem that occurs in N of T texts weighs log(T / N) / log(T).

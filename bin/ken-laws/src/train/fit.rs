@@ -1,16 +1,17 @@
-//! Ridge regression for two linear models, which are mixed by how much a text copies from its source.
+//! Ridge regression for two linear models, which are weighted by how much a text copies from its source.
 
 use ken_support::{FEATURES, Model, REGIME};
 
 use super::data::Document;
 
 const INPUTS: usize = FEATURES - REGIME;
-/// The inputs and the constants of both linear models.
+/// The number of coefficients: the inputs and the constants of both linear models.
 const COLUMNS: usize = 2 * (INPUTS + 1);
 
-/// The penalty on the squared weights of inputs that are scaled to unit deviation.
+/// The penalty on squared weights. Inputs are scaled to a standard deviation of 1.
 const PENALTY: f64 = 30.0;
-/// The weight of a document that rewrites, because it has one sentence for three of the others.
+/// The weight of a document that rewrites. It is greater than 1 because these documents have only a third as many
+/// sentences as the others.
 const REWRITTEN: f64 = 2.0;
 
 pub(crate) fn fit(documents: &[&Document]) -> Model {

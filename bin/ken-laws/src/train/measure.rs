@@ -14,9 +14,9 @@ use super::fit::fit;
 pub(crate) struct Row {
     pub(crate) corpus: &'static str,
     pub(crate) documents: usize,
-    /// The correlation of the model, where each document is scored by a model that was fitted without it.
+    /// The correlation of the model. Each document is scored by a model that was fitted without it.
     pub(crate) unseen: f64,
-    /// The smallest and the largest value of the repetitions.
+    /// The smallest and the largest value of `unseen` over all repetitions.
     pub(crate) unseen_range: [f64; 2],
     /// The correlation of the share of the summary's words that its source contains.
     pub(crate) word_overlap: f64,
@@ -25,7 +25,7 @@ pub(crate) struct Row {
 }
 
 const FOLDS: usize = 10;
-/// Each repetition divides the documents into other folds.
+/// The number of repetitions of the cross-validation. Each one divides the documents into different folds.
 const REPETITIONS: u64 = 10;
 
 pub(crate) fn cross_validate(corpora: &[Corpus]) -> Vec<Row> {

@@ -1,4 +1,4 @@
-//! `ken-laws train`: fits the model of support by sources to summaries that people have judged. It gives the same bytes on every run.
+//! `ken-laws train`: fits the model of support by sources to summaries that people have judged. Every run produces the same bytes.
 
 mod data;
 mod fit;
@@ -28,7 +28,7 @@ pub(crate) struct Train {
 pub(crate) struct Report {
     /// The correlations over documents, one row per corpus.
     corpora: Vec<Row>,
-    /// Whether `rarity.txt` differs from the compiled-in one. If so, the program must be built and the model trained again.
+    /// Whether `rarity.txt` differs from the compiled-in one. If so, the program must be rebuilt and the model trained again.
     rarity_changed: bool,
 }
 

@@ -175,7 +175,7 @@ fn a_file_without_permission_is_named() {
     fs::write(&path, SOUND).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::File::open(&path).is_ok() {
-        return; // root reads everything
+        return; // root can read any file
     }
     assert_error(&run(&["-f", path.to_str().unwrap()]), "forbidden", "--file", "cannot read");
 }
@@ -210,7 +210,7 @@ fn the_context_binds() {
     assert!(!conflict(r#"{"facts":["The blue server is running."]}"#, "The red server is not running."));
 }
 
-// The wrong answers of earlier tools of this kind
+// Mistakes that similar tools are known to make
 
 #[test]
 fn a_sourced_dated_sentence_beats_a_false_one_that_says_proven_fact() {
@@ -294,7 +294,8 @@ fn another_language_is_not_judged_by_english_grammar() {
     assert_eq!(defects(&answer), [""; 0], "{answer}");
 }
 
-/// A command and its denial, with both places; the next step of a procedure, or a case, is no denial.
+/// A command contradicts its negation, and both places are reported. The next step of a procedure and a restriction to
+/// a case are no contradictions.
 #[test]
 fn commands_contradict_each_other() {
     let places = |text: &str| -> Vec<String> {
@@ -367,7 +368,7 @@ fn a_unit_or_a_short_word_before_a_point_ends_the_sentence() {
     }
     assert!(absolute("I said no. It always works."));
     assert!(absolute("The build takes 5 min. It always works."));
-    // The number after the abbreviation is of the same sentence, and supports it.
+    // The number after the abbreviation belongs to the same sentence and supports it.
     for start in ["No. 5", "Vol. 2", "On Mar. 5", "Approx. 5", "Max. 5", "Est. 1990"] {
         let text = format!("{start} of them always works.");
         assert!(!absolute(&text), "{text}");
@@ -459,7 +460,7 @@ fn correct_text_has_no_findings() {
     }
 }
 
-/// What stands next to the clean texts above.
+/// Texts that differ little from the clean texts above but have a defect.
 #[test]
 fn a_defect_beside_an_excused_one_is_found() {
     for (text, kind) in [

@@ -1,4 +1,4 @@
-//! Black-box tests of ken-laws: every one drives the real binary.
+//! Black-box tests of ken-laws. Each one runs the real binary.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod black_box;

@@ -19,7 +19,8 @@ fn planted_defects_are_found_and_correct_text_has_no_findings() {
     assert_eq!((paraphrased.false_alarms, paraphrased.clean), (0, 20));
 }
 
-/// A defect that is missed may look like a strength ("The limit was taken because it seemed right"), so it can raise the score.
+/// A defect that is missed can look like a strength ("The limit was taken because it seemed right") and thereby raise the
+/// score. This test counts such cases.
 #[test]
 fn a_planted_defect_raises_the_score_of_its_law_in_two_cases() {
     let mut program = CoProcess::start(&[]);
@@ -43,7 +44,7 @@ fn every_law_has_twenty_planted_defects_or_more() {
     }
 }
 
-/// The effects say what the score is made of: base, plus all effects, is the score.
+/// The score of a law is its base plus the effects of all evidence.
 #[test]
 fn effects_add_up_to_the_scores() {
     let base = [80.0, 75.0, 70.0, 100.0, 80.0];

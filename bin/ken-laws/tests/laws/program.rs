@@ -21,7 +21,7 @@ pub(crate) fn run_with(args: &[&str], stdin: &[u8]) -> Outcome {
     let mut command = laws();
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let _ = child.stdin.take().unwrap().write_all(stdin); // the tool may end before it reads all
+    let _ = child.stdin.take().unwrap().write_all(stdin); // the tool may exit before it has read everything
     let output = child.wait_with_output().unwrap();
     Outcome {
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -50,7 +50,7 @@ pub(crate) fn defects(answer: &Value) -> Vec<String> {
     costs.map(|item| item["kind"].as_str().unwrap().to_owned()).collect()
 }
 
-/// `ken-laws --lines`, asked one text after the other.
+/// A process of `ken-laws --lines` that judges one text after the other.
 pub(crate) struct CoProcess {
     child: Child,
     to: Option<ChildStdin>,
@@ -65,7 +65,7 @@ impl CoProcess {
         CoProcess { to: child.stdin.take(), child, from }
     }
 
-    /// The raw answer line to any text, line feeds and all.
+    /// The answer line, unparsed. The text may contain line feeds.
     pub(crate) fn ask_raw(&mut self, text: &str) -> String {
         let to = self.to.as_mut().unwrap();
         writeln!(to, "{}", json!({ "text": text })).unwrap();

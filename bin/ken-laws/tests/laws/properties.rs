@@ -1,4 +1,5 @@
-//! What holds for every text: no panic, spans on character boundaries, scores in range, equal bytes, and no gain by a defect.
+//! Properties that hold for every text: no panic, spans on character boundaries, scores in range, equal output for equal
+//! input, and no gain by a defect.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use serde_json::Value;
 use crate::program::CoProcess;
 use crate::set::score;
 
-/// Sentences that are sound, each about something else.
+/// Sentences without defects, each about a different topic.
 const SOUND: &[&str] = &[
     "The pump was replaced on 4 March 2024 because its bearing had worn through.",
     "Its design load is 40 kN per axle, as set by the load survey.",
@@ -27,10 +28,10 @@ const SOUND: &[&str] = &[
     "Rain has not been measured.",
 ];
 
-/// Stands for the first sentence of the text, said once more at its end.
+/// A placeholder for a repetition of the first sentence at the end of the text.
 const REPEAT: &str = "(the first sentence)";
 
-/// Defects with their law; each is found whatever stands around it.
+/// Defects with their law. Each is found in any surrounding text.
 const DEFECTS: &[(usize, &str)] = &[
     (1, "Because of the report."),
     (1, "The lamp is dark because the lamp is dark."),
@@ -62,7 +63,8 @@ thread_local! {
     static PROGRAM: RefCell<CoProcess> = RefCell::new(CoProcess::start(&[]));
 }
 
-/// As many cases as PROPTEST_CASES says, 256 without it; found cases go into the test, not into a file.
+/// The number of cases is the variable PROPTEST_CASES, or else 256. No file of failed cases is written: a failed case is to
+/// be added to the test.
 fn runner() -> TestRunner {
     TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })
 }
@@ -93,7 +95,7 @@ fn check(text: &str) {
     assert_eq!(answer, again, "equal input, equal answer: {text:?}");
 }
 
-/// Text of words that the rubric knows, marks and odd characters.
+/// Text made of words that the rubric knows, punctuation and unusual characters.
 fn odd_text() -> impl Strategy<Value = String> {
     let words = "the a not never always because of is was it no need to test trust me per 3 4.5 1,000 10:30 % °C bar °F first second third : ; , . ! ? … \" “ ” ‘ ’ ` ``` - – \n \n\n 1. 2) - # | ( ) [ ] isn't it's don’t NASA XQZT ß é 日本 🙂 \u{301} \u{200d} http://a.b very really verified tested checked some between and or but so if";
     let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -124,7 +126,7 @@ fn never_panics_and_spans_are_of_the_text() {
         .unwrap();
 }
 
-/// Whatever the text, defects and all: one more never raises the score of its law.
+/// One more defect never raises the score of its law, even if the text has defects already.
 #[test]
 fn planting_a_defect_never_raises_its_law() {
     let planted = (sentences(), prop::sample::select(DEFECTS), any::<prop::sample::Index>());
@@ -152,7 +154,7 @@ fn planting_a_defect_never_raises_its_law() {
         .unwrap();
 }
 
-/// Saying once more what a marker phrase says gains nothing.
+/// A sentence that only repeats a marker phrase raises no score.
 #[test]
 fn repeating_a_marker_gains_nothing() {
     let markers = prop::sample::select(vec![
@@ -187,7 +189,7 @@ fn repeating_a_marker_gains_nothing() {
         .unwrap();
 }
 
-/// For as long as KEN_FUZZ_SECONDS says: `KEN_FUZZ_SECONDS=600 cargo test -p ken-laws -- --ignored`.
+/// Runs for the number of seconds in KEN_FUZZ_SECONDS: `KEN_FUZZ_SECONDS=600 cargo test -p ken-laws -- --ignored`.
 #[test]
 #[ignore = "runs for minutes"]
 fn long_run() {
@@ -196,7 +198,7 @@ fn long_run() {
     let texts = prop_oneof![odd_text(), "\\PC{0,400}", sentences().prop_map(|parts| parts.join(" ")), "[ -~\n]{0,400}"];
     let mut cases = 0u64;
     while Instant::now() < end {
-        let mut round = runner(); // its own seed each time
+        let mut round = runner(); // with a new seed each time
         round
             .run(&texts, |text| {
                 check(&text);

@@ -1,4 +1,4 @@
-//! What is judged at all, and plain sentences that are not to be called anything else.
+//! Which texts are judged at all, and plain sentences that must not be taken for defects.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn a_text_without_a_readable_claim_is_not_judged() {
     }
 }
 
-/// The grammar is English, the words are none.
+/// The grammar of these texts is English, but most of their words do not exist.
 #[test]
 fn a_text_of_unknown_words_is_not_judged() {
     for text in [
@@ -55,7 +55,7 @@ fn a_text_of_unknown_words_is_not_judged() {
     }
 }
 
-/// A citation says where to look; nobody has looked.
+/// A citation alone is no evidence, because nobody has looked it up.
 #[test]
 fn a_text_based_on_citations_does_not_pass_without_them() {
     let texts = [
@@ -102,7 +102,7 @@ fn short_plain_texts_are_judged() {
     }
 }
 
-/// Verbs that no list has, in plain sentences.
+/// Plain sentences with verbs that are in no list.
 #[test]
 fn a_sentence_with_an_unlisted_verb_is_not_a_fragment() {
     for text in [

@@ -1,16 +1,17 @@
-//! The evaluation set: clean paragraphs and defects planted in them, and how a validator fares on it.
+//! The evaluation sets: clean paragraphs, defects planted in them, and the figures of a validator.
 //!
-//! The three tuned sets were tuned on: `tuned3.tsv` was measured once (74 % found) before rules were made for its misses.
-//! `fresh.tsv` was written by somebody who had seen the rules, and verbs were added for it. `unseen.tsv` was written
-//! after the rules by somebody who had not read them, and no rule was made for it; phrases that occur in it were kept when
-//! others were dropped. `paraphrased.tsv` was also written after the rules by somebody who had not read them, with each
-//! defect in words for which no rule was expected; nothing was changed for it. The last two show what to expect of other texts.
+//! The rules were tuned on the three tuned sets; `tuned3.tsv` was measured once (74 % found) before rules were made for the
+//! defects that were missed. `fresh.tsv` was written by somebody who had seen the rules, and verbs were added for it.
+//! `unseen.tsv` was written after the rules by somebody who had not read them, and no rule was made for it; but when rare
+//! phrases were dropped from the rubric, those that occur in it were kept. `paraphrased.tsv` was also written after the rules
+//! by somebody who had not read them, with each defect in words for which no rule was expected, and nothing was changed for it.
+//! The last two sets show the figures to expect for other texts.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// By name.
+/// The sets, each with its name and contents.
 pub(crate) const SETS: [(&str, &str); 6] = [
     ("tuned1", include_str!("../set/tuned1.tsv")),
     ("tuned2", include_str!("../set/tuned2.tsv")),
@@ -33,7 +34,7 @@ pub(crate) fn score(answer: &Value, law: usize) -> f64 {
     answer["scores"][LAWS[law - 1]].as_f64().unwrap()
 }
 
-/// Whether evidence speaks of a defect rather than a strength.
+/// Whether the evidence is of a defect rather than a strength.
 pub(crate) fn is_defect(item: &Value) -> bool {
     let strengths = [
         "linked",
@@ -56,7 +57,7 @@ pub(crate) struct Plant {
     pub(crate) law: usize,
     pub(crate) kind: String,
     pub(crate) text: String,
-    /// Bytes of what was planted.
+    /// Byte offsets of the planted text.
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
@@ -85,7 +86,7 @@ impl Set {
         let (base, old, new) = (&self.clean[&fields[1]], &fields[4], &fields[5]);
         let at = if old.is_empty() { base.len() } else { base.find(old.as_str()).unwrap_or_else(|| panic!("{old}")) };
         let text = if old.is_empty() { format!("{base} {new}") } else { base.replacen(old.as_str(), new, 1) };
-        // Where the old text stays in front, the planted part is the rest.
+        // If the new text begins with the old one, only the rest is the planted part.
         let kept = if old.is_empty() {
             1
         } else if new.starts_with(old.as_str()) {
@@ -113,7 +114,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// The figures of a set, whose texts `ask` has judged.
+    /// Computes the figures of a set. `ask` judges a text.
     pub(crate) fn of(text: &str, ask: &mut dyn FnMut(&str) -> Value) -> Figures {
         let set = Set::read(text);
         let answers: HashMap<&String, Value> = set.clean.iter().map(|(id, text)| (id, ask(text))).collect();
@@ -157,7 +158,7 @@ impl std::fmt::Display for Figures {
     }
 }
 
-/// An evidence item of the right law and kind overlaps what was planted, and the law's score is lower.
+/// Whether an evidence item of the right law and kind overlaps the planted text, and the law's score is lower than without it.
 fn is_found(plant: &Plant, answer: &Value, clean: &Value) -> bool {
     let overlaps = |item: &&Value| {
         let place = |key: &str| item[key].as_u64().unwrap() as usize;

@@ -1,4 +1,4 @@
-//! Support by sources, through the program.
+//! Tests of the support by sources.
 
 use std::fs;
 use std::time::Instant;
@@ -144,7 +144,8 @@ fn sources_in_another_language_are_not_judged() {
     assert_eq!(answer["pass_fail_status"], "CONDITIONAL");
 }
 
-/// As much as one input may hold, in time for a test build on a crowded machine.
+/// Sources of nearly the maximum input size take time in proportion to their size. The bound leaves room for a test
+/// build on a busy machine.
 #[test]
 fn eight_mebibytes_of_sources_take_linear_time() {
     let document = |size: usize| json!({"text": "The backup wrote 52 GB.", "sources": [LOG.repeat(size / LOG.len())]});
