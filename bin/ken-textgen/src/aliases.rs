@@ -48,7 +48,7 @@ impl Aliases {
         Ok(aliases)
     }
 
-    /// In the order of the variable.
+    /// All models, in the order of the variable.
     pub fn list(&self) -> impl Iterator<Item = Alias<'_>> {
         let first = self.entries.first().map(|(alias, _)| alias);
         let active = self.active.as_ref().or(first);

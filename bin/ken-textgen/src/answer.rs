@@ -22,7 +22,7 @@ pub(crate) struct Answer<'a> {
     completion_tokens: usize,
     token_ids: &'a [u32],
     prompt_token_ids: &'a [u32],
-    /// Measured after the first token; null if there was only one.
+    /// The speed after the first token; null if there was only one.
     tokens_per_second: Option<f64>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn indented(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-/// Passes text on as it arrives, without white space at both ends.
+/// Forwards text as it arrives, and removes white space at both ends.
 #[derive(Default)]
 pub(crate) struct Trim {
     begun: bool,

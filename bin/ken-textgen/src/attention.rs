@@ -27,7 +27,7 @@ pub struct Attention<'a, 'c> {
     pub parts: RefCell<&'a mut [Part<'c>]>,
 }
 
-/// One token: the cache whose keys it attends to, and to how many of them.
+/// One token: the cache whose keys it attends to, and the number of these keys.
 struct Query<'a> {
     row: &'a [f32],
     layer: &'a Layer,
@@ -64,7 +64,7 @@ impl Attention<'_, '_> {
         rows.zip(places).map(|(row, (layer, visible))| Query { row, layer, visible }).collect()
     }
 
-    /// Computes every head of every query independently, on several threads if there is enough work.
+    /// Computes every head of every query, on several threads if there is enough work.
     fn attend(&self, queries: &[Query<'_>], width: usize) -> Vec<f32> {
         let mut out = vec![0.0; queries.len() * width];
         let size = width / self.heads;
@@ -92,7 +92,7 @@ impl Attention<'_, '_> {
         out
     }
 
-    /// The length of a share: whole heads, and at least four shares per thread.
+    /// The length of one task's share of the output, in numbers: whole heads, and about four shares per thread.
     fn share(&self, width: usize, queries: usize) -> usize {
         let heads = (queries * self.heads).div_ceil(4 * self.engine.team.size());
         heads * (width / self.heads)

@@ -31,7 +31,7 @@ impl Cache {
         self.length == 0
     }
 
-    /// Forgets all positions and keeps the memory.
+    /// Removes all positions, but keeps the allocated memory.
     pub fn clear(&mut self) {
         self.length = 0;
         self.tensors.fill(None);
@@ -41,7 +41,7 @@ impl Cache {
         }
     }
 
-    /// Adds keys and values on a device, and returns all those of the layer.
+    /// Adds keys and values on a device. Returns all keys and values of the layer.
     pub fn extend(&mut self, layer: usize, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor)> {
         let Some(place) = self.tensors.get_mut(layer) else { candle_core::bail!("there is no layer {layer}") };
         let all = match place.take() {

@@ -1,4 +1,4 @@
-//! Checks whether the model in a directory would run.
+//! Checks whether the model in a directory can be run.
 
 use std::path::Path;
 
@@ -29,8 +29,8 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Makes the checks of a start: the configuration, the names, types and shapes of all tensors, the length of the file, and
-    /// the tokenizer. The weights themselves are not read, so a value that is not a number is not found.
+    /// Makes the same checks as a start: the configuration, the names, types and shapes of all tensors, the length of the
+    /// file, and the tokenizer. The weights themselves are not read, so NaN values are not found.
     pub fn of(folder: &Path) -> Result<Checked, Error> {
         check_folder(folder)?;
         let config = Config::read(&folder.join("config.json"))?;

@@ -14,7 +14,7 @@ use crate::config::{read_file, read_json};
 use crate::load::check_folder;
 use crate::weights::Weights;
 
-/// The least number of tokens of a text: one, and the special tokens at both ends.
+/// The minimum number of tokens of a text: one token, and the special tokens at both ends.
 const LEAST: usize = 3;
 
 /// The vector of a text, normalised to length 1, and the number of its tokens.
@@ -29,7 +29,7 @@ pub struct Embedder {
     tokenizer: Tokenizer,
     heads: usize,
     words: Tensor,
-    /// The position embeddings, each with the embedding of the only token type added.
+    /// The position embeddings. The embedding of the only token type has been added to each of them.
     positions: Tensor,
     norm: Norm,
     blocks: Vec<Block>,
@@ -85,7 +85,7 @@ struct Block {
 }
 
 struct Linear {
-    /// Transposed: inputs by outputs.
+    /// The transposed weights, `[inputs, outputs]`.
     weight: Tensor,
     bias: Tensor,
 }
@@ -290,7 +290,7 @@ impl Norm {
 }
 
 impl Block {
-    /// Takes and returns one row for each token.
+    /// Applies the layer to a matrix with one row per token, and returns a matrix of the same shape.
     fn apply(&self, x: &Tensor, heads: usize) -> candle_core::Result<Tensor> {
         let (tokens, width) = x.dims2()?;
         let size = width / heads;

@@ -29,7 +29,7 @@ pub struct Parameters {
     pub sliding_window: bool,
 }
 
-/// What ended a text.
+/// The reason why a text ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -37,11 +37,11 @@ pub enum Reason {
     Eos,
     /// The requested number of tokens was reached or, if none was requested, the default or the model's last position.
     Length,
-    /// A stop sequence.
+    /// The text contained a stop sequence.
     Stop,
 }
 
-/// One text.
+/// A text that is being generated.
 pub struct Run {
     /// Prompt and generated tokens.
     tokens: Vec<u32>,
@@ -60,7 +60,7 @@ pub struct Run {
 const DEFAULT_LENGTH: usize = 128;
 
 impl Run {
-    /// A text that continues these tokens.
+    /// Starts a text that continues these tokens.
     pub fn new(model: &Model, prompt: Vec<u32>, parameters: &Parameters) -> Result<Run, Error> {
         let limit = limit(prompt.len(), model.config.n_positions, parameters)?;
         Ok(Run {

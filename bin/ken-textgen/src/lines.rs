@@ -176,7 +176,8 @@ pub(crate) fn input(cli: &Cli) -> Result<Input, Error> {
     }
 }
 
-/// Reads lines in a thread while texts are generated, and skips blank ones. The thread ends with the input or the process.
+/// Starts a thread that reads lines while texts are generated, and skips blank lines. The thread ends with the input or the
+/// process.
 pub(crate) fn read_ahead(mut input: Input) -> Receiver<Line> {
     let (sender, receiver) = sync_channel(WAITING);
     std::thread::spawn(move || while read_one(&mut input, &sender) {});
@@ -191,7 +192,7 @@ pub(crate) enum Line {
     Broken(Error),
 }
 
-/// Reads a line and sends it. Returns false when the input has ended or the receiver is gone.
+/// Reads a line and sends it. Returns false if the input has ended or the receiver was dropped.
 fn read_one(input: &mut Input, sender: &SyncSender<Line>) -> bool {
     match read_line(input) {
         Ok(Some(Ok(line))) if line.trim().is_empty() => true,
@@ -199,7 +200,7 @@ fn read_one(input: &mut Input, sender: &SyncSender<Line>) -> bool {
         Ok(None) => false,
         Err(error) => {
             let broken = Error::invalid("", format!("cannot read the input: {error}"));
-            let _ = sender.send(Line::Broken(broken)); // fails only if the receiver is gone
+            let _ = sender.send(Line::Broken(broken)); // fails only if the receiver was dropped
             false
         }
     }

@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)] // two calls of the C library
 
-/// Makes the allocator grow in a few large steps and keep what is freed: each step waits for the thread that maps the weights,
-/// and the logits of every token would otherwise be fresh pages.
+/// Makes the allocator grow in a few large steps and keep freed memory. Each step waits for the thread that maps the weights,
+/// and without this setting the logits of every token would need new pages.
 pub fn take_large_steps() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: the calls take no pointers and lock the allocator themselves.

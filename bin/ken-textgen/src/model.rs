@@ -26,7 +26,7 @@ pub struct Model {
     last_norm: LayerNorm,
     head: Product,
     weights: Weights,
-    /// The same model on a GPU, if one is used.
+    /// The model on a GPU, if one is used.
     plain: Option<Plain>,
 }
 
@@ -126,8 +126,8 @@ impl Model {
         self.weights.prefetch(&self.positions);
     }
 
-    /// Feeds the tokens of several texts and returns, for each text, the `vocabulary` logits after its last token. The caller
-    /// ensures that no text is empty or exceeds `n_positions`, and that all tokens are in the vocabulary.
+    /// Computes the next tokens of several texts and returns, for each text, the `vocabulary` logits after its last token. The
+    /// caller ensures that no text is empty or exceeds `n_positions`, and that all tokens are in the vocabulary.
     pub fn forward(&self, batch: &mut [Next<'_>]) -> Result<Vec<Vec<f32>>, Error> {
         let logits = self.compute(batch).map_err(|error| Error::internal(format!("candle: {error}")))?;
         for next in batch {

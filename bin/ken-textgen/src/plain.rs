@@ -1,5 +1,5 @@
-//! The same model with candle's own operations, with its weights in the memory of the device. It is used on a GPU, and tests
-//! compare the other implementation with it on the processor.
+//! The model of `model.rs`, implemented with candle's own operations and with its weights in the memory of the device. It is
+//! used on a GPU, and tests on the processor compare both implementations.
 
 use candle_core::{D, Device, Result, Tensor};
 

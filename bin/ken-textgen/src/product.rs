@@ -32,12 +32,12 @@ impl Engine {
     }
 }
 
-/// A buffer for partial sums. It is kept, because fresh memory for each product would cost as much as the product.
+/// A buffer for partial sums. It is reused, because allocating new memory for each product would take as long as the product.
 #[derive(Default)]
 struct Scratch(Vec<f32>);
 
 impl Scratch {
-    /// Returns `length` numbers of arbitrary value that begin at a cache line, because a store across two lines costs twice as much.
+    /// Returns `length` numbers of arbitrary value. They begin at a cache line, because a store across two lines takes twice as long.
     fn aligned(&mut self, length: usize) -> &mut [f32] {
         if self.0.len() < length + 16 {
             self.0.resize(length + 16, 0.0);
@@ -99,7 +99,7 @@ impl Product {
         }
     }
 
-    /// Multiplies with part number `part` of `parts` parts of the rows, and returns how many seconds it took.
+    /// Divides the rows into `parts` parts and multiplies with the one at index `part`. Returns the time in seconds.
     pub fn read_part(&self, part: usize, parts: usize) -> f64 {
         let outputs = self.outputs / parts;
         let cut = |slice: &Slice| {
@@ -220,13 +220,13 @@ impl Product {
         }
     }
 
-    /// The length of a chunk of rows of an `[in, out]` matrix, so that there are at most `CHUNKS` chunks. It depends only on the
-    /// size of the matrix.
+    /// The number of rows in a chunk of an `[in, out]` matrix, so that there are at most `CHUNKS` chunks. It depends only on the size
+    /// of the matrix.
     fn chunk(&self) -> usize {
         self.inputs.div_ceil(CHUNKS)
     }
 
-    /// The number of rows in a block: about 256 KiB, but so few that there are at least 16 blocks.
+    /// The number of rows in a block: about 256 KiB, or fewer so that there are at least 16 blocks.
     fn row_block(&self) -> usize {
         let row = match self.matrix {
             Matrix::Bytes { .. } => self.inputs,

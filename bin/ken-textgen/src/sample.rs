@@ -4,7 +4,7 @@ use ken_types::Error;
 
 use crate::simd::{self, Isa};
 
-/// How tokens are chosen. Penalties apply to greedy choices too; the rest only to sampling.
+/// How tokens are chosen. Penalties also apply to greedy choices; the other settings apply only to sampling.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampling {
     pub greedy: bool,

@@ -1,8 +1,8 @@
 //! The int8 file beside a model. It is made once from the f32 weights, and `--int8` reads it instead of them.
 //!
-//! It is a safetensors file. Linear layers and word embeddings become `[out, in]` rows of bytes (int8 plus 128), in groups
-//! of 64 with one f32 scale each; the other tensors are copied. The header stores the SHA-256 of the f32 weights, and their length
-//! and modification time, which show without reading half a gigabyte that they have not changed.
+//! It is a safetensors file. Linear layers and word embeddings become `[out, in]` rows of bytes (int8 plus 128), in groups of 64
+//! with one f32 scale each; the other tensors are copied. The header contains the SHA-256 of the f32 weights, and their length and
+//! modification time. These show that the weights have not changed, without reading half a gigabyte.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -22,7 +22,7 @@ use crate::weights::{Identity, Slice, Weights};
 
 const FORM: &str = "ken-int8-1";
 
-/// Opens the int8 weights that belong to these f32 weights. If they do not exist, they are made, and `progress` is called.
+/// Opens the int8 weights that belong to these f32 weights. If they do not exist, calls `progress` and makes them.
 pub fn open_or_make(
     config: &Config,
     floats: &Weights,
@@ -46,7 +46,7 @@ pub fn open_or_make(
         match write(path, &plan, &header(&plan, floats.identity, &hash), engine) {
             Ok(()) => return Weights::open(path),
             Err(error) if error.code == Code::Unavailable => last = error,
-            Err(error) => return Err(error), // an error of the weights: another place would not help
+            Err(error) => return Err(error), // an error in the weights, which would occur in any other place too
         }
     }
     Err(last.hint("int8 weights are kept beside the model or, where that is read-only, in the user's cache directory"))
@@ -120,7 +120,7 @@ impl Entry {
     }
 }
 
-/// The contents of the int8 file.
+/// The entries of the int8 file.
 fn plan(config: &Config, floats: &Weights) -> Result<Vec<Entry>, Error> {
     let prefix = prefix(floats);
     let (width, words) = (config.n_embd, config.vocab_size);

@@ -66,7 +66,7 @@ pub(crate) fn answer(cli: &Cli, opened: Opened, prompt: &str, output: &mut Outpu
     Ok(())
 }
 
-/// Generates tokens until the text ends, or `each` returns that the output is closed.
+/// Generates tokens until the text ends or `each` reports that the output is closed.
 fn generate(
     generator: &Generator,
     run: &mut Run,
@@ -94,7 +94,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes and flushes what is new, so that the reader sees each token at once.
+    /// Writes and flushes the new text, so that the reader sees each token at once.
     fn piece(&mut self, run: &mut Run, output: &mut Output) {
         if !self.stream {
             return;

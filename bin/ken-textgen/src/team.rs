@@ -78,7 +78,7 @@ impl Team {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// From now on, only `size` threads take part.
+    /// Sets the number of threads that take part in later jobs, including the caller.
     pub fn resize(&self, size: usize) {
         let size = size.clamp(1, self.threads.len() + 1);
         self.active.store(size, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a job other than `done`. May return `done`, so that the caller checks whether the team is closing.
+    /// Waits for a job other than `done`. It can also return `done`, so that the caller checks whether the team is closing.
     fn next_job(&self, done: u64, place: usize) -> u64 {
         let start = Instant::now();
         loop {

@@ -27,7 +27,7 @@ pub struct Weights {
     pub identity: Identity,
 }
 
-/// Shows cheaply whether a file is still the one that was hashed.
+/// The length and the modification time of a file. If both are unchanged, it need not be hashed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     pub length: u64,
@@ -42,7 +42,7 @@ pub struct Slice {
 }
 
 impl Weights {
-    /// Maps the file and checks its header. A truncated file, or one that its tensors do not cover, is an error.
+    /// Maps the file and checks its header. Returns an error if the file is truncated or has bytes that belong to no tensor.
     pub fn open(path: &Path) -> Result<Weights, Error> {
         let cannot = |error| unreadable(path, &error);
         let file = File::open(path).map_err(cannot)?;
@@ -112,7 +112,7 @@ impl Weights {
     }
 
     /// Asks the kernel to map all pages except those of `except` now, instead of by many page faults. This is done in pieces,
-    /// because a thread that allocates memory waits until a piece is mapped. Only a hint.
+    /// because a thread that allocates memory waits until a piece is mapped. This is only a hint to the kernel.
     pub fn prefetch(&self, except: &Slice) {
         const PIECE: usize = 4 << 20;
         for part in [0..except.range.start, except.range.end..self.map.len()] {

@@ -1,4 +1,4 @@
-//! The real binary: flags, streams, batches, errors.
+//! Tests of the real binary: flags, streams, batches and errors.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -21,7 +21,7 @@ fn run(folder: &Path, args: &[&str]) -> Output {
     command(folder).args(args).output().unwrap()
 }
 
-/// Standard output of a run that must succeed and say nothing on standard error.
+/// Standard output of a run that must succeed and write nothing to standard error.
 fn stdout(folder: &Path, args: &[&str]) -> String {
     let output = run(folder, args);
     assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{args:?}");
@@ -46,7 +46,7 @@ fn fed(mut child: Child, input: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Says the tokens after "a" in turn.
+/// A model that generates these tokens in order after the prompt "a".
 fn says(tokens: &[&str]) -> Folder {
     let bytes: Vec<&[u8]> = [b"a".as_slice()].into_iter().chain(tokens.iter().map(|token| token.as_bytes())).collect();
     Folder::script(&bytes)
@@ -92,8 +92,8 @@ fn a_prompt_from_a_flag_a_file_or_standard_input_gives_the_same_text() {
 
 #[test]
 fn a_stream_breaks_between_characters_only_and_adds_up() {
-    // Emoji, joined ones too, a combining accent and Chinese, cut anywhere; no two cuts alike, because a script says each
-    // token once.
+    // Emoji, also joined ones, a combining accent and Chinese, split into tokens at any byte. No two tokens are equal,
+    // because a scripted model generates each token once.
     for (size, all) in [(1, "漢é😀z"), (2, "é👩\u{200d}漢e\u{301}z"), (3, "é👩\u{200d}👩\u{200d}👧漢e\u{301}z")]
     {
         let tokens: Vec<&[u8]> = std::iter::once(&b"a"[..]).chain(all.as_bytes().chunks(size)).collect();
@@ -137,12 +137,12 @@ fn each_token_is_written_before_the_next_is_computed() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // The text has years to go, and its beginning is here.
+    // The text is far from its end, but its beginning has arrived.
     for _ in 0..5 {
         let piece: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
         assert!(piece["delta"].is_string());
     }
-    // The reader goes: the writer ends, quietly, with the status that SIGPIPE would give it.
+    // When the reader closes the pipe, the program ends without a message, with the status for SIGPIPE.
     drop(lines);
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(141), &b""[..]));
@@ -330,7 +330,7 @@ fn help_and_version_touch_no_file() {
     }
 }
 
-/// Each way in which a model directory can be wrong, and what the error must name.
+/// The faults of a model directory, each with a word that the error must contain.
 #[test]
 fn every_fault_of_a_model_is_one_error_that_names_it() {
     type Break = fn(&mut Folder);
@@ -365,7 +365,7 @@ fn every_fault_of_a_model_is_one_error_that_names_it() {
     }
 }
 
-/// Keeps so many bytes of the weights, or all but one.
+/// Truncates the weights to this many bytes, and at least by one byte.
 fn cut(folder: &Folder, keep: usize) {
     let bytes = folder.safetensors();
     std::fs::write(folder.file("model.safetensors"), &bytes[..keep.min(bytes.len() - 1)]).unwrap();
@@ -407,7 +407,7 @@ fn every_bad_flag_is_one_error_that_names_it() {
         let fault = error(&run(folder.path(), args));
         assert_eq!(fault["at"], *at, "{args:?}: {fault}");
     }
-    // Standard input that ends at once is an empty prompt.
+    // Empty standard input is an empty prompt.
     assert_eq!(error(&run(folder.path(), &[]))["message"], "the prompt is empty");
 }
 

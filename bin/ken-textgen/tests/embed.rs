@@ -1,4 +1,4 @@
-//! `--embed`: vectors of an encoder that is made here, held against the same computed plainly.
+//! Tests of `--embed`: compares the vectors of a generated encoder with a simple reference computation.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 

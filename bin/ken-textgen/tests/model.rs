@@ -1,5 +1,5 @@
-//! The model against a plain computation in f64, against candle's own operations, and against itself: the bits of a
-//! result depend on nothing but the model and the tokens.
+//! Compares the model with a simple computation in f64 and with candle's own operations, and checks that the bits of a
+//! result depend only on the model and the tokens.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -29,7 +29,7 @@ fn build(folder: &Folder, engine: &Arc<Engine>, int8: bool) -> Result<Model, ken
 
 const TOKENS: [u32; 9] = [5, 0, 60, 17, 17, 33, 2, 59, 8];
 
-/// The logits after the last token, fed in parts of these lengths.
+/// The logits after the last token. The tokens are passed to the model in parts of this length.
 fn feed(model: &Model, tokens: &[u32], part: usize) -> Vec<f32> {
     let mut cache = model.cache();
     let mut last = Vec::new();
@@ -133,13 +133,13 @@ fn the_int8_file_is_written_once_and_again_when_the_weights_change() {
     };
     let first = make(&folder);
     assert_eq!((make(&folder) == first, said.get()), (true, 1));
-    // Touched but the same: the hash still fits, so nothing is written.
+    // The file has a new modification time but the same contents, so the hash matches and nothing is written.
     folder.write();
     assert_eq!((make(&folder) == first, said.get()), (true, 1));
     folder.tensors.get_mut("transformer.wte.weight").unwrap().1[0] += 1.0;
     folder.write();
     assert_eq!((make(&folder) == first, said.get()), (false, 2));
-    // A file that breaks off is not taken for whole.
+    // A truncated int8 file is detected and made again.
     std::fs::write(folder.file("model.int8.safetensors"), &first[..first.len() / 2]).unwrap();
     make(&folder);
     assert_eq!(said.get(), 3);

@@ -1,5 +1,6 @@
-//! Greedy texts of an independent implementation, token for token. The model and its texts are not part of the
-//! repository: `KEN_SHARED_DIR` names the directory that holds `data/tiny-gpt2`; without it, `../shared` is tried.
+//! Compares greedy texts with those of an independent implementation, token by token. The model and its texts are not
+//! part of the repository: `KEN_SHARED_DIR` names the directory that holds `data/tiny-gpt2`; without it, `../shared` is
+//! tried.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 

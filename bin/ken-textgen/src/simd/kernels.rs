@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use super::lanes::{Float, Lanes};
 
-/// Replaces each sixteen numbers with an expression of them; the remainder at the end is computed in a padded copy. This is a macro
-/// because a closure is compiled without the target features, so that each operation in it would be a call.
+/// Replaces each group of sixteen numbers with an expression of them; the remainder at the end is computed in a padded copy. This is a
+/// macro because a closure would be compiled without the target features, and each operation in it would be a call.
 macro_rules! map_lanes {
     ($lanes:ident, $x:expr, |$value:ident| $result:expr) => {{
         let (vectors, rest) = $x.as_chunks_mut::<16>();
@@ -30,7 +30,7 @@ macro_rules! map_lanes {
     }};
 }
 
-/// The sum over an expression of each sixteen numbers; the remainder at the end is padded with `$padding`.
+/// The sum over an expression of each group of sixteen numbers; the remainder at the end is padded with `$padding`.
 macro_rules! sum_lanes {
     ($lanes:ident, $x:expr, $padding:expr, |$value:ident| $term:expr) => {{
         let (vectors, rest) = $x.as_chunks::<16>();
@@ -49,8 +49,8 @@ macro_rules! sum_lanes {
     }};
 }
 
-/// The products over a long column are added in this many separate chains, so that threads can share the work and the order of
-/// additions is still fixed.
+/// The products over a long column are added up in this many separate sums, so that threads can share the work while the order of
+/// additions is fixed.
 pub const CHUNKS: usize = 16;
 
 /// The number of logits in a block, whose maximum is computed first.

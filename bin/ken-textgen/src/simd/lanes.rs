@@ -14,7 +14,7 @@ pub(super) trait Lanes: Copy {
     /// Tells the processor that this address, which need not be valid, will be read soon.
     #[inline(always)]
     fn prefetch(_place: *const u8) {}
-    /// The same for an address that is read later: not into the first-level cache.
+    /// Like `prefetch`, for an address that is read later: the data is not loaded into the first-level cache.
     #[inline(always)]
     fn prefetch_far(_place: *const u8) {}
     fn add(self, other: Self) -> Self;
@@ -265,7 +265,7 @@ mod x86 {
         }
         #[inline(always)]
         fn prefetch(place: *const u8) {
-            // A prefetch of an address that is not there does nothing.
+            // A prefetch of an unmapped address does nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
         }
         #[inline(always)]
@@ -377,7 +377,7 @@ mod x86 {
         }
         #[inline(always)]
         fn prefetch(place: *const u8) {
-            // A prefetch of an address that is not there does nothing.
+            // A prefetch of an unmapped address does nothing.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) }
         }
         #[inline(always)]
@@ -454,7 +454,7 @@ mod x86 {
         }
     }
 
-    /// Sixteen numbers as 16-bit integers in their order, which needs a permutation because `packs` works on halves.
+    /// Converts sixteen numbers to 16-bit integers. A permutation restores their order, because `packs` works on halves.
     #[inline(always)]
     unsafe fn round_sixteen(vector: &Avx2) -> __m256i {
         unsafe {

@@ -144,7 +144,7 @@ fn nan_stays_in_the_scale_of_its_group() {
 #[test]
 fn groups_are_rounded_alike_on_all_paths() {
     let mut x = numbers(9, 200);
-    x[0] = 0.5 / 127.0; // halfway, once the largest is 1
+    x[0] = 0.5 / 127.0; // halfway between two integers, if the largest number is 1
     x[1] = 1.0;
     x[2] = -1.0;
     x[3] = 1.5 / 127.0;

@@ -1,5 +1,5 @@
-//! A small encoder of the kind of BERT, made here, and its vectors computed plainly in f64, with nothing shared with the program.
-#![allow(dead_code)] // each test file uses its part
+//! A generated small encoder like BERT, and a simple computation of its vectors in f64 that shares no code with the program.
+#![allow(dead_code)] // no test file uses all of it
 
 mod random;
 
@@ -16,7 +16,7 @@ const LAYERS: usize = 2;
 const INNER: usize = 20;
 const POSITIONS: usize = 16;
 const EPSILON: f64 = 1e-12;
-/// Words after the four tokens that every model has. Those that are named together mean the same here.
+/// The vocabulary after the special tokens. Words in one group have the same meaning.
 const WORDS: [&[&str]; 5] = [&["car", "automobile"], &["doctor", "physician"], &["harbour"], &["##s"], &["bread"]];
 const SPECIAL: [&str; 4] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
 
@@ -24,7 +24,7 @@ const SPECIAL: [&str; 4] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
 pub(crate) struct Bert {
     temp: tempfile::TempDir,
     tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
-    /// Takes the vector of the first token instead of the mean of all.
+    /// Whether the model uses the vector of the first token instead of the mean of all vectors.
     first_token: bool,
 }
 
@@ -50,7 +50,7 @@ impl Bert {
         bert
     }
 
-    /// Words that mean the same have the same row.
+    /// Gives words of the same meaning the same embedding.
     fn make_alike(&mut self) {
         let rows = &mut self.tensors.get_mut("embeddings.word_embeddings.weight").unwrap().1;
         let mut id = SPECIAL.len();
@@ -93,7 +93,8 @@ impl Bert {
         let token = |name: &str| json!({"SpecialToken": {"id": name, "type_id": 0}});
         let tokenizer = json!({
             "version": "1.0",
-            // As published models have it; one text at a time needs no padding, and may be longer.
+            // Published models contain these settings. The program ignores them, because it encodes one text at a time without
+            // padding and has its own limit.
             "truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0},
             "padding": {"strategy": {"Fixed": 12}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0,
                 "pad_token": "[PAD]"},
@@ -193,7 +194,7 @@ impl Bert {
     }
 }
 
-/// By its series; good to 1e-12 for the small values here.
+/// The error function, from its series. The error is below 1e-12 for the small values that occur here.
 fn erf(x: f64) -> f64 {
     let (mut term, mut sum) = (x, x);
     for n in 1..60 {

@@ -1,5 +1,5 @@
-//! Small models, made here: a random one, and one that says what a test wants to hear.
-#![allow(dead_code)] // each test file uses its part
+//! Generates small models: one with random weights, and one that generates a text chosen by the test.
+#![allow(dead_code)] // no test file uses all of it
 
 mod random;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use random::Random;
 
-/// A model directory in the making.
+/// The contents of a model directory. [`Folder::write`] writes its files.
 pub(crate) struct Folder {
     pub(crate) temp: tempfile::TempDir,
     pub(crate) config: Value,
@@ -27,7 +27,8 @@ pub(crate) const WORDS: usize = 61;
 pub(crate) const END: &str = "<|endoftext|>";
 
 impl Folder {
-    /// Random weights; sizes that are no multiples of anything. Tokens are `<|endoftext|>`, letters, digits, blank.
+    /// A model with random weights. Most of its sizes are no multiples of a vector's or a group's length. The tokens
+    /// are `<|endoftext|>`, letters, digits, punctuation, and letters with a blank before them.
     pub(crate) fn random() -> Folder {
         let letters = ('a'..='z').chain('A'..='G').chain('0'..='9').map(String::from);
         let words = ["Ġ", "Ċ", ".", ",", "!", "?"].map(str::to_owned);
@@ -50,8 +51,8 @@ impl Folder {
         folder
     }
 
-    /// A model that goes through the tokens in their order from wherever the prompt ends, and ends after the last. The
-    /// tokens are bytes; "a" should be among the first.
+    /// A model that continues a prompt with the tokens that follow the prompt's last token in this list, and ends after
+    /// the last one. Tokens are given as bytes; "a" should be among the first, so that a prompt can end with it.
     pub(crate) fn script(tokens: &[&[u8]]) -> Folder {
         let count = tokens.len() + 1;
         let names = tokens.iter().map(|bytes| characters(bytes)).chain([END.to_owned()]).collect();
@@ -65,7 +66,7 @@ impl Folder {
             let value = if name == "ln_f.weight" { 1.0 } else { 0.0 };
             folder.tensors.insert(name, (shape, vec![value; size]));
         }
-        // Each word is a direction of its own, and the head gives the word after it.
+        // The embeddings of the tokens are orthogonal, and the output head selects the token after the last one.
         let unit = |row: usize, column: usize| if row == column { 1.0 } else { 0.0 };
         let table = |shift: usize| (0..count * count).map(|i| unit((i / count + shift) % count, i % count)).collect();
         folder.tensors.insert("wte.weight".to_owned(), (vec![count, count], table(0)));
@@ -137,7 +138,7 @@ fn shapes(embd: usize, layers: usize, positions: usize, inner: usize, words: usi
     list
 }
 
-/// Bytes as byte-level BPE writes them.
+/// The characters that represent these bytes in byte-level BPE.
 fn characters(bytes: &[u8]) -> String {
     let visible = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let hidden: Vec<u8> = (0..=255).filter(|byte| !visible(byte)).collect();
@@ -148,7 +149,8 @@ fn characters(bytes: &[u8]) -> String {
     bytes.iter().map(character).collect()
 }
 
-/// The logits after each token, computed plainly in f64: no cache, no batch, nothing shared with the program.
+/// The logits after each token, by a simple computation in f64 that has no cache and no batches, and shares no code
+/// with the program.
 pub(crate) fn naive(folder: &Folder, tokens: &[u32]) -> Vec<Vec<f64>> {
     let get = |name: &str| folder.tensor(name).iter().map(|value| f64::from(*value)).collect::<Vec<f64>>();
     let linear = |x: &[f64], name: &str| -> Vec<f64> {
