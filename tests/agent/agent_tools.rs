@@ -1,11 +1,11 @@
-//! The tools that the agent has itself: knowledge, memory, checklists and notes, called by a scripted model.
+//! The built-in tools of the agent: knowledge, memory, checklists and notes, called by a scripted model.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use ken_tests::{Builder, System};
 use serde_json::{Value, json};
 
-/// A model that calls a tool when the prompt contains its key, and then says so.
+/// A scripted model: when the prompt contains a key, it calls the tool of this key and then answers.
 fn script(calls: &[(&str, &str, Value)]) -> Vec<Value> {
     let lines = calls.iter().flat_map(|(key, name, arguments)| {
         let call = json!({"tool": {"name": name, "arguments": arguments}});
@@ -55,7 +55,7 @@ fn agent_entries_name_their_turn_and_are_private_to_the_actor() {
         "{record}"
     );
     assert_eq!(record["createdBy"], format!("orchestrator:{submission}"));
-    // The same person finds it in another conversation; nobody else finds it.
+    // The same person finds it from another conversation, and other people do not find it.
     for (actor, conversation, wanted) in [("ann", "two", 1), ("bob", "three", 0)] {
         let (tools, _) = say(&system, actor, conversation, "look");
         let entries = details(&tools)["entries"].as_array().unwrap().clone();
@@ -68,7 +68,7 @@ fn agent_entries_name_their_turn_and_are_private_to_the_actor() {
     assert_eq!(turns[0]["answer"], "remember is done.", "{turns}");
     let (tools, _) = say(&system, "bob", "three", "recall");
     assert!(!details(&tools)["turns"].to_string().contains("remember is"), "{tools:?}");
-    // The model is told that arguments are wrong, and the turn continues.
+    // The model gets an error for wrong arguments, and the turn continues.
     let (tools, _) = say(&system, "ann", "one", "wrong");
     assert!(tools[0]["isError"] == true && tools[0].to_string().contains("unknown field `words`"), "{tools:?}");
 }

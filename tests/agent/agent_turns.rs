@@ -1,4 +1,4 @@
-//! Turns over the real parts: the order of the events of every kind of turn, and what remains when a part is killed during a turn.
+//! Turns with the real parts: the order of the events of every kind of turn, and the state after a part was killed during a turn.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -28,20 +28,20 @@ fn types(events: &[Value]) -> String {
     types.join(" ")
 }
 
-/// Sends a prompt to an instance and waits for its end.
+/// Sends a prompt to an instance and waits for its result.
 fn prompt(system: &System, instance: &str, text: &str) -> Answer {
     system.post(&format!("/agents/orchestrator/{instance}?wait=result"), &json!({"message": text}))
 }
 
-/// The same in a separate thread.
+/// Like [`prompt`], in a separate thread.
 fn prompt_aside(system: &System, instance: &str, text: &str) -> JoinHandle<Answer> {
     let (address, target) = (system.address(), format!("/agents/orchestrator/{instance}?wait=result"));
     let body = json!({ "message": text });
     std::thread::spawn(move || Client::connect(address).post(&target, &body))
 }
 
-/// Checks that every start has its end, the inner ones first; that indices rise; that the only `submission_settled` is at the end;
-/// and that the deltas add up to the texts.
+/// Checks that every start event has its end event and that these pairs are properly nested; that the indices are consecutive;
+/// that the only `submission_settled` is at the end; and that the deltas add up to the texts.
 fn check(events: &[Value]) {
     let shown = types(events);
     let mut open: Vec<&str> = Vec::new();
@@ -181,7 +181,7 @@ fn a_compaction_keeps_the_conversation_and_reports_the_budget() {
     system.say(&session, "Where is the boiler?").expect(200);
 }
 
-/// Kills the agent between any two events of the longest kind of turn, wherever a script can be slowed down.
+/// Kills the agent after different events of a turn with a tool call. The script pauses between the events.
 #[test]
 fn a_turn_is_complete_wherever_the_agent_is_killed() {
     let pause = json!({"sleep_ms": 250});
@@ -259,7 +259,7 @@ fn an_abort_ends_the_model_call_and_keeps_the_partial_text() {
     let aborted = system.post("/agents/orchestrator/long/abort", &json!({})).expect(200);
     assert_eq!(aborted.at("/aborted"), true);
     let answer = asked.join().expect("the caller").expect(500);
-    assert!(begun.elapsed() < Duration::from_secs(2), "aborted after {:?}", begun.elapsed()); // the contract's own limit
+    assert!(begun.elapsed() < Duration::from_secs(2), "aborted after {:?}", begun.elapsed()); // the limit that the contract sets
     assert_eq!(answer.text("/error/type"), "submission_aborted");
     let events = events(&system, "long");
     check(&events);

@@ -1,4 +1,4 @@
-//! Workers over the real parts: a task is done by a separate agent, its events are on the stream of the agent that gave it, and it
+//! Workers with the real parts: a separate agent does the task, its events are on the stream of the delegating agent, and it
 //! continues after a crash.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -42,7 +42,7 @@ fn events(system: &System, instance: &str) -> Vec<Value> {
     }
 }
 
-/// The types of the events of one session, or of all.
+/// The types of the events of one session, or of all sessions.
 fn types(events: &[Value], session: Option<&str>) -> String {
     let of = events.iter().filter(|event| session.is_none_or(|session| event["session"] == session));
     let types: Vec<_> = of.filter_map(|event| event["type"].as_str()).collect();
@@ -136,7 +136,7 @@ fn tasks_run_in_parallel_up_to_four_levels_and_failures_are_reported() {
     prompt(&system, "nobody", "nobody").join().unwrap().expect(200);
     let told = events(&system, "nobody");
     assert!(types(&told, None).contains("tool_start tool ") && count(&told, "task") == 0);
-    // The fourth worker cannot give another task; the others continue with the error that they get.
+    // The fourth nested worker cannot delegate another task. It gets an error, and all agents continue.
     prompt(&system, "deep", "deep-1").join().unwrap().expect(200);
     let deep = events(&system, "deep");
     assert_eq!((count(&deep, "task_start"), count(&deep, "task")), (4, 4));
@@ -173,7 +173,7 @@ fn a_worker_continues_after_a_crash() {
             (1, 1, 1),
             "{shown}"
         );
-        // A finished step is not repeated, and the result is the worker's whole text.
+        // A finished step is not repeated, and the result is the complete text of the worker.
         assert_eq!(shown.matches("tool_start").count(), 2, "{shown}");
         let task = events.iter().find(|event| event["type"] == "task").unwrap();
         assert_eq!(task["result"], "half whole", "{shown}");

@@ -34,7 +34,7 @@ fn count(events: &[Value], kind: &str) -> usize {
     events.iter().filter(|event| event["type"] == kind).count()
 }
 
-/// The prompt of a request, and how many tool results follow it.
+/// The prompt of a request, and the number of tool results in it.
 fn asked_for(asked: &Asked) -> (String, usize) {
     let messages = asked.body["messages"].as_array().unwrap();
     let prompt = messages.iter().find(|message| message["role"] == "user").unwrap();
@@ -128,7 +128,7 @@ fn ten_megabytes_of_text_are_cut_and_the_conversation_continues() {
     let answer = answer.expect(200).json();
     let text = answer["result"]["text"].as_str().unwrap();
     assert!(text.starts_with("A sentence") && text.len() < 6 << 20, "{}", text.len());
-    // Every reader gets all events, no event is longer than 256 KiB, and the next turn works.
+    // The events can be read, none is longer than 256 KiB, and the next turn works.
     for event in events(&system, &session) {
         assert!(event.to_string().len() <= 256 * 1024, "{} bytes of {}", event.to_string().len(), event["type"]);
     }
@@ -157,7 +157,7 @@ fn an_endless_answer_is_ended() {
         assert_eq!(count(&events, "turn_start"), count(&events, "turn"));
         assert_eq!(answer["error"]["type"], "operation_failed", "{answer}");
     }
-    // The model that repeats itself ends long before the model that only continues.
+    // A turn in which the model repeats the same call is ended earlier than one with a different call each time.
     let turns = |name: &str| count(&events(&system, name), "turn");
     assert!(turns("same") <= 6 && turns("other") > turns("same"), "{} {}", turns("same"), turns("other"));
     check_pairs(&provider);

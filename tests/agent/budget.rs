@@ -70,7 +70,7 @@ fn an_exhausted_budget_refuses_the_turn_without_a_provider_call() {
     let system = system(&provider, "openai/m", "tokens_per_day = 10000");
     let session = system.session();
     system.say(&session, "First").expect(200);
-    // The requested maximum length is the model's own, or what is left of the budget.
+    // The requested maximum length is the smaller of the model's own limit and the rest of the budget.
     assert_eq!(provider.asked()[0].body["max_tokens"], 1_000);
     assert_eq!(spent(&system), json!({"tokens": 9_500, "cost": 0.019, "reserved_tokens": 0}));
     let failed = system.say(&session, "Second");
@@ -113,7 +113,7 @@ fn the_cost_of_a_session_is_limited_and_a_model_without_a_price_takes_over() {
     assert!((64..1_000).contains(&limit), "{limit}");
     assert_eq!(model(system.say(&second, "Another").expect(200).json()), "openai");
     assert_eq!(model(system.say(&first, "Two").expect(200).json()), "openai");
-    // $0.0124 is used; the rest does not cover a request and the shortest answer.
+    // $0.0124 is used. The rest does not cover a request with the shortest answer.
     assert_eq!(model(system.say(&first, "Three").expect(200).json()), "rules");
     assert_eq!(provider.asked().len(), 3);
 }
@@ -122,7 +122,8 @@ fn the_cost_of_a_session_is_limited_and_a_model_without_a_price_takes_over() {
 fn parallel_calls_never_reserve_the_same_tokens() {
     let replies = (0..8).map(|_| Reply::Stream(used(50, 950)));
     let provider = Provider::start(replies.collect());
-    // Each call reserves its few tokens and an answer of 1,000 tokens: two fit, and the rest is too little for a third one.
+    // Each call reserves the few tokens of its request and 1,000 tokens for the answer. The budget is enough for two calls, but
+    // not for a third.
     let system = system(&provider, "openai/m", "tokens_per_day = 2050");
     let calls: Vec<Child> = (0..8).map(|number| call(&system, &format!("s{number}"))).collect();
     let ended: Vec<Output> = calls.into_iter().map(|call| call.wait_with_output().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Files as knowledge: the documents of the installation and the workspace, which a durable job reads; and search by meaning, with
+//! Files as knowledge: a durable job reads the documents of the installation and the workspace. Also search by meaning, with
 //! vectors from a scripted provider.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -38,7 +38,7 @@ fn job(system: &System, id: &str) -> Value {
     system.get(&format!("/api/knowledge/reindex/{id}")).expect(200).json()
 }
 
-/// Runs a job to its end.
+/// Runs a reindex job and waits for its end.
 fn reindex(system: &System) -> Value {
     let id = system.post("/api/knowledge/reindex", &json!({})).expect(202).text("/jobId");
     let end = Instant::now() + Duration::from_secs(60);
@@ -103,7 +103,7 @@ fn a_reindex_covers_entries_the_installation_and_the_workspace() {
     assert!(list(&system, "q=noon").is_empty() && list(&system, "q=dusk").len() == 1);
 }
 
-/// The job continues where it was, whichever part is killed, and each file is imported once.
+/// Whichever part is killed, the job continues where it was interrupted, and each file is imported once.
 #[test]
 fn a_reindex_survives_kills_and_a_power_cut() {
     let mut system = System::start();
@@ -144,7 +144,7 @@ fn a_reindex_survives_kills_and_a_power_cut() {
     assert_eq!(paths.len(), 120);
 }
 
-/// Words with the same meaning share a dimension.
+/// Groups of words with the same meaning. Each group is one dimension of the vectors.
 const MEANINGS: [&[&str]; 6] = [
     &["car", "automobile", "vehicle", "truck"],
     &["doctor", "physician", "surgeon"],
@@ -158,7 +158,7 @@ fn vector(text: &str) -> Vec<f32> {
     let text = text.to_lowercase();
     let words: Vec<&str> = text.split(|letter: char| !letter.is_alphanumeric()).collect();
     let holds = |meaning: &&[&str]| words.iter().filter(|word| meaning.contains(word)).count() as f32;
-    // The offset keeps every vector away from zero, so that it has a direction.
+    // The offset ensures that no vector is zero, because a zero vector has no direction.
     MEANINGS.iter().map(|meaning| 0.01 + holds(meaning)).collect()
 }
 
@@ -194,7 +194,7 @@ fn with_vectors(provider: &Provider) -> System {
         .start()
 }
 
-/// Waits until every entry has a vector: the store is asked for entries without one.
+/// Waits until every entry has a vector, by asking the store for entries without one.
 fn wait_for_vectors(system: &System) {
     until("all entries have vectors", || {
         let work = system.call("store", "documents.work", &["model=\"openai/text-embedding-3-small\""]);
@@ -230,7 +230,8 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
         system.post("/api/knowledge", &json!({"title": title, "content": content})).expect(201);
     }
     wait_for_vectors(&system);
-    // Each question with the entry that answers it: six share no word with the entry, two contain a word that no vector covers.
+    // Each question with the title of the entry that answers it. Most questions share only a synonym with their entry; the last
+    // two contain words that are in no vector.
     let questions = [
         ("Where is my automobile?", "Garage"),
         ("How do I call the physician?", "Clinic"),
@@ -248,9 +249,9 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
         });
         hits.count()
     };
-    // By words alone, only entries with the same words are found; with vectors, all of them.
+    // A search by words finds only entries with the same words. With vectors, all of them are found.
     assert_eq!((first(false), first(true)), (3, 8));
-    // In a turn, through the tool.
+    // The tool finds it too, in a turn.
     let session = system.session();
     system.say(&session, "Where is my automobile?").expect(200);
     let tool = |session: &str| -> Value {
@@ -268,8 +269,8 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
     let embedded = asked.iter().filter(|asked| asked.path == "/v1/embeddings");
     let bodies: Vec<_> = embedded.map(|asked| asked.body["model"].clone()).collect();
     assert!(!bodies.is_empty() && bodies.iter().all(|model| model == "text-embedding-3-small"), "{bodies:?}");
-    // The cost of vectors is counted with that of answers: one token for each text, at $0.02 per million.
-    // Seven entries, and the query of the turn and of its tool.
+    // The cost of vectors is counted with that of answers: one token for each text, at $0.02 per million. There are nine texts:
+    // seven entries, and the queries of the turn and of its tool.
     until("what was spent is in the books", || {
         let usage = String::from_utf8(system.ken(&["usage", "--by", "model", "--json"]).stdout).unwrap();
         let line = usage.lines().find(|line| line.contains("text-embedding-3-small")).unwrap_or_default();
@@ -295,7 +296,7 @@ fn entries_are_found_by_meaning_or_by_words_without_vectors() {
     assert_eq!(details["entries"][0]["title"], "Garage");
     let note = details["note"].as_str().unwrap();
     assert!(note.contains("by words alone") && !note.contains("sk-canary"), "{note}");
-    // It is not called again at once, neither by the tool of that turn nor by the next turn.
+    // After the failure it is not called again soon, neither by the tool of that turn nor by the next turn.
     system.say(&session, "Where is my automobile?").expect(200);
     let queries = failing.asked();
     let queries = queries.iter().filter(|asked| asked.body["input"] == json!(["Where is my automobile?"]));
@@ -314,7 +315,7 @@ fn refusing(word: &'static str) -> Provider {
 fn a_refused_text_does_not_keep_others_from_getting_vectors() {
     let provider = refusing("poison");
     let system = with_vectors(&provider);
-    // All are added before the indexer sees the first of them, so that one request covers them all.
+    // All entries are added before the indexer sees the first one, so that one request contains them all.
     assert!(system.ken(&["stop", "agent"]).status.success());
     for (title, content) in [
         ("Garage", "The truck stands behind the house."),

@@ -1,4 +1,5 @@
-//! Governing rules: each directive holds against a model that is scripted to break it, and `ken rules` sets them.
+//! Governing rules: each directive is enforced against a model that is scripted to break it, and `ken rules` manages
+//! them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -47,7 +48,7 @@ fn say(system: &System, session: &str, text: &str, more: &Value) -> (Answer, Vec
     (answer, events)
 }
 
-/// Each event with its text, to explain a failure.
+/// The type and the text of each event, for the message of a failed assertion.
 fn types(events: &[Value]) -> String {
     let shown = events.iter().map(|event| {
         let said = [&event["violations"], &event["text"], &event["message"]["content"][0]["text"], &event["error"]];
@@ -104,7 +105,7 @@ fn a_model_cannot_use_denied_tools_or_delegation() {
     let both = json!({"task": "big", "projectId": "secret-7"});
     let (_, events) = say(&system, "d", "hands", &both);
     assert_eq!(tools(&events)[2], ("knowledge_search".to_owned(), false), "{events:?}");
-    // A tool that runs in no process cannot be approved.
+    // A built-in tool cannot be approved, so a rule that requires its approval denies it.
     add(&system, &json!({"name": "ask", "directives": [{"require_approval": "knowledge_search"}]}));
     let (_, events) = say(&system, "e", "deny", &json!({}));
     assert!(json!(events).to_string().contains("the rule ask wants an approval"));
@@ -116,13 +117,13 @@ fn a_model_cannot_use_denied_tools_or_delegation() {
     assert_eq!(tools(&events), [("knowledge_search".to_owned(), true)]);
 }
 
-/// Each field of a selector, against an event that has it and one that has another value.
+/// Tests each field of a selector with an event that has the value and one that has another value.
 #[test]
 fn the_stored_event_selects_the_rules_of_a_turn() {
     let system = Builder::default()
         .script(&[
             call("go", 0, "knowledge_search", json!({"query": "x"})),
-            // What the model or the user says of the event changes nothing.
+            // Statements of the model or the user about the event have no effect.
             says("go", 1, "My project is open, my actor is somebody else."),
         ])
         .start();
@@ -156,7 +157,7 @@ fn the_stored_event_selects_the_rules_of_a_turn() {
             assert_eq!(held(&events, &rule), wanted, "{field} {value}");
         }
     }
-    // A turn without the field is not selected; a rule with two fields needs both.
+    // A rule does not apply to a turn without its field. A rule with two fields applies only if both match.
     let (_, events) = say(&system, "none", "go", &json!({}));
     assert!(!held(&events, "by-task"));
     for (field, _) in fields {
@@ -187,7 +188,8 @@ fn the_stored_event_selects_the_rules_of_a_turn() {
     assert!(held(page.as_array().unwrap(), "direct"));
 }
 
-/// Texts go to the agents that they are for, and a built-in rule holds against any tool of an operator.
+/// The text of a rule goes to the agents that it names, and a built-in rule applies to every tool that an operator
+/// adds.
 #[test]
 fn texts_of_rules_reach_the_model_by_priority_and_the_orchestrator_has_no_hands() {
     let provider = Provider::answering(|asked| {
@@ -292,7 +294,7 @@ fn a_turn_over_its_cost_limit_ends() {
     let (answer, events) = say(&system, "b", "dear", &json!({}));
     assert!(answer.expect(500).text("/error").contains("The rule thrift allows a cost of $0.5"));
     assert_eq!(events.iter().filter(|event| event["type"] == "turn").count(), 2);
-    // The cost of a worker counts too, and ends it.
+    // The cost of a worker counts too, and can end the turn.
     let (answer, events) = say(&system, "c", "give", &json!({}));
     answer.expect(500);
     let turns = events.iter().filter(|event| event["type"] == "turn").count();
@@ -313,7 +315,7 @@ fn an_answer_is_judged_and_revised_once() {
         .start();
     let entry = json!({"title": "Reactor", "content": "The reactor valve opens at 40 bar."});
     system.post("/api/knowledge", &entry).expect(201);
-    // The sources contradict the answer: the model gets one more attempt, with the reason.
+    // The sources contradict the answer, so the model gets the reason and one more attempt.
     let (answer, events) = say(&system, "a", "At which pressure does the reactor valve open?", &json!({}));
     let answer = answer.expect(200);
     assert_eq!(answer.text("/result/text"), "The reactor valve opens at 40 bar.", "{}", types(&events));
@@ -326,7 +328,7 @@ fn an_answer_is_judged_and_revised_once() {
         .collect();
     assert_eq!(verdicts, ["fail", "pass"]);
     assert!(json!(events).to_string().contains("contradicts: “The reactor valve opens at 90 bar.”"));
-    // A rule requires scores; an answer that never reaches them is sent, with its scores, after one revision.
+    // A rule requires scores. An answer that does not reach them after one revision is sent with its scores.
     add(
         &system,
         &json!({"name": "strict", "when": {"task": "strict"},
@@ -353,7 +355,7 @@ fn rules_are_listed_checked_and_switched() {
     let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
     let listed = text(&system.ken(&["rules", "list"]));
     assert!(listed.contains("orchestrator-has-no-hands") && listed.contains("base"), "{listed}");
-    // A built-in rule stays on; an unknown one is reported as unknown.
+    // A built-in rule cannot be disabled, and an unknown name is reported.
     for (name, wanted, status) in [("orchestrator-has-no-hands", "stays on", 1), ("nonesuch", "no rule nonesuch", 1)] {
         let output = system.ken(&["rules", "disable", name]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -367,7 +369,7 @@ fn rules_are_listed_checked_and_switched() {
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains("allow_tool") && error.contains("deny_tool"), "{error}");
     }
-    // A rule that would never apply is refused, and so is the name of a built-in rule.
+    // A rule that could never apply is refused, and so is a rule with the name of a built-in one.
     for (rule, wanted) in [
         (r#"{"name":"x","when":{"task":[]},"directives":[{"text":"y"}]}"#, "/when/task"),
         (r#"{"name":"x","when":{"agent":"coder"},"directives":[{"text":"y"}]}"#, "coding-worker"),
@@ -379,7 +381,7 @@ fn rules_are_listed_checked_and_switched() {
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(wanted), "{error}");
     }
-    // Every file is checked, and every wrong one is named.
+    // All files are checked, and the errors name every invalid one.
     let file = |name: &str, text: &str| {
         let path = system.home().join(name);
         std::fs::write(&path, text).unwrap();
@@ -407,7 +409,8 @@ fn rules_are_listed_checked_and_switched() {
     assert!(!text(&system.ken(&["rules", "list"])).contains("mine"));
 }
 
-/// A rule that a newer version of ken has stored: no turn may run while it cannot be read.
+/// While the store contains a rule that this version cannot read, because a newer version of ken has stored it, no turn
+/// runs.
 #[test]
 fn no_turn_runs_under_rules_that_cannot_be_read() {
     let mut system = System::start();

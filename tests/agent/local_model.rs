@@ -1,4 +1,4 @@
-//! The provider `local`: a model on this machine answers turns, over the real parts, with models that the tests generate.
+//! The provider `local`: models that the tests generate answer turns on this machine, with the real parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // Both modules below include the same generator of random weights.
@@ -22,7 +22,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-/// A model that answers every request with these tokens: each prompt ends with a colon.
+/// A model that answers every request with these tokens. They follow the token ":" because every prompt ends with a
+/// colon.
 fn says(tokens: &[&str]) -> Folder {
     let tokens: Vec<&[u8]> = std::iter::once(":").chain(tokens.iter().copied()).map(str::as_bytes).collect();
     let folder = Folder::script(&tokens);
@@ -53,7 +54,7 @@ fn children(pid: i32) -> Vec<i32> {
     list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Whether the process is gone, or dead and not yet reaped.
+/// Whether the process has ended. It may not have been reaped yet.
 fn is_gone(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
@@ -65,7 +66,7 @@ fn a_turn_is_answered_and_ends_before_the_words_of_another_speaker() {
     let system = system("local/tiny,rules", folder.path());
     let session = system.session();
     let answer = system.say(&session, "Who is it?").expect(200);
-    // "\nUser" alone does not end the answer: the colon is missing.
+    // "\nUser" does not end the answer, because no colon follows it.
     let text = "Hello there.\nUser and more";
     assert_eq!(answer.text("/result/text"), text);
     assert_eq!(answer.at("/result/model"), json!({"provider": "local", "id": "tiny"}));
@@ -124,7 +125,7 @@ fn cancelling_stops_the_generation() {
     send(call(1));
     assert_eq!(end(&mut next)["ok"]["stop_reason"], "stop");
     let process = children(system.pid("model"))[0];
-    kill(Pid::from_raw(process), Signal::SIGSTOP).unwrap(); // a text that never ends
+    kill(Pid::from_raw(process), Signal::SIGSTOP).unwrap(); // the generation does not continue, so the text never ends
     send(call(2));
     assert_eq!(next()["item"]["type"], "start");
     send(json!({"id": 2, "cancel": true}));
@@ -231,7 +232,7 @@ fn entries_are_found_by_meaning_with_a_model_directory() {
         let work = system.call("store", "documents.work", &["model=\"local/small\""]);
         work["unembedded"].as_array().is_none_or(Vec::is_empty)
     });
-    // The question shares no word with the entry that answers it.
+    // The question has no word in common with the entry that answers it.
     let embedded = system.call("model", "model.embed", &["texts=[\"physician\"]"]);
     assert_eq!(embedded["model"], "local/small");
     let vector = json!({"model": "local/small", "values": embedded["vectors"][0]});

@@ -1,4 +1,5 @@
-//! Long outputs of tools: the model gets the beginning and the end; the whole output is kept in the store and read in parts.
+//! Long outputs of tools: the model gets the beginning and the end. The store keeps the whole output, which can be read in
+//! parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -19,7 +20,7 @@ fn name(text: &str) -> Option<&str> {
     text.split_once("is kept as ")?.1.split(':').next()
 }
 
-/// Calls the tool, reads a part of what it has written, and answers. A prompt that begins with `read` names an output itself.
+/// Calls the tool, reads a part of its output, and answers. For a prompt `read NAME`, reads a part of that output instead.
 fn reply(asked: &Asked) -> Reply {
     let messages = asked.body["messages"].as_array().unwrap();
     let said = |message: &Value| message["content"].as_str().unwrap_or_default().to_owned();
@@ -57,12 +58,12 @@ fn start(provider: &Provider) -> System {
         let tools = system.call("tools", "tools.list", &[])["tools"].to_string();
         tools.contains("\"count\"")
     });
-    // The agent reads the list again after half a second.
+    // The agent reloads the list of tools after half a second.
     std::thread::sleep(std::time::Duration::from_millis(600));
     system
 }
 
-/// The results of the tools of a session's last turn, and its submission.
+/// Sends a message. Returns the tool results of its turn, and its submission.
 fn say(system: &System, session: &str, text: &str) -> (Vec<Value>, String) {
     let answer = system.say(session, text).expect(200);
     assert_eq!(answer.text("/result/text"), "Done.");
@@ -93,13 +94,13 @@ fn a_long_output_is_shown_in_part_and_stored_whole() {
     assert_eq!(output["bytes"], whole.len());
     let digest = output["blob"].as_str().unwrap();
     assert_eq!(name(shown), digest.get(..16));
-    // The model has read a part of it, between marks.
+    // The model has read a part of the output, which is enclosed in marks.
     assert_eq!(
         tools[1]["result"]["details"],
         json!({"output": &digest[..16], "offset": 100_000, "end": 100_064, "bytes": whole.len()})
     );
     assert!(text(&tools[1]).contains(&format!("\n{}\n--- end ", &whole[100_000..100_064])));
-    // `ken why` names it for the turn.
+    // `ken why` shows the output of the turn.
     let why = String::from_utf8(system.ken(&["why", &submission]).stdout).unwrap();
     let line = format!("  output  {} bytes: ken call store blobs.get digest={digest}\n", whole.len());
     assert!(why.contains(&line), "{why}");
@@ -110,7 +111,7 @@ fn a_long_output_is_shown_in_part_and_stored_whole() {
         .expect(200)
         .json();
     assert_eq!(transcript["exchanges"][0]["activities"][0]["output"], *output, "{transcript}");
-    // It cannot be read from another conversation, nor by a name that is too short.
+    // The output can be read neither from another conversation nor by a prefix of its name that is too short.
     let other = system.session();
     let (tools, _) = say(&system, &other, &format!("read {}", &digest[..16]));
     assert!(tools[0]["isError"] == true && text(&tools[0]).contains("there is no output"), "{tools:?}");

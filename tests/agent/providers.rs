@@ -19,7 +19,7 @@ fn stream(pieces: Vec<Piece>) -> Reply {
     Reply::Stream(pieces)
 }
 
-/// ken-model as a filter, with this provider for both wire formats.
+/// A command that runs ken-model as a filter, with this provider for both wire formats.
 fn filter(provider: &Provider, models: &str, words: &[&str]) -> Command {
     let mut command = Command::new(binary("ken-model"));
     command.env_clear().args(words);
@@ -111,7 +111,7 @@ fn an_image_is_sent_in_each_format() {
     );
 }
 
-/// An answer that is not streamed is accepted too.
+/// An answer is accepted even if the provider does not stream it.
 #[test]
 fn an_answer_that_is_not_streamed() {
     let body = json!({"choices": [{"message": {"role": "assistant", "content": "Whole."}, "finish_reason": "stop"}],
@@ -151,7 +151,7 @@ fn each_failure_has_its_code_and_names_the_model() {
         assert!(message.contains(&format!("openai/m answered {status}")), "{message}");
         assert_eq!(provider.asked().len(), 1, "a filter asks once");
     }
-    // Nobody listens there.
+    // The provider has been dropped, so nothing listens at its address.
     let address = Provider::start(Vec::new()).url();
     let mut command = filter(&Provider::start(Vec::new()), "openai/m", &[]);
     command.env("OPENAI_BASE_URL", &address);
@@ -208,7 +208,7 @@ fn an_answer_is_complete_with_its_last_event() {
 fn odd_token_counts_break_no_answer() {
     let huge = u64::MAX;
     for (counts, input, output) in [
-        // Nothing was counted, so the usage is estimated.
+        // Without valid counts, the usage is estimated.
         (json!({"prompt_tokens": null, "completion_tokens": null}), None, None),
         (json!({"prompt_tokens": -1, "completion_tokens": 1.5}), None, None),
         (
@@ -232,7 +232,7 @@ fn odd_token_counts_break_no_answer() {
     }
 }
 
-/// Without its prices a limit on the cost would have no effect.
+/// Without prices, a limit on the cost would have no effect.
 #[test]
 fn a_price_table_that_cannot_be_used_is_an_error() {
     let provider = Provider::start(Vec::new());
@@ -283,7 +283,7 @@ fn events_are_written_as_they_arrive() {
     assert_eq!((&got[1]["provider"], &got[2]["delta"]), (&json!("anthropic"), &json!("Half ")));
     assert_eq!(got[4]["arguments"], json!({"zone": "UTC"}));
     assert_eq!((&got[5]["stop_reason"], &got[5]["usage"]["input"]), (&json!("toolUse"), &json!(9)));
-    // An answer that breaks off has no end, and no other model repeats it.
+    // An answer that was cut off has no end event, and no other model is called.
     let half = openai(&["Half "], &[])[..2].to_vec();
     let provider = Provider::start(vec![stream(half)]);
     let output = run(filter(&provider, "openai/m,rules", &["events"]), "Hello");
@@ -291,7 +291,7 @@ fn events_are_written_as_they_arrive() {
     assert_eq!(kinds(&lines(&output)), ["start", "text"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("ended before the answer was complete"), "{stderr}");
-    // A reader sees each event before the next one has come.
+    // Each event is written before the next one arrives.
     let begun = openai(&["Half "], &[])[..2].to_vec();
     let provider = Provider::start(vec![stream([begun, vec![Piece::UntilGone]].concat())]);
     let mut child = filter(&provider, "openai/m", &["events"]).spawn().unwrap();
@@ -305,7 +305,7 @@ fn events_are_written_as_they_arrive() {
     child.kill().unwrap();
     child.wait().unwrap();
     until("the provider sees that nobody listens", || provider.is_gone());
-    // A reader that closes the pipe ends the call, and no other model is called.
+    // If the reader closes the pipe, the call is cancelled and no other model is called.
     let late = vec![Piece::Pause(Duration::from_millis(200)), openai(&[" of it."], &[])[1].clone(), Piece::UntilGone];
     let begun = openai(&["Half "], &[])[..2].to_vec();
     let provider = Provider::start(vec![stream([begun, late].concat())]);
@@ -319,7 +319,7 @@ fn events_are_written_as_they_arrive() {
     until("the provider sees that nobody listens", || provider.is_gone());
 }
 
-/// The turn of ken-model(8), as printed there: a model, jq and ken-tools in a shell.
+/// Runs the example of a turn in ken-model(8): a model, jq and ken-tools in a shell.
 #[test]
 fn a_whole_turn_is_composed_in_a_shell() {
     let page = std::fs::read_to_string(ken_tests::root().join("man/man8/ken-model.8")).unwrap();
@@ -386,7 +386,7 @@ fn list_and_try() {
     assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
     assert_eq!(provider.asked()[1].header("x-api-key"), Some(KEY));
 
-    // An option instead of KEN_MODEL, for the filter and for its events.
+    // `--model` replaces KEN_MODEL, for the filter and for `events`.
     for words in [&["--model", "anthropic/m,rules"][..], &["events", "-m", "anthropic/m,rules"]] {
         let provider = Provider::start(vec![stream(anthropic(&["Hi."], &[]))]);
         let output = run(filter(&provider, "openai/m", words), "Hello");
@@ -405,12 +405,12 @@ fn list_and_try() {
     let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&shown["model"], &shown["text"]), (&json!("openai/gpt-4o"), &json!("ready")));
     assert!(shown["totalMs"].is_u64() && shown["usage"]["cost"]["total"].as_f64().unwrap() > 0.0, "{shown}");
-    // A model without a known price; and what it says cannot change the terminal.
+    // The price of the model is not known, and control characters in its answer are not sent to the terminal.
     let provider = Provider::start(vec![stream(openai(&["re\u{1b}[31mady"], &[]))]);
     let output = run(filter(&provider, "rules", &["try", "openai/unknown-model"]), "");
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(shown.contains("no price is known") && !shown.contains('\u{1b}'), "{shown}");
-    // A provider that cannot be asked is named, and the others are listed.
+    // If one provider refuses the request, its error is printed, and the models of the others are listed.
     let provider = Provider::start(vec![
         refusal(401, Vec::new(), "invalid_api_key", &format!("wrong key {KEY}")),
         Reply::Status(200, Vec::new(), json!({"data": [{"id": "m\u{1b}[31m"}]}).to_string()),
@@ -492,7 +492,7 @@ fn a_refused_key_is_a_model_that_is_not_configured() {
         Provider::start(vec![refusal(401, Vec::new(), "invalid_api_key", &format!("Incorrect API key: {KEY}"))]);
     let system = system(&provider, "openai/m");
     let session = system.session();
-    // The turn that notices it was already accepted, and fails.
+    // The first turn was accepted before the key was refused, so it fails.
     let failed = system.say(&session, "Hello").expect(500).json();
     assert_eq!(failed["code"], "model_failed");
     let text = failed.to_string();
@@ -549,7 +549,7 @@ fn a_context_that_is_too_long_is_compacted() {
     assert!(kinds.contains(&"compaction_start".to_owned()), "{kinds:?}");
 }
 
-/// A server that cuts a long request off would answer to a part of it.
+/// A request that is too long is not sent, because a server could truncate it and answer only a part.
 #[test]
 fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
     let provider = Provider::answering(|asked| {
@@ -571,7 +571,7 @@ fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
         "{error}"
     );
     assert_eq!(provider.asked().len(), 0);
-    // A prompt that fits is answered; a history that does not is left out or summed up.
+    // A prompt that fits is answered. A history that does not fit is omitted or summarised.
     for _ in 0..6 {
         let answer = system.say(&session, &"a short story ".repeat(1_000)).expect(200);
         assert_eq!(answer.text("/result/text"), "Yes.");
@@ -579,12 +579,13 @@ fn a_request_that_is_longer_than_the_known_window_is_not_sent() {
     let sizes = provider.asked().iter().map(|asked| asked.body.to_string().len()).max().unwrap();
     assert!(sizes < 12_000 * 5, "{sizes}");
     assert!(kinds(&system, &session).contains(&"compaction".to_owned()));
-    // Without a known window the server decides.
+    // If the window is not known, the request is sent.
     let output = run(filter(&provider, "openai/unknown", &[]), &"word ".repeat(200_000));
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// Thoughts are not sent back, or only to the provider that signed them, which may leave them out.
+/// The estimated length of a request leaves out thoughts that are not sent. Thoughts are sent back only to the provider
+/// that signed them.
 #[test]
 fn a_request_is_as_long_as_what_is_sent_of_it() {
     let provider = Provider::answering(|asked| match asked.path.ends_with("/messages") {
@@ -654,7 +655,7 @@ fn retry_after_of_a_provider_is_obeyed() {
     let started = Instant::now();
     let answer = system.say(&session, "Hello").expect(200);
     assert_eq!(answer.text("/result/text"), "Now.");
-    // Four seconds less a quarter; without the header it would be at most two.
+    // The pause is four seconds, less at most a quarter. Without the header it would be at most two seconds.
     assert!(started.elapsed() >= Duration::from_millis(3_000), "{:?}", started.elapsed());
 }
 
@@ -708,12 +709,12 @@ fn a_provider_behind_tls_is_trusted_only_by_its_root() {
         let error: Value = serde_json::from_str(&stderr).unwrap();
         error["error"]["message"].as_str().unwrap().to_owned()
     };
-    // The certificate is not signed by one of Mozilla's roots, and not issued for a name.
+    // The certificate is not signed by one of Mozilla's roots, and it is not valid for a host name.
     let unknown = refused(behind(&tls.url(), None));
     assert!(unknown.contains("UnknownIssuer"), "{unknown}");
     let other = refused(behind(&format!("https://localhost:{}", tls.port()), Some(&trusted)));
     assert!(other.contains("not valid for name \"localhost\""), "{other}");
-    // A file without a root.
+    // A file without a root certificate.
     let empty = behind(&tls.url(), Some(Path::new("/dev/null")));
     let stderr = String::from_utf8(empty.stderr).unwrap();
     assert!(stderr.contains("SSL_CERT_FILE") && stderr.contains("no certificate"), "{stderr}");
@@ -721,7 +722,7 @@ fn a_provider_behind_tls_is_trusted_only_by_its_root() {
     let output = behind(&tls.url(), Some(&trusted));
     let got: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(got["text"], "Hello from behind the lock.");
-    // And in a whole system.
+    // The same in a whole system.
     let system = Builder::default()
         .env("KEN_MODEL", "openai/m")
         .env("OPENAI_BASE_URL", &format!("{}/v1", tls.url()))

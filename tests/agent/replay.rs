@@ -28,7 +28,7 @@ fn script() -> Vec<Value> {
     ]
 }
 
-/// Sends a prompt to an instance and waits for its end.
+/// Sends a prompt to an instance in a separate thread, which waits for the result.
 fn prompt(system: &System, instance: &str, text: &str) -> JoinHandle<Answer> {
     let target = format!("/agents/orchestrator/{instance}?wait=result");
     let (address, body) = (system.address(), json!({ "message": text }));
@@ -47,7 +47,7 @@ fn has(system: &System, instance: &str, kind: &str) -> bool {
     events(system, instance).iter().any(|event| event["type"] == kind)
 }
 
-/// The submission of an instance that has one.
+/// The submission of an instance with a single one.
 fn id(system: &System, instance: &str) -> String {
     events(system, instance)[0]["submissionId"].as_str().unwrap().to_owned()
 }
@@ -84,7 +84,7 @@ fn turns_of_every_kind_are_replayed_without_difference() {
         let output = system.ken(&["replay", start["submissionId"].as_str().unwrap()]);
         assert!(output.status.success(), "{}", said(&output));
     }
-    // Aborted in the middle of an answer, after a crash of its holder.
+    // A turn that is aborted in the middle of an answer, after a crash of the agent.
     let asked = prompt(&system, "cut", "hold");
     until("it has begun", || has(&system, "cut", "text_delta"));
     system.kill("agent");
@@ -119,7 +119,7 @@ fn differences_from_the_record_are_reported() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("there is no submission none"));
 }
 
-/// Only the record is needed; every part is down.
+/// A replay needs only the record. No part is running.
 #[test]
 fn a_record_is_replayed_without_a_socket() {
     let mut system = Builder::default().script(&script()).start();
@@ -132,7 +132,7 @@ fn a_record_is_replayed_without_a_socket() {
     let output = system.ken(&["replay", "--file", &record]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     no_socket(&file);
-    // A record that differs from what the turn loop does.
+    // A record that differs from the behaviour of the turn loop.
     let text = std::fs::read_to_string(&file).unwrap();
     let mut changed: Value = serde_json::from_str(&text).unwrap();
     let events = changed["events"].as_array_mut().unwrap();
@@ -162,7 +162,7 @@ fn no_socket(record: &Path) {
     let Ok(status) = traced else { return };
     let calls = std::fs::read_to_string(&calls).unwrap_or_default();
     if !calls.contains("execve(") {
-        return; // tracing is not allowed here
+        return; // strace is not permitted on this machine
     }
     assert!(status.success(), "{calls}");
     for call in ["socket(", "connect(", "socketpair("] {

@@ -1,4 +1,4 @@
-//! Skills and project rules: what the model gets of them, and that it gets nothing before a person has accepted them.
+//! Skills and project rules: the texts that the model gets, and that it gets none before a person has accepted them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -41,7 +41,7 @@ fn told(provider: &Provider) -> String {
 fn put(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
-    // Files are read again after half a second.
+    // The agent reads the files again after half a second.
     std::thread::sleep(Duration::from_millis(600));
 }
 
@@ -75,7 +75,7 @@ fn an_accepted_skill_is_announced_and_its_text_is_sent_on_use() {
     say(&system, "one");
     let text = told(&provider);
     assert!(text.contains("- `research`: ") && !text.contains("release"), "{text}");
-    // It cannot be loaded even by its name.
+    // It cannot be loaded by its name either.
     provider.push(call("skill", &json!({"name": "release"})));
     provider.push(answer("None."));
     say(&system, "two");
@@ -86,7 +86,7 @@ fn an_accepted_skill_is_announced_and_its_text_is_sent_on_use() {
     let row = listed.lines().find(|line| line.starts_with("release")).unwrap();
     assert!(row.contains("new") && row.ends_with("How a release is made."), "{listed}");
     assert!(ken(&system, &["skills", "show", "release"]).contains("Ring the bell twice."));
-    // Without a terminal nobody can be asked, so nothing is accepted.
+    // Without a terminal nobody can confirm, so nothing is accepted.
     let refused = system.ken(&["skills", "accept", "release"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stdout).contains("Ring the bell twice."));

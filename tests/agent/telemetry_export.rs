@@ -1,5 +1,5 @@
-//! Traces for OpenTelemetry: turns and runs that have ended reach a collector, despite its failures and despite kills, and the traces
-//! contain no texts.
+//! Traces for OpenTelemetry: ended turns and runs reach a collector even if it fails or parts are killed, and the traces contain no
+//! texts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -40,7 +40,7 @@ fn say(system: &System, text: &str) -> Value {
     system.post("/api/chat/events", &body).expect(200).json()
 }
 
-/// All spans that the collector was sent.
+/// All spans that the collector has received.
 fn spans(collector: &Provider) -> Vec<Value> {
     let asked = collector.asked();
     let of = |body: &Value| body.pointer("/resourceSpans/0/scopeSpans/0/spans").cloned();
@@ -96,7 +96,7 @@ fn a_turn_is_a_trace_without_texts() {
     assert_eq!((&failed["status"]["code"], attribute(failed, "error.type")), (&json!(2), Some("tool_error")));
     let stats = system.call("model", "service.stats", &[]);
     assert_eq!((&stats["telemetry_exported"], &stats["telemetry_lost"]), (&json!(1), &json!(0)));
-    // The headers are a secret.
+    // The headers are secret, so they are not in the environment of a process.
     for part in ["model", "kend"] {
         let environ = std::fs::read(format!("/proc/{}/environ", system.pid(part))).unwrap();
         assert!(!String::from_utf8_lossy(&environ).contains("k%3D7"));
@@ -126,8 +126,7 @@ fn an_unreachable_collector_delays_no_turn_and_gets_everything_later() {
         said.as_ref() == Some(&wanted)
     });
     assert!(said, "{:?}", spans(&collector));
-    // Spans that are refused permanently are lost, and counted.
-    // No reply is scripted for it: 500.
+    // Spans that are refused permanently are lost, and counted. The collector has no scripted reply left, so it answers with 500.
     say(&system, "Three");
     let lost = || system.call("model", "service.stats", &[])["telemetry_lost"].as_u64();
     until("it is given up", || lost() > Some(0));

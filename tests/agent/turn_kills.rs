@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 const EVENTS: u64 = 30;
 const PARTS: [&str; 4] = ["agent", "tools", "model", "store"];
 
-/// Two parallel calls, then one, then the answer; each piece of a stream is sent alone. An answer that was cut is continued where it
-/// ends, as the request demands.
+/// The model makes two parallel calls, then one call, then answers. Each piece of a stream is sent separately. An answer that was
+/// cut off is continued, as the request demands.
 fn reply(asked: &Asked) -> Reply {
     let messages = asked.body["messages"].as_array().unwrap();
     let results = messages.iter().filter(|message| message["role"] == "tool").count();
@@ -43,7 +43,8 @@ fn scratch(system: &System) -> PathBuf {
     system.home().join("scratch")
 }
 
-/// A tool that leaves a line when it begins and one when it ends. What it writes is longer than a model is shown.
+/// A tool that appends a line to a file when it begins and another when it ends. Its output is longer than the part that a model
+/// gets.
 fn add_tool(system: &System) {
     let folder = system.home().join("tools.d");
     fs::create_dir_all(&folder).unwrap();
@@ -65,7 +66,7 @@ fn add_tool(system: &System) {
     std::thread::sleep(Duration::from_millis(600));
 }
 
-/// How often each call has begun, and how often it has ended.
+/// The number of times that each call has begun, and has ended.
 fn runs(system: &System) -> (BTreeMap<String, usize>, BTreeMap<String, usize>) {
     let text = fs::read_to_string(scratch(system).join("runs")).unwrap_or_default();
     let (mut begun, mut ended) = (BTreeMap::new(), BTreeMap::new());
@@ -93,7 +94,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
     });
     let mut stream = system.attach(&format!("/agents/orchestrator/{instance}?offset=-1&live=sse"));
     let mut events = Vec::new();
-    // A turn that is over before its nth event is killed at its end.
+    // If the turn has fewer events, the kill comes after its end.
     while (events.len() as u64) <= nth && !events.iter().any(|event: &Value| event["type"] == "submission_settled") {
         stream.until_control(&mut events);
     }
@@ -115,7 +116,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
         assert!(is_interrupted || ended.get(id) == Some(&1), "{what}: {id} is told as finished: {ended:?}");
         let said = results[0]["result"]["content"][0]["text"].as_str().unwrap();
         assert!(!is_interrupted || said.contains("interrupted"), "{what}: {said}");
-        // What an event names is there.
+        // The store has each output that an event names.
         let output = &results[0]["result"]["output"];
         assert_eq!(output.is_null(), is_interrupted, "{what}: {id}");
         if let Some(digest) = output["blob"].as_str() {
@@ -124,7 +125,7 @@ fn check(system: &System, provider: &Provider, part: &str, nth: u64, round: u64)
             assert_eq!(piece["length"], output["bytes"], "{what}: {id}");
         }
     }
-    // What the model was told of a finished call, it was told each time.
+    // Once a request to the model contains the result of a call, all later ones contain it too.
     for asked in provider.asked() {
         let calls: Vec<&str> = asked.body["messages"]
             .as_array()
@@ -147,7 +148,7 @@ fn a_kill_at_any_event_leaves_one_answer_and_repeats_no_finished_call() {
     add_tool(&system);
     for round in 0..kills {
         let part = PARTS[usize::try_from(round % 4).unwrap()];
-        // The long form goes through every event for every part; the short one takes a few of them.
+        // The long form kills each part at every event, the short form at a few events.
         let nth = match kills {
             0..=30 => (round * 7 + 5) % EVENTS,
             _ => (round / 4) % EVENTS,

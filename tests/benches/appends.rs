@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 
-/// Connections that append, and read, at the same time.
+/// Number of connections that append and read concurrently.
 const CLIENTS: usize = 16;
 const READERS: usize = 1_000;
 const STALLED: usize = 256;
@@ -31,7 +31,7 @@ fn main() {
     let disk = disk_floor();
     row("16 times 64 KiB, then fdatasync", &megabytes(disk), "the disk's own");
     title("streams of other programs");
-    // Each on a new system, so that memory left by one is not counted by the next.
+    // Each part gets a new system, so that memory used by one is not counted for the next.
     if wants("appends") {
         appends(&system());
     }
@@ -165,7 +165,7 @@ fn appends(system: &System) {
 }
 
 fn large(system: &System, disk: f64) {
-    // Bytes that are not text.
+    // Binary data.
     let bytes: Vec<u8> = (0..64u32 << 10).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     let requests: Vec<Vec<u8>> = (0..CLIENTS)
         .map(|client| {
@@ -242,7 +242,8 @@ async fn read_bare_times(address: SocketAddr, begun: Instant) -> Vec<Duration> {
     delays
 }
 
-/// A thousand readers of one stream that gets a hundred appends a second; each entry is the time at which it was sent.
+/// Measures a thousand readers of one stream that gets a hundred appends a second. Each entry contains the time at which it was
+/// sent.
 fn readers(system: &System) {
     let target = "/streams/bench/readers";
     make(system, target, "text/plain");
@@ -312,14 +313,14 @@ async fn read_times(address: SocketAddr, begun: Instant, ready: std::sync::mpsc:
     }
 }
 
-/// Readers that never read, of a stream that grows by more than their socket buffers hold.
+/// Measures the memory for readers that never read, while their stream grows by more than their socket buffers can hold.
 fn stalled(system: &System) {
     let target = "/streams/bench/stalled";
     make(system, target, "application/octet-stream");
     let append = request("POST", target, BYTES, &vec![0xff; 16 << 10]);
     let mut wire = Wire::open(system.address());
     let mut grow = |times: usize| (0..times).for_each(|_| assert_eq!(wire.exchange(&append).0, 204));
-    // More than the cache of the store holds, so that memory added later is that of the readers.
+    // This fills the cache of the store, so that later growth of memory is due to the readers.
     grow(2_000);
     let before = private(system);
     let readers: Vec<Wire> = (0..STALLED)

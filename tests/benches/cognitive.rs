@@ -125,7 +125,7 @@ fn requests(server: &Server) {
     row("three steps over 150 rules, 16 clients", &format!("{}, {}", per_second(rate), samples.text()), "");
 }
 
-/// Repeats a request from this many clients until the time is over.
+/// Repeats a request from this many clients until the time is over. Returns the answers per second and the latencies.
 fn execute(address: SocketAddr, clients: usize, body: &Value) -> (f64, Samples) {
     let body = body.to_string();
     let request = format!(
@@ -141,7 +141,7 @@ fn execute(address: SocketAddr, clients: usize, body: &Value) -> (f64, Samples) 
     })
 }
 
-/// A tool that sleeps, under a limit of 200 ms.
+/// Measures when a request with a tool that sleeps is answered, under a limit of 200 ms.
 fn late() {
     let script = "#!/bin/sh\nwhile read -r line; do sleep 600; done\n";
     let (folder, _) = server_with(&[("ken-rep", script)]);

@@ -77,7 +77,8 @@ fn now_ms() -> f64 {
     since.as_secs_f64() * 1e3
 }
 
-/// The time from the instant of a slot until a client of the system stream gets its record, which is then durable.
+/// The time from the planned instant of a slot until a client of the system stream gets its record, which is durable by
+/// then.
 fn fire() {
     for round in 1..=5 {
         let late = lateness(0);
@@ -132,7 +133,8 @@ fn update(id: u64) -> Value {
         "from": {"id": user, "is_bot": false, "first_name": "Ada"}, "chat": {"id": user, "type": "private"}}})
 }
 
-/// Updates are sent at fixed times, whether earlier ones are answered or not; latency counts from the planned time.
+/// Updates are sent at fixed times, even if earlier ones are not answered yet. Latency is measured from the planned
+/// time.
 fn updates() {
     const CLIENTS: u64 = 32;
     for rate in [100, 1_000] {
@@ -185,7 +187,7 @@ fn crashes() {
             }
             times
         });
-        // The same look for the process in both rounds, and no other work beside the one that is measured.
+        // Both rounds look for the process, so that they differ only in the kills.
         while Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1_100));
             match kills {

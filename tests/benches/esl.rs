@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // shared with other benches, which use the rest
+#[allow(dead_code)] // the other benches use the rest
 mod figures;
 
 use std::collections::BTreeSet;
@@ -62,8 +62,8 @@ fn crossed(data: &Path) {
     }
 }
 
-/// Recall and false alarms on the messages of an author who is not in the training data, and of each author of the training data when that
-/// author is left out.
+/// Recall and false alarms for messages of an author who is not in the training data, and for each author of the training data with a
+/// model that was trained without that author.
 fn risk(data: &Path) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/ken-esl");
     let [danger, harmless] = ["danger", "harmless"].map(|kind| {
@@ -272,7 +272,7 @@ for line in open(sys.argv[1], encoding='utf-8'):
     print(analyzer.polarity_scores(line.rstrip('\\n'))['compound'])
 ";
 
-/// VADER's scores; None if Python does not find it. `KEN_BENCH_PYTHON` names the Python program.
+/// VADER's scores; `None` if Python does not find the package. `KEN_BENCH_PYTHON` names the Python program.
 fn vader(texts: &[String]) -> Option<Vec<f64>> {
     let python = std::env::var("KEN_BENCH_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -311,7 +311,7 @@ fn sink() -> Stdio {
     File::create("/dev/null").expect("/dev/null").into()
 }
 
-/// The fastest of some runs: the others were slowed down by other programs.
+/// The time of the fastest of seven runs. Other programs have slowed down the slower ones.
 fn fastest(mut run: impl FnMut() -> bool) -> Duration {
     let times = (0..7).map(|_| {
         let begun = Instant::now();

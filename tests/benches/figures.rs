@@ -1,4 +1,4 @@
-//! Samples and lower bounds, and how they are printed.
+//! Samples and lower bounds, and functions that print them.
 
 use std::io::Write;
 use std::process::Command;
@@ -49,7 +49,7 @@ pub(crate) fn per_second(rate: f64) -> String {
     format!("{rate:.0}/s")
 }
 
-/// The duration of a durable write: 4 KiB appended and synced, in the folder of the homes.
+/// The duration of a durable write: 4 KiB are appended and synced, in the folder of the test homes.
 pub(crate) fn sync_floor() -> Samples {
     let mut file = tempfile::tempfile().expect("a file");
     let page = [7; 4096];

@@ -1,7 +1,7 @@
 //! Benchmarks of ken-laws: throughput as a co-process beside a plain pass over the same bytes, and detection of planted defects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // lower bounds that other benches need
+#[allow(dead_code)] // the other benches use the rest
 mod figures;
 #[path = "../../bin/ken-laws/tests/laws/set.rs"]
 mod set;

@@ -221,7 +221,7 @@ fn first_delta_of_a_model() {
         let seen = stream.until_event("text_delta");
         let received = Instant::now();
         samples.push(received.duration_since(write_times.recv().expect("a time")));
-        // On a busy machine both may come at once.
+        // On a busy machine, both events can arrive together.
         if !seen.iter().any(|event| event["type"] == "submission_settled") {
             stream.until_event("submission_settled");
         }
@@ -230,7 +230,7 @@ fn first_delta_of_a_model() {
     row("first delta of a provider to SSE client has it", &Samples::of(samples).text(), "goal: 1 ms");
 }
 
-/// Reads a request and answers it in one chunk after a moment. Returns the time of the write. The connection is then closed.
+/// Reads a request, waits a moment and answers it in one chunk. Returns the time of the write. The connection is then closed.
 fn answer_slowly(to: &mut std::net::TcpStream) -> Instant {
     use std::io::{Read, Write};
     let mut seen = Vec::new();
@@ -253,7 +253,7 @@ fn answer_slowly(to: &mut std::net::TcpStream) -> Instant {
     to.set_nodelay(true).expect("a socket");
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     to.write_all(head.as_bytes()).expect("the head");
-    // Long enough for the reader to attach, and for the events before the delta to be on disk.
+    // Gives the reader time to attach, and the store time to write the events before the delta.
     std::thread::sleep(Duration::from_millis(60));
     let delta = json!({"choices": [{"index": 0, "delta": {"content": "word"}}]});
     let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
@@ -363,7 +363,7 @@ fn first_delta(system: &System) {
     row("event emitted to SSE client has it", &Samples::of(samples).text(), "goal: 2 ms");
 }
 
-/// Attaching to a long stream takes as long as attaching to a short one.
+/// Compares the time to attach to a long stream with that for a short one.
 fn long_stream(system: &System) {
     let events = std::env::var("KEN_BENCH_EVENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let mut short = Holder::of(system, "short");
@@ -384,7 +384,7 @@ fn long_stream(system: &System) {
         system.attach(&target).until_control(&mut Vec::new());
         begun.elapsed()
     };
-    // Alternating, so that both are measured under the same load of the machine.
+    // The two alternate, so that both are measured under the same load of the machine.
     let pairs: Vec<_> = (0..300).map(|_| (attach("short"), attach("long"))).collect();
     let short = Samples::of(pairs.iter().map(|pair| pair.0).collect());
     let long = Samples::of(pairs.iter().map(|pair| pair.1).collect());

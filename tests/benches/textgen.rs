@@ -32,7 +32,7 @@ fn measure() {
     let folder = tempfile::tempdir().unwrap();
     make_model(folder.path());
     run(folder.path(), &["--int8", "--max-new-tokens", "1"]); // creates the int8 file and loads both into the page cache
-    // The lower bound reads this memory of the bench itself, which contains the same weights.
+    // The measurement of the bandwidth reads this copy of the weights.
     let floor = fs::read(folder.path().join("model.safetensors")).unwrap();
     let sizes = ["model.safetensors", "model.int8.safetensors"]
         .map(|name| fs::metadata(folder.path().join(name)).unwrap().len() as f64);
@@ -55,7 +55,7 @@ fn measure() {
 
 /// Tokens per second; each run is compared with the faster of two bandwidths, measured before and after it.
 fn speed(folder: &Path, flags: &[&str], threads: usize, size: f64, floor: &[u8]) {
-    // A token needs all weights, except that of the position embeddings it needs only one row.
+    // Each token reads all weights, but only one row of the position embeddings.
     let bytes = size - (POSITIONS * EMBD * 4) as f64;
     let count = threads.to_string();
     let flags = [flags, &["--max-new-tokens", "64", "--threads", &count]].concat();
@@ -139,7 +139,7 @@ fn command(folder: &Path, flags: &[&str]) -> Command {
     command
 }
 
-/// How fast this many threads read these bytes: the lower bound for a program that reads all weights for each token.
+/// The bandwidth at which this many threads read these bytes, which limits a program that reads all weights for each token.
 fn bandwidth(bytes: &[u8], threads: usize) -> f64 {
     let begun = Instant::now();
     std::thread::scope(|scope| {

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // shared with other benches, which use the rest
+#[allow(dead_code)] // the other benches use the rest
 mod figures;
 
 use std::fs::File;
@@ -112,7 +112,8 @@ fn peak(command: &mut Command, line: &str) -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse().expect("a number")
 }
 
-/// A chain of rules, beside the plain linear algorithm with Python dictionaries, and beside reading and writing the same bytes.
+/// Measures a chain of rules, and for comparison a simple linear algorithm with Python dictionaries, and reading and writing the
+/// same bytes.
 fn chain(rep: &Tool) {
     let folder = tempfile::tempdir().expect("a folder");
     let (input, output) = (folder.path().join("in.json"), folder.path().join("out.json"));

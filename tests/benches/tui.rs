@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // shared with other benches, which use the rest
+#[allow(dead_code)] // the other benches use the rest
 mod figures;
 
 use std::process::Command;
@@ -15,7 +15,7 @@ use ken_tests::{Builder, System, Terminal, binary};
 use serde_json::{Value, json};
 
 const PAGE_UP: &str = "\u{1b}[5~";
-/// Ends each frame.
+/// The sequence that ends each frame.
 const FRAME: &str = "\u{1b}[?2026l";
 const LIMIT: Duration = Duration::from_secs(20);
 /// The repeat interval of a key that is held down.
@@ -32,7 +32,7 @@ fn main() {
     scrolled(&system, &session, exchanges);
 }
 
-/// Most answers are one line; some have tables, or code, whose first piece loads the highlighter.
+/// Most answers are one line. Some contain tables or code; the first piece of code loads the highlighter.
 fn answers() -> Vec<Value> {
     let code = |language: &str, text: &str| {
         format!("Like this:\n\n```{language}\n{text}\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n")
@@ -111,7 +111,7 @@ fn scrolled(system: &System, session: &str, exchanges: usize) {
     terminal.written_at(0, &format!("question-{:05}", exchanges - 1), LIMIT).expect("the newest exchange");
     idle(&terminal);
     row("memory, newest page loaded", &memory(&terminal), "goal: 15 MB");
-    // Like a key that is held down, while pages are loaded and code is coloured.
+    // Simulates a key that is held down, while pages are loaded and code is coloured.
     let step = |terminal: &mut Terminal| {
         let from = terminal.length();
         let begun = Instant::now();

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // shared with other benches, which use the rest
+#[allow(dead_code)] // the other benches use the rest
 mod figures;
 
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use ken_tests::root;
 use serde_json::json;
 
 const ROUNDS: usize = 200;
-/// The most time that the sandbox may add to the start of a command.
+/// The maximum time that the sandbox is allowed to add to the start of a command.
 const START: Duration = Duration::from_millis(3);
 const FILES: usize = 1_000;
-/// The most time that restoring them may take.
+/// The maximum time to restore the files.
 const UNDO: Duration = Duration::from_secs(1);
 const UNDOS: usize = 5;
 
@@ -61,8 +61,8 @@ fn time(command: &mut Command) -> Duration {
 
 fn undo(coder: &Path) -> bool {
     let (mut changes, mut undos) = (Vec::new(), Vec::new());
-    // They are removed at the end: for minutes ext4 passes over the inodes of removed files one by one when it makes a file
-    // (recently_deleted), which would be measured in the next round.
+    // The homes are removed at the end. After files are removed, ext4 skips their inodes one by one for minutes when it
+    // creates a file (recently_deleted), and the next round would measure this.
     let homes: Vec<_> = (0..UNDOS).map(|_| tempfile::tempdir().expect("a folder")).collect();
     for home in &homes {
         let call = edits(home.path());

@@ -1,8 +1,8 @@
-//! Benchmarks of the workflow engine: three steps per request with kept co-processes, 16 clients on one thread, beside plain round
-//! trips over the same pipes.
+//! Benchmarks of the workflow engine: three steps per request with co-processes that are reused, and 16 clients on one thread. For
+//! comparison, plain round trips over the same kind of pipes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-#[allow(dead_code)] // lower bounds that other benches need
+#[allow(dead_code)] // the other benches use the rest
 mod figures;
 
 use std::io::{BufRead, BufReader, Write};
