@@ -1,6 +1,8 @@
-//! Finds what a sentence states and no source has, and what its best passage contradicts.
+//! Finds words of a sentence that occur in no source, and statements that contradict the passage that supports the
+//! sentence best.
 //!
-//! A contradiction is reported only if the passage is clearly about the same thing, that is, if it has most of the sentence's weight.
+//! A contradiction is reported only if the passage is clearly about the same thing, that is, if it contains words with
+//! most of the sentence's weight.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,15 +13,17 @@ use crate::index::{Index, Sentence, SourceSentence};
 use crate::token::{Kind, Spellings, Token, UNKNOWN};
 use crate::{Finding, Kind as Finds};
 
-/// The minimum share of the sentence's weight that the passage has, without the word that differs.
+/// How much of the sentence's weight the passage must contain for a differing word to be a contradiction, 0 to 1. The
+/// differing word itself is not counted.
 const SAME_MATTER: f64 = 0.6;
-/// The same for a negation and for exchanged roles, where no single word differs.
+/// How much of the weight it must contain for a negation or exchanged roles to be a contradiction, 0 to 1. This is
+/// more, because no single word differs.
 const SAME_WORDS: f64 = 0.8;
 
-/// Maximum distance between subject and object, in content words.
+/// The maximum distance between subject and object in the passage, in content words.
 const FARTHEST_ROLES: usize = 4;
 
-/// Pairs of opposites, one pair per line.
+/// Pairs of words with opposite meanings, one pair per line.
 const OPPOSITES: &str = include_str!("../../../share/support/opposites.txt");
 
 static OPPOSITE_STEMS: LazyLock<HashMap<String, Vec<String>>> = LazyLock::new(|| {
@@ -38,7 +42,7 @@ fn stem(word: &str) -> String {
     stem
 }
 
-/// A sentence and the passage that supports it best.
+/// A sentence, and the passage of a source that supports it best.
 struct Comparison<'a> {
     index: &'a Index<'a>,
     text: &'a str,
@@ -63,7 +67,7 @@ pub(crate) fn find(index: &Index<'_>, sentence: &Sentence, passage: Option<&Sour
     missing.map(finding).collect()
 }
 
-/// Numbers, dates and names that no source has.
+/// Returns the numbers, units, dates and names of a sentence that occur in no source.
 fn missing<'a>(index: &'a Index<'_>, tokens: &'a [Token]) -> impl Iterator<Item = &'a Token> {
     let absent = tokens.iter().enumerate().filter(|(_, token)| !index.has(token.id));
     absent
@@ -75,12 +79,14 @@ fn missing<'a>(index: &'a Index<'_>, tokens: &'a [Token]) -> impl Iterator<Item 
         .map(|(_, token)| token)
 }
 
-/// Whether the word is a name: it has a capital and is not the first word, which always has one.
+/// Returns whether the word is a name: it has a capital and is not the first word of the sentence, which always has
+/// one.
 fn is_name(token: &Token, at: usize) -> bool {
     token.capital && token.kind == Kind::Content && at > 0
 }
 
-/// Whether the number at `at` is a bound or an estimate, which a different number can support.
+/// Returns whether the number at `at` is a bound or an estimate, such as "about 50". A passage with another number can
+/// support it.
 fn is_rough(index: &Index<'_>, tokens: &[Token], at: usize) -> bool {
     let before = tokens.get(at.saturating_sub(2)..at).unwrap_or_default();
     before.iter().any(|token| ROUGH.contains(&token.span.of(index.text).to_lowercase().as_str()))
@@ -103,7 +109,7 @@ const ROUGH: [&str; 14] = [
     "estimated",
 ];
 
-/// Whether there is a number at `at`, or "million" after one.
+/// Returns whether the word at `at` is a number, or a word such as "million" after one.
 fn is_figure(tokens: &[Token], at: usize) -> bool {
     let number = |at: usize| tokens.get(at).is_some_and(|token| token.kind == Kind::Number);
     number(at) || at.checked_sub(1).is_some_and(number)
@@ -113,7 +119,7 @@ fn is_unit(index: &Index<'_>, token: &Token) -> bool {
     UNITS.contains(&token.span.of(index.text).to_lowercase().as_str())
 }
 
-/// Units of which none can replace another.
+/// Units of measurement. A statement has another meaning if one of them is replaced by another.
 const UNITS: [&str; 32] = [
     "euros",
     "dollars",
@@ -184,7 +190,7 @@ impl Comparison<'_> {
         })
     }
 
-    /// The share of the sentence's weight that the passage has too, without the word at `but`.
+    /// Returns how much of the sentence's weight the passage contains, 0 to 1. The word at `but` is not counted.
     fn held(&self, but: Option<usize>) -> f64 {
         let (mut held, mut all) = (0.0, 0.0);
         let tokens = self.tokens.iter().enumerate();
@@ -200,7 +206,8 @@ impl Comparison<'_> {
         self.passage.iter().any(|token| token.id == id)
     }
 
-    /// The first number, date, name or word for which the passage has a different one or an opposite.
+    /// Returns the first word of the sentence that the passage replaces by a different number, date or name, or by a
+    /// word of opposite meaning.
     fn other_word(&self) -> Option<Span> {
         let candidates = self.tokens.iter().enumerate();
         let mut others = candidates.filter(|(_, token)| token.is_content() && !self.passage_has(token.id));
@@ -228,7 +235,8 @@ impl Comparison<'_> {
         id != UNKNOWN && self.tokens.iter().any(|token| token.id == id)
     }
 
-    /// Whether `other`, a word of the passage, is of the same kind but has another meaning.
+    /// Returns whether `other`, a word of the passage, is of the same kind as `token` (number, date or name) but has
+    /// another meaning.
     fn is_other(&self, token: &Token, other: &Token) -> bool {
         let date = |token: &Token, text| CALENDAR.contains(&token.span.of(text).to_lowercase().as_str());
         let same_kind = match token.kind {
@@ -238,15 +246,15 @@ impl Comparison<'_> {
         same_kind && !self.sentence_has(other.id) && !self.is_form_of(token, other)
     }
 
-    /// Whether two words begin with the same letters, like "Romania" and "Romanian".
+    /// Returns whether two words begin with the same four letters, such as "Romania" and "Romanian". Numbers never do.
     fn is_form_of(&self, token: &Token, other: &Token) -> bool {
         let start =
             |token: &Token, text| token.span.of(text).chars().take(4).flat_map(char::to_lowercase).collect::<String>();
         token.kind != Kind::Number && start(token, self.text) == start(other, self.source)
     }
 
-    /// The word of the passage in the same place as the sentence's word `at`: between the same neighbours, or beside the same
-    /// one if the sentence ends on the other side.
+    /// Returns the word of the passage that has the same neighbours as the word at `at` in the sentence. One equal
+    /// neighbour suffices if it is a content word, or if the sentence ends on the other side.
     fn slot(&self, at: usize) -> Option<&Token> {
         let near = |index: Option<usize>| index.and_then(|index| self.tokens.get(index)).map(|token| token.id);
         let (before, after) = (near(at.checked_sub(1)), near(at.checked_add(1)));
@@ -266,14 +274,14 @@ impl Comparison<'_> {
         places.filter(|(place, _)| fits(*place)).map(|(_, token)| token).next()
     }
 
-    /// Whether only one of the two negates a word that both have.
+    /// Returns whether only one of sentence and passage negates a word that both contain.
     fn is_denied(&self) -> bool {
         let sentence = denials(self.tokens, |id| self.passage_has(id));
         let passage = denials(&self.passage, |id| self.sentence_has(id));
         sentence % 2 != passage % 2
     }
 
-    /// Whether subject and object of the same verb are exchanged: "A sued B" and "B sued A".
+    /// Returns whether the subject and the object of a verb are exchanged, as in "A sued B" and "B sued A".
     fn has_changed_roles(&self) -> bool {
         let content = |tokens: &[Token]| -> Vec<u32> {
             tokens.iter().filter(|token| token.is_content()).map(|token| token.id).collect()
@@ -293,14 +301,15 @@ impl Comparison<'_> {
         changed && self.has_agent(self.text, self.tokens) == self.has_agent(self.source, &self.passage)
     }
 
-    /// Whether the sentence has an agent, as in "was sued by": the passive voice names the subject of the action last.
+    /// Returns whether the sentence names an agent with "by", as in "was sued by". In such a passive sentence, the one
+    /// who acts comes last.
     fn has_agent(&self, text: &str, tokens: &[Token]) -> bool {
         tokens.iter().any(|token| token.span.of(text) == "by")
     }
 }
 
-/// The number of negations whose next content word is shared: "has not been fined and will be in the squad" negates only the
-/// fine.
+/// Returns the number of negations whose next content word is shared by sentence and passage. Only that word counts as
+/// negated: "has not been fined and will be in the squad" negates only "fined".
 fn denials(tokens: &[Token], is_shared: impl Fn(u32) -> bool) -> usize {
     let denies = |at: &usize| tokens.get(*at).is_some_and(|token| token.negates);
     let denied = |at: &usize| {

@@ -1,14 +1,16 @@
-//! The features of a sentence for the model: eight numbers between 0 and 1, and one that distinguishes copying from rewriting.
+//! Computes the features of a sentence for the model: eight numbers from 0 to 1 that describe how well the sources
+//! support it, and one that shows whether the text copies or rewrites its sources.
 
 use std::collections::HashMap;
 
 use crate::index::{Index, Sentence, content_pairs, trigrams};
 use crate::token::{Kind, Token};
 
-/// The number of features of a sentence. The last [`crate::REGIME`] of them describe how the text was made.
+/// The number of features of a sentence. The last [`crate::REGIME`] of them show whether the text copies or rewrites
+/// its sources.
 pub const FEATURES: usize = 9;
 
-/// The name of each feature in `model.txt` and in the manual.
+/// The names of the features in `model.txt` and in the manual, in the order of the features.
 pub const NAMES: [&str; FEATURES] = [
     "trigrams",
     "scattered",
@@ -21,19 +23,19 @@ pub const NAMES: [&str; FEATURES] = [
     "copied_runs",
 ];
 
-/// A sentence of the text with its features.
+/// A sentence of the text, and its features.
 pub(crate) struct Measured<'a> {
     pub(crate) sentence: &'a Sentence,
-    /// The source sentence that supports it best.
+    /// The index of the source sentence that supports it best.
     pub(crate) best: Option<usize>,
     pub(crate) features: [f64; FEATURES],
 }
 
-/// The number of source sentences that are compared word by word with a sentence.
+/// The maximum number of source sentences that are compared word by word with one sentence.
 const CANDIDATES: usize = 8;
-/// The number of its words by which these are chosen, the rarest first.
+/// The maximum number of words of the sentence that select those source sentences. The rarest words are used.
 const CHOOSING: usize = 12;
-/// Maximum number of words of a sentence that are compared; real sentences are shorter.
+/// The maximum number of words of a sentence that are compared. Real sentences are shorter.
 const LONGEST: usize = 200;
 /// The weight of a function word in `weight_in_trigrams`.
 const FUNCTION_WEIGHT: f64 = 0.1;
@@ -77,7 +79,7 @@ fn measure_sentence<'a>(index: &'a Index<'_>, sentence: &'a Sentence, choice: &m
     Measured { sentence, best, features }
 }
 
-/// The share of `part` in `all`; 1 if `all` is 0.
+/// Returns the share of `part` in `all`; 1 if `all` is 0.
 fn share(part: usize, all: usize) -> f64 {
     if all == 0 { 1.0 } else { part as f64 / all as f64 }
 }
@@ -86,7 +88,8 @@ fn closeness(distance: u8) -> f64 {
     if distance == 0 { 0.0 } else { 1.0 / f64::from(distance) }
 }
 
-/// The source sentence that has most of the content words in the same order, and their weight.
+/// Returns the source sentence that contains most of the content words in the same order, and the weight of these
+/// words.
 fn best_passage(
     index: &Index<'_>,
     content: &[u32],
@@ -122,7 +125,7 @@ fn best_passage(
     best
 }
 
-/// The weight of the heaviest common subsequence.
+/// Returns the weight of the heaviest common subsequence of two lists of words.
 fn common_subsequence(index: &Index<'_>, a: &[u32], b: &[u32]) -> f64 {
     let b = b.get(..b.len().min(LONGEST)).unwrap_or(b);
     let mut row = vec![0.0; b.len() + 1];
@@ -140,13 +143,13 @@ fn common_subsequence(index: &Index<'_>, a: &[u32], b: &[u32]) -> f64 {
     row.last().copied().unwrap_or(0.0)
 }
 
-/// Whether the sentence has a number that the passage lacks.
+/// Returns whether the sentence has a number that the passage lacks.
 fn stray_number(index: &Index<'_>, tokens: &[Token], best: usize) -> bool {
     let known = index.known_of(best);
     tokens.iter().any(|token| token.kind == Kind::Number && !known.contains(&token.id))
 }
 
-/// The number of content words that are repetitions within the sentence.
+/// Returns how many content words repeat an earlier one of the sentence.
 fn repeated(content: &[u32]) -> usize {
     let mut sorted = content.to_vec();
     sorted.sort_unstable();
@@ -154,7 +157,7 @@ fn repeated(content: &[u32]) -> usize {
     content.len() - sorted.len()
 }
 
-/// The share of the sentence's weight in trigrams that a source has.
+/// Returns the share of the sentence's weight whose words are in trigrams that occur in a source.
 fn weight_in_runs(index: &Index<'_>, tokens: &[Token], runs: &[bool]) -> f64 {
     let (mut covered, mut all) = (0.0, 0.0);
     for (at, token) in tokens.iter().enumerate() {
@@ -171,7 +174,8 @@ fn weight_in_runs(index: &Index<'_>, tokens: &[Token], runs: &[bool]) -> f64 {
     if all > 0.0 { covered / all } else { 0.0 }
 }
 
-/// The sum of the squared lengths of the runs of words that a source has, divided by the squared length of the sentence.
+/// Returns the sum of the squared lengths of the sequences of words that occur in a source, divided by the squared
+/// length of the sentence. It is 1 for a sentence that is copied as a whole.
 fn copied_runs(index: &Index<'_>, tokens: &[Token], runs: &[bool]) -> f64 {
     let (mut at, mut sum) = (0, 0);
     while at < tokens.len() {

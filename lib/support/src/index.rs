@@ -1,6 +1,7 @@
-//! Finds in one pass over the sources which words and sequences of the text they have.
+//! Finds which words and sequences of words of the text occur in the sources, in one pass over the sources.
 //!
-//! Only what occurs in the text is kept, so the size of the tables depends on the text alone, and the time on the length of both.
+//! Words that do not occur in the text are not stored. Hence the size of the tables depends only on the length of the
+//! text, and the time on the length of both.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,7 @@ use ken_text::{Span, sentences};
 
 use crate::token::{Spellings, Token, UNKNOWN, Vocabulary};
 
-/// The words of the text, and where the sources have them.
+/// The words of the text, and where they occur in the sources.
 pub(crate) struct Index<'a> {
     pub(crate) text: &'a str,
     pub(crate) sources: &'a [&'a str],
@@ -16,9 +17,10 @@ pub(crate) struct Index<'a> {
     pub(crate) sentences: Vec<Sentence>,
     pub(crate) tokens: Vec<Token>,
     pub(crate) source_sentences: Vec<SourceSentence>,
-    /// The content words of all source sentences that the text has too.
+    /// The content words of all source sentences, one sentence after the other, without those that do not occur in the
+    /// text.
     known: Vec<u32>,
-    /// The sequences of three words of the text, and whether a source has each of them.
+    /// All sequences of three words in the text, each with whether it occurs in a source.
     trigrams: HashMap<[u32; 3], bool>,
     pairs: HashMap<[u32; 2], Pair>,
     /// For each word of the vocabulary, the first [`MOST_POSTINGS`] source sentences that contain it.
@@ -41,19 +43,21 @@ pub(crate) struct SourceSentence {
     end: usize,
 }
 
-/// Two content words that are neighbours in the text.
+/// Two neighbouring content words of the text, as they occur in the sources.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pair {
-    /// The shortest distance in a source from the first to the second, in content words; 0 if it is longer than [`REACH`].
+    /// The shortest distance from the first word to the second in a source, in content words; 0 if they never occur
+    /// within [`REACH`].
     pub(crate) distance: u8,
-    /// The source sentence with this distance.
+    /// The source sentence in which they have this distance.
     pub(crate) sentence: u32,
 }
 
-/// The maximum number of source sentences that are kept for a word. A word in more of them hardly distinguishes any.
+/// The maximum number of source sentences that are stored for a word. A word that occurs in more of them hardly helps
+/// to distinguish them.
 const MOST_POSTINGS: usize = 64;
 
-/// Maximum distance of a pair, in content words.
+/// The maximum distance of two words of a pair, in content words.
 const REACH: usize = 8;
 
 impl<'a> Index<'a> {
@@ -127,7 +131,7 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// Records a content word of a source sentence.
+    /// Records that a source sentence contains a content word, `recent` being the content words before it.
     fn note(&mut self, id: u32, recent: &[u32; REACH], sentence: u32) {
         if id == UNKNOWN {
             return;
@@ -156,13 +160,13 @@ impl<'a> Index<'a> {
         self.tokens.get(sentence.first..sentence.end).unwrap_or_default()
     }
 
-    /// The content words of a source sentence that the text has too, in order.
+    /// Returns the content words of a source sentence that also occur in the text, in their order.
     pub(crate) fn known_of(&self, sentence: usize) -> &[u32] {
         let range = self.source_sentences.get(sentence).map(|one| one.first..one.end);
         range.and_then(|range| self.known.get(range)).unwrap_or_default()
     }
 
-    /// Whether any source has the word.
+    /// Returns whether the word occurs in any source.
     pub(crate) fn has(&self, id: u32) -> bool {
         !self.postings_of(id).is_empty()
     }
@@ -171,7 +175,7 @@ impl<'a> Index<'a> {
         self.postings.get(id as usize).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether a source has this sequence of three words.
+    /// Returns whether this sequence of three words occurs in a source.
     pub(crate) fn has_trigram(&self, three: &[u32; 3]) -> bool {
         self.trigrams.get(three).is_some_and(|found| *found)
     }

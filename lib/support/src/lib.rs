@@ -31,18 +31,19 @@ use index::Index;
 pub struct Support {
     /// The mean of the sentences' scores, 0 to 1; 0 for a text without sentences.
     pub score: f64,
-    /// In the order of the text.
+    /// The sentences in the order of the text.
     pub sentences: Vec<Supported>,
 }
 
 /// How well the sources support one sentence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Supported {
-    /// Byte offsets in the text.
+    /// The place of the sentence in the text, in bytes.
     pub span: Span,
-    /// An estimate of the share of readers who would say that the sources support the sentence, 0 to 1.
+    /// An estimate of how many readers would say that the sources support the sentence, from 0 (none) to 1 (all).
     pub score: f64,
-    /// The passage that supports it best; `None` if no content word of the sentence is in any source.
+    /// The passage of a source that supports the sentence best; `None` if no content word of the sentence is in any
+    /// source.
     pub passage: Option<Passage>,
     pub findings: Vec<Finding>,
 }
@@ -50,17 +51,17 @@ pub struct Supported {
 /// A sentence of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passage {
-    /// The index of the source.
+    /// The index of the source in the list of sources.
     pub source: usize,
-    /// Byte offsets in that source.
+    /// The place of the sentence in that source, in bytes.
     pub span: Span,
 }
 
-/// Something that the sources lack or contradict.
+/// A place in the text that occurs in no source or that a source contradicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finding {
     pub kind: Kind,
-    /// Byte offsets in the text.
+    /// The place in the text, in bytes.
     pub span: Span,
 }
 
@@ -72,7 +73,7 @@ pub enum Kind {
     Contradicted,
 }
 
-/// A sentence with a lower score is unsupported.
+/// A sentence with a score below this is reported as unsupported.
 const UNSUPPORTED: f64 = 0.35;
 
 /// The maximum score of a sentence that a source contradicts.
@@ -89,7 +90,7 @@ pub fn support(text: &str, sources: &[&str]) -> Support {
     Support { score: sum / sentences.len().max(1) as f64, sentences }
 }
 
-/// The features of each sentence of `text`, as the model is trained on them.
+/// Returns the features of each sentence of `text`. The model is trained on these.
 pub fn features(text: &str, sources: &[&str]) -> Vec<[f64; FEATURES]> {
     let index = Index::new(text, sources);
     let measured = features::measure(&index);

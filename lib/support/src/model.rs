@@ -1,41 +1,43 @@
-//! The trained model: one linear model for texts that copy from their source, one for texts that rewrite it, and a third number
-//! that decides how the two are mixed.
+//! The trained model. It consists of a linear model for texts that copy from their sources, another one for texts that
+//! rewrite them, and weights that decide in which proportion the two are mixed for a text.
 //!
-//! In a text that is assembled from pieces of its source, a place where two pieces meet is suspicious. In a text that rewrites its source
-//! such places are normal, and new words count instead. How much a text copies is a property of the whole text.
+//! Two models are needed because the signs of an error differ. In a text that is assembled from pieces of its source, a
+//! place where two pieces meet is suspicious. In a text that rewrites its source, such places are normal, and new words
+//! are suspicious instead. How much a text copies is measured over the whole text.
 
 use std::fmt;
 use std::sync::LazyLock;
 
 use crate::features::{FEATURES, NAMES};
 
-/// The number of features, the last ones, whose means over the text distinguish copying from rewriting; the two linear models
-/// use the others.
+/// The number of features that show whether a text copies or rewrites. They are the last ones, and their means over the
+/// text are used. The two linear models use the other features.
 pub const REGIME: usize = 1;
 
-/// The number of inputs of a linear model, and of its weights with the constant.
+/// The number of inputs of a linear model. It has one weight for each input, and a constant.
 const INPUTS: usize = FEATURES - REGIME;
 const WEIGHTS: usize = INPUTS + 1;
 
-/// The width of the straight line that replaces the logistic curve, in units of its argument.
+/// The width of the interval in which a straight line replaces the logistic curve, in units of the curve's argument.
 const SLOPE: f64 = 6.0;
 
 const SHIPPED: &str = include_str!("../../../share/support/model.txt");
 
 static MODEL: LazyLock<Model> = LazyLock::new(|| Model::parse(SHIPPED).unwrap_or_default());
 
-/// The numbers of `model.txt`.
+/// The weights in `model.txt`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Model {
-    /// The weights of the means of the last features, and a constant. A sum above 0 means that the text copies rather than rewrites.
+    /// The weights of the means of the last features, followed by a constant. If the sum is above 0, the text copies
+    /// more than it rewrites.
     pub regime: [f64; REGIME + 1],
-    /// The weights of the inputs for a text that copies; the constant is last.
+    /// The weights of the inputs for a text that copies, followed by the constant.
     pub copied: [f64; WEIGHTS],
-    /// The same for a text that rewrites.
+    /// The weights of the inputs for a text that rewrites, followed by the constant.
     pub rewritten: [f64; WEIGHTS],
 }
 
-/// The number of the line of a model's text that cannot be read.
+/// An error in the text of a model: the number of the wrong line, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelError {
     pub line: usize,
@@ -50,12 +52,13 @@ impl fmt::Display for ModelError {
 impl std::error::Error for ModelError {}
 
 impl Model {
-    /// The model that is compiled in.
+    /// Returns the model that is compiled into the program.
     pub fn shipped() -> &'static Model {
         &MODEL
     }
 
-    /// A score between 0 and 1 for each sentence of one text, given the features of all of them.
+    /// Returns a score from 0 to 1 for each sentence of one text. `sentences` contains the features of all its
+    /// sentences.
     pub fn scores(&self, sentences: &[[f64; FEATURES]]) -> Vec<f64> {
         let copying = self.copying(sentences);
         let score = |features| {
@@ -65,8 +68,8 @@ impl Model {
         sentences.iter().map(score).collect()
     }
 
-    /// How much a text copies, 0 to 1. A straight line approximates the logistic curve that the weights were fitted with, because
-    /// `exp` does not give the same bits on every machine.
+    /// Returns how much a text copies, from 0 to 1. The weights were fitted with the logistic curve. A straight line
+    /// approximates it here, because `exp` does not give the same bits on every machine.
     pub fn copying(&self, sentences: &[[f64; FEATURES]]) -> f64 {
         let mut sum = self.regime.last().copied().unwrap_or(0.0);
         for (feature, weight) in self.regime.iter().take(REGIME).enumerate() {
@@ -109,11 +112,11 @@ fn position(names: &[&str], name: &str) -> Option<usize> {
 
 const CONSTANT: &str = "constant";
 
-/// The names of the weights of a linear model, and of those of `regime`.
+/// The names of the weights of a linear model and of the weights of `regime`, as in `model.txt`.
 const INPUT_NAMES: [&str; WEIGHTS] = names(0);
 const REGIME_NAMES: [&str; REGIME + 1] = names(INPUTS);
 
-/// The names of the features from `first` on, and then that of the constant.
+/// Returns the names of the features from `first` on, followed by that of the constant.
 const fn names<const N: usize>(first: usize) -> [&'static str; N] {
     let (mut names, mut at) = ([CONSTANT; N], 0);
     while at + 1 < N {

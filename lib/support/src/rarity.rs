@@ -1,4 +1,4 @@
-//! The weight of a word: common words weigh little.
+//! The weights of words. Common words weigh little.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 /// A word of level L in `rarity.txt` weighs L / RARITY_LEVELS; a word that is not in the file weighs 1.
 pub const RARITY_LEVELS: u32 = 16;
 
-/// One line per level: the level, and then its stems.
+/// The common words. Each line contains a level, followed by the stems of the words of that level.
 const TABLE: &str = include_str!("../../../share/support/rarity.txt");
 
 static LEVELS: LazyLock<HashMap<&'static str, u8>> = LazyLock::new(|| {
@@ -20,10 +20,10 @@ static LEVELS: LazyLock<HashMap<&'static str, u8>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The weight of any number.
+/// The weight of a number, whatever its value.
 const NUMBER: f32 = 0.7;
 
-/// Whether a lower-case word, in any of its forms, is among the few thousand most common words.
+/// Returns whether a lower-case word is among the few thousand most common words, in any of its inflections.
 pub fn is_common(word: &str) -> bool {
     let mut stem = String::new();
     ken_text::push_stem(word, &mut stem);

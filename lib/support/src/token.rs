@@ -1,4 +1,4 @@
-//! The words of a sentence as they are compared: stems, numbers by their value, and function words.
+//! Splits sentences into words in the form in which they are compared: stems for words, values for numbers.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,11 +10,11 @@ use crate::rarity::rarity;
 /// A word of a sentence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Token {
-    /// Its number in the vocabulary; [`UNKNOWN`] if the text does not have the word.
+    /// The number of the word in the vocabulary; [`UNKNOWN`] if the word does not occur in the text.
     pub(crate) id: u32,
     pub(crate) kind: Kind,
     pub(crate) span: Span,
-    /// Begins with a capital letter.
+    /// Whether the word begins with a capital letter.
     pub(crate) capital: bool,
     pub(crate) negates: bool,
 }
@@ -22,7 +22,8 @@ pub(crate) struct Token {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Content,
-    /// An article, a pronoun, an auxiliary or the like, or a verb of saying.
+    /// A word that says nothing about the topic: an article, pronoun, auxiliary or similar word, or a verb such as
+    /// "say".
     Function,
     Number,
 }
@@ -39,15 +40,15 @@ impl Token {
     }
 }
 
-/// The words of a text, by stem.
+/// The distinct words of the text, by stem.
 #[derive(Default)]
 pub(crate) struct Vocabulary {
     ids: HashMap<String, u32>,
-    /// The weight of each word: 0 for a word that is in every sentence, 1 for one that is hardly ever used.
+    /// The weight of each word, from 0 for the most common words to 1 for rare ones.
     pub(crate) rarities: Vec<f32>,
 }
 
-/// The word of a spelling.
+/// What is known about a spelling.
 #[derive(Clone, Copy)]
 pub(crate) struct Word {
     id: u32,
@@ -55,11 +56,11 @@ pub(crate) struct Word {
     negates: bool,
 }
 
-/// The spellings in the sources, so that the stem of each is found only once.
+/// The spellings in the sources. They are stored so that the stem of each is computed only once.
 pub(crate) type Spellings = HashMap<String, Word>;
 
 impl Vocabulary {
-    /// Appends the words of a sentence of the text. Words that are new get the next number.
+    /// Appends the words of a sentence of the text to `to`. New words are added to the vocabulary.
     pub(crate) fn learn(&mut self, text: &str, span: Span, to: &mut Vec<Token>) {
         let mut stem = String::new();
         let word = |spelled: &str| {
@@ -75,7 +76,7 @@ impl Vocabulary {
         each_word(text, span, word, |token| to.push(token));
     }
 
-    /// Appends the words of a sentence of a source.
+    /// Appends the words of a sentence of a source to `to`. Words that are not in the vocabulary are [`UNKNOWN`].
     pub(crate) fn look_up(&self, text: &str, span: Span, spellings: &mut Spellings, to: &mut Vec<Token>) {
         let mut stem = String::new();
         let word = |spelled: &str| {
@@ -91,7 +92,8 @@ impl Vocabulary {
     }
 }
 
-/// Calls `each` with the stems of a text as this crate compares them, for counting how rare words are.
+/// Calls `each` with the stems of all words of a text, as this crate compares them. It is used to count how rare words
+/// are.
 pub fn stems(text: &str, mut each: impl FnMut(&str)) {
     let span = Span { start: 0, end: text.len() };
     let mut stem = String::new();
@@ -103,15 +105,16 @@ pub fn stems(text: &str, mut each: impl FnMut(&str)) {
     each_word(text, span, word, |_| {});
 }
 
-/// Calls `each` with every word of `span`; `word` looks up a spelling in lower case. A hyphenated word is several words, "isn't" is
-/// two, and a possessive or another contraction is its first word.
+/// Calls `each` with every word of `span`. `word` must return what is known about a spelling in lower case. A
+/// hyphenated word counts as several words, and "isn't" as two. Of a possessive or another contraction, only the first
+/// word counts.
 fn each_word(text: &str, span: Span, mut word: impl FnMut(&str) -> Word, mut each: impl FnMut(Token)) {
     let mut lower = String::new();
     let mut words = words(span.of(text)).peekable();
     while let Some(first) = words.next() {
         let start = span.start + first.span.start;
         let mut end = span.start + first.span.end;
-        // "1, 056": a number that a tokeniser has split at its thousands.
+        // Joins a number such as "1, 056" that a tokeniser has split at its thousands separator.
         while is_number(first.text)
             && let Some(next) = words.next_if(|next| {
                 let between = text.get(end..span.start + next.span.start);
@@ -130,7 +133,7 @@ fn each_word(text: &str, span: Span, mut word: impl FnMut(&str) -> Word, mut eac
     }
 }
 
-/// Calls `each` with the parts of one word.
+/// Calls `each` with the parts of a word, as [`each_word`] describes.
 fn each_part(
     span: Span,
     whole: &str,
@@ -166,7 +169,7 @@ fn is_number(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Writes the stem of a lower-case word.
+/// Writes the stem of a lower-case word to `stem`. Returns the kind of the word.
 fn normalise(word: &str, stem: &mut String) -> Kind {
     stem.clear();
     if word.starts_with(|char: char| char.is_ascii_digit()) {
@@ -186,7 +189,7 @@ fn normalise(word: &str, stem: &mut String) -> Kind {
     }
 }
 
-/// Numerals from two on, because "one" is most often a pronoun.
+/// Numbers that are written as words. They begin with two, because "one" is most often a pronoun.
 const NUMERALS: [&str; 19] = [
     "two",
     "three",

@@ -1,4 +1,4 @@
-//! What the library says of sentences and their sources.
+//! The support of sentences by sources, through the public functions of the library.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ fn of(text: &str) -> Support {
     support(text, &["Nothing of this is here.", SOURCE])
 }
 
-/// The kind of the first finding, and the words that it stands at.
+/// Returns the kind and the words of the first finding.
 fn first(text: &str) -> Option<(Kind, String)> {
     let support = of(text);
     let finding = support.sentences.iter().flat_map(|sentence| &sentence.findings).next()?;
@@ -90,7 +90,8 @@ fn odd_input_has_an_answer() {
     assert_eq!(support("??? !!! …", &[SOURCE]).sentences.len(), 0);
 }
 
-/// A text eight times as long takes about eight times as long: the worst cases are words that are in every sentence.
+/// A text that is eight times as long takes about eight times as long. The worst case are words that occur in every
+/// sentence.
 #[test]
 fn time_grows_with_the_length() {
     let sentence = "The pump was on and the pump was hot. ";
@@ -122,7 +123,7 @@ proptest::proptest! {
     }
 }
 
-/// The sentences were written without knowledge of this crate, and the crate was not adjusted to them.
+/// These sentences were written by someone who did not know this crate, and the crate was not adjusted to them.
 #[test]
 fn errors_of_a_summary_are_found_and_true_sentences_are_not() {
     let source = "On 9 June 2023 the ferry Alma left Dover at 07:40 with 212 passengers and 31 cars on board. \
