@@ -1,16 +1,16 @@
 /// The two words that a contraction stands for, in lower case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contraction {
-    /// How many bytes of the contraction spell the first word; all of them if the spelling is irregular.
+    /// The number of bytes of the contraction that spell the first word; all bytes if the spelling is irregular.
     pub stem: usize,
-    /// The first word, if it is not the stem: `will` for "won't".
+    /// The first word if it is spelled differently than in the contraction, such as `will` for "won't".
     pub irregular: Option<&'static str>,
-    /// The second word: `not` for "isn't".
+    /// The second word, such as `not` for "isn't".
     pub second: &'static str,
 }
 
 impl Contraction {
-    /// The first word as spelled in `word`, or its full form.
+    /// Returns the first word. `word` is the contraction; a regular first word is returned as spelled there.
     pub fn first<'a>(&self, word: &'a str) -> &'a str {
         self.irregular.unwrap_or_else(|| word.get(..self.stem).unwrap_or_default())
     }
@@ -36,13 +36,13 @@ pub fn expand(word: &str) -> Option<Contraction> {
     Some(Contraction { stem, irregular: None, second })
 }
 
-/// The length of the part before the last apostrophe, and the part after it.
+/// Returns the number of bytes before the last apostrophe, and the part after it.
 fn split(word: &str) -> Option<(usize, &str)> {
     let (offset, apostrophe) = word.char_indices().rfind(|&(_, char)| matches!(char, '\'' | '\u{2019}' | '\u{2bc}'))?;
     Some((offset, word.get(offset + apostrophe.len_utf8()..)?))
 }
 
-/// Expands "isn", "won" or "can" before "'t".
+/// Expands a contraction that ends in "'t". `before` is the part before the apostrophe, such as "isn", "won" or "can".
 fn not(before: &str) -> Option<Contraction> {
     let irregular = IRREGULAR.iter().find(|(spelled, _)| before.eq_ignore_ascii_case(spelled));
     if let Some(&(_, full)) = irregular {

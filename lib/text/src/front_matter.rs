@@ -1,19 +1,20 @@
-//! The front matter of a Markdown file: named texts between two lines `---` at its beginning.
+//! The front matter of a Markdown file: named texts between two lines `---` at the beginning of the file.
 //!
-//! This reads the part of YAML that such files use: plain and quoted texts, also over several lines, and the blocks `|` and `>`.
-//! Other values (lists, maps, numbers) are ignored, so that files of other programs can be read.
+//! This reads only the part of YAML that such files use: plain and quoted texts, also over several lines, and the
+//! blocks `|` and `>`. It ignores other values (lists, maps, numbers), so that files of other programs can be read.
 
 use std::collections::BTreeMap;
 
 /// The texts in the front matter, and the rest of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FrontMatter<'a> {
-    /// The texts by key, at the outermost level. A value that is not a text is empty.
+    /// The texts by key, at the outermost level. A value that is not a text is an empty text.
     pub texts: BTreeMap<&'a str, String>,
     pub body: &'a str,
 }
 
-/// Reads the front matter; `None` for a file that does not begin with one. An error has the line, counted from 1, and the reason.
+/// Reads the front matter; `None` if the file does not begin with one. An error consists of the line, counted from 1,
+/// and the reason.
 pub fn front_matter(file: &str) -> Result<Option<FrontMatter<'_>>, (usize, &'static str)> {
     let file = file.strip_prefix('\u{feff}').unwrap_or(file);
     let Some((lines, body)) = split(file) else {
@@ -48,7 +49,8 @@ pub fn front_matter(file: &str) -> Result<Option<FrontMatter<'_>>, (usize, &'sta
     Ok(Some(FrontMatter { texts, body }))
 }
 
-/// The lines between a first line `---` and the next one (or `...`), and the rest; `None` if there are no two such lines.
+/// Splits a file that begins with a line `---`. Returns the lines up to the next `---` (or `...`), and the text after
+/// it; `None` if there are no two such lines.
 pub(crate) fn split(file: &str) -> Option<(&str, &str)> {
     let mut lines = file.split_inclusive('\n');
     let start = lines.next().filter(|line| is_mark(line))?.len();
@@ -66,7 +68,7 @@ fn is_mark(line: &str) -> bool {
     line.trim_end() == "---"
 }
 
-/// Adds the text of a key whose lines are complete.
+/// Adds a key whose lines have all been read.
 fn close<'a>(
     texts: &mut BTreeMap<&'a str, String>,
     open: Option<(&'a str, usize, Vec<&'a str>)>,
@@ -81,7 +83,7 @@ fn close<'a>(
     }
 }
 
-/// The text of a value from its lines.
+/// Returns the text of a value that is written in these lines.
 fn text(lines: &[&str]) -> Result<String, &'static str> {
     let first = lines.first().map_or("", |line| line.trim());
     let following = lines.get(1..).unwrap_or_default();
@@ -90,14 +92,14 @@ fn text(lines: &[&str]) -> Result<String, &'static str> {
         Some('>') => Ok(block(following, " ")),
         Some('"') => double_quoted(&joined(lines)),
         Some('\'') => single_quoted(&joined(lines)),
-        // Lists, maps, anchors, aliases and tags.
+        // These characters begin lists, maps, anchors, aliases and tags.
         Some('[' | '{' | '&' | '*' | '!') => Ok(String::new()),
         None if following.iter().any(|line| is_structure(line)) => Ok(String::new()),
         _ => Ok(joined(lines).split(" #").next().unwrap_or_default().trim_end().to_owned()),
     }
 }
 
-/// Whether a line below a key begins a list or a map.
+/// Returns whether a line below a key begins a list or a map.
 fn is_structure(line: &str) -> bool {
     let line = line.trim();
     line.starts_with("- ") || line.split_once(':').is_some_and(|(key, _)| !key.contains(' ')) && !line.is_empty()
@@ -143,7 +145,7 @@ fn double_quoted(text: &str) -> Result<String, &'static str> {
     Err(UNCLOSED)
 }
 
-/// Only a comment may follow the quotation mark.
+/// Returns the quoted text. Fails if anything other than a comment follows the closing quotation mark.
 fn ended(text: String, rest: &str) -> Result<String, &'static str> {
     match rest.trim_start() {
         rest if rest.is_empty() || rest.starts_with('#') => Ok(text),

@@ -21,7 +21,7 @@ pub use stem::{index_stems, is_particle, push_index_stem, push_stem, same_stem, 
 pub use terminal::{TerminalBytes, for_terminal};
 pub use word::{Word, is_filler, is_stop_word, words};
 
-/// A half-open range of bytes of the text it came from; both ends are character boundaries.
+/// A half-open range of bytes of a text. Both ends are character boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     pub start: usize,
@@ -29,7 +29,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The text of the span, or an empty text if the span does not belong to this text.
+    /// Returns the part of `text` in this range; empty if the range is not valid for `text`.
     pub fn of(self, text: &str) -> &str {
         text.get(self.start..self.end).unwrap_or_default()
     }
@@ -43,7 +43,7 @@ impl Span {
     }
 }
 
-/// The first `bytes` bytes of a text, or up to three fewer so that no character is cut.
+/// Returns the first `bytes` bytes of a text, or up to three fewer so that no character is cut.
 pub fn head(text: &str, bytes: usize) -> &str {
     // Characters have at most four bytes.
     let ends = (0..=3).filter_map(|back| bytes.min(text.len()).checked_sub(back));

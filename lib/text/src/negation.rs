@@ -1,22 +1,24 @@
 use crate::{Word, expand};
 
-/// Maximum scope of a negator in words; longer scopes are rare in English.
+/// The maximum number of words that one negator can negate. Longer scopes are rare in English.
 pub const MAX_SCOPE: usize = 8;
 
-/// Whether a word negates what follows it: `not`, `never`, `no`, `neither`, `nor`, `without`, … or ends in "n't". Any case.
+/// Returns whether a word in any case negates the words after it: `not`, `never`, `no`, `neither`, `nor`, `without` and
+/// others, and words that end in "n't".
 pub fn is_negator(word: &str) -> bool {
     let known = NEGATORS.iter().any(|negator| negator.eq_ignore_ascii_case(word));
     known || expand(word).is_some_and(|contraction| contraction.second == "not")
 }
 
-/// Whether a word contrasts with the words before it ("not angry, *just* disappointed"), and so ends a negation.
+/// Returns whether a word introduces a contrast to the words before it, and so ends a negation: "not angry, *just*
+/// disappointed".
 pub fn is_contrast(word: &str) -> bool {
     CONTRASTS.iter().any(|contrast| contrast.eq_ignore_ascii_case(word))
 }
 
-/// For each word, whether it is in the scope of a negator: after it in the same clause, at most [`MAX_SCOPE`] words
-/// away. A clause ends at punctuation between two words and at a contrast. The negator itself is not in its scope, and
-/// two negations in one clause cancel each other. `words` are consecutive words of `text`.
+/// Returns for each word whether it is negated. A word is negated if it follows a negator in the same clause, at most
+/// [`MAX_SCOPE`] words later. A clause ends at punctuation between two words and at a contrast. The negator itself is
+/// not negated, and two negations in one clause cancel each other. `words` must be consecutive words of `text`.
 pub fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
     let mut scope = Scope { left: 0, negative: false };
     let mut end_of_last = words.first().map_or(0, |word| word.span.start);
@@ -30,13 +32,13 @@ pub fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
 }
 
 struct Scope {
-    /// How many further words are in the scope.
+    /// The number of further words that are in the scope.
     left: usize,
     negative: bool,
 }
 
 impl Scope {
-    /// Whether `word`, which follows the previous word after the characters `between`, is in the scope.
+    /// Returns whether `word` is in the scope. `between` is the text between the previous word and `word`.
     fn step(&mut self, word: &str, between: &str) -> bool {
         if is_contrast(word) || between.chars().any(ends_clause) {
             self.left = 0;

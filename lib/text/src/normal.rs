@@ -2,8 +2,8 @@ use std::borrow::Cow;
 
 use unicode_normalization::UnicodeNormalization;
 
-/// The normal form of a text for comparisons: Unicode NFC, lower case, typewriter apostrophes, single blanks between words and
-/// none around them. Text that is already in this form, such as most generated text, is borrowed and costs one pass.
+/// Returns the normal form of a text for comparisons: Unicode NFC, lower case, typewriter apostrophes, single blanks
+/// between words and no blanks around them. A text that is already in this form is borrowed, and only read once.
 pub fn fold(text: &str) -> Cow<'_, str> {
     if is_folded(text) {
         return Cow::Borrowed(text);
@@ -18,7 +18,8 @@ pub fn fold(text: &str) -> Cow<'_, str> {
     Cow::Owned(folded)
 }
 
-/// Whether the bytes show that [`fold`] would change nothing: ASCII, no capitals, single blanks.
+/// Returns true if the bytes alone show that [`fold`] would change nothing: they are ASCII without capitals, and all
+/// blanks are single. False does not mean that it would change something.
 pub fn is_folded(text: &str) -> bool {
     let mut last = b' ';
     for &byte in text.as_bytes() {

@@ -1,33 +1,35 @@
-//! Splits a file into pieces that can be found and shown separately: Markdown at its headings, other text at blank lines.
+//! Splits a file into pieces that can be found and shown separately: Markdown at its headings, other text at blank
+//! lines.
 
 use std::borrow::Cow;
 
 use crate::front_matter::split;
 use crate::head;
 
-/// Maximum length of a piece in bytes. A Markdown file that is not longer is a single piece.
+/// The maximum length of a piece in bytes. A Markdown file that is not longer than this is a single piece.
 const PIECE_BYTES: usize = 4 * 1024;
-/// Maximum length of a title in characters.
+/// The maximum length of a title in characters.
 const TITLE_CHARACTERS: usize = 200;
-/// Maximum number of tags, and maximum length of a tag in characters.
+/// The maximum number of tags of a file, and the maximum length of a tag in characters.
 const TAGS: usize = 32;
 const TAG_CHARACTERS: usize = 64;
 
 /// A piece of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
-    /// 1 to 200 characters.
+    /// The title, 1 to 200 characters long.
     pub title: String,
-    /// The line where it begins, counted from 1.
+    /// The number of its first line in the file, counted from 1.
     pub line: usize,
-    /// Not blank, at most 4 KiB.
+    /// The content, at most 4 KiB. It is never blank.
     pub text: String,
-    /// The tags in the front matter.
+    /// The tags that the front matter of the file contains.
     pub tags: Vec<String>,
 }
 
-/// The sections of a Markdown file. The title of each consists of the headings above it. The title of the file and its tags come
-/// from the front matter; without one, the title is the first heading, or else `name`.
+/// Splits a Markdown file. The title of each piece consists of the title of the file and the headings above the piece.
+/// The title of the file and its tags come from the front matter. Without one, the title is the first heading, or else
+/// `name`.
 pub fn sections(name: &str, text: &str) -> Vec<Section> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (front, body) = title_and_tags(text);
@@ -39,7 +41,7 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
         push(&mut found, &title, first_line, body, &front.tags);
         return found;
     }
-    // The headings above the next line, by level.
+    // The headings above the current line, each with its level.
     let mut path: Vec<(usize, String)> = Vec::new();
     let (mut start, mut start_line, mut at, mut fence) = (0, first_line, 0, None);
     let mut titled = title.clone();
@@ -62,14 +64,14 @@ pub fn sections(name: &str, text: &str) -> Vec<Section> {
     found
 }
 
-/// The pieces of any other text. Each has the name of the file as its title.
+/// Splits any other text. `name` is the title of each piece.
 pub fn lines_of_text(name: &str, text: &str) -> Vec<Section> {
     let mut found = Vec::new();
     push(&mut found, name, 1, text, &[]);
     found
 }
 
-/// Adds a text, split if it is too long. A text that consists only of its heading is left out.
+/// Adds a text as one or more pieces. Leaves out a text that contains nothing but its heading.
 fn push(found: &mut Vec<Section>, title: &str, line: usize, text: &str, tags: &[String]) {
     let (mut rest, mut line) = (text, line);
     let body = match heading(text.lines().next().unwrap_or_default()) {
@@ -96,13 +98,14 @@ fn push(found: &mut Vec<Section>, title: &str, line: usize, text: &str, tags: &[
     }
 }
 
-/// Where the first piece of a text ends: after the last blank line that fits, or else the last line, or else the last character.
+/// Returns the length in bytes of the first piece of a text: up to the last blank line that fits, or else the last line
+/// break, or else the last character.
 fn cut(text: &str) -> usize {
     if text.len() <= PIECE_BYTES {
         return text.len();
     }
     let fitting = head(text, PIECE_BYTES);
-    // A piece of a few lines would not be useful.
+    // Prevents pieces of only a few lines, which would not be useful.
     let late = |end: &usize| *end > PIECE_BYTES / 4;
     let blank = fitting.rfind("\n\n").map(|at| at + 2).filter(late);
     let end = blank.or_else(|| fitting.rfind('\n').map(|at| at + 1)).filter(late);
@@ -124,7 +127,7 @@ fn shortened(title: &str) -> Cow<'_, str> {
     }
 }
 
-/// Level and text of a heading such as `## Deploy`.
+/// Returns the level and the text of a heading such as `## Deploy`; `None` if the line is not a heading.
 fn heading(line: &str) -> Option<(usize, String)> {
     let level = line.bytes().take_while(|byte| *byte == b'#').count();
     let rest = line.get(level..).filter(|_| (1..=6).contains(&level))?;
@@ -132,7 +135,7 @@ fn heading(line: &str) -> Option<(usize, String)> {
     (!text.is_empty()).then(|| (level, text.to_owned()))
 }
 
-/// The fence of the code block that is open after this line.
+/// Returns the fence of the code block that is open after this line. `open` is the fence of the one before it.
 fn fenced(line: &str, open: Option<(char, usize)>) -> Option<(char, usize)> {
     let line = line.trim_start();
     let mark = line.chars().next().filter(|mark| ['`', '~'].contains(mark));
@@ -150,8 +153,9 @@ struct Front {
     tags: Vec<String>,
 }
 
-/// Title and tags of the front matter, and the text after it. Unlike in [`crate::front_matter`], parts that cannot be read are
-/// skipped, since a folder of notes has all kinds of files. Tags are `[a, b]` or lines `- a` below the key.
+/// Returns the title and the tags in the front matter, and the text after it. Unlike [`crate::front_matter`], this
+/// skips what it cannot read, because a folder of notes contains all kinds of files. Tags are written as `[a, b]` or as
+/// lines `- a` below the key.
 fn title_and_tags(text: &str) -> (Front, &str) {
     let mut front = Front::default();
     let Some((lines, body)) = split(text) else {
@@ -187,7 +191,7 @@ impl Front {
     }
 }
 
-/// A value without the blanks and quotes around it.
+/// Returns a value without the blanks and quotation marks around it.
 fn plain(value: &str) -> &str {
     let value = value.trim();
     let quoted = ['"', '\''].iter().find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote));
@@ -241,7 +245,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is lost, no piece is too long, and each begins at the line that it names.
+        /// No content is lost, no piece is too long, and each begins at its line.
         #[test]
         fn pieces_are_whole_and_in_place(parts in prop::collection::vec("(# |## |```|---\n|é|word |\n|\n\n|x{300}){1,9}", 0..60)) {
             let text: String = parts.concat();

@@ -1,15 +1,16 @@
 use crate::Span;
 
-/// A sentence, including its closing punctuation and without the blanks around it.
+/// A sentence with its closing punctuation, and without the blanks around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sentence<'a> {
     pub text: &'a str,
     pub span: Span,
 }
 
-/// The sentences of a text, in order. A sentence ends after a `.`, `!`, `?` or `…` that is followed by a blank, with any closing
-/// quotes and brackets in between, unless the period belongs to an abbreviation or an initial. It also ends at an empty line. The
-/// period of an abbreviation that can end a sentence ("5 min.", "the dept.") does so if a new sentence can begin after it.
+/// Returns the sentences of a text, in order. A sentence ends after a `.`, `!`, `?` or `…` that is followed by a blank.
+/// Closing quotation marks and brackets between the mark and the blank belong to the sentence. It also ends at an empty
+/// line. It does not end at the period of an initial or an abbreviation. Only an abbreviation that can be the last word
+/// of a sentence ("5 min.", "the dept.") ends it, if a new sentence can begin after it.
 pub fn sentences(text: &str) -> Sentences<'_> {
     Sentences { text, at: 0 }
 }
@@ -35,9 +36,9 @@ impl<'a> Iterator for Sentences<'a> {
     }
 }
 
-/// Where the first sentence of `text` ends, in bytes.
+/// Returns the length of the first sentence of `text` in bytes.
 fn end_of_first(text: &str) -> usize {
-    let mut word_start = 0; // of the word before a period
+    let mut word_start = 0; // the first byte of the word before a period
     let mut closing = false; // whether only closing marks have followed the last end mark
     for (offset, char) in text.char_indices() {
         match char {
@@ -58,13 +59,15 @@ fn end_of_first(text: &str) -> usize {
     text.len()
 }
 
-/// Whether `rest`, which starts with a line feed, continues with an empty line.
+/// Returns whether a paragraph ends here: `rest`, which starts with a line feed, continues with an empty line, or with
+/// nothing but blanks.
 fn ends_paragraph(rest: &str) -> bool {
     let mut chars = rest.chars().skip(1);
     matches!(chars.find(|&char| char != ' ' && char != '\t' && char != '\r'), Some('\n') | None)
 }
 
-/// Whether the period between `word` and `rest` belongs to the word. A word may contain periods itself (`e.g`).
+/// Returns whether the period between `word` and `rest` belongs to `word` and does not end a sentence. `word` can
+/// itself contain periods (`e.g`).
 fn is_abbreviation(word: &str, rest: &str) -> bool {
     let mut letters = word.chars();
     let (first, second) = (letters.next(), letters.next());
@@ -74,8 +77,8 @@ fn is_abbreviation(word: &str, rest: &str) -> bool {
     initial || is_one_of(&ATTACHED) || is_capital && is_one_of(&TITLES) || is_one_of(&CLOSING) && !opens_sentence(rest)
 }
 
-/// Whether the text after the period of an abbreviation can begin a sentence, which it can with a capital, and at the end of the
-/// text. A Roman numeral ("Vol. II") counts as a number.
+/// Returns whether the text after the period of an abbreviation can begin a sentence: it begins with a capital or is
+/// empty. A Roman numeral ("Vol. II") counts as a number, which cannot.
 pub fn opens_sentence(rest: &str) -> bool {
     let opens = |char: char| char.is_whitespace() || matches!(char, '"' | '“' | '”' | '\'' | '‘' | '’' | '(' | ')');
     let rest = rest.trim_start_matches(opens);
@@ -84,13 +87,13 @@ pub fn opens_sentence(rest: &str) -> bool {
     rest.chars().next().is_none_or(char::is_uppercase) && !word.is_some_and(is_roman)
 }
 
-/// Abbreviations that are always followed by something.
+/// Abbreviations that never end a sentence.
 const ATTACHED: [&str; 8] = ["vs", "e.g", "i.e", "cf", "fig", "figs", "eq", "resp"];
 
-/// Abbreviations before a name, which then have a capital: "Ms. Smith", but not "5 ms."
+/// Abbreviations that precede a name if they have a capital: "Ms. Smith", but not "5 ms."
 const TITLES: [&str; 6] = ["mr", "mrs", "ms", "dr", "prof", "st"];
 
-/// Abbreviations that are followed by a number or a small letter; before a capital they end a sentence.
+/// Abbreviations that end a sentence if a capital follows. Before a number or a small letter they do not.
 const CLOSING: [&str; 13] = ["approx", "dept", "est", "no", "nos", "vol", "pp", "ed", "eds", "al", "ca", "sec", "min"];
 
 #[cfg(test)]

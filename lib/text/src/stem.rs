@@ -1,8 +1,9 @@
-//! Stems of English words: a form that all inflections of a word share. Words of other languages are kept, so that they match
-//! only exactly.
+//! Stems of English words. All inflections of a word have the same stem. Words of other languages are not changed, so
+//! they match only exactly.
 
-/// Appends the stem of a lower-case word to `to`: "stop" for "stops", "stopped" and "stopping", "rise" for "rose". It strips
-/// suffixes and has a short table of irregular words. Stems are only for comparisons and need not be words.
+/// Appends the stem of a lower-case word to `to`, such as "stop" for "stops", "stopped" and "stopping", and "rise" for
+/// "rose". Suffixes are removed, and a short table contains irregular words. Stems are only meant for comparisons, and
+/// need not be words.
 pub fn push_stem(word: &str, to: &mut String) {
     let word = word.strip_suffix("'s").unwrap_or(word);
     if let Some(stem) = irregular(word) {
@@ -29,8 +30,9 @@ pub fn push_stem(word: &str, to: &mut String) {
     drop_final_e(to, start);
 }
 
-/// The stem for searches: [`push_stem`] of a word in any case, without the ending of an agent, so that "owner" matches "owns" and
-/// "filter" matches "filters". `into` is a buffer that the caller can use again.
+/// Returns the stem of a word in any case for searches: that of [`push_stem`] without the ending of a person or thing
+/// that acts, so that "owner" matches "owns" and "filter" matches "filters". `into` is a buffer, which the caller can
+/// reuse.
 pub fn stem<'a>(word: &str, into: &'a mut String) -> &'a str {
     into.clear();
     push_stem_of_agent(&word.replace('’', "'").to_lowercase(), into);
@@ -47,8 +49,8 @@ fn push_stem_of_agent(word: &str, to: &mut String) {
     }
 }
 
-/// Appends the stem under which an index contains a lower-case word: [`stem`] without the endings of nouns that are made from verbs,
-/// so that "deployment" is found by "deploys" and "validation" by "validate".
+/// Appends the stem under which an index contains a lower-case word: [`stem`] without the endings of nouns that are
+/// derived from verbs, so that "deploys" finds "deployment" and "validate" finds "validation".
 pub fn push_index_stem(word: &str, to: &mut String) {
     let start = to.len();
     push_stem_of_agent(word, to);
@@ -61,8 +63,9 @@ pub fn push_index_stem(word: &str, to: &mut String) {
     }
 }
 
-/// The stems under which an index may contain a lower-case word: first that of the word itself, then, for a noun that is joined with
-/// its particle (`backup`), that of the verb, and for a verb followed by `particle` (`backed`, `up`) that of the noun.
+/// Returns the stems under which an index may contain a lower-case word, that of the word itself first. For a noun that
+/// consists of a verb and a particle (`backup`), that of the verb follows. For a verb before a `particle` (`backed`,
+/// `up`), that of the noun follows.
 pub fn index_stems(word: &str, particle: Option<&str>) -> Vec<String> {
     let of = |word: &str| {
         let mut stem = String::new();
@@ -80,12 +83,12 @@ pub fn index_stems(word: &str, particle: Option<&str>) -> Vec<String> {
     stems
 }
 
-/// Minimum length of a stem in bytes; an ending that would leave fewer is kept.
+/// The minimum length of a stem in bytes. An ending is not removed if fewer bytes would remain.
 const SHORTEST: usize = 3;
-/// Minimum length of what the ending of a noun leaves: "station" and "version" are kept.
+/// The minimum number of bytes that must remain without the ending of a noun, so that "station" and "version" are kept.
 const SHORTEST_OF_NOUN: usize = 5;
 
-/// Removes a doubled letter: "stopp" becomes "stop", but "fall", "pass" and "see" are kept.
+/// Removes one letter of a final double letter: "stopp" becomes "stop". "fall", "pass" and "see" are kept.
 fn undouble(to: &mut String, start: usize) {
     let bytes = to.as_bytes().get(start..).unwrap_or_default();
     if let [_, .., before, last] = bytes
@@ -104,7 +107,8 @@ fn drop_final_e(to: &mut String, start: usize) {
     }
 }
 
-/// The stem of a word that is in the table. To be fast for all other words, it searches only the forms with the same first letter.
+/// Returns the stem of a word that is in the table. Only forms with the same first letter are searched, which is fast
+/// for words that are not in the table.
 fn irregular(word: &str) -> Option<&'static str> {
     let letter = usize::from(word.as_bytes().first()?.checked_sub(b'a')?);
     let group = IRREGULAR.get(*GROUPS.get(letter)?..*GROUPS.get(letter + 1)?)?;
@@ -112,7 +116,8 @@ fn irregular(word: &str) -> Option<&'static str> {
     group.get(index).map(|(_, stem)| *stem)
 }
 
-/// For each letter the index of the first form in the table that begins with it, and at the end the length of the table.
+/// For each letter, the index of the first form in the table that begins with it. The last entry is the length of the
+/// table.
 static GROUPS: [usize; 27] = {
     let (mut starts, mut index) = ([0; 27], 0);
     while index < IRREGULAR.len() {
@@ -126,7 +131,7 @@ static GROUPS: [usize; 27] = {
     starts
 };
 
-/// Endings and their replacements, the longest first, since the first that fits is used.
+/// Endings and their replacements. The first one that fits is used, so longer ones come before shorter ones.
 const ENDINGS: [(&str, &str); 10] = [
     ("sses", "ss"),
     ("edly", ""),
@@ -140,27 +145,29 @@ const ENDINGS: [(&str, &str); 10] = [
     ("s", ""),
 ];
 
-/// Particles that are joined to a verb in a noun: `backed up` and `backup`, `rolled out` and `rollout`.
+/// Particles that form a noun with a verb, as in `backup` from `back up` and `rollout` from `roll out`.
 const PARTICLES: [&str; 4] = ["up", "down", "out", "off"];
 
-/// Whether two stems match: they are equal, or one is a slightly longer form of the other (`deploy`, `deployment`).
+/// Returns whether two stems match: they are equal, or one is a slightly longer form of the other (`deploy`,
+/// `deployment`).
 pub fn same_stem(a: &str, b: &str) -> bool {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     short == long || (short.len() >= 5 && long.len() - short.len() <= 4 && long.starts_with(short))
 }
 
-/// The verb in a noun that is joined with its particle: `back` for `backup`.
+/// Returns the verb in a noun that consists of a verb and a particle, such as `back` in `backup`.
 pub fn verb_of(word: &str) -> Option<&str> {
     let verb = PARTICLES.iter().find_map(|particle| word.strip_suffix(particle))?;
     (verb.len() >= SHORTEST).then_some(verb)
 }
 
-/// Whether a word may be the particle of a verb, such as `up` in `backed up`.
+/// Returns whether a word can be the particle of a verb, as `up` is in `backed up`.
 pub fn is_particle(word: &str) -> bool {
     PARTICLES.contains(&word)
 }
 
-/// Forms whose stem the endings do not give, and words that only look inflected. Sorted, as a test checks.
+/// Forms whose stem does not follow from their ending, and words that only look like inflected ones. A test checks that
+/// they are sorted.
 #[rustfmt::skip]
 static IRREGULAR: [(&str, &str); 337] = [
     ("a", "a"), ("am", "be"), ("america", "america"), ("american", "america"),

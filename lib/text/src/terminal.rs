@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-/// Replaces every character that a terminal acts on with one that it shows, so that escape sequences have no effect, and
-/// text is never displayed in another order than it is written.
+/// Replaces every character that controls a terminal with one that is displayed. Escape sequences then have no effect,
+/// and text is always displayed in the order in which it is written.
 ///
-/// The replaced characters are C0 except newline and tab, DEL, C1 (ECMA-48), and the embeddings, overrides and isolates of the
-/// bidirectional algorithm (UAX #9). C0 and DEL become their pictures (from U+2400 on), the others U+FFFD. Each is replaced
-/// by a single character, so columns stay aligned.
+/// The replaced characters are C0 except newline and tab, DEL, C1 (ECMA-48), and the embeddings, overrides and isolates
+/// of the bidirectional algorithm (UAX #9). C0 and DEL become their pictures (from U+2400 on), the others U+FFFD. Each
+/// is replaced by a single character, so columns stay aligned.
 pub fn for_terminal(text: &str) -> Cow<'_, str> {
     if text.chars().all(|c| safe(c) == c) {
         return Cow::Borrowed(text);
@@ -25,15 +25,16 @@ fn safe(c: char) -> char {
     }
 }
 
-/// The same for bytes that arrive in pieces; a character that is cut at the end of a piece is completed by the next one.
+/// Does what [`for_terminal`] does for bytes that arrive in pieces. A character that is cut at the end of a piece is
+/// completed by the next piece.
 #[derive(Debug, Default)]
 pub struct TerminalBytes {
-    /// The beginning of a character, at most three bytes.
+    /// The beginning of a character whose other bytes have not arrived yet; at most three bytes.
     cut: Vec<u8>,
 }
 
 impl TerminalBytes {
-    /// Returns the text that can be shown so far. Bytes that are not UTF-8 become U+FFFD.
+    /// Adds bytes, and returns the text that can be displayed now. Bytes that are not UTF-8 become U+FFFD.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         let mut all = std::mem::take(&mut self.cut);
         all.extend_from_slice(bytes);
@@ -43,13 +44,13 @@ impl TerminalBytes {
         for_terminal(&String::from_utf8_lossy(&all)).into_owned()
     }
 
-    /// Returns the replacement of a character that was never completed.
+    /// Returns the replacement of a last character that was not completed; empty if there is none.
     pub fn finish(self) -> String {
         String::from_utf8_lossy(&self.cut).into_owned()
     }
 }
 
-/// The number of bytes of an incomplete character at the end.
+/// Returns the number of bytes of an incomplete character at the end of `bytes`.
 fn cut_at_end(bytes: &[u8]) -> usize {
     let tail = bytes.len().saturating_sub(3);
     let Some(tail) = bytes.get(tail..) else {

@@ -1,14 +1,14 @@
 use crate::Span;
 
-/// A word: letters, digits, marks and `_`, with apostrophes and hyphens inside it, or a number with periods and commas inside
-/// it (`3.14`, `1,000`).
+/// A word: letters, digits, marks and `_`, with apostrophes and hyphens inside it; or a number, with periods and commas
+/// inside it (`3.14`, `1,000`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word<'a> {
     pub text: &'a str,
     pub span: Span,
 }
 
-/// The words of a text, in order.
+/// Returns the words of a text, in order.
 pub fn words(text: &str) -> Words<'_> {
     Words { text, at: 0 }
 }
@@ -33,17 +33,17 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// Whether a character belongs to a word at any position.
+/// Returns whether a character belongs to a word at any position, even at its beginning and end.
 fn is_word_char(char: char) -> bool {
     char.is_alphanumeric() || char == '_' || is_mark(char)
 }
 
-/// Whether this is a combining mark of a decomposed letter (Unicode blocks 0300 and 1AB0 to 1AFF, 20D0, FE20).
+/// Returns whether this is a combining mark of a decomposed letter (Unicode blocks 0300, 1AB0 to 1AFF, 20D0 and FE20).
 fn is_mark(char: char) -> bool {
     matches!(char, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
 }
 
-/// The length in bytes of the word that `text` starts with.
+/// Returns the length in bytes of the word at the beginning of `text`.
 fn length(text: &str) -> usize {
     let mut last = ' ';
     let mut chars = text.char_indices().peekable();
@@ -57,7 +57,7 @@ fn length(text: &str) -> usize {
     text.len()
 }
 
-/// Whether `char`, which is not a word character, joins the characters on both sides into one word.
+/// Returns whether `char`, which is not a word character, joins the characters on both sides into one word.
 fn joins(last: char, char: char, next: char) -> bool {
     match char {
         '\'' | '\u{2019}' | '-' => is_word_char(last) && is_word_char(next),
@@ -66,14 +66,14 @@ fn joins(last: char, char: char, next: char) -> bool {
     }
 }
 
-/// Whether a lower-case word is of a closed class (articles, prepositions, pronouns, auxiliaries, conjunctions), and so says
-/// nothing about the topic of a text.
+/// Returns whether a lower-case word says nothing about the topic of a text: an article, preposition, pronoun,
+/// auxiliary or conjunction.
 pub fn is_stop_word(word: &str) -> bool {
     STOP_WORDS.binary_search(&word).is_ok()
 }
 
-/// Whether a lower-case word of a question says nothing about its topic: a stop word, a word such as `tell`
-/// or `please`, or a fragment of `it's` or `don't`.
+/// Returns whether a lower-case word of a question says nothing about its topic: a stop word, a word such as `tell` or
+/// `please`, or a fragment of `it's` or `don't`.
 pub fn is_filler(word: &str) -> bool {
     is_stop_word(word) || FILLERS.contains(&word)
 }
@@ -83,7 +83,7 @@ const FILLERS: [&str; 27] = [
     "need", "say", "said", "want", "explain", "describe", "theirs", "ours", "use", "uses", "used", "using",
 ];
 
-/// Sorted, as a test checks.
+/// The stop words. A test checks that they are sorted.
 #[rustfmt::skip]
 const STOP_WORDS: [&str; 133] = [
     "a", "about", "above", "after", "again", "against", "all", "also", "am", "an", "and", "any", "are", "as",
