@@ -1,4 +1,5 @@
-//! One connection to the store on which a claim is always open. Leases belong to this connection, and aborts arrive on it.
+//! Claims work over one connection to the store, on which a call that waits for work is always open. Leases belong to
+//! this connection, and the answers of that call also carry requests to abort.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -18,28 +19,29 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use crate::leases::Leases;
 
-/// How long one call waits for work. The calls of a holder without room for more work only fetch aborts, and are short, because it
-/// may have room again soon.
+/// How long one call waits for work. While a holder has no room for more work, its calls only fetch requests to abort,
+/// and they are short because it may have room again soon.
 const OPEN: Duration = Duration::from_secs(20);
 const OPEN_WHEN_FULL: Duration = Duration::from_millis(100);
-/// The time limit of a call, beyond what a claim waits.
+/// The timeout of a call, in addition to the time for which it waits for work.
 const CALL: Duration = Duration::from_secs(10);
-/// The first pause between two attempts to reach the store. It doubles each time, up to the longest.
+/// The first pause between two attempts to reach the store. The pause doubles with each attempt, up to `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Younger leases are not renewed: most are settled before that.
+/// Leases that are younger than this are not renewed, because most work is finished sooner.
 const YOUNG: Duration = Duration::from_secs(5);
-/// How often a stopping holder checks whether all its work is done.
+/// The interval at which a stopping holder checks whether all its work is finished.
 const DRAIN_STEP: Duration = Duration::from_millis(10);
 
-/// Does claimed work.
+/// The implementation of one kind of work.
 pub trait Worker: Clone + Send + Sync + 'static {
-    /// Finishes the claim, or ends it when `aborted` becomes true. An error means that its lease is lost, or that the store
-    /// refused to record it: the next holder continues. Dropping the future must stop all of its work.
+    /// Works on a claim until it is finished, and ends it early when `aborted` becomes true. An error means that the
+    /// lease is lost or that the store refused a record of the work; another holder then continues. Dropping the future
+    /// must stop everything that it has started.
     fn work(&self, claim: Claim, aborted: watch::Receiver<bool>) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// Counters and leases of a holder.
+/// The leases of a holder, and counters of its claims.
 #[derive(Debug, Default)]
 pub struct Held {
     leases: Mutex<Leases>,
@@ -53,36 +55,38 @@ impl Held {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many submissions it works on now.
+    /// Returns the number of submissions that are being worked on.
     pub fn running(&self) -> usize {
         self.leases().len()
     }
 }
 
-/// A holder of leases.
+/// A holder: claims submissions of one kind and works on several of them at a time.
 #[derive(Debug)]
 pub struct Claiming<W> {
     pub worker: W,
     pub held: Arc<Held>,
-    /// The kind of work that it claims.
+    /// The kind of work to claim.
     pub work: Work,
-    /// The maximum number of claims at a time, 1 to 64.
+    /// The maximum number of submissions that are worked on at a time, 1 to 64.
     pub at_once: usize,
-    /// The store's socket.
+    /// The path of the store's socket.
     pub socket: PathBuf,
-    /// Its name for people: program and process id.
+    /// The name of the holder in logs and lists: its program and process id.
     pub holder: String,
 }
 
 impl<W: Worker> Claiming<W> {
-    /// Claims and works until it is told to stop, then finishes what it has begun.
+    /// Claims and works until `stop` resolves, and then until the work that has begun is finished. Reconnects when the
+    /// connection fails.
     pub async fn run(self, mut stop: Stop) {
         let mut away = None;
         while let Err(error) = self.hold_connection(&mut stop, &mut away).await {
             if stop.is_stopped() {
                 return;
             }
-            // The first attempt comes at once: kend holds the store's socket, and connections wait in it.
+            // The first attempt needs no pause: kend keeps the store's socket open while the store restarts, so the
+            // connection waits there.
             away = Some(match away {
                 None => {
                     tracing::warn!(%error, "cannot reach the store");
@@ -96,7 +100,7 @@ impl<W: Worker> Claiming<W> {
         }
     }
 
-    /// Works on one connection until it fails or the holder stops.
+    /// Works on one connection until the connection fails, or until the holder has stopped and its work is finished.
     async fn hold_connection(&self, stop: &mut Stop, away: &mut Option<Duration>) -> Result<(), Error> {
         let connection = Connection::open(&self.socket, Instant::now() + CALL).await?;
         self.renew(&connection, Duration::ZERO).await?;
@@ -120,7 +124,7 @@ impl<W: Worker> Claiming<W> {
         self.drain(&connection).await
     }
 
-    /// Claims nothing new, and keeps leases and aborts going until all work is done.
+    /// Claims no new work, but continues to renew leases and to fetch requests to abort until all work is finished.
     async fn drain(&self, connection: &Connection) -> Result<(), Error> {
         while self.held.running() > 0 {
             self.take(self.claim(connection, 0).await?);
@@ -141,7 +145,8 @@ impl<W: Worker> Claiming<W> {
         connection.call::<SubmissionsClaim>(&args, wait + CALL).await
     }
 
-    /// Renews leases held for at least `age`; on a new connection all of them, because leases belong to a connection.
+    /// Renews the leases that have been held for at least `age`. On a new connection `age` is zero, because all leases
+    /// have to move to it.
     async fn renew(&self, connection: &Connection, age: Duration) -> Result<(), Error> {
         let leases = self.held.leases().older_than(age);
         if leases.is_empty() {

@@ -1,4 +1,4 @@
-//! The leases of a holder, and the task that works under each.
+//! The leases of a holder, each with the task that works under it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Held {
 }
 
 impl Leases {
-    /// Adds a lease. An older lease of the same submission is void, and its task stops at once.
+    /// Adds a lease. If there is an older lease of the same submission, it is void, and its task is stopped.
     pub(crate) fn hold(&mut self, lease: Lease, abort: watch::Sender<bool>, task: AbortHandle) {
         let id = lease.submission_id.clone();
         let held = Held { lease, since: Instant::now(), abort, task };
@@ -32,7 +32,7 @@ impl Leases {
         }
     }
 
-    /// The leases held for at least `age`.
+    /// Returns the leases that have been held for at least `age`.
     pub(crate) fn older_than(&self, age: Duration) -> Vec<Lease> {
         let older = self.held.values().filter(|held| held.since.elapsed() >= age);
         older.map(|held| held.lease.clone()).collect()
@@ -49,8 +49,9 @@ impl Leases {
         }
     }
 
-    /// Stops the task of a lost lease. Returns false when nothing was stopped: a submission that is being settled no longer
-    /// accepts aborts. Its lease ends with the settling, and its task learns that from the answer.
+    /// Stops the task of a lost lease. Returns false if no task was stopped. A task that is already settling its
+    /// submission accepts no abort and continues: settling ends the lease, and the answer tells the task that the lease
+    /// was lost.
     pub(crate) fn lose(&mut self, lease: &Lease) -> bool {
         let Some(held) = self.find(lease).filter(|held| !held.abort.is_closed()) else {
             return false;
@@ -67,7 +68,7 @@ impl Leases {
         }
     }
 
-    /// The work that is held under this lease; `None` if its submission is not held, or under another lease.
+    /// Returns the work under this lease; `None` if its submission is not held, or is held under another lease.
     fn find(&self, lease: &Lease) -> Option<&Held> {
         let held = self.held.get(&lease.submission_id)?;
         (held.lease == *lease).then_some(held)
@@ -83,7 +84,7 @@ mod tests {
         Lease { submission_id: SubmissionId("one".into()), number }
     }
 
-    /// Holds a lease whose task never ends by itself.
+    /// Adds a lease whose task never ends by itself.
     fn hold(leases: &mut Leases, number: u64) -> (watch::Receiver<bool>, tokio::task::JoinHandle<()>) {
         let (abort, aborted) = watch::channel(false);
         let task = tokio::spawn(std::future::pending());

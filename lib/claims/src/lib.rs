@@ -1,8 +1,8 @@
 //! Claims work from the store: turns (ken-agent) and runs of workflows (ken-cognitive).
 //!
-//! A holder starts one [`Claiming`] with a [`Worker`]. Its leases belong to its connection; what it does not finish,
-//! because it was killed or stopped, is claimed by the next holder. [`Run`] is a claimed run: what an earlier holder
-//! has recorded of it, and how this one records its steps and its end.
+//! A holder starts one [`Claiming`] with a [`Worker`]. Its leases belong to its connection. If it is killed or stopped,
+//! another holder claims the work that it did not finish. [`Run`] is a claimed run of a workflow: it contains what
+//! earlier holders have recorded, and records the steps and the end of the run.
 
 mod claiming;
 mod leases;

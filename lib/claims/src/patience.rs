@@ -1,4 +1,4 @@
-//! Calls that are repeated while the store cannot be reached.
+//! Calls of the store that are repeated while the store cannot be reached.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ const CALL: Duration = Duration::from_secs(10);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Repeats an operation until the store answers, which is harmless for every operation (`ken_types::ops`). An error is a
-/// refusal.
+/// Repeats an operation until the store answers. This is harmless, because every operation can be repeated without
+/// changing its effect (`ken_types::ops`). An error means that the store refused the operation.
 pub async fn patiently<O: Op>(pool: &Pool, args: &O::Args) -> Result<O::Reply, Error> {
     loop {
         match pool.call::<O>(args, CALL).await {

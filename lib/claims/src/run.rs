@@ -1,9 +1,9 @@
-//! A claimed run of a workflow. Its steps are recorded as `log` events of its stream, both for those who watch the run and for
-//! the next holder, which continues it.
+//! A claimed run of a workflow. Its steps are recorded as `log` events of its stream. Clients see them there while they
+//! watch the run, and the next holder reads them to continue the run.
 //!
-//! `attributes` of such an event: `{"step","state":"started","repeatable"}` before a step that is worth a record, and
-//! `{"step","state":"done","output"}` or `{"step","state":"failed","error"}` after each. `step` names one execution of a
-//! step within the run.
+//! The field `attributes` of such an event is `{"step","state":"started","repeatable"}` before a step whose beginning
+//! has to be recorded, and `{"step","state":"done","output"}` or `{"step","state":"failed","error"}` after each step.
+//! `step` identifies one execution of a step within the run.
 
 use ken_types::event::{Body, Failure, RunEvent};
 use ken_types::id::RunId;
@@ -19,26 +19,26 @@ use tokio::sync::Mutex;
 
 use crate::patience::patiently;
 
-/// The most bytes of an event beside its message and attributes.
+/// The maximum size of an event without its message and attributes, in bytes.
 const ENVELOPE_BYTES: usize = 4 * 1024;
 
-/// What has been recorded of a run by earlier holders.
+/// What earlier holders have recorded of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Recorded {
     /// Steps that have ended, each with its output or error, in the order in which they ended.
     pub ended: Vec<(String, Result<Value, Error>)>,
-    /// Steps that have begun, are not known to have ended, and must not be repeated.
+    /// Steps that have begun and must not be repeated, and of which no end is recorded.
     pub uncertain: Vec<String>,
 }
 
 impl Recorded {
-    /// The output or error of a step, if it has ended.
+    /// Returns the output or error of a step, if it has ended.
     pub fn step(&self, step: &str) -> Option<&Result<Value, Error>> {
         let found = self.ended.iter().find(|(name, _)| name == step);
         found.map(|(_, ended)| ended)
     }
 
-    /// The failure with which a run has to end if it is unknown whether one of its steps took effect.
+    /// Returns the failure with which the run has to end, if it is unknown whether one of its steps took effect.
     pub fn interruption(&self) -> Option<Failure> {
         let step = self.uncertain.first()?;
         Some(Failure {
@@ -92,8 +92,8 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
     Value::deserialize(deserializer).map(Some)
 }
 
-/// A claimed run. Every call waits while the store cannot be reached; an error means that the lease is lost, and that the
-/// holder must stop at once.
+/// A claimed run. Each of its calls waits while the store cannot be reached. An error means that the lease is lost, and
+/// that the holder must stop at once.
 #[derive(Debug)]
 pub struct Run {
     store: Pool,
@@ -105,7 +105,8 @@ pub struct Run {
     end: Mutex<End>,
 }
 
-/// The end of the stream. Locked while an event is written, because parallel steps are recorded one by one.
+/// The position at the end of the stream. It is locked while an event is written, so that parallel steps write their
+/// events one after the other.
 #[derive(Debug)]
 struct End {
     next_index: u64,
@@ -147,15 +148,15 @@ impl Run {
         &self.recorded
     }
 
-    /// Records that a step begins. Required before a step that must not be repeated: if the holder is lost before such a
-    /// step is done, the run ends as interrupted.
+    /// Records that a step begins. This is required before a step that must not be repeated. If the holder is lost
+    /// before such a step has ended, the run ends as interrupted.
     pub async fn begin(&self, step: &str, repeatable: bool) -> Result<(), Error> {
         let step = step.to_owned();
         self.mark(format!("step {step} started"), Mark::Started { step, repeatable }).await
     }
 
-    /// Records that a step is done. An output that is too long for an event is left out, and the step runs again after a
-    /// crash.
+    /// Records that a step is done. An output that is too long for an event is not recorded, so after a crash the step
+    /// runs again.
     pub async fn done(&self, step: &str, output: &Value) -> Result<(), Error> {
         let fits = output.to_string().len() + ENVELOPE_BYTES <= EVENT_BYTES;
         let mark = Mark::Done { step: step.to_owned(), output: fits.then(|| output.clone()) };
@@ -168,7 +169,8 @@ impl Run {
         self.mark(format!("step {step} failed: {}", error.message), mark).await
     }
 
-    /// Writes a log line to the run's stream.
+    /// Writes a log line to the run's stream. If it is too long for an event, a note with its length is written in its
+    /// place.
     pub async fn log(&self, level: &str, message: &str, attributes: Value) -> Result<(), Error> {
         let bytes = message.len() + attributes.to_string().len();
         if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
@@ -177,12 +179,13 @@ impl Run {
         self.append(level, "a line that was too long", json!({"bytes": bytes})).await
     }
 
-    /// Ends the run.
+    /// Ends the run with its result or its failure. A result that is too long to be stored becomes a failure.
     pub async fn end(self, ended: Result<Value, Failure>) -> Result<(), Error> {
         self.end_naming(ended.map(|result| (result, Vec::new()))).await
     }
 
-    /// Ends the run with a result that names blobs, which are kept as long as the run.
+    /// Ends the run as [`Run::end`] does, with a result that refers to blobs, given by their digests. The store keeps
+    /// these blobs as long as the run.
     pub async fn end_naming(self, ended: Result<(Value, Vec<String>), Failure>) -> Result<(), Error> {
         let ((result, error), blobs) = match ended {
             Ok((result, blobs)) => (fitting(result), blobs),
@@ -243,7 +246,7 @@ async fn read_recorded(store: &Pool, stream: &str, recorded: &mut Recorded) -> R
     }
 }
 
-/// The mark in an event, if it has one.
+/// Returns the record of a step in an event, if the event contains one.
 fn mark_of(event: &RawValue) -> Option<Mark> {
     #[derive(Deserialize)]
     struct Log {
