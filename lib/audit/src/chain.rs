@@ -1,48 +1,48 @@
-//! The hash chain: its state, and the check whether a line is its next record. Without I/O.
+//! The hash chain: its state, and the check whether a line is its next record. This module does no I/O.
 
 use std::fmt;
 
 use ken_types::hex;
 use sha2::{Digest, Sha256};
 
-/// The state of a chain: the number and the hash of its last record.
+/// The state of a chain after a record: the number and the hash of that record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// Counted from 1; 0 before the first record.
+    /// The number of the record, counted from 1; 0 before the first record.
     pub seq: u64,
     hash: [u8; HEX],
 }
 
-/// Hexadecimal digits of a SHA-256.
+/// The number of hexadecimal digits of a SHA-256.
 pub(crate) const HEX: usize = 64;
-/// The text after the hashed bytes.
+/// The text between the hashed bytes of a line and the hash.
 const HASH: &[u8] = b",\"hash\":\"";
 const END: &[u8] = b"\"}";
-/// Length of the text from the end of the hashed bytes to the end of the line, without its LF.
+/// The length of the text from the end of the hashed bytes to the end of the line, without the line feed.
 pub(crate) const TAIL: usize = HASH.len() + HEX + END.len();
 
 /// What is wrong with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It does not have the form of a record.
+    /// The line does not have the form of a record.
     Form,
-    /// Its hash does not match its content.
+    /// The hash of the record does not match its content.
     Content,
-    /// Its number is not the next one: records are missing, or it was moved.
+    /// The number of the record is not the expected one: records are missing, or this one was moved.
     Order { expected: u64, found: u64 },
-    /// It does not contain the hash of the record before it.
+    /// The record does not contain the hash of the record before it.
     Link,
-    /// The first record of a file is not the one with which every file begins.
+    /// The first record of the file is not `audit_opened`, with which every file begins.
     Beginning,
     /// The line has no line feed.
     Unfinished,
 }
 
 impl Link {
-    /// Before the first record ever.
+    /// The state before the very first record.
     pub const START: Link = Link { seq: 0, hash: [b'0'; HEX] };
 
-    /// The hash, in lower-case hexadecimal.
+    /// Returns the hash, in lower-case hexadecimal.
     pub fn hash_text(&self) -> &str {
         std::str::from_utf8(&self.hash).unwrap_or_default()
     }
@@ -52,12 +52,12 @@ impl Link {
         hash.iter().all(is_digit).then_some(Link { seq, hash })
     }
 
-    /// The link of the record that follows `before` and has these hashed bytes.
+    /// Returns the state after the record that follows `before` and has these hashed bytes.
     pub(crate) fn after(before: &Link, hashed: &[u8]) -> Link {
         Link { seq: before.seq + 1, hash: digest(hashed) }
     }
 
-    /// Checks that a line, without its LF, is the next record.
+    /// Checks that a line, given without its line feed, is the next record. Returns the state after it.
     pub fn follow(&self, line: &[u8]) -> Result<Link, Fault> {
         let (found, prev) = read(line)?;
         if found.seq != self.seq + 1 {
@@ -69,7 +69,7 @@ impl Link {
         }
     }
 
-    /// Checks that a line can be the first known record of a chain.
+    /// Checks that a line is a valid record, without knowing the record before it. Returns the state after it.
     pub fn begin(line: &[u8]) -> Result<Link, Fault> {
         let (found, prev) = read(line)?;
         match found.seq == 1 && prev != Link::START.hash {
@@ -79,20 +79,21 @@ impl Link {
     }
 }
 
-/// The link of a line, and the previous hash that it contains. The content is checked against its hash.
+/// Returns the state after a line, and the previous hash that the line contains. Fails if the content does not match
+/// its hash.
 fn read(line: &[u8]) -> Result<(Link, [u8; HEX]), Fault> {
     let (hashed, tail) = line.len().checked_sub(TAIL).and_then(|at| line.split_at_checked(at)).ok_or(Fault::Form)?;
     let hash = tail.strip_prefix(HASH).and_then(|tail| tail.strip_suffix(END)).ok_or(Fault::Form)?;
     if digest(hashed) != *hash {
         return Err(Fault::Content);
     }
-    // The hash matches; a line that is malformed all the same was not written by ken.
+    // The hash matches, but a program other than ken may have written the line, so its form is checked too.
     let (seq, prev) = numbers(hashed).ok_or(Fault::Form)?;
     let hash = hash.try_into().map_err(|_| Fault::Form)?;
     Ok((Link { seq, hash }, prev))
 }
 
-/// `{"seq":N,"prev":"…",`
+/// Reads the number and the previous hash from the beginning of a record: `{"seq":N,"prev":"…",`.
 fn numbers(hashed: &[u8]) -> Option<(u64, [u8; HEX])> {
     let rest = hashed.strip_prefix(b"{\"seq\":")?;
     let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
@@ -103,7 +104,7 @@ fn numbers(hashed: &[u8]) -> Option<(u64, [u8; HEX])> {
     rest.starts_with(b"\",").then_some((seq, prev.try_into().ok()?))
 }
 
-/// The SHA-256 of bytes in hexadecimal.
+/// Returns the SHA-256 of bytes in hexadecimal.
 fn digest(bytes: &[u8]) -> [u8; HEX] {
     let text = hex::encode(&Sha256::digest(bytes));
     text.as_bytes().try_into().unwrap_or([b'0'; HEX]) // a SHA-256 has 32 bytes

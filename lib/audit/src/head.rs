@@ -1,8 +1,8 @@
-//! The head file names the last record that was written. It shows whether the end of a log was cut off, and where to continue
-//! after a crash.
+//! The head file, which names the last record that was written. It shows whether the end of a log was cut off, and
+//! where to continue after a crash.
 //!
-//! It is written after the records are on disk, so the record that it names always exists. It is not synced: after a power
-//! failure it may name an earlier record.
+//! It is written after the records are on the disk, so the record that it names always exists. It is not synced, so
+//! after a power failure it may name an earlier record.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain::Link;
 
-/// The length of the file. It fits into one page, so that a reader sees either the old or the new content.
+/// The length of the file in bytes. It fits into one page, so that a reader sees either the old or the new content.
 const LENGTH: usize = 192;
 
 /// The content of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) link: Link,
-    /// The offset of the record's end in its file.
+    /// The offset of the record's end in the log file, in bytes.
     pub(crate) offset: u64,
 }
 
@@ -33,7 +33,7 @@ struct Text {
     offset: u64,
 }
 
-/// The open head file. Its lock makes the owner the only writer of the log.
+/// The open head file. It is locked, which makes this process the only writer of the log.
 #[derive(Debug)]
 pub(crate) struct HeadFile(Flock<File>);
 
@@ -56,7 +56,7 @@ impl HeadFile {
         })
     }
 
-    /// Reads the head; `None` when it is new or damaged.
+    /// Reads the head; `None` if the file is new or damaged.
     pub(crate) fn read(&mut self) -> Option<Head> {
         let mut text = String::new();
         self.0.seek(SeekFrom::Start(0)).ok()?;
@@ -75,12 +75,12 @@ impl HeadFile {
     }
 }
 
-/// Reads the head beside a log without locking it.
+/// Reads the head file of a log without locking it; `None` if it is missing or damaged.
 pub(crate) fn beside(log: &Path) -> Option<Head> {
     parse(&std::fs::read_to_string(path(log)).ok()?)
 }
 
-/// `security_events.head` beside `security_events.log`.
+/// Returns the path of the head file of a log: `security_events.head` beside `security_events.log`.
 fn path(log: &Path) -> PathBuf {
     log.with_extension("head")
 }

@@ -1,8 +1,8 @@
-//! The audit log of ken: JSON lines, each with the hash of the one before it (ken-audit(5)).
+//! The audit log of ken: JSON lines, each with the hash of the line before it (ken-audit(5)).
 //!
-//! [`Record`] is an event, [`Link`] the state of the chain. [`Trail`] appends records to files that rotate daily and are synced
-//! before it returns; [`verify()`] follows the chain through files and names the first record that was changed. Both are
-//! synchronous: a server needs a thread and a queue in front of them.
+//! [`Record`] is an event, and [`Link`] is the state of the chain. [`Trail`] appends records to files that rotate
+//! daily, and returns when they are on the disk. [`verify()`] follows the chain through files and names the first
+//! record that was changed. Both block the calling thread, so a server needs a thread and a queue in front of them.
 
 mod chain;
 mod head;

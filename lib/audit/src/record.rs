@@ -1,4 +1,4 @@
-//! One record and its line.
+//! A record and the line that is written for it.
 
 use ken_types::{Error, Timestamp};
 use serde::Serialize;
@@ -10,17 +10,17 @@ use crate::chain::Link;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
     pub time: Timestamp,
-    /// A name from the closed list of ken-audit(5).
+    /// The name of the event, from the list in ken-audit(5).
     pub event: &'static str,
     /// The `X-Request-Id` of the request; empty if there is none.
     pub request_id: String,
-    /// Empty if the caller is unknown.
+    /// The user who made the request; empty if unknown.
     pub user_id: String,
-    /// Details; never text of the user, never a key.
+    /// Further facts about the event. They must not contain text that a user wrote, or keys.
     pub details: Map<String, Value>,
 }
 
-/// The first record of every file, so that removed records at its beginning are noticed.
+/// The event of the first record of every file. If records at the beginning of a file are removed, it is missing.
 pub(crate) const OPENED: &str = "audit_opened";
 
 impl Record {
@@ -39,8 +39,9 @@ impl Record {
         self
     }
 
-    /// Appends its line with LF as the record after `link`, and returns the new state of the chain. The hash covers every
-    /// byte before it, including the hash of the record before.
+    /// Appends the line of this record to `out`, with its line feed, as the record after `link`. Returns the state of
+    /// the chain after it. The hash covers all bytes of the line before the hash, including the hash of the previous
+    /// record.
     pub(crate) fn write(&self, link: &Link, out: &mut Vec<u8>) -> Result<Link, Error> {
         let begin = out.len();
         let line = Line {
@@ -54,7 +55,7 @@ impl Record {
         };
         serde_json::to_writer(&mut *out, &line)
             .map_err(|error| Error::internal(format!("an audit record could not be written: {error}")))?;
-        out.pop(); // the closing brace: the hash comes before it
+        out.pop(); // removes the closing brace, because the hash is inserted before it
         let next = Link::after(link, out.get(begin..).unwrap_or_default());
         out.extend_from_slice(b",\"hash\":\"");
         out.extend_from_slice(next.hash_text().as_bytes());

@@ -11,12 +11,12 @@ use crate::chain::{Link, TAIL};
 use crate::head::{Head, HeadFile};
 use crate::record::{OPENED, Record};
 
-/// The current file; earlier days are `security_events.YYYY-MM-DD.log` beside it.
+/// The name of the current file. The files of earlier days beside it are named `security_events.YYYY-MM-DD.log`.
 pub const FILE: &str = "security_events.log";
-/// How many earlier days are kept.
+/// The maximum number of files of earlier days. Older ones are deleted.
 pub const KEPT: usize = 14;
 
-/// The log of a folder, open for appending. A lock ensures that there is one writer.
+/// The audit log in a folder, open for appending. A lock ensures that only one process writes it.
 #[derive(Debug)]
 pub struct Trail {
     dir: PathBuf,
@@ -24,16 +24,17 @@ pub struct Trail {
     head_file: HeadFile,
     /// The last record on disk, and the offset of its end.
     head: Head,
-    /// The UTC day of the file, `YYYY-MM-DD`; empty while the file is empty.
+    /// The day of the file's first record in UTC, `YYYY-MM-DD`; empty if the file is empty.
     day: String,
-    /// A write has failed, so that there may be bytes after the last record.
+    /// Whether a write has failed. There may then be bytes after the last record, which the next write removes first.
     torn: bool,
     buffer: Vec<u8>,
 }
 
 impl Trail {
-    /// Opens the log of a folder, which is created with mode 0700 if needed. A record that a crash left half written is
-    /// removed; acknowledged ones never are.
+    /// Opens the log in a folder, and creates the folder with mode 0700 if needed. Removes a record that was only
+    /// partly written before a crash. Records whose append has succeeded are never removed. Fails with `conflict` if
+    /// another process writes the log.
     pub fn open(dir: &Path) -> Result<Trail, Error> {
         let failed = |error: io::Error| Error::unavailable(format!("the audit log below {}: {error}", dir.display()));
         let mut builder = DirBuilder::new();
@@ -48,13 +49,13 @@ impl Trail {
         Ok(Trail { dir: dir.to_owned(), file, head_file, head, day, torn: false, buffer: Vec::new() })
     }
 
-    /// The state of the chain.
+    /// Returns the state of the chain after the last record.
     pub fn link(&self) -> Link {
         self.head.link
     }
 
-    /// Appends records and returns when they are on disk, all or none. After an error nothing has been appended, and a
-    /// later call may succeed.
+    /// Appends records, and returns when all of them are on the disk. After an error none of them has been appended,
+    /// and a later call can succeed.
     pub fn append(&mut self, records: &[Record]) -> Result<Link, Error> {
         let written = self.try_append(records);
         if written.is_err() {
@@ -79,7 +80,7 @@ impl Trail {
         self.buffer = buffer;
         let link = written?;
         self.head.link = link;
-        // The records are safe even if the head cannot be written.
+        // The records are safe even if the head file cannot be written.
         _ = self.head_file.write(&self.head);
         Ok(link)
     }
@@ -104,7 +105,7 @@ impl Trail {
         Ok(())
     }
 
-    /// Starts a new file on a new day, but not when the clock was set back.
+    /// Starts a new file if the day has changed. A clock that was set back to an earlier day starts none.
     fn turn_to(&mut self, day: &str, now: Timestamp) -> io::Result<()> {
         if self.day.is_empty() {
             self.day = day.to_owned();
@@ -124,7 +125,7 @@ impl Trail {
         Ok(())
     }
 
-    /// Removes the oldest days. A file that cannot be removed is tried again the next day.
+    /// Deletes the oldest files. If one cannot be deleted, this is tried again the next day.
     fn prune(&self) {
         let days = dated_files(&self.dir).unwrap_or_default();
         for path in days.iter().rev().skip(KEPT) {
@@ -133,7 +134,7 @@ impl Trail {
     }
 }
 
-/// The files of a folder's log, oldest first.
+/// Returns the paths of all files of the log in a folder, oldest first.
 pub fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = dated_files(dir)?;
     files.extend(Some(dir.join(FILE)).filter(|path| path.exists()));
@@ -173,15 +174,15 @@ fn open_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// Refuses a pipe or a device as a log: opening one could block for ever, and what is written to it is lost.
+/// Refuses a log that is a pipe or a device: opening it could block forever, and what is written to it would be lost.
 pub(crate) fn check_regular(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(io::Error::other("it is not a regular file")),
-        _ => Ok(()), // opening the file reports anything else
+        _ => Ok(()), // all other errors are reported when the file is opened
     }
 }
 
-/// The day of the file's first record; empty when it has none.
+/// Returns the day of the file's first record; empty if the file has none.
 fn day_of_file(file: &mut File) -> io::Result<String> {
     let mut begin = Vec::new();
     file.seek(SeekFrom::Start(0))?;
@@ -191,8 +192,9 @@ fn day_of_file(file: &mut File) -> io::Result<String> {
     Ok(day.unwrap_or_default().to_owned())
 }
 
-/// Where to continue: after the last record of the chain that begins with the head. Only bytes after it, which were never
-/// acknowledged, may be removed.
+/// Returns the last record of the log and the offset at which the next one is written. The search begins at the record
+/// that the head file names and follows the chain from there. The caller removes the bytes after that offset, which
+/// belong to a record whose append has not succeeded.
 fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
     let length = file.seek(SeekFrom::End(0))?;
     if let Some(head) = known
@@ -203,9 +205,10 @@ fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
     let all = read_from(file, 0)?;
     let last = last_record(&all);
     match (known, last) {
-        // The head belongs to the file before this one.
+        // The head file names the last record of the previous day's file.
         (Some(head), Some(_)) if follows(&all, &head) => follow(file, Head { link: head.link, offset: 0 }),
-        // Records are missing at the end. Continuing with the next number leaves a visible gap.
+        // Records are missing at the end of the file. The next record gets the number after the one in the head file,
+        // so the gap remains visible.
         (Some(head), last) if last.is_none_or(|last| last.seq < head.link.seq) => {
             Ok(Head { link: head.link, offset: end_of_lines(&all) })
         }
@@ -217,7 +220,7 @@ fn resume(file: &mut File, known: Option<Head>) -> io::Result<Head> {
     }
 }
 
-/// Whether the record that the head names ends at its offset.
+/// Returns whether the record that the head file names ends at the offset in the head file.
 fn ends_with(file: &mut File, head: &Head) -> io::Result<bool> {
     let tail = TAIL as u64 + 1;
     let Some(from) = head.offset.checked_sub(tail) else {
@@ -230,7 +233,7 @@ fn ends_with(file: &mut File, head: &Head) -> io::Result<bool> {
     Ok(end == expected.as_bytes())
 }
 
-/// Follows the chain from a record as far as it is intact.
+/// Follows the chain after a record to the last valid one, and returns that record.
 fn follow(file: &mut File, from: Head) -> io::Result<Head> {
     let rest = read_from(file, from.offset)?;
     let mut head = from;
@@ -249,7 +252,7 @@ fn follows(all: &[u8], head: &Head) -> bool {
     head.link.follow(first).is_ok()
 }
 
-/// The last line that is a valid record.
+/// Returns the state after the last line that is a valid record.
 fn last_record(all: &[u8]) -> Option<Link> {
     let whole = all.get(..usize::try_from(end_of_lines(all)).ok()?)?;
     let mut lines = whole.split(|byte| *byte == b'\n').rev();

@@ -1,4 +1,4 @@
-//! Verifies the chain of a log.
+//! Verifies the chain through the files of a log.
 
 use std::fmt;
 use std::fs::File;
@@ -12,42 +12,43 @@ use crate::head;
 use crate::record::OPENED;
 use crate::trail::check_regular;
 
-/// An intact chain.
+/// The summary of an intact chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     pub records: u64,
-    /// The number of the first record; above 1 if older files were not given.
+    /// The number of the first record; above 1 if older files were deleted or not given.
     pub first: u64,
     pub last: Link,
-    /// Whether the record with the wanted hash was found; true if none was wanted.
+    /// Whether there is a record with the given hash; true if no hash was given.
     pub holds: bool,
 }
 
-/// The first wrong record.
+/// The first record that is wrong or missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bad {
     pub file: PathBuf,
-    /// Counted from 1.
+    /// The line in the file, counted from 1; 0 if the missing record would follow the last line.
     pub line: u64,
-    /// The number that the record should have; 0 if unknown.
+    /// The number that the record should have; 0 if that is unknown.
     pub seq: u64,
     pub fault: Why,
 }
 
-/// What is wrong with it.
+/// What is wrong with the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     Fault(Fault),
-    /// The file ends here, and the head beside it names a later record.
+    /// The file ends before the record `last`, which the head file names as the last one.
     Cut {
         last: u64,
     },
-    /// The record of the number that the head names has another hash.
+    /// The head file has another hash for the record of this number.
     Replaced,
 }
 
-/// Follows the chain through files in the order of their first records, up to the head beside the last one. `wanted` is the
-/// hash of a record to look for, in lower-case hexadecimal, or empty. The outer error means that a file cannot be read.
+/// Follows the chain through files, in the order of their first records, up to the record that the head file beside the
+/// last one names. `wanted` is the hash of a record to look for, in lower-case hexadecimal, or empty. The inner error
+/// is the first wrong record; the outer error means that a file cannot be read.
 pub fn verify(files: &[PathBuf], wanted: &str) -> Result<Result<Verified, Bad>, Error> {
     let mut walk = Walk {
         link: None,
@@ -124,7 +125,7 @@ impl Walk<'_> {
         self.link = Some(link);
     }
 
-    /// The fault of a log whose head names a later record than the last one.
+    /// Returns the fault if the head file names a later record than the last one that was found.
     fn cut(&self, file: Option<&PathBuf>) -> Option<Bad> {
         let last = self.head.filter(|head| head.seq > self.found.last.seq)?.seq;
         Some(Bad { file: file?.clone(), line: 0, seq: self.found.last.seq + 1, fault: Why::Cut { last } })
@@ -132,12 +133,12 @@ impl Walk<'_> {
 }
 
 fn opens_a_file(record: &[u8]) -> bool {
-    // The hash matches, so this text near the beginning is the event: details come later.
+    // The search is limited to the beginning of the record, because the details at its end could contain the same text.
     let text = format!("\"event\":\"{OPENED}\"");
     record.windows(text.len()).take(192).any(|window| window == text.as_bytes())
 }
 
-/// Sorts files by their first records, empty ones last, because the given order is arbitrary.
+/// Sorts files by the numbers of their first records, because callers pass them in any order. Empty files come last.
 fn in_order(files: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut numbered = Vec::new();
     for path in files {

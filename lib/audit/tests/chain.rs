@@ -1,4 +1,4 @@
-//! Whatever is done to a log is found, and what a crash does to it is mended.
+//! Every change to a log is detected, and a log is usable again after a crash.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,12 +17,12 @@ fn record(number: usize, time: i64) -> Record {
     Record { time: Timestamp::from_millis(time), ..record }.with("workflow", "full_reasoning").with("quality", 0.82)
 }
 
-/// A log of so many records, `each` milliseconds apart.
+/// Writes a log with `count` records, `each` milliseconds apart.
 fn log(dir: &Path, count: usize, each: i64) {
     let mut trail = Trail::open(dir).unwrap();
     let records: Vec<Record> =
         (0..count).map(|number| record(number, 1_800_000_000_000 + number as i64 * each)).collect();
-    // Records of one call belong to one day.
+    // All records of one call must have the same day.
     for day in records.chunk_by(|a, b| a.time.millis() / DAY == b.time.millis() / DAY) {
         trail.append(day).unwrap();
     }
@@ -55,7 +55,8 @@ fn a_whole_log_is_good_and_its_files_are_private() {
     assert_eq!(line["time"], "2027-01-15T08:00:00.002Z");
 }
 
-/// Any flipped bit, any record taken away, any two exchanged, in a log of 100 000: always found, and at the right place.
+/// In a log of 100,000 records, one bit is flipped, one record is removed, or two are exchanged. The change must be
+/// reported at the right line.
 #[test]
 fn whatever_is_changed_is_found() {
     const RECORDS: usize = 100_000;
@@ -90,7 +91,7 @@ fn whatever_is_changed_is_found() {
         fs::write(&path, &changed).unwrap();
         let bad = verify(std::slice::from_ref(&path), "").unwrap();
         let bad = bad.expect_err("a change that nobody saw");
-        // A cut at the very end has no line of its own.
+        // If records are missing at the end, the reported line is 0.
         let line = if bad.line == 0 { lines.len() as u64 } else { bad.line };
         prop_assert_eq!(line, first_line as u64 + 1, "{}", bad);
         Ok(())
@@ -98,7 +99,8 @@ fn whatever_is_changed_is_found() {
     result.unwrap();
 }
 
-/// Every program can verify the chain by ken-audit(5): the hash is that of all bytes before it, the previous hash included.
+/// A program other than ken can verify the chain as ken-audit(5) describes: a hash covers all bytes of the line before
+/// it, including the previous hash.
 #[test]
 fn a_hash_covers_the_one_before_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -159,12 +161,12 @@ fn the_end_cut_off_is_found_by_the_head_and_the_last_hash() {
     fs::write(&path, &shorter).unwrap();
     let bad = check(dir.path()).unwrap_err();
     assert!(bad.contains("record 5") && bad.contains("cut off"), "{bad}");
-    // Without the head nothing shows it but a hash that was noted elsewhere.
+    // Without the head file, the cut can only be detected with a hash that was recorded elsewhere.
     fs::remove_file(dir.path().join("security_events.head")).unwrap();
     assert_eq!(check(dir.path()).unwrap().records, 4);
     let noted = verify(&[path], last.hash_text()).unwrap().unwrap();
     assert!(!noted.holds);
-    // All of it gone.
+    // If the whole log is removed, a new chain begins.
     fs::remove_file(current(dir.path())).unwrap();
     log(dir.path(), 1, 1);
     assert_eq!(check(dir.path()).unwrap().records, 2);
@@ -196,14 +198,14 @@ fn days_have_files_of_their_own_and_one_chain() {
     ];
     assert_eq!(names, expected);
     assert_eq!(check(dir.path()).unwrap().records, 8);
-    // In any order; but each has to be there.
+    // The files can be given in any order, but none of them can be missing in between.
     let mut given = files(dir.path()).unwrap();
     given.reverse();
     assert!(verify(&given, "").unwrap().is_ok());
     given.remove(1);
     let bad = verify(&given, "").unwrap().unwrap_err();
     assert_eq!(bad.line, 1);
-    // A part of them that hangs together is good.
+    // Consecutive files are valid without the others.
     let good = verify(&given[1..], "").unwrap().unwrap();
     assert_eq!((good.first, good.last.seq), (1, 4));
 }
@@ -249,7 +251,7 @@ fn what_a_crash_left_half_written_is_cut_and_nothing_else() {
                 assert_eq!(fs::read(&path).unwrap(), whole);
             }
             fs::write(&path, &whole).unwrap();
-            // Puts the head back.
+            // Writes a new, intact log with a head file.
             fs::remove_file(&path).unwrap();
             _ = fs::remove_file(dir.path().join("security_events.head"));
             log(dir.path(), 5, 1);
@@ -257,7 +259,7 @@ fn what_a_crash_left_half_written_is_cut_and_nothing_else() {
     }
 }
 
-/// The line feed is part of a record: without it the next one would stand on the same line.
+/// A last record without its line feed counts as partly written, because the next record would be on the same line.
 #[test]
 fn a_last_record_without_its_line_feed_is_half_written() {
     for gone in [1, 2, 70] {
@@ -274,7 +276,7 @@ fn a_last_record_without_its_line_feed_is_half_written() {
     }
 }
 
-/// The records are on disk and the head is not: they were acknowledged at best, so they stay.
+/// Records that are on the disk but not yet in the head file are kept, because their append may have succeeded.
 #[test]
 fn records_behind_the_head_are_kept() {
     let dir = tempfile::tempdir().unwrap();
@@ -284,7 +286,7 @@ fn records_behind_the_head_are_kept() {
     fs::write(dir.path().join("security_events.head"), &head).unwrap();
     log(dir.path(), 1, 1);
     assert_eq!(check(dir.path()).unwrap().records, 10);
-    // Over the turn of a day too.
+    // The same across a change of the day, when the head file names a record of the previous file.
     let head = fs::read(dir.path().join("security_events.head")).unwrap();
     let mut trail = Trail::open(dir.path()).unwrap();
     trail.append(&[record(0, 1_800_000_000_000 + DAY)]).unwrap();
