@@ -1,7 +1,8 @@
-//! Files that decide what runs or what an agent is told: regular files of a bounded size that, where it matters, nobody but
-//! their owner can change, who has to be root or the user of the program. Otherwise ken would do what another user says.
+//! Reads files that decide which programs run or what an agent is told. They must be regular files of a limited size.
+//! Most of them must also belong to root or to the user who runs the program, and nobody else can have permission to
+//! change them, because ken would otherwise follow the instructions of another user.
 //!
-//! An error says what is wrong with a file, and how to mend it, without the path, which is for the caller to add.
+//! An error says what is wrong with a file and how to correct it, but not which file it is. The caller adds the path.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -13,26 +14,28 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::unistd::geteuid;
 
-/// The permission bits that let group and others write.
+/// The permission bits that allow the group and others to write.
 const OTHERS_WRITE: u32 = 0o022;
-/// A folder in which only the owner of a file can remove or rename it, as in /tmp.
+/// The permission bit of a folder, such as /tmp, in which only the owner of a file can remove or rename it.
 const STICKY: u32 = 0o1000;
-/// The largest `secrets.env`, in bytes.
+/// The maximum size of `secrets.env`, in bytes.
 const SECRETS_BYTES: u64 = 1024 * 1024;
 
-/// Who may have access to a file besides its owner.
+/// What users other than the owner are allowed to do with a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
     MayRead,
     Nothing,
 }
 
-/// Reads a file of at most `most` bytes that nobody else can change.
+/// Reads a file of at most `most` bytes that only its owner can change. Fails with `invalid` if the file is missing, is
+/// not a regular file, or belongs to or can be changed by another user, and with `too_large` if it is longer.
 pub fn read(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     find(path, Others::MayRead, most)?.ok_or_else(missing)
 }
 
-/// The same for a file that need not exist: `None` if there is none.
+/// Reads a file as [`read`] does, but returns `None` if it does not exist. With [`Others::Nothing`], it also fails with
+/// `invalid` if other users have any access to the file.
 pub fn find(path: &Path, others: Others, most: u64) -> Result<Option<Vec<u8>>, Error> {
     let Some((file, meta)) = open(path)? else {
         return Ok(None);
@@ -47,7 +50,8 @@ pub fn find(path: &Path, others: Others, most: u64) -> Result<Option<Vec<u8>>, E
     bounded(file, most).map(Some)
 }
 
-/// The text of `secrets.env`, which nobody but its owner may read; empty if there is none. An error has the path in `at`.
+/// Returns the text of `secrets.env`, or an empty text if the file does not exist. Fails if other users have any access
+/// to it. The error contains the path in `at`.
 pub fn secrets(path: &Path) -> Result<String, Error> {
     let at = path.display().to_string();
     let found = find(path, Others::Nothing, SECRETS_BYTES);
@@ -55,18 +59,20 @@ pub fn secrets(path: &Path) -> Result<String, Error> {
     String::from_utf8(bytes.unwrap_or_default()).map_err(|_| Error::invalid(at, "is not text in UTF-8"))
 }
 
-/// Reads a file whoever can change it: one whose content is compared with what was approved before.
+/// Reads a file of at most `most` bytes without checking who can change it. It is for files whose content the caller
+/// compares with what was approved before.
 pub fn read_any(path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     find_any(path, most)?.ok_or_else(missing)
 }
 
-/// The same for a file that need not exist: `None` if there is none.
+/// Reads a file as [`read_any`] does, but returns `None` if it does not exist.
 pub fn find_any(path: &Path, most: u64) -> Result<Option<Vec<u8>>, Error> {
     let found = open(path)?.map(|(file, _)| bounded(file, most));
     found.transpose()
 }
 
-/// Checks a folder of such files: whoever can write there can replace them. One that does not exist is fine.
+/// Checks a folder of trusted files, because whoever can write to the folder can replace the files. A folder that does
+/// not exist passes.
 pub fn check_folder(path: &Path) -> Result<(), Error> {
     let meta = match std::fs::metadata(path) {
         Ok(meta) => meta,
@@ -83,7 +89,8 @@ pub fn check_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Reads a file below a folder, whoever can change it. No link on the way from there is followed, and nothing outside is reached.
+/// Reads a file below a folder, without checking who can change it. `path` is relative to the folder. Fails with
+/// `invalid` if the path contains a symbolic link or leads out of the folder.
 pub fn read_below(folder: &Path, path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     let root = File::open(folder).map_err(|error| unreadable(&error))?;
     let how = OpenHow::new()
@@ -99,11 +106,11 @@ pub fn read_below(folder: &Path, path: &Path, most: u64) -> Result<Vec<u8>, Erro
     bounded(file, most)
 }
 
-/// Puts bytes in the place of a file, written by this user and readable by the others as `others` says: whole or not at all,
-/// also when the power fails. The folder is made when it is missing.
+/// Replaces a file atomically and durably: even after a power failure it has either the old or the new content. Creates
+/// the folder if it is missing. `others` sets who can read the file. An error contains the path in `at`.
 pub fn replace(path: &Path, bytes: &[u8], others: Others) -> Result<(), Error> {
     let beside = path.with_extension(format!("{}.new", std::process::id()));
-    // What an earlier process with this id has left may be readable by others.
+    // Another process with the same id may have left this file behind, and others may be able to read it.
     _ = std::fs::remove_file(&beside);
     let put = || {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -134,10 +141,10 @@ fn unreadable(error: &std::io::Error) -> Error {
     Error::invalid("", format!("cannot be read: {error}"))
 }
 
-/// Opens a regular file, if there is one.
+/// Opens a regular file; `None` if it does not exist.
 fn open(path: &Path) -> Result<Option<(File, Metadata)>, Error> {
     let mut options = OpenOptions::new();
-    // Opening a FIFO must not wait for a writer.
+    // With this flag, opening a FIFO does not wait for a writer.
     options.read(true).custom_flags(nix::libc::O_NONBLOCK);
     let file = match options.open(path) {
         Ok(file) => file,
@@ -147,7 +154,7 @@ fn open(path: &Path) -> Result<Option<(File, Metadata)>, Error> {
     regular(file).map(Some)
 }
 
-/// The same file, unless it is a folder, a FIFO or a device.
+/// Returns the file and its metadata. Fails if it is not a regular file, but for example a folder, a FIFO or a device.
 fn regular(file: File) -> Result<(File, Metadata), Error> {
     let meta = file.metadata().map_err(|error| unreadable(&error))?;
     match meta.is_file() {
@@ -265,14 +272,15 @@ mod tests {
         let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
         replace(&path, b"one", Others::MayRead).unwrap();
         assert_eq!(mode() & 0o700, 0o600);
-        // One that was left behind, and that everybody can read, gives neither its mode nor its place.
+        // A temporary file that was left behind and that everybody can read affects neither the mode nor the content of
+        // the new file.
         let left = path.with_extension(format!("{}.new", std::process::id()));
         let elsewhere = folder.path().join("elsewhere");
         std::os::unix::fs::symlink(&elsewhere, &left).unwrap();
         replace(&path, b"two", Others::Nothing).unwrap();
         assert_eq!((mode(), std::fs::read(&path).unwrap()), (0o600, b"two".to_vec()));
         assert!(!elsewhere.exists() && !left.exists());
-        // A folder cannot be replaced by a file.
+        // A file cannot replace a folder.
         let error = replace(&folder.path().join("new"), b"three", Others::Nothing).unwrap_err();
         assert!(error.message.starts_with("cannot be written: "), "{error}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
