@@ -1,4 +1,4 @@
-//! The smallest daemon: what every part has, and one operation that takes its time.
+//! A minimal daemon, which the tests of the skeleton start. It has one operation, which takes five seconds.
 
 use std::process::ExitCode;
 use std::sync::Arc;

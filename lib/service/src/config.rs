@@ -1,4 +1,4 @@
-//! The configuration that is in force, as `kend` has checked it.
+//! Reads the configuration file. `kend` has checked it before it starts a daemon.
 
 use std::io;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use ken_types::Error;
 use ken_types::config::Config;
 
-/// Reads `ken.toml`. Every key has a default, so without the file the defaults are in force.
+/// Reads `ken.toml`. Every key has a default, so a missing file gives the default configuration.
 pub(crate) fn load(path: &Path) -> Result<Config, Error> {
     let place = path.display();
     let text = match std::fs::read_to_string(path) {

@@ -1,11 +1,12 @@
-//! Takes ownership of descriptors that the parent process has passed. This is the only file here that needs `unsafe`.
+//! Takes ownership of descriptors that the parent process has passed. This is the only file of the crate that needs
+//! `unsafe`.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use ken_types::Error;
 
-/// Takes the descriptor whose number is in an environment variable, if the variable is set. Call this only at the start, and
-/// once for each variable.
+/// Takes the descriptor whose number is in an environment variable; `None` if the variable is not set. Call this only
+/// at the start, and once for each variable.
 pub(crate) fn inherited(variable: &str) -> Result<Option<OwnedFd>, Error> {
     let Ok(number) = std::env::var(variable) else {
         return Ok(None);
@@ -15,14 +16,14 @@ pub(crate) fn inherited(variable: &str) -> Result<Option<OwnedFd>, Error> {
     own(fd).map(Some)
 }
 
-/// Takes ownership of an inherited descriptor. Call this only at the start, and once for each number: then nothing else in this
-/// process has opened a descriptor with that number.
+/// Takes ownership of an inherited descriptor. Call this only at the start, and once for each number, because otherwise
+/// another part of this process could already have opened a descriptor with that number.
 #[allow(unsafe_code)]
 pub(crate) fn own(fd: RawFd) -> Result<OwnedFd, Error> {
     if fd <= 2 || std::fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_err() {
         let message = format!("descriptor {fd} is named but not open");
         return Err(Error::invalid("LISTEN_FDS", message));
     }
-    // SAFETY: it is open, and by the rule above nobody else in this process owns it.
+    // SAFETY: the descriptor is open, and callers follow the rule above, so nothing else in this process owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

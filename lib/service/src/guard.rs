@@ -1,5 +1,6 @@
-//! The guard: one end of a socketpair whose other end `kend` holds. However kend ends, reading from the guard then gives
-//! EOF, and the part exits. Unlike PR_SET_PDEATHSIG this also works when kend dies before the part has started.
+//! The guard: one end of a socket pair whose other end `kend` holds. When kend ends, for whatever reason, reading from
+//! the guard returns EOF, and the daemon exits. Unlike PR_SET_PDEATHSIG, this also works if kend ends before the daemon
+//! has started.
 
 use std::future::pending;
 use std::os::unix::net::UnixStream;
@@ -11,7 +12,7 @@ use crate::descriptor;
 
 const VARIABLE: &str = "KEN_GUARD_FD";
 
-/// Takes the inherited end, if there is one. Call once, at the start.
+/// Takes the inherited end of the guard; `None` if there is no guard. Call this once, at the start.
 pub(crate) fn inherited() -> Result<Option<UnixStream>, Error> {
     let Some(fd) = descriptor::inherited(VARIABLE)? else {
         return Ok(None);

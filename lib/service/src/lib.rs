@@ -1,8 +1,9 @@
 //! The daemon skeleton. A daemon's `main` is one call of [`run`]: the skeleton owns options, configuration, logs,
 //! inherited sockets, readiness, the watchdog and shutdown; the daemon supplies its operations.
 //!
-//! Under `kend`, everything comes through the environment (kend(8), "The process of a part"). A daemon that is started by hand
-//! with `--home DIR` creates its own socket below that folder and does the same.
+//! When `kend` starts a daemon, it passes everything through the environment (kend(8), "The process of a part"). A
+//! daemon that is started manually with `--home DIR` creates its socket below that folder and otherwise works in the
+//! same way.
 
 mod config;
 mod descriptor;

@@ -1,11 +1,11 @@
-//! Logs: JSON lines on standard error, which `kend` keeps and rotates.
+//! Logs: JSON lines on standard error. `kend` stores and rotates them.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Starts logging. `KEN_LOG` is the level; `info` if it is unset or not a level.
+/// Starts logging. `KEN_LOG` sets the level, which is `info` if the variable is unset or not the name of a level.
 pub(crate) fn start() {
     let level = std::env::var("KEN_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(LevelFilter::INFO);
     let subscriber = tracing_subscriber::fmt()
@@ -16,9 +16,9 @@ pub(crate) fn start() {
         .with_max_level(level)
         .with_writer(std::io::stderr)
         .finish();
-    // rmcp logs at `info` what MCP servers say about themselves.
+    // At `info`, rmcp would log text that MCP servers send.
     let filter = Targets::new().with_default(level).with_target("rmcp", level.min(LevelFilter::WARN));
-    // Tests start more than one daemon in a process; the first subscriber stays.
+    // This fails only in tests that start several daemons in one process; the first subscriber remains.
     _ = subscriber.with(filter).try_init();
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);

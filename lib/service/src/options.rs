@@ -1,10 +1,10 @@
-//! The command line of every daemon.
+//! The command-line options that all daemons have.
 
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 
-/// The options that all daemons have, and those of one daemon.
+/// The options that all daemons have, and the additional ones of one daemon.
 #[derive(Debug, Parser)]
 pub(crate) struct Options<A: Args> {
     /// Keep everything below DIR: ken.toml, secrets.env, state/ and run/
@@ -19,14 +19,14 @@ pub(crate) struct Options<A: Args> {
     pub(crate) own: A,
 }
 
-/// For a daemon without options of its own.
+/// The type to pass for a daemon without additional options.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct NoOptions {}
 
 const AFTER: &str = "A daemon is normally started by kend(8). Logs are JSON lines on standard error; KEN_LOG sets the \
                      level (error, warn, info, debug, trace). It ends on SIGTERM when what it has begun is done.";
 
-/// Reads the command line. Help, version and mistakes are printed by clap.
+/// Parses the command line. The error contains the text of the help, the version or the usage error, as clap prints it.
 pub(crate) fn parse<A: Args>(
     name: &'static str,
     version: &'static str,

@@ -1,4 +1,4 @@
-//! The life of a daemon, from `main` to its exit.
+//! Runs a daemon from `main` to its exit.
 
 use std::io::{IsTerminal, Write};
 use std::os::unix::net::UnixListener;
@@ -22,49 +22,51 @@ use crate::options::Options;
 use crate::sockets::Sockets;
 use crate::{config, guard, log, options, secrets};
 
-/// The process ends after this time even if work is still open: everything durable is in the store.
+/// The time limit for the daemon's tasks after a stop. The process then ends even if they are not finished, which loses
+/// nothing because all durable state is in the store.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Name, version and help text of a daemon.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
-    /// `ken-` and the part's name.
+    /// The name of the program: `ken-` and the name of the part.
     pub name: &'static str,
     pub version: &'static str,
-    /// One line for `--help`.
+    /// The description of the program in `--help`, one line.
     pub about: &'static str,
-    /// How long open calls may go on after SIGTERM.
+    /// How long calls that have begun can continue after SIGTERM.
     pub drain: Duration,
 }
 
 impl Program {
-    /// The part's name, which is also the name of its socket.
+    /// Returns the part's name, which is also the name of its socket.
     pub fn part(&self) -> &'static str {
         self.name.strip_prefix("ken-").unwrap_or(self.name)
     }
 }
 
-/// What a daemon gets when it starts.
+/// What the skeleton passes to a daemon when it starts.
 #[derive(Debug)]
 pub struct Start<A> {
     pub options: A,
     pub config: Config,
     pub places: Places,
-    /// Inherited sockets besides the wire.
+    /// Inherited sockets other than that of the wire.
     pub sockets: Sockets,
-    /// Resolves when the daemon has to stop.
+    /// Resolves when the daemon must stop.
     pub stop: Stop,
-    /// Tasks that have to finish after `stop`. The process waits for them, at most ten seconds.
+    /// Tasks that the daemon adds here are finished before the process exits. It waits for them for at most ten seconds
+    /// after `stop`.
     pub tasks: JoinSet<()>,
 }
 
-/// Resolves when the process has been told to stop.
+/// Resolves when the process has been asked to stop, by a signal or because kend has ended.
 #[derive(Debug, Clone)]
 pub struct Stop(watch::Receiver<bool>);
 
 impl Stop {
     pub async fn stopped(&mut self) {
-        // An error means that the sender is gone, so the daemon is ending.
+        // An error means that the sender was dropped, so the daemon is ending as well.
         _ = self.0.wait_for(|stopped| *stopped).await;
     }
 
@@ -73,8 +75,9 @@ impl Stop {
     }
 }
 
-/// Runs a daemon until it is told to stop. `start` opens what the daemon needs and returns its operations and state; when
-/// it returns, the daemon is ready. An error of `start` is logged in one line, and its code decides the exit status.
+/// Runs a daemon until it is asked to stop. `start` opens what the daemon needs and returns its operations and state;
+/// the daemon is ready when `start` returns. If `start` fails, the error is logged in one line, and its code determines
+/// the exit status.
 pub fn run<A, S, F>(program: Program, start: F) -> ExitCode
 where
     A: Args,
@@ -106,7 +109,7 @@ where
     S: Daemon,
     F: AsyncFnOnce(&mut Start<A>) -> Result<(Table<S>, Arc<S>), Error>,
 {
-    // The signals are caught before the first connection can be made.
+    // The signal handlers are installed before the first client can connect.
     let told_to_stop = told_to_stop()?;
     let _file_size = survive_file_size_limit()?;
     let gone = guard::kend_gone(guard::inherited()?);
@@ -145,8 +148,8 @@ where
     }
 }
 
-/// Other processes of the same user can neither attach to a daemon nor read its memory, and a crash writes no core file:
-/// both would show secrets.
+/// Protects secrets in memory: other processes of the same user can neither attach to this one nor read its memory, and
+/// a crash writes no core file.
 fn protect() -> Result<(), Error> {
     use nix::sys::resource::{Resource, setrlimit};
     nix::sys::prctl::set_dumpable(false)
@@ -177,7 +180,8 @@ async fn drain(mut tasks: JoinSet<()>, serving: tokio::task::JoinHandle<()>) {
     }
 }
 
-/// Catches SIGTERM, and SIGINT for a daemon that runs in a terminal. The future resolves when one of them arrives.
+/// Installs handlers for SIGTERM and, for a daemon in a terminal, SIGINT. The returned future resolves when one of
+/// these signals arrives.
 fn told_to_stop() -> Result<impl Future<Output = ()>, Error> {
     let mut term = signal(SignalKind::terminate()).map_err(no_handler)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_handler)?;
@@ -189,8 +193,9 @@ fn told_to_stop() -> Result<impl Future<Output = ()>, Error> {
     })
 }
 
-/// A write beyond the limit of a file's size (RLIMIT_FSIZE) fails with EFBIG, as on a full disk, instead of ending the
-/// process. A handler and not SIG_IGN, which children would inherit.
+/// Installs a handler for SIGXFSZ. A write beyond the maximum file size (RLIMIT_FSIZE) then fails with EFBIG, as on a
+/// full disk, and does not end the process. The signal is not ignored with SIG_IGN, because child processes would
+/// inherit that.
 fn survive_file_size_limit() -> Result<Signal, Error> {
     const SIGXFSZ: i32 = nix::libc::SIGXFSZ;
     signal(SignalKind::from_raw(SIGXFSZ)).map_err(no_handler)
@@ -200,7 +205,7 @@ fn no_handler(error: std::io::Error) -> Error {
     Error::internal(format!("no signal handler: {error}"))
 }
 
-/// Notifies the watchdog twice in each interval, as long as the event loop turns. Never returns.
+/// Notifies the watchdog twice in each interval, as long as the event loop is not blocked. Never returns.
 async fn watchdog() -> Result<(), Error> {
     let Some(interval) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;
@@ -223,7 +228,7 @@ fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
         value.map(PathBuf::from)
     };
     let mut places = Places::resolve(options.home.as_deref(), geteuid().as_raw(), variable)?;
-    // kend passes the exact paths, which may differ from those that KEN_HOME implies.
+    // kend passes the exact paths, which can differ from those below KEN_HOME.
     for (place, name) in
         [(&mut places.state, "KEN_STATE_DIR"), (&mut places.run, "KEN_RUN_DIR"), (&mut places.config, "KEN_CONFIG")]
     {
@@ -237,7 +242,8 @@ fn places<A: Args>(options: &Options<A>) -> Result<Places, Error> {
     Ok(places)
 }
 
-/// Prints clap's own text: help and version on standard output with status 0, a usage error on standard error with 2.
+/// Prints the text of clap: help and version on standard output with exit status 0, a usage error on standard error
+/// with exit status 2.
 fn show(shown: &clap::Error) -> ExitCode {
     _ = shown.print();
     match shown.use_stderr() {
@@ -246,7 +252,8 @@ fn show(shown: &clap::Error) -> ExitCode {
     }
 }
 
-/// Prints the error in one line: plain text on a terminal, else a log line.
+/// Reports the error in one line, as plain text on a terminal and otherwise in the log. Returns the exit status of its
+/// code.
 fn fail(name: &str, error: &Error) -> ExitCode {
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {

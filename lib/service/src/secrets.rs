@@ -1,5 +1,6 @@
-//! Secrets that kend passes: in a sealed memory file behind the descriptor `KEN_SECRETS_FD`, not in the environment, which
-//! every child process inherits and which /proc shows. Each entry is `NAME=value` and a NUL.
+//! Secrets that kend passes. They are in a sealed memory file behind the descriptor `KEN_SECRETS_FD` and not in the
+//! environment, because every child process inherits the environment and /proc shows it. Each entry is `NAME=value`
+//! followed by a NUL byte.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -12,14 +13,15 @@ use serde_json::Value;
 use crate::descriptor;
 
 const VARIABLE: &str = "KEN_SECRETS_FD";
-/// More than kend ever passes.
+/// The maximum size of the memory file. kend passes less than this.
 const LIMIT_BYTES: u64 = 1024 * 1024;
 
 static PASSED: OnceLock<HashMap<String, String>> = OnceLock::new();
 static FORMS: OnceLock<Forms> = OnceLock::new();
 
-/// The secret of this name: the one that kend has passed to this process, else the environment variable, which a program
-/// that is run by hand uses. An empty value counts as absent. Passed values are read once, when the daemon starts.
+/// Returns the secret of this name. It is the one that kend has passed to this process, or else the environment
+/// variable of this name, for programs that are started manually. An empty value counts as absent. Passed secrets are
+/// read once, when the daemon starts.
 pub fn secret(name: &str) -> Option<String> {
     let passed = PASSED.get().and_then(|passed| passed.get(name).cloned());
     passed.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
@@ -29,30 +31,32 @@ pub fn secret(name: &str) -> Option<String> {
 const LEAST_REDACTED: usize = 8;
 const REDACTED: &str = "[redacted]";
 
-/// The text with `[redacted]` in place of each secret of at least 8 bytes that kend has passed to this process, both verbatim and
-/// as escaped in a JSON string. For JSON that is parsed, use [`redacted_value`], which finds a secret however it was escaped.
+/// Returns the text with `[redacted]` in place of each secret of at least 8 bytes that kend has passed to this process.
+/// Secrets are found verbatim and as JSON strings escape them. For JSON that is already parsed, use [`redacted_value`],
+/// which finds a secret no matter how it was escaped.
 pub fn redacted(text: String) -> String {
     forms().redacted(text)
 }
 
-/// The value with `[redacted]` in place of each secret in its strings and field names. Numbers are not changed.
+/// Returns the value with `[redacted]` in place of each secret in its strings and field names. Numbers are not changed.
 pub fn redacted_value(value: Value) -> Value {
     forms().redacted_value(value)
 }
 
-/// The number of bytes beyond a cut that are needed to recognise a secret that lies across it.
+/// Returns the length of the longest text that is redacted, in bytes. A caller that cuts a text needs this many bytes
+/// beyond the cut to recognise a secret that lies across it.
 pub fn longest_secret() -> usize {
     forms().longest()
 }
 
-/// About the first `most` bytes of a text, with secrets redacted and without a part of one at the end. `kept` is the beginning of
-/// the text: `most` plus [`longest_secret`] bytes, or all of a shorter text.
+/// Returns about the first `most` bytes of a text with secrets redacted. The end contains no part of a secret. `kept`
+/// is the beginning of the text: `most` plus [`longest_secret`] bytes, or the whole text if it is shorter.
 pub fn redacted_head(kept: &[u8], most: usize) -> String {
     forms().head(kept, most)
 }
 
-/// About the last `most` bytes of a text, with secrets redacted and without a part of one at the beginning. `kept` is the end of
-/// the text: `most` plus [`longest_secret`] bytes, or all of a shorter text.
+/// Returns about the last `most` bytes of a text with secrets redacted. The beginning contains no part of a secret.
+/// `kept` is the end of the text: `most` plus [`longest_secret`] bytes, or the whole text if it is shorter.
 pub fn redacted_tail(kept: &[u8], most: usize) -> String {
     forms().tail(kept, most)
 }
@@ -62,8 +66,8 @@ fn forms() -> &'static Forms {
     FORMS.get().unwrap_or(&NONE)
 }
 
-/// The texts that are replaced: each secret verbatim, and as escaped in a JSON string, with and without `\/`. The longest comes
-/// first, because one may be a part of another.
+/// The texts that are redacted: each secret verbatim, and as a JSON string escapes it, with and without `\/`. They are
+/// sorted from longest to shortest, because one can be a part of another.
 struct Forms(Vec<String>);
 
 impl Forms {
@@ -107,7 +111,8 @@ impl Forms {
     fn head(&self, kept: &[u8], most: usize) -> String {
         let mut text = self.redacted(String::from_utf8_lossy(kept).into_owned());
         if kept.len() > most {
-            // The last bytes may be a part of a secret. They may even be before `most`, because redacting made the text shorter.
+            // The last bytes may be the beginning of a secret that is cut off. Because redacting can shorten the text,
+            // such bytes can even lie before `most`.
             let mut end = text.len().saturating_sub(self.longest()).min(most);
             while !text.is_char_boundary(end) {
                 end -= 1;
@@ -130,7 +135,7 @@ impl Forms {
     }
 }
 
-/// Reads and closes the inherited descriptor, if there is one. Call once, at the start; [`crate::run`] does.
+/// Reads and closes the inherited descriptor, if there is one. Call this once, at the start; [`crate::run`] does so.
 pub fn inherit() -> Result<(), Error> {
     let Some(fd) = descriptor::inherited(VARIABLE)? else {
         return Ok(());
@@ -187,7 +192,7 @@ mod tests {
         let secret = "planted-secret-1";
         let forms = forms(&[secret]);
         let most = 64;
-        // The text is filled with secrets too, so that it becomes shorter.
+        // Some of the texts contain further secrets, which make the text shorter when they are redacted.
         for before in (0..most).flat_map(|count| [".".repeat(count), format!("{}{secret}{secret}", ".".repeat(count))])
         {
             let text = format!("{before}{secret}{}", ".".repeat(most));

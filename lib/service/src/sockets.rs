@@ -1,4 +1,4 @@
-//! Listening sockets inherited from `kend` or systemd, by the protocol of sd_listen_fds(3).
+//! Listening sockets inherited from `kend` or systemd, according to the protocol of sd_listen_fds(3).
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, Permissions};
@@ -28,25 +28,25 @@ impl Sockets {
         Ok(Sockets { by_name: owned.collect::<Result<_, Error>>()? })
     }
 
-    /// The socket of this name, if there is one.
+    /// Takes the socket of this name; `None` if there is none or it was taken before.
     pub fn take(&mut self, name: &str) -> Option<OwnedFd> {
         self.by_name.remove(name)
     }
 
-    /// The wire socket: the inherited one, else a new one at `path`.
+    /// Returns the wire socket: the inherited one, or else a new one at `path`.
     pub(crate) fn wire(&mut self, path: &Path) -> Result<UnixListener, Error> {
         let listener = match self.take("wire") {
             Some(fd) => UnixListener::from(fd),
             None => bind(path)?,
         };
         let failed = |error: io::Error| Error::internal(format!("the wire socket: {error}"));
-        // An inherited socket has the flags that its maker has set.
+        // An inherited socket has the flags that its creator has set, and may block.
         listener.set_nonblocking(true).map_err(failed)?;
         Ok(listener)
     }
 }
 
-/// Binds a new socket, for a daemon that is started by hand. A stale socket file is replaced.
+/// Creates a socket for a daemon that is started manually. Replaces the socket file of a daemon that no longer runs.
 fn bind(path: &Path) -> Result<UnixListener, Error> {
     check_socket_path(path)?;
     let place = path.display().to_string();

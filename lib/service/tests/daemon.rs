@@ -1,4 +1,4 @@
-//! The skeleton over a real process: the example `skeleton`.
+//! Tests of the skeleton in a real process, which runs the example `skeleton`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn probe(home: &Path) -> Command {
     command
 }
 
-/// Starts and waits for READY.
+/// Starts the daemon and waits until it reports that it is ready.
 fn start(mut command: Command, dir: &Path) -> Child {
     let path = dir.join("notify");
     _ = std::fs::remove_file(&path);
@@ -74,7 +74,7 @@ fn a_second_one_in_the_same_home_is_refused_and_the_first_continues() {
     assert!(stderr.contains("another process listens at"), "{stderr}");
     UnixStream::connect(socket(dir.path())).unwrap();
     end(first, Some(9));
-    // What kill -9 leaves behind is no obstacle.
+    // After a kill -9, the daemon starts again although the old socket file still exists.
     end(start(probe(dir.path()), dir.path()), Some(15));
 }
 
