@@ -1,4 +1,4 @@
-//! Requests and decisions on their way to the store.
+//! The operations: requesting an approval for a call, and deciding a request. Both are stored by ken-store.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -15,22 +15,23 @@ use ken_wire::{Daemon, Pool};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long a request may be pending, in milliseconds: up to a week.
+/// The allowed values of `approvals.expiry_ms`: how long a request can be pending, in milliseconds, from a second to a
+/// week.
 const EXPIRY_MS: RangeInclusive<u32> = 1_000..=604_800_000;
 
-/// The daemon.
+/// The state of the daemon.
 pub(crate) struct Approver {
     pub(crate) store: Pool,
     tools: Pool,
     config: Approvals,
-    /// Notified when a request is stored, because it may be the first to expire.
+    /// Wakes the expiry timer when a request is stored, because it may be the next one to expire.
     pub(crate) stored: Notify,
 }
 
 impl Daemon for Approver {}
 
 impl Approver {
-    /// `invalid` for an expiry out of range.
+    /// Fails with `invalid` if the configured expiry is out of range.
     pub(crate) fn new(store: Pool, tools: Pool, config: Approvals) -> Result<Approver, Error> {
         if !EXPIRY_MS.contains(&config.expiry_ms) {
             let message = format!(
@@ -44,7 +45,9 @@ impl Approver {
         Ok(Approver { store, tools, config, stored: Notify::new() })
     }
 
-    /// Only ken-tools says what the call would do, so the question that a person answers is always about the actual call.
+    /// Returns whether a call needs an approval and, if it does, the stored request. The description of the call comes
+    /// from a preview by ken-tools, not from the caller, so a person always decides about the actual call. Fails if
+    /// `time` is over.
     pub(crate) async fn request(&self, args: RequestApproval, time: Duration) -> Result<Asked, Error> {
         let until = Instant::now() + time;
         let (agent, submission) = origin(&args)?;
@@ -64,7 +67,8 @@ impl Approver {
         Ok(Asked::Request(Box::new(stored)))
     }
 
-    /// The request whose grant the call has already used. The call was then interrupted, so a new preview of it would be misleading.
+    /// Returns the request whose grant this call has already used; `None` if there is none. The call was interrupted
+    /// after it used the grant, and may have taken effect, so a new preview would be misleading.
     async fn used(
         &self,
         args: &RequestApproval,
@@ -107,7 +111,8 @@ impl Approver {
         })
     }
 
-    /// A caller that missed the answer asks again with the same key, so every decision has a key.
+    /// Stores a decision under an idempotency key, which is generated if the caller gives none. If the answer is lost,
+    /// the caller can repeat the request with the same key.
     pub(crate) async fn decide(&self, mut args: DecideApproval, time: Duration) -> Result<Decision, Error> {
         if args.key.is_none() {
             args.key = Some(Mint::fresh()?.ulid());
@@ -116,7 +121,8 @@ impl Approver {
     }
 }
 
-/// The caller and its turn.
+/// Returns the agent and the submission that make the call. Fails with `invalid` if the agent, the submission or the
+/// session is missing.
 fn origin(args: &RequestApproval) -> Result<(String, SubmissionId), Error> {
     let missing = |name: &str| Error::invalid(format!("/call/{name}"), format!("{name} is missing"));
     let agent = args.call.agent.clone().ok_or_else(|| missing("agent"))?;

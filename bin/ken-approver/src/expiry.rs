@@ -1,5 +1,5 @@
-//! The timer that ends undecided requests. The store refuses a late decision in any case; the timer records the end and wakes
-//! those who wait for it.
+//! A timer that marks undecided requests as expired and wakes the callers that wait for their decision. It is not
+//! needed for correctness, because the store refuses a late decision in any case.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use ken_types::ops::approvals::{ApprovalsExpire, Expired};
 use crate::approver::Approver;
 
 const CALL: Duration = Duration::from_secs(10);
-/// The pause after a failure, and the shortest pause between two checks.
+/// The pause after a failed call of the store, and the shortest pause between two calls.
 const RETRY: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(5);
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(approver: Arc<Approver>, mut stop: Stop) {
     }
 }
 
-/// The time left until then.
+/// Returns the time from now until `then`; zero if it has passed.
 fn until(then: Timestamp) -> Duration {
     let left = then.millis() - Timestamp::now().millis();
     Duration::from_millis(u64::try_from(left).unwrap_or_default())

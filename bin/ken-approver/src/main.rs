@@ -1,5 +1,5 @@
-//! ken-approver: approvals for calls that need the consent of a person. It asks ken-tools what a call would do, stores the
-//! request, and takes decisions; it holds no state itself. See ken-approver(8), ken-approvals(7).
+//! ken-approver: approvals for calls that need the consent of a person. It asks ken-tools what a call would do, stores
+//! the request, and takes decisions. All state is in the store. See ken-approver(8), ken-approvals(7).
 
 mod approver;
 mod expiry;
