@@ -1,5 +1,5 @@
-//! ken-proxy: the only way to the network for a command of the coding worker. It reaches the hosts that it is told, over
-//! addresses that it has looked up and checked itself, and puts in keys that the command never sees. See ken-proxy(1).
+//! ken-proxy: the only way to the network for a command of the coding worker. It connects only to the hosts that the
+//! rules name, looks up and checks their addresses itself, and adds keys that the command never sees. See ken-proxy(1).
 
 mod proxy;
 mod refused;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     if let Err(error) = Cli::try_parse() {
         return match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // Whoever started the proxy has gone: there is nobody to tell.
+                // Printing fails only if nobody reads the output any more, so the error cannot be reported.
                 let _ = error.print();
                 ExitCode::SUCCESS
             }
@@ -46,14 +46,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line on standard error: JSON, or plain text on a terminal.
+/// Writes the error to standard error in one line: as plain text on a terminal, otherwise as JSON. Returns exit status
+/// 2.
 fn failed(error: &Error) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
     let text = match stderr.is_terminal() {
         true => format!("ken-proxy: {error}\n"),
         false => error_line(error),
     };
-    // Nowhere is left to report that this failed; the exit status still tells.
+    // If standard error cannot be written, the exit status still reports the failure.
     let _ = stderr.write_all(text.as_bytes());
     ExitCode::from(2)
 }

@@ -1,4 +1,4 @@
-//! The connections of the command.
+//! The proxy server: accepts connections from the command, and forwards its requests or opens tunnels for them.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -26,10 +26,10 @@ use tokio::sync::{OwnedSemaphorePermit as Place, Semaphore};
 use crate::refused::Refused;
 use crate::upstream::Upstream;
 
-/// The most connections at a time; further ones wait.
+/// The maximum number of open connections. Further ones wait in the listener's queue.
 const CONNECTIONS: usize = 128;
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// How long to wait when no connection can be accepted, for want of descriptors.
+/// The pause after a failed `accept`, which usually means that all descriptors of the process are in use.
 const REST: Duration = Duration::from_millis(50);
 const USER: &str = "ken";
 
@@ -47,12 +47,12 @@ const PER_CONNECTION: [&str; 8] = [
 
 type Body = Either<Incoming, Full<Bytes>>;
 
-/// A proxy that listens.
+/// A proxy that listens on a port of the loopback address.
 pub(crate) struct Proxy {
     listener: TcpListener,
     rules: ProxyRules,
     upstream: Upstream,
-    /// What `Proxy-Authorization` has to be: any program of this machine can connect.
+    /// The expected value of `Proxy-Authorization`. It is required because every program of this machine can connect.
     password: String,
 }
 
@@ -71,7 +71,7 @@ impl Proxy {
         Ok((proxy, ready))
     }
 
-    /// Never returns.
+    /// Accepts and serves connections. Never returns.
     pub(crate) async fn accept(self: Arc<Proxy>) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
@@ -84,7 +84,8 @@ impl Proxy {
             };
             let proxy = Arc::clone(&self);
             tokio::spawn(async move {
-                // A tunnel outlives the connection of HTTP that it began as, and keeps its place.
+                // After CONNECT, the tunnel lives longer than the HTTP connection. Both share the permit, which counts
+                // as one connection until both have ended.
                 let place = Arc::new(place);
                 let service = service_fn(|request| proxy.answer(request, &place));
                 let served = http1::Builder::new()
@@ -93,7 +94,7 @@ impl Proxy {
                     .half_close(true)
                     .serve_connection(TokioIo::new(connection), service)
                     .with_upgrades();
-                // The command has seen the connection end; there is nobody else to tell.
+                // The command sees that its connection has ended, so the error needs no report.
                 let _ = served.await;
             });
         }
@@ -172,10 +173,10 @@ fn remove_per_connection(headers: &mut HeaderMap) {
     }
 }
 
-/// Bytes in both directions, until both have ended.
+/// Copies bytes in both directions until both directions have ended.
 async fn relay(request: Request<Incoming>, mut upstream: TcpStream) {
     if let Ok(upgraded) = hyper::upgrade::on(request).await {
-        // Both sides see the end of the connection themselves.
+        // Both sides see that the connection has ended, so the error needs no report.
         let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(upgraded), &mut upstream).await;
     }
 }

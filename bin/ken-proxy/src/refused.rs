@@ -1,11 +1,11 @@
-//! Answers of the proxy itself.
+//! Responses that the proxy sends itself, instead of those of a server.
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::header::{HeaderValue, PROXY_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 
-/// Why the proxy itself answers.
+/// The status and the reason with which the proxy refuses a request or reports that a server cannot be reached.
 pub(crate) struct Refused(pub(crate) StatusCode, pub(crate) String);
 
 impl Refused {

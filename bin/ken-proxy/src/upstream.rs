@@ -1,4 +1,5 @@
-//! The way out: names are looked up here, and only an address that has been checked is connected to.
+//! Connections to servers. Names are looked up here, and the proxy connects only to addresses that have passed the
+//! check.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,13 +39,15 @@ impl Upstream {
         })
     }
 
-    /// A connection to a host that may be reached.
+    /// Connects to the first address of the host that accepts. Fails with 403 if no address is allowed, and with 502 if
+    /// none can be reached.
     pub(crate) async fn connect(&self, host: &Host) -> Result<TcpStream, Refused> {
         let mut why = format!("{} has no address", host.name);
         for address in self.addresses(host).await? {
             match timeout(PATIENCE, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    // Small requests and their answers follow each other.
+                    // Small requests must not wait until more data fills a packet. Failing to set this only costs
+                    // speed.
                     let _ = stream.set_nodelay(true);
                     return Ok(stream);
                 }
@@ -55,10 +58,11 @@ impl Upstream {
         Err(unreachable(why))
     }
 
-    /// The addresses of a host that may be reached; refused when there are only others.
+    /// Returns the addresses of a host to which the proxy is allowed to connect. Fails with 403 if the host has only
+    /// other ones.
     async fn addresses(&self, host: &Host) -> Result<Vec<SocketAddr>, Refused> {
         if let Some(address) = host.address() {
-            // The rule names this address itself.
+            // The host is an IP address that a rule names, so it needs no further check.
             return Ok(vec![SocketAddr::new(address, host.port)]);
         }
         let found = timeout(PATIENCE, lookup_host((host.name.as_str(), host.port))).await;
@@ -75,7 +79,7 @@ impl Upstream {
         }
     }
 
-    /// Sends a request and returns the response, whose body is still to be read.
+    /// Sends a request and returns the response as soon as its headers have arrived. The body is read later.
     pub(crate) async fn send(
         &self,
         host: &Host,
@@ -110,7 +114,8 @@ fn unreachable(why: String) -> Refused {
     Refused(StatusCode::BAD_GATEWAY, why)
 }
 
-/// Those of `SSL_CERT_FILE`, or those that Mozilla ships.
+/// Returns the trusted certificate authorities: those in the file that `SSL_CERT_FILE` names, or Mozilla's if the
+/// variable is unset or empty. Fails with `invalid` if the file is unreadable or contains no certificate.
 fn roots() -> Result<RootCertStore, Error> {
     let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
         return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
