@@ -2,7 +2,7 @@ use ken_tool::Error;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A draft and its judgement by ken-laws.
+/// A draft, and what ken-laws says about it.
 #[derive(Serialize)]
 pub(crate) struct Attempt {
     pub(crate) response: String,
@@ -10,17 +10,17 @@ pub(crate) struct Attempt {
     pub(crate) judgement: Judgement,
 }
 
-/// The fields of a ken-laws answer that matter here.
+/// The fields of an answer of ken-laws that this program uses.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Judgement {
-    /// As ken-laws wrote them.
+    /// The JSON text as ken-laws wrote it, with the same order of keys.
     pub(crate) scores: Box<RawValue>,
     pub(crate) pass_fail_status: Status,
     pub(crate) violations: Vec<String>,
     pub(crate) recommendations: Vec<String>,
 }
 
-/// From worst to best.
+/// The verdict on a draft, ordered from worst to best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Status {
@@ -45,7 +45,7 @@ impl Judgement {
             .map_err(|error| Error::internal(format!("cannot read the answer of ken-laws: {error}")))
     }
 
-    /// Percent.
+    /// Returns the overall score in percent.
     pub(crate) fn overall(&self) -> f64 {
         #[derive(Deserialize)]
         struct Scores {

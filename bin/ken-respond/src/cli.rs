@@ -39,7 +39,7 @@ pub(crate) struct Respond {
 struct Opened {
     drafter: Drafter,
     laws: Laws,
-    /// Dropped after the owners of the child processes that it watches.
+    /// Declared last, so that it is dropped last: the other fields own child processes, which the runtime watches.
     runtime: Runtime,
 }
 
@@ -83,7 +83,8 @@ impl Respond {
     }
 }
 
-/// Resolves when the program is asked to stop, so that it can stop its children first.
+/// Resolves with an error when the process gets a signal to stop. The caller can then stop the child processes before
+/// it exits.
 async fn told_to_stop() -> Error {
     let told = async |kind| match signal(kind) {
         Ok(mut signal) => _ = signal.recv().await,

@@ -18,14 +18,14 @@ pub(crate) struct Drafter {
 }
 
 enum Who {
-    /// A program with its arguments, started once for each draft.
+    /// A program with its arguments. It is started once for each draft.
     Program(Vec<String>),
-    /// The ken-model of the running system, or else a co-process.
+    /// ken-model: the one of the running system if there is one, otherwise a co-process.
     Model(Box<Tool>),
 }
 
 impl Drafter {
-    /// Uses the command if one is given, else ken-model.
+    /// Uses the command, or ken-model if the command is empty. `time` is the time limit of one draft.
     pub(crate) fn of(command: &[String], time: Duration) -> Drafter {
         let who = match command {
             [] => Who::Model(Box::new(Tool::new(&Protocol::new("MODEL", Kind::Model, "ken-model", "")))),
@@ -34,7 +34,7 @@ impl Drafter {
         Drafter { who, time }
     }
 
-    /// Asks for the next draft, given what was wrong with the one before.
+    /// Requests the next draft. The request includes the faults of the previous draft, if there is one.
     pub(crate) async fn draft(&self, question: &Question, attempts: &[Attempt]) -> Result<String, Error> {
         let model = match &self.who {
             Who::Program(words) => return self.run(words, question, attempts).await,
@@ -85,8 +85,9 @@ impl<'a> Brief<'a> {
     }
 }
 
-/// A draft is the text that a program writes, or the `response` or `text` of a JSON object. An object with neither is
-/// something else, for instance a model's error.
+/// Extracts the draft from the output of a program: the `response` or `text` field of a JSON object, or the whole
+/// output if it is no JSON object. Fails with `invalid` for an object with neither field, because it is probably an
+/// error message.
 fn written(who: &str, output: &str) -> Result<String, Error> {
     let Ok(Value::Object(mut document)) = serde_json::from_str(output) else {
         return Ok(output.trim_end_matches(['\n', '\r']).to_owned());

@@ -14,11 +14,11 @@ pub(crate) struct Laws {
     tool: Tool,
 }
 
-/// ken-laws takes less than a second for a text of 8 MiB.
+/// The timeout of one call. ken-laws takes less than a second for a text of 8 MiB.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Laws {
-    /// `context` must be JSON; else the error is that of the flag.
+    /// Fails with the error of the JSON parser, at `--context`, if `context` is not JSON.
     pub(crate) fn new(strictness: &str, context: Option<&str>) -> Result<Laws, Error> {
         let mut laws = Protocol::new("LAWS", Kind::Laws, "ken-laws", "");
         laws.args.extend(["--strictness".to_owned(), strictness.to_owned()]);

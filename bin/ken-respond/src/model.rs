@@ -1,4 +1,4 @@
-//! Asks ken-model for a draft, as a part of the running system or as a co-process.
+//! Drafts by ken-model, which runs as a part of the running system or as a co-process.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ fn user(text: String) -> Message {
     Message::User { content: vec![Block::text(text)], timestamp: 0 }
 }
 
-/// Providers do not look at the author or the time of a message.
+/// Returns a message of the assistant. Author, usage and time are empty, because providers do not use them.
 fn assistant(text: &str) -> Message {
     Message::Assistant {
         content: vec![Block::text(text)],

@@ -2,18 +2,19 @@ use ken_tool::{Error, MAX_DEPTH};
 use ken_types::json;
 use serde_json::Value;
 
-/// The prompt, and what a response may build on.
+/// The prompt, and the facts that a response can use.
 pub(crate) struct Question {
     pub(crate) prompt: String,
     /// Facts that a response must not contradict, or null.
     pub(crate) context: Value,
 }
 
-/// Names of the prompt's field; the first that a document has is used.
+/// The field names under which a document can contain the prompt. The first one that is present is used.
 const PROMPT: [&str; 3] = ["prompt", "user_input", "text"];
 
 impl Question {
-    /// Reads a text, or a JSON object with the prompt and an optional `context`. An input that begins with `{` is an object.
+    /// Reads the prompt from a text, or from a JSON object that contains it and an optional `context`. An input that
+    /// begins with `{` is read as an object.
     pub(crate) fn read(input: &str) -> Result<Question, Error> {
         if !input.trim_start().starts_with('{') {
             return Ok(Question { prompt: input.trim_end_matches(['\n', '\r']).to_owned(), context: Value::Null });

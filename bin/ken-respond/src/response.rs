@@ -9,7 +9,7 @@ use crate::draft::Drafter;
 use crate::laws::Laws;
 use crate::question::Question;
 
-/// The best of the attempts, of which there is at least one.
+/// All attempts and which of them is the best. There is at least one.
 pub(crate) struct Response {
     best: usize,
     attempts: Vec<Attempt>,
@@ -27,7 +27,8 @@ enum Ended {
 }
 
 impl Response {
-    /// Drafts and judges until a draft passes without conditions, a draft is repeated, or `rounds` is reached.
+    /// Requests and judges drafts. Ends when a draft passes without conditions, when a draft equals an earlier one, or
+    /// after `rounds` drafts.
     pub(crate) async fn to(
         question: &Question,
         drafter: &Drafter,
@@ -58,7 +59,8 @@ impl Response {
     }
 }
 
-/// The index of the attempt with the best status, then the highest score; the latest one if they are equal.
+/// Returns the index of the best attempt: the one with the best status and, among those, with the highest score. If
+/// scores are equal, it is the latest one.
 fn best(attempts: &[Attempt]) -> usize {
     let compare = |a: &Attempt, b: &Attempt| -> Ordering {
         let (a, b) = (&a.judgement, &b.judgement);

@@ -1,4 +1,4 @@
-//! ken-respond as its users drive it, over the real ken-laws and ken-model.
+//! Black-box tests of ken-respond with the real ken-laws and ken-model.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
@@ -18,7 +18,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// A shell script that is run as a program.
+    /// Creates a drafting program from the body of a shell script.
     fn script(body: &str) -> Draft {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("draft");
@@ -37,7 +37,7 @@ impl Draft {
         give(command, input)
     }
 
-    /// What the program was given, by attempt.
+    /// Returns what the program read on standard input in this attempt.
     fn brief(&self, attempt: usize) -> Value {
         let text = std::fs::read_to_string(self.path(&format!("brief{attempt}"))).unwrap();
         assert_eq!(text.lines().count(), 1);
@@ -54,7 +54,7 @@ fn respond(args: &[&str]) -> Command {
 fn give(mut command: Command, input: &str) -> Output {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes()); // not read where the flags say it all
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes()); // not read if the options contain the prompt
     child.wait_with_output().unwrap()
 }
 
@@ -72,7 +72,8 @@ fn error(output: &Output) -> Value {
     line["error"].clone()
 }
 
-/// Keeps what it was given, and says the text of its attempt.
+/// Returns a program that stores its standard input and prints `first` in the first attempt, and `then` in all later
+/// ones.
 fn improving(first: &str, then: &str) -> Draft {
     Draft::script(&format!(
         "n=1; while [ -e $1/brief$n ]; do n=$((n + 1)); done\ncat >$1/brief$n\nif [ $n = 1 ]; then echo '{first}'; else echo '{then}'; fi"
@@ -91,7 +92,7 @@ fn a_draft_is_revised_until_it_passes() {
     assert_eq!(attempts[0]["pass_fail_status"], "FAIL");
     assert_eq!(answer["scores"], attempts[1]["scores"]);
     assert!(answer["scores"]["overall_compliance"].as_f64() > attempts[0]["scores"]["overall_compliance"].as_f64());
-    // The program knows what was asked, and then what was wrong.
+    // The program is given the prompt, and in the second attempt also the violations of the first draft.
     let (first, second) = (draft.brief(1), draft.brief(2));
     assert_eq!(
         first,
@@ -181,7 +182,7 @@ fn a_draft_that_fails_is_an_error_that_names_it() {
     assert!(error(&give(missing, ""))["message"].as_str().unwrap().contains("no program /does/not/exist"));
 }
 
-/// Nothing is left of a draft that takes too long, nor of what it started.
+/// A drafting program that takes too long is killed, together with the processes that it has started.
 #[test]
 fn a_slow_draft_is_killed_with_its_children() {
     let draft = Draft::script("echo $$ >$1/one; sleep 600 & echo $! >$1/two; wait");
@@ -195,7 +196,7 @@ fn a_slow_draft_is_killed_with_its_children() {
     }
 }
 
-/// A killed process is soon gone or a zombie.
+/// Waits until the process has ended or is a zombie.
 fn ends(process: &Path) {
     let is_over = || match std::fs::read_to_string(process.join("stat")) {
         Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
@@ -236,7 +237,8 @@ fn a_summary_is_for_people() {
     assert!(text.contains("\nattempt 2: PASS, ") && text.ends_with(" %, chosen\n"), "{text}");
 }
 
-/// Without a command ken-model drafts, with all of its models; a script stands for one that learns.
+/// Without a drafting program, ken-model writes the drafts. Here a script takes the place of a model, and answers a
+/// request for a revision with a better draft.
 #[test]
 fn ken_model_drafts_and_revises() {
     let folder = tempfile::tempdir().unwrap();
@@ -248,7 +250,7 @@ fn ken_model_drafts_and_revises() {
     command.env("KEN_MODEL", "script").env("KEN_SCRIPT", &script);
     let revised = answer(&give(command, ""), 0);
     assert_eq!((&revised["response"], &revised["attempts"][0]["response"]), (&SOUND.into(), &BAD.into()));
-    // Where none is configured, the rules answer.
+    // If no model is configured, ken-model answers by rules.
     let plain = answer(&give(respond(&["-t", "Who are you?"]), ""), 0);
     assert!(!plain["response"].as_str().unwrap().is_empty());
 }
