@@ -34,7 +34,7 @@ impl Report for List {
 #[derive(Serialize, Default)]
 struct Listing {
     workflows: Vec<Entry>,
-    /// Files that are not valid workflows.
+    /// The files that are not valid workflows, with their errors.
     errors: Vec<Fault>,
 }
 
