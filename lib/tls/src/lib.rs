@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ken_types::Error;
 use ureq::tls::{Certificate, PemItem, RootCerts, parse_pem};
 
-/// The certificates of the file that `SSL_CERT_FILE` names, else those that Mozilla ships. `invalid` for a file without any.
+/// Returns the certificates in the file that `SSL_CERT_FILE` names, or Mozilla's if the variable is unset or empty.
+/// Fails with `invalid` if the file is unreadable or contains no certificate.
 pub fn roots() -> Result<RootCerts, Error> {
     let Some(file) = std::env::var_os("SSL_CERT_FILE").filter(|file| !file.is_empty()) else {
         return Ok(RootCerts::WebPki);
