@@ -9,19 +9,20 @@ pub enum Inference {
     Axiom,
     /// The premises hold, so the conclusion holds.
     ModusPonens,
-    /// The conclusion does not hold and all premises but one do, so that one does not hold.
+    /// The conclusion does not hold, and all premises but one do. So that premise does not hold.
     ModusTollens,
 }
 
-/// One derivation. It is the first one of its conclusion, and so one of least depth.
+/// The derivation of one statement by one rule. It is the first derivation of that statement, so no other has a smaller
+/// depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     pub inference: Inference,
     pub rule: RuleId,
     pub conclusion: Literal,
-    /// The number of steps on the longest path from a given statement to this conclusion.
+    /// The length of the longest path of steps from a given statement to this conclusion.
     pub depth: u32,
-    /// The range of its premises in [`Closure::premises`].
+    /// The premises are `start..end` in [`Closure::premises`].
     pub(crate) start: u32,
     pub(crate) end: u32,
 }
@@ -29,32 +30,35 @@ pub struct Step {
 /// Everything that follows from the given statements, with proofs.
 #[derive(Debug, Default)]
 pub struct Closure {
-    /// One step for each derived literal, premises before conclusions. A given literal has none.
+    /// One step for each derived literal. A step comes after the steps that derive its premises. Given literals have no
+    /// step.
     pub steps: Vec<Step>,
     pub(crate) premises: Vec<Literal>,
-    /// The given literals, each once. They come first in the order of derivation, followed by the conclusions of the steps.
+    /// The given literals, each once. In the order of derivation they come first, and the conclusions of the steps
+    /// follow.
     pub(crate) given: Vec<Literal>,
-    /// The position of each literal in that order, or [`NOWHERE`].
+    /// The position of each literal in the order of derivation, or [`NOWHERE`] if it does not hold.
     pub(crate) places: Vec<u32>,
     pub(crate) work: usize,
 }
 
-/// The position of a literal that does not hold. It is not 0 because a table of zeros would be read before it is written, and
-/// reading a fresh page before writing it costs two page faults.
+/// The position of a literal that does not hold. It is not 0, so that the table is written when it is created. Memory
+/// that is zeroed by the system and read before it is written would cost two page faults for each page.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// A statement and its negation that both hold.
+/// A statement and its negation, both of which hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contradiction {
-    /// The one that was derived first.
+    /// The literal that was derived first.
     pub first: Literal,
     pub second: Literal,
-    /// Whether neither proof uses a statement of an earlier contradiction. These are the contradictions to repair.
+    /// Whether neither of the two proofs uses a statement of an earlier contradiction. Contradictions that are not
+    /// roots may disappear when the roots are repaired.
     pub is_root: bool,
 }
 
 impl Closure {
-    /// The work of the derivation in the unit of [`crate::MAX_WORK`]; rules without variables count one per step.
+    /// Returns the work of the derivation in the unit of [`crate::MAX_WORK`]: that of all joins, and one for each step.
     pub fn work(&self) -> usize {
         self.work + self.steps.len()
     }
@@ -63,13 +67,13 @@ impl Closure {
         self.place(literal) != NOWHERE
     }
 
-    /// Every literal that holds, in the order of derivation.
+    /// Returns every literal that holds, in the order of derivation.
     pub fn held(&self) -> impl Iterator<Item = Literal> {
         let derived = self.steps.iter().map(|step| step.conclusion);
         self.given.iter().copied().chain(derived)
     }
 
-    /// The literal at this position of the order.
+    /// Returns the literal at a position in the order of derivation.
     pub(crate) fn held_at(&self, place: usize) -> Option<Literal> {
         let derived = |step: usize| self.steps.get(step).map(|step| step.conclusion);
         match place.checked_sub(self.given.len()) {
@@ -82,29 +86,29 @@ impl Closure {
         self.holds(literal) && self.step_of(literal).is_none()
     }
 
-    /// The index of the step that derives the literal.
+    /// Returns the index of the step that derives the literal; `None` if the literal is given or does not hold.
     pub fn step_of(&self, literal: Literal) -> Option<usize> {
         let place = Some(self.place(literal)).filter(|&place| place != NOWHERE);
         (place? as usize).checked_sub(self.given.len())
     }
 
-    /// The literal's position in the order of derivation, if it holds.
+    /// Returns the position of a literal in the order of derivation, or [`NOWHERE`] if it does not hold.
     pub(crate) fn place(&self, literal: Literal) -> u32 {
         self.places.get(literal.index()).copied().unwrap_or(NOWHERE)
     }
 
-    /// The premises of a step: given literals or conclusions of earlier steps.
+    /// Returns the premises of a step. They are given literals or conclusions of earlier steps.
     pub fn premises(&self, step: &Step) -> &[Literal] {
         self.premises.get(range(step)).unwrap_or_default()
     }
 
-    /// The depth of a literal; 0 for a given one and for an axiom.
+    /// Returns the depth of the step that derives a literal; 0 for a given literal and for an axiom.
     pub fn depth(&self, literal: Literal) -> u32 {
         self.step_of(literal).and_then(|step| self.steps.get(step)).map_or(0, |step| step.depth)
     }
 
-    /// The indices of all steps in the literal's proof, in order, its own last. Empty for a given literal; `None` if there
-    /// are more than `most` steps.
+    /// Returns the indices of all steps in the proof of a literal, in ascending order; the last one derives the
+    /// literal. Empty for a given literal; `None` if there are more than `most` steps.
     pub fn proof(&self, literal: Literal, most: usize) -> Option<Vec<usize>> {
         let mut proof: Vec<usize> = self.step_of(literal).into_iter().collect();
         let mut known: std::collections::HashSet<usize> = proof.iter().copied().collect();
@@ -125,7 +129,7 @@ impl Closure {
         Some(proof)
     }
 
-    /// The given literals that a proof uses, in order of use.
+    /// Returns the given literals that a proof uses, in the order of their first use.
     pub fn grounds(&self, proof: &[usize]) -> Vec<Literal> {
         let steps = proof.iter().filter_map(|&number| self.steps.get(number));
         let premises = steps.flat_map(|step| self.premises(step));
@@ -135,7 +139,7 @@ impl Closure {
         grounds
     }
 
-    /// Every contradiction, in the order in which the second of its statements was derived.
+    /// Returns every contradiction, in the order in which the second of its two literals was derived.
     pub fn contradictions(&self) -> Vec<Contradiction> {
         if !self.held().any(Literal::is_negated) {
             return Vec::new();
@@ -165,7 +169,7 @@ impl Closure {
                 }
             }
         }
-        // For each literal, the earliest contradiction in its proof, not counting the literal itself.
+        // For each literal, the number of the earliest contradiction in the proof of its premises.
         let mut through: Vec<usize> = vec![usize::MAX; own.len()];
         let at = |list: &[usize], literal: Literal| list.get(literal.index()).copied().unwrap_or(usize::MAX);
         for step in &self.steps {

@@ -1,4 +1,4 @@
-//! Computes the least fixed point in rounds.
+//! Computes the closure of a set of statements, in rounds that each derive what follows in one more step.
 
 use crate::closure::{Closure, Inference, NOWHERE, Step};
 use crate::error::Exhausted;
@@ -7,13 +7,15 @@ use crate::literal::{Literal, RuleId};
 use crate::theory::Theory;
 
 impl Theory<'_> {
-    /// Derives everything that follows from the given statements and the axioms.
+    /// Derives everything that follows from the given statements and the axioms. Fails if the derivation exceeds a
+    /// limit.
     pub fn derive(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
         Engine::new(self, given).close()
     }
 
-    /// Finds every instance of a rule whose premises are all given, as steps. Nothing is derived from the conclusions, which may
-    /// themselves be given. [`Closure::held`] contains both.
+    /// Finds every instance of a rule whose premises are all given, and returns the instances as steps. Nothing is
+    /// derived from the conclusions, which can themselves be given. [`Closure::held`] contains the given literals and
+    /// the conclusions.
     pub fn instances(&mut self, given: &[Literal]) -> Result<Closure, Exhausted> {
         Engine::new(self, given).instances()
     }
@@ -23,9 +25,9 @@ struct Engine<'t, 'a> {
     theory: &'t mut Theory<'a>,
     closure: Closure,
     watches: Watches,
-    /// For each rule with several premises, how many of its triggers hold and have been processed.
+    /// For each rule with several premises, the number of its triggers that hold and have been processed.
     held: Vec<u32>,
-    /// How many of the literals that hold have been processed. They are processed in the order of derivation.
+    /// The number of literals that hold and have been processed. They are processed in the order of derivation.
     looked_at: usize,
     joins: Option<Joins>,
     /// Whether to find the instances of rules instead of the closure.
@@ -38,7 +40,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         let literals = theory.atoms.len() * 2;
         let mut closure = Closure {
             places: vec![NOWHERE; literals],
-            // Room for the conclusions of all rules; pages that are never touched cost nothing.
+            // There is room for the conclusions of all rules. This costs nothing until the memory is used.
             steps: Vec::with_capacity(theory.rule_count()),
             ..Closure::default()
         };
@@ -81,7 +83,8 @@ impl<'t, 'a> Engine<'t, 'a> {
         Ok(Closure { steps: self.instances, ..self.closure })
     }
 
-    /// Derives everything that follows in one step, at this depth.
+    /// Derives everything that follows in one step from the literals that have not been processed yet. `depth` is the
+    /// depth of the new steps.
     fn round(&mut self, depth: u32) -> Result<(), Exhausted> {
         let (start, end) = (self.looked_at, self.held_count());
         for place in start..end {
@@ -123,7 +126,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
     }
 
-    /// Counts the literal in every rule that it triggers.
+    /// Processes a literal: counts it in every rule that it triggers, and applies the rules that are complete.
     fn look_at(&mut self, literal: Literal, depth: u32) {
         for place in self.watches.places(literal) {
             let Some(&rule) = self.watches.rules.get(place) else {
@@ -138,8 +141,8 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
     }
 
-    /// Counts another processed trigger of a rule and returns the count. Rules with one premise, which are the majority, need
-    /// no counter.
+    /// Counts another trigger of a rule as processed, and returns how many have been processed. A rule with one
+    /// premise, as most are, needs no counter.
     fn count(&mut self, rule: RuleId) -> usize {
         match (self.theory.triggers_of(rule), self.held.get_mut(rule as usize)) {
             (triggers @ [_, _], _) => triggers.iter().filter(|&&trigger| self.is_looked_at(trigger)).count(),
@@ -155,7 +158,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         (self.closure.place(literal) as usize) < self.looked_at
     }
 
-    /// Concludes the negation of the only trigger that does not hold.
+    /// Concludes the negation of the only trigger of a rule that does not hold.
     fn fire_the_rest(&mut self, rule: RuleId, depth: u32) {
         let triggers = self.theory.triggers_of(rule);
         if let Some(left) = triggers.iter().position(|&trigger| !self.is_looked_at(trigger)) {
@@ -163,12 +166,13 @@ impl<'t, 'a> Engine<'t, 'a> {
         }
     }
 
-    /// All triggers of the rule hold, which is a contradiction: each trigger is refuted by the others. `last` was derived last.
+    /// Concludes the negation of each trigger of a rule. All of its triggers hold, which is a contradiction, so each
+    /// one is refuted by the others. `last` is the trigger that was derived last.
     fn fire_each(&mut self, rule: RuleId, last: Literal, depth: u32) {
         let triggers = self.theory.triggers_of(rule);
         let count = triggers.len();
         if self.only_instances && triggers.last() == Some(&last) {
-            return; // the instance was found when the premises were complete
+            return; // this instance was found when the last premise was processed
         }
         for left in (0..count).rev() {
             if !self.is_exhausted() {
@@ -181,7 +185,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         self.closure.premises.len() > crate::MAX_PREMISES
     }
 
-    /// Concludes the negation of the trigger at `left` from the others, which all hold.
+    /// Concludes the negation of the trigger at index `left` from the other triggers, all of which hold.
     fn fire(&mut self, rule: RuleId, left: usize, depth: u32) {
         let theory = &*self.theory;
         let triggers = theory.triggers_of(rule);
@@ -196,7 +200,7 @@ impl<'t, 'a> Engine<'t, 'a> {
         let closure = &mut self.closure;
         let into = if self.only_instances { Some(&mut self.instances) } else { None };
         conclude(closure, into, refuted.negation(), inference, rule, depth, |premises| {
-            // The refuting statement comes first, then the ones that hold.
+            // The negated conclusion, which refutes the premise, comes first. The premises that hold follow.
             premises.extend(triggers.last().filter(|_| tollens));
             premises.extend_from_slice(triggers.get(..left).unwrap_or_default());
             premises.extend_from_slice(triggers.get(left + 1..last).unwrap_or_default());
@@ -216,7 +220,7 @@ impl<'t, 'a> Engine<'t, 'a> {
     }
 }
 
-/// Records a step if its conclusion is new, or always if instances of rules are wanted.
+/// Records a step if its conclusion is new. If instances of rules are wanted, records every step.
 fn conclude(
     closure: &mut Closure,
     instances: Option<&mut Vec<Step>>,
@@ -248,7 +252,8 @@ fn conclude(
     }
 }
 
-/// For each literal, the ground rules that it triggers, in order, in one array.
+/// The ground rules that each literal triggers, in the order of the rules. The lists of all literals are in one array,
+/// and `starts` contains where each one begins.
 struct Watches {
     starts: Vec<u32>,
     rules: Vec<RuleId>,
@@ -256,7 +261,7 @@ struct Watches {
 
 impl Watches {
     fn of(theory: &Theory<'_>, literals: usize) -> Watches {
-        // A counting sort of all triggers by literal; `starts` is shifted by one while counting.
+        // This is a counting sort of all triggers by literal. While counting, `starts` is shifted by one.
         let mut starts = vec![0u32; literals + 2];
         for trigger in &theory.triggers {
             if let Some(count) = starts.get_mut(trigger.index() + 2) {

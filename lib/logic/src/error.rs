@@ -1,19 +1,19 @@
-//! Why a statement, a rule or a derivation is refused.
+//! The reasons why a statement, a rule or a derivation is refused.
 
 use std::fmt;
 
-/// Why a statement or a rule is refused.
+/// The reason why a statement or a rule is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Invalid {
     /// The normal form of the wording is empty.
     Empty,
     /// A given statement must not contain variables.
     VariableInFact,
-    /// No premise binds this variable of the conclusion.
+    /// No premise contains this variable of the conclusion.
     Unbound(String),
-    /// More premises than a rule with variables may have.
+    /// A rule with variables has more than [`crate::MAX_VARIABLE_PREMISES`] premises.
     TooManyPremises,
-    /// More variables than a statement may have.
+    /// A statement has more than [`crate::MAX_VARIABLES`] variables.
     TooManyVariables,
 }
 
@@ -33,7 +33,8 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// A derivation that exceeded a limit. With rules that have variables the closure can be infinite.
+/// The error of a derivation that exceeds a limit. Limits are needed because rules with variables can have an infinite
+/// closure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
 

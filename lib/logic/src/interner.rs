@@ -3,18 +3,18 @@ use std::hash::{BuildHasher, RandomState};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// Assigns numbers to texts, in order of first appearance.
+/// Assigns numbers to texts, counted from 0 in the order of their first appearance.
 pub struct Interner {
     texts: Texts,
-    /// The numbers by the hash of their text. The control bytes of the table, an eighth of its memory, almost always suffice to
-    /// see that a text is new.
+    /// The numbers by the hash of their text. For a new text, looking at the table's control bytes is nearly always
+    /// enough. They are only an eighth of its memory.
     numbers: HashTable<u32>,
     seed: u64,
 }
 
 impl Interner {
-    /// An interner with capacity for this many texts. The hash seed is random, so that no input can force collisions; no result
-    /// depends on it.
+    /// Creates an interner with capacity for this many texts. The seed of its hash is random, so that no input can
+    /// force collisions. Results do not depend on the seed.
     pub fn with_capacity(texts: usize) -> Interner {
         Interner {
             texts: Texts::with_capacity(texts),
@@ -27,7 +27,7 @@ impl Interner {
         Interner::with_capacity(0)
     }
 
-    /// The number of texts.
+    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.texts.starts.len() - 1
     }
@@ -36,23 +36,23 @@ impl Interner {
         self.len() == 0
     }
 
-    /// The text of a number that this interner has assigned.
+    /// Returns the text of a number that this interner has assigned.
     pub fn text(&self, number: u32) -> &str {
         self.texts.get(number)
     }
 
-    /// All texts, concatenated.
+    /// Returns all texts, concatenated.
     pub(crate) fn texts(&self) -> &str {
         &self.texts.all
     }
 
-    /// The text's number, if it has one.
+    /// Returns the number of a text; `None` if it has none.
     pub fn get(&self, text: &str) -> Option<u32> {
         let is_it = |&number: &u32| self.texts.get(number) == text;
         self.numbers.find(hash(self.seed, text), is_it).copied()
     }
 
-    /// The text's number, and whether it is new.
+    /// Returns the number of a text, and whether it is new.
     pub fn intern(&mut self, text: &str) -> (u32, bool) {
         let is_it = |&number: &u32| self.texts.get(number) == text;
         let hash_of = |&number: &u32| hash(self.seed, self.texts.get(number));
@@ -74,10 +74,11 @@ impl Default for Interner {
     }
 }
 
-/// All texts in one buffer, which is compact and has good locality.
+/// All texts in one buffer, so that they take little memory and neighbouring texts are close to each other.
 struct Texts {
     all: String,
-    /// For each number, where its text starts and the previous one ends; the last entry is the end of the buffer.
+    /// For each number, the offset at which its text starts and the previous text ends. The last entry is the end of
+    /// the buffer.
     starts: Vec<u32>,
 }
 
@@ -102,7 +103,7 @@ impl Texts {
     }
 }
 
-/// A hash by folded multiplication of eight bytes at a time (the construction of wyhash and foldhash).
+/// Returns a hash of the text, computed by folded multiplication of eight bytes at a time, as in wyhash and foldhash.
 fn hash(seed: u64, text: &str) -> u64 {
     let fold = |a: u64, b: u64| {
         let product = u128::from(a) * u128::from(b);
@@ -116,8 +117,8 @@ fn hash(seed: u64, text: &str) -> u64 {
     fold(state ^ tail(rest), MULTIPLIER ^ seed)
 }
 
-/// Fewer than eight bytes as a number. Their count is already in the hash. Four or more bytes are read by two reads that
-/// may overlap.
+/// Returns fewer than eight bytes as a number. Different lengths can give the same number, because the length is
+/// already in the hash. Four or more bytes are read as two groups of four, which can overlap.
 fn tail(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>(), bytes) {
         (Some(first), Some(last), _) => {
@@ -130,7 +131,7 @@ fn tail(bytes: &[u8]) -> u64 {
     }
 }
 
-/// An odd constant with as many ones as zeros (the fractional part of pi).
+/// An odd number with as many ones as zeros in binary (the fractional part of pi).
 const MULTIPLIER: u64 = 0x243f_6a88_85a3_08d3;
 
 #[cfg(test)]

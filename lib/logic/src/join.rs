@@ -1,5 +1,6 @@
-//! Rules with variables. Every premise pattern is a relation over the phrases that its variables were bound to, and a rule is a
-//! join of relations. The evaluation is semi-naive: each round joins only combinations that contain a new tuple.
+//! Rules with variables. Each premise is a pattern, and the statements that match it form a relation over the phrases
+//! to which its variables are bound. A rule is a join of such relations. The evaluation is semi-naive: each round only
+//! joins combinations that contain a tuple of the last round.
 
 use std::collections::HashMap;
 
@@ -10,56 +11,58 @@ use crate::pattern::{Matcher, Pattern, UNKNOWN_WORD, Words, instantiate, worded}
 use crate::statement::normalise;
 use crate::theory::Theory;
 
-/// Maximum number of premises of a rule with variables.
+/// The maximum number of premises of a rule with variables.
 pub const MAX_VARIABLE_PREMISES: usize = 16;
 
-/// The cost of a firing in the unit of [`crate::MAX_WORK`], where visiting a tuple costs 1. It is high because a firing
-/// occupies memory until the round ends.
+/// The cost of applying a rule once, in the unit of [`crate::MAX_WORK`], where visiting a tuple costs 1. It is high
+/// because the result occupies memory until the round ends.
 const FIRING_WORK: usize = 30;
 
-/// How many bytes of a statement can be searched for the wording of a phrase in the time of visiting a tuple.
+/// The number of bytes of a statement that can be searched for a phrase in the time that visiting a tuple takes.
 const BYTES_OF_WORK: usize = 8;
 
 pub(crate) struct Joins {
     words: Interner,
     phrases: Interner,
-    /// Each phrase as the user wrote it first.
+    /// For each phrase, its first wording in the input.
     wordings: Vec<String>,
     relations: Vec<Relation>,
-    /// The relations with tuples that are new in this round.
+    /// The relations that have got new tuples in this round.
     fresh: Vec<usize>,
     by_pattern: HashMap<Pattern, usize>,
-    /// For each word, the patterns to try on a statement that contains it. Each pattern is listed at its rarest word only.
+    /// For each word, the relations whose pattern may match a statement with this word. Each pattern is listed at its
+    /// rarest word only.
     by_word: HashMap<u32, Vec<usize>>,
-    /// Patterns that consist of variables only.
+    /// The relations whose pattern consists of variables only.
     wordless: Vec<usize>,
     rules: Vec<JoinRule>,
-    /// For each relation, the rules that have it as a part, in order.
+    /// For each relation, the rules in which it occurs, in ascending order.
     users: Vec<Vec<usize>>,
     plans: HashMap<(usize, usize, usize), Plan>,
     work: usize,
 }
 
-/// The statements that a pattern matches.
+/// The statements that match a pattern, as tuples of phrases.
 struct Relation {
     pattern: Pattern,
     columns: usize,
-    /// Phrase numbers, `columns` for each tuple.
+    /// The numbers of the phrases. Each tuple has `columns` of them.
     cells: Vec<u32>,
-    /// The statement of each tuple.
+    /// For each tuple, the statement from which it comes.
     literals: Vec<Literal>,
-    /// Tuples from this index on are new in this round.
+    /// The index of the first tuple that is new in this round.
     new_from: usize,
     indexes: Vec<Index>,
 }
 
-/// An index of the tuples by the values of some columns.
+/// An index that finds tuples by the values in some of their columns.
 struct Index {
     key: Vec<usize>,
     tuples: HashMap<Vec<u32>, Vec<u32>>,
 }
 
-/// A rule as a list of parts: the premises, then the negation of the conclusion. All parts but one refute that one.
+/// A rule as a list of parts: its premises, followed by the negation of its conclusion. These cannot all hold, so if
+/// all parts but one hold, the negation of that one follows.
 struct JoinRule {
     id: RuleId,
     parts: Vec<Part>,
@@ -69,14 +72,15 @@ struct JoinRule {
 
 struct Part {
     relation: usize,
-    /// The variable of the rule in each column of the relation.
+    /// For each column of the relation, the number of the variable of the rule.
     variables: Vec<usize>,
     wording: String,
-    /// If the wording is a negation, the statement that it negates, which is the wording of the part's negation.
+    /// The statement that the wording negates, if it is a negation. It is then the wording of the negated part.
     affirmed: Option<String>,
 }
 
-/// How to join all parts of a rule except `head`, starting from the new tuples of one part.
+/// The order in which to join the parts of a rule, except the part whose negation is concluded. The join starts from
+/// the new tuples of one of the parts.
 struct Plan {
     lookups: Vec<Lookup>,
 }
@@ -84,7 +88,8 @@ struct Plan {
 struct Lookup {
     part: usize,
     index: usize,
-    /// Variables that are already bound, in the order of the index's key.
+    /// The variables by which the tuples are looked up, in the order of the index's columns. Earlier parts have bound
+    /// them.
     key: Vec<usize>,
 }
 
@@ -93,10 +98,10 @@ pub(crate) struct Firing {
     pub(crate) rule: RuleId,
     pub(crate) premises: Vec<Literal>,
     join_rule: usize,
-    /// The part whose negation is concluded.
+    /// The index of the part whose negation is concluded.
     head: usize,
     tollens: bool,
-    /// The phrase that each variable of the rule is bound to.
+    /// For each variable of the rule, the number of the phrase to which it is bound.
     binding: Vec<u32>,
 }
 
@@ -107,7 +112,7 @@ impl Firing {
 }
 
 impl Joins {
-    /// The joins of a theory; `None` if no rule has variables.
+    /// Compiles the rules of a theory that have variables; `None` if there are none.
     pub(crate) fn of(theory: &Theory<'_>) -> Option<Joins> {
         if theory.variable_rules.is_empty() {
             return None;
@@ -197,18 +202,18 @@ impl Joins {
         }
     }
 
-    /// The work done so far, in the unit of [`crate::MAX_WORK`].
+    /// Returns the work done so far, in the unit of [`crate::MAX_WORK`].
     pub(crate) fn work(&self) -> usize {
         self.work
     }
 
-    /// Adds to the work, and fails when it exceeds the limit.
+    /// Adds to the work. Fails if it then exceeds [`crate::MAX_WORK`].
     pub(crate) fn spend(&mut self, work: usize) -> Result<(), Exhausted> {
         self.work = self.work.saturating_add(work);
         if self.work > crate::MAX_WORK { Err(Exhausted) } else { Ok(()) }
     }
 
-    /// Adds the literals that are new in this round to the relations that they match.
+    /// Begins a round: adds the literals that are new in it to the relations that they match.
     pub(crate) fn absorb(&mut self, theory: &Theory<'_>, literals: &[Literal]) -> Result<(), Exhausted> {
         for number in std::mem::take(&mut self.fresh) {
             if let Some(relation) = self.relations.get_mut(number) {
@@ -226,7 +231,7 @@ impl Joins {
         Ok(())
     }
 
-    /// The relations whose pattern may match, each once, in order.
+    /// Returns the relations whose pattern may match, each once, in ascending order.
     fn candidates(&self, words: &Words<'_>) -> Vec<usize> {
         let known = words.words.iter().filter(|(word, _, _)| *word != UNKNOWN_WORD);
         let listed = known.filter_map(|(word, _, _)| self.by_word.get(word)).flatten();
@@ -274,7 +279,8 @@ impl Joins {
         self.spend(work)
     }
 
-    /// Every application of a rule that uses a new tuple. Applications that refute a premise are included only `with_negations`.
+    /// Returns every application of a rule that uses a new tuple. Without `with_negations`, those that conclude the
+    /// negation of a premise are left out.
     pub(crate) fn join(&mut self, with_negations: bool) -> Result<Vec<Firing>, Exhausted> {
         let mut found = Vec::new();
         for rule in self.concerned() {
@@ -289,7 +295,7 @@ impl Joins {
         Ok(found)
     }
 
-    /// The rules of which a part has new tuples, each once, in order.
+    /// Returns the rules of which at least one part has new tuples, each once, in ascending order.
     fn concerned(&self) -> Vec<usize> {
         let users = self.fresh.iter().filter_map(|&relation| self.users.get(relation));
         let mut rules: Vec<usize> = users.flatten().copied().collect();
@@ -329,7 +335,8 @@ impl Joins {
         Ok(())
     }
 
-    /// Whether the start has new tuples, all other parts have tuples, and together they bind all variables of the head.
+    /// Returns whether the join can give a result: the part `start` has new tuples, all other parts except `head` have
+    /// tuples, and together they bind all variables of `head`.
     fn is_worth_a_join(&self, rule: usize, head: usize, start: usize) -> bool {
         let Some(rule) = self.rules.get(rule) else {
             return false;
@@ -343,7 +350,8 @@ impl Joins {
             && head.iter().all(|variable| body().any(|part| part.variables.contains(variable)))
     }
 
-    /// Orders the other parts greedily: the next part is always the one with the most bound columns.
+    /// Plans the order of the parts after `start`, greedily: the next part is always the one with the most columns that
+    /// are bound by then.
     fn plan(&mut self, rule: usize, head: usize, start: usize) -> Plan {
         let Some(rule) = self.rules.get(rule) else {
             return Plan { lookups: Vec::new() };
@@ -373,7 +381,8 @@ impl Joins {
             let relation = self.relations.get(rule.parts.get(part)?.relation)?;
             relation.literals.get(*choice.chosen.get(part)? as usize).copied()
         };
-        // The same order as for ground rules: the refuting statement first, then the statements that hold.
+        // The order is the same as for rules without variables: the negated conclusion, if it is used, and then the
+        // premises that hold.
         let refuting = (head != last).then_some(last);
         let others = (0..last).filter(|&part| part != head);
         let premises = refuting.into_iter().chain(others).filter_map(literal).collect();
@@ -381,7 +390,8 @@ impl Joins {
         Some(Firing { rule: rule.id, premises, join_rule, head, tollens, binding: choice.binding })
     }
 
-    /// The wording of the statement that a firing is about, and whether the firing concludes its negation.
+    /// Returns the wording of a statement, and whether the application of the rule concludes the negation of that
+    /// statement.
     pub(crate) fn head(&self, firing: &Firing) -> (String, bool) {
         let Some(rule) = self.rules.get(firing.join_rule) else {
             return (String::new(), false);
@@ -409,7 +419,7 @@ fn most_bound(rule: &JoinRule, left: &[usize], bound: &[usize]) -> Option<usize>
         let part = rule.parts.get(*part);
         part.map_or(0, |part| (0..part.variables.len()).filter(|&column| is_bound(part, column, bound)).count())
     };
-    // max_by_key returns the last of equal elements, but the first is wanted.
+    // max_by_key returns the last of equal elements, so the order is reversed to get the first.
     left.iter().rev().copied().max_by_key(count)
 }
 
@@ -432,7 +442,7 @@ impl Relation {
         self.cells.get(start..start + self.columns).unwrap_or_default()
     }
 
-    /// The number of the index over these columns, which is created if it does not exist.
+    /// Returns the number of the index over these columns. Creates the index if it does not exist.
     fn index(&mut self, key: Vec<usize>) -> usize {
         if let Some(known) = self.indexes.iter().position(|index| index.key == key) {
             return known;
@@ -453,13 +463,13 @@ impl Index {
     }
 }
 
-/// The tuple that is chosen for each part, and the phrases that the variables are bound to.
+/// A result of a search: the tuple that is chosen for each part, and the phrases to which the variables are bound.
 struct Choice {
     chosen: Vec<u32>,
     binding: Vec<u32>,
 }
 
-/// One join, evaluated depth first.
+/// The evaluation of one join, depth first.
 struct Search<'s> {
     relations: &'s [Relation],
     rule: &'s JoinRule,
@@ -486,7 +496,7 @@ impl Search<'_> {
         self.relations.get(self.rule.parts.get(part)?.relation)
     }
 
-    /// Binds the part's variables to the tuple, continues with the next lookup, and unbinds them.
+    /// Chooses a tuple for a part, continues with the next lookup, and then undoes the choice.
     fn choose(&mut self, part: usize, number: u32, next: usize) {
         self.work += 1;
         if self.work > self.most {
@@ -533,7 +543,7 @@ impl Search<'_> {
             lookup.key.iter().filter_map(|&variable| self.binding.get(variable).copied().flatten()).collect();
         self.work += 1;
         let tuples = relation.indexes.get(lookup.index).and_then(|index| index.tuples.get(&key));
-        // Parts before the start use only old tuples, so that a combination with two new tuples is found only once.
+        // Parts before the start only use old tuples. Otherwise a combination with two new tuples would be found twice.
         let end = if lookup.part < self.start { relation.new_from } else { relation.literals.len() };
         for &number in tuples.into_iter().flatten().take_while(|&&number| (number as usize) < end) {
             self.choose(lookup.part, number, next + 1);

@@ -26,12 +26,13 @@ pub use pattern::MAX_VARIABLES;
 pub use statement::{Statement, normalise};
 pub use theory::{Theory, check_rule, check_statement};
 
-/// Maximum number of statements that [`Theory::derive`] derives with rules that have variables.
+/// The maximum number of statements that [`Theory::derive`] derives if there are rules with variables.
 pub const MAX_DERIVED: usize = 1_000_000;
 
-/// Maximum number of premises in all steps together: one for each byte of the largest input. Only a contradicted rule with
-/// very many premises comes close to it, because each premise is refuted by all the others.
+/// The maximum number of premises in all steps together. It equals the number of bytes in the largest input. Only a
+/// contradicted rule with very many premises comes close to it, because each premise is then refuted by all the others.
 pub const MAX_PREMISES: usize = 8 * 1024 * 1024;
 
-/// Maximum work of all joins. The unit is a visited tuple; other steps count by how long they take compared with it.
+/// The maximum work of all joins. The unit is the visit of a tuple. Other operations count by the time that they take
+/// compared with it.
 pub const MAX_WORK: usize = 30_000_000;

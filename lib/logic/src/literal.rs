@@ -1,6 +1,6 @@
 //! Statements and rules as numbers.
 
-/// A statement or its negation, as a number assigned by its [`crate::Theory`].
+/// A statement or its negation. It is a number that its [`crate::Theory`] has assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Literal(pub(crate) u32);
 
@@ -13,7 +13,7 @@ impl Literal {
         self.0 & 1 == 1
     }
 
-    /// The negation. Negating twice gives the literal itself.
+    /// Returns the negation. Negating twice gives the literal itself.
     #[must_use]
     pub fn negation(self) -> Literal {
         Literal(self.0 ^ 1)
@@ -28,5 +28,5 @@ impl Literal {
     }
 }
 
-/// The index of a rule in the order of [`crate::Theory::add_rule`].
+/// The number of a rule, counted from 0 in the order of the calls of [`crate::Theory::add_rule`].
 pub type RuleId = u32;

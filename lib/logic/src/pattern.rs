@@ -4,45 +4,46 @@ use crate::error::Invalid;
 use crate::interner::Interner;
 use crate::statement::normalise;
 
-/// A premise or a conclusion with variables: its words, in normal form.
+/// A premise or a conclusion with variables, as a list of words in normal form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Pattern {
     pub(crate) negated: bool,
     pub(crate) tokens: Vec<Token>,
 }
 
-/// A variable is identified by its column in [`Pattern`]: 0 for the first that occurs.
+/// A word of a pattern. A variable is identified by its column: 0 for the first variable of the pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Token {
     Word(u32),
-    /// Binds one or more words. Next to another variable it binds exactly one word, because the boundary between the two
-    /// would be ambiguous.
+    /// A variable. If `wide` is true, it binds one or more words. Beside another variable it binds exactly one word,
+    /// because the boundary between the two would be ambiguous.
     Variable {
         column: u32,
         wide: bool,
     },
 }
 
-/// Whether a word of a statement is a variable: `?` followed by a name.
+/// Returns whether a word of a statement is a variable: `?` followed by a name.
 fn is_variable(word: &str) -> bool {
     word.strip_prefix('?')
         .and_then(|name| name.chars().next())
         .is_some_and(|first| first.is_alphanumeric() || first == '_')
 }
 
-/// Whether any word of a wording is a variable.
+/// Returns whether a wording contains a variable.
 pub(crate) fn has_variable(wording: &str) -> bool {
     // Most wordings are short and contain no variable, so a loop without an early exit is faster.
     wording.bytes().fold(false, |has, byte| has | (byte == b'?')) && wording.split_whitespace().any(is_variable)
 }
 
-/// The variable in a word of a wording, without the punctuation after it ("?x." is "?x").
+/// Returns the variable in a word without the punctuation that follows it, such as "?x" for "?x."; `None` if the word
+/// is not a variable.
 fn variable(word: &str) -> Option<&str> {
     is_variable(word).then(|| word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '_'))
 }
 
 impl Pattern {
-    /// The pattern of a wording, and the names of its variables by column.
+    /// Compiles a wording. Returns the pattern, and the names of its variables by column.
     pub(crate) fn of(wording: &str, words: &mut Interner) -> (Pattern, Vec<String>) {
         let statement = normalise(wording);
         let mut names: Vec<String> = Vec::new();
@@ -91,10 +92,10 @@ fn narrow(tokens: &mut [Token]) {
     }
 }
 
-/// Maximum number of occurrences of variables in one statement.
+/// The maximum number of occurrences of variables in one statement.
 pub const MAX_VARIABLES: usize = 64;
 
-/// Checks that every variable of the conclusion is in a premise, and that no statement has too many variables.
+/// Checks that every variable of the conclusion occurs in a premise, and that no statement has too many variables.
 pub(crate) fn check_variables(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
     let count = |wording: &str| wording.split_whitespace().filter(|word| is_variable(word)).count();
     if premises.iter().chain([&conclusion]).any(|wording| count(wording) > MAX_VARIABLES) {
@@ -111,10 +112,11 @@ pub(crate) fn check_variables(premises: &[&str], conclusion: &str) -> Result<(),
     }
 }
 
-/// A statement split into words that know their place, so that any sequence of words is a slice of the text.
+/// A statement split into words. Their offsets are stored, so that any sequence of words can be returned as a slice of
+/// the text.
 pub(crate) struct Words<'t> {
     pub(crate) text: &'t str,
-    /// The number (`UNKNOWN_WORD` if no pattern contains the word), start and end of each word.
+    /// For each word, its number (`UNKNOWN_WORD` if no pattern contains it), and the byte offsets of its start and end.
     pub(crate) words: Vec<(u32, usize, usize)>,
 }
 
@@ -132,7 +134,7 @@ impl<'t> Words<'t> {
         Words { text, words }
     }
 
-    /// The text of `words[from..to]`.
+    /// Returns the text of the words from index `from` to `to` (exclusive).
     pub(crate) fn phrase(&self, from: usize, to: usize) -> &'t str {
         match (self.words.get(from), to.checked_sub(1).and_then(|last| self.words.get(last))) {
             (Some(&(_, start, _)), Some(&(_, _, end))) => self.text.get(start..end).unwrap_or_default(),
@@ -141,23 +143,25 @@ impl<'t> Words<'t> {
     }
 }
 
-/// How many ends of a phrase can be tried in the time of one position; most are rejected by the next word.
+/// The number of possible ends of a phrase that can be tried in the time of one position. Most of them fail at the next
+/// word.
 const ENDS_OF_WORK: usize = 8;
 
-/// Finds every way in which a statement matches a pattern.
+/// Finds all ways in which a statement matches a pattern.
 pub(crate) struct Matcher<'m, 't> {
     pattern: &'m Pattern,
     words: &'m Words<'t>,
-    /// The range of words that each column is bound to.
+    /// For each column, the range of words to which it is bound.
     bound: Vec<Option<(usize, usize)>>,
     pub(crate) matches: Vec<Vec<&'t str>>,
-    /// The number of positions tried.
+    /// The number of positions that were tried.
     pub(crate) work: usize,
     most: usize,
 }
 
 impl<'m, 't> Matcher<'m, 't> {
-    /// Stops with the matches found so far when more than `most` positions were tried; `work` is then greater than `most`.
+    /// Runs a match. After more than `most` positions, it stops with the matches found so far; `work` is then greater
+    /// than `most`.
     pub(crate) fn run(pattern: &'m Pattern, words: &'m Words<'t>, most: usize) -> Matcher<'m, 't> {
         let bound = vec![None; pattern.columns()];
         let mut matcher = Matcher { pattern, words, bound, matches: Vec::new(), work: 0, most };
@@ -167,8 +171,9 @@ impl<'m, 't> Matcher<'m, 't> {
         matcher
     }
 
-    /// Whether the statement is long enough and ends with the words that end the pattern. Without this check, every position of a
-    /// long statement would be tried for every variable before a mismatch at the end is found.
+    /// Returns whether the statement is long enough and ends with the words after the last variable of the pattern.
+    /// Without this check, every position of a long statement would be tried for every variable before a mismatch at
+    /// the end is found.
     fn ends_alike(&mut self) -> bool {
         let end = |token: &Token| match *token {
             Token::Word(word) => Some(word),
@@ -180,7 +185,8 @@ impl<'m, 't> Matcher<'m, 't> {
         self.pattern.tokens.len() <= self.words.words.len() && last.into_iter().all(|word| words.next() == Some(word))
     }
 
-    /// Matches the rest of the pattern. Recurses only at variables, of which there are at most [`MAX_VARIABLES`].
+    /// Matches the rest of the pattern from index `token` with the words from index `at`. It recurses only at
+    /// variables, of which there are at most [`MAX_VARIABLES`].
     fn go(&mut self, mut token: usize, mut at: usize) {
         while let Some(&Token::Word(word)) = self.pattern.tokens.get(token) {
             if self.words.words.get(at).is_none_or(|known| known.0 != word) {
@@ -200,7 +206,7 @@ impl<'m, 't> Matcher<'m, 't> {
     }
 
     fn bind(&mut self, token: usize, at: usize, column: usize, wide: bool) {
-        // Every following token needs at least one word.
+        // Every token after this one needs at least one word.
         let left = self.pattern.tokens.len() - token - 1;
         let longest = self.words.words.len().saturating_sub(left);
         let longest = if wide { longest } else { longest.min(at + 1) };
@@ -232,14 +238,15 @@ impl<'m, 't> Matcher<'m, 't> {
     }
 }
 
-/// The phrase as the user wrote it: the words of `wording` that fold to it, or the phrase itself if there are none.
+/// Returns a phrase as the user wrote it: the words of `wording` whose normal form is the phrase, or the phrase itself
+/// if there are none.
 pub(crate) fn worded(phrase: &str, wording: &str) -> String {
     if ken_text::is_folded(wording) {
         return phrase.to_owned();
     }
     let words: Vec<&str> = wording.split_whitespace().collect();
     let folded: Vec<_> = words.iter().map(|word| ken_text::fold(word)).collect();
-    // With a blank on each side, a phrase is found only at word boundaries.
+    // Blanks are added on both sides so that a phrase is only found at word boundaries.
     let text = format!(" {} ", folded.join(" ").trim_end_matches('.'));
     let Some(at) = text.find(&format!(" {phrase} ")) else {
         return phrase.to_owned();
@@ -250,7 +257,7 @@ pub(crate) fn worded(phrase: &str, wording: &str) -> String {
     run.join(" ").trim_end_matches('.').to_owned()
 }
 
-/// Replaces the variables in a wording; `value` returns the text for a variable's name in normal form.
+/// Replaces the variables in a wording. `value` returns the text for the name of a variable in normal form.
 pub(crate) fn instantiate<'v>(wording: &str, value: impl Fn(&str) -> Option<&'v str>) -> String {
     let mut text = String::new();
     for word in wording.split_whitespace() {

@@ -5,14 +5,15 @@ use std::borrow::Cow;
 /// A statement in normal form: an atom, and whether it is negated.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Statement<'a> {
-    /// The affirmative statement: folded, with contractions expanded, and without the negation, extra blanks and the final period.
+    /// The affirmative form of the statement: in lower case, with contractions expanded, and without the negation,
+    /// extra blanks and the final period.
     pub atom: Cow<'a, str>,
     pub negated: bool,
 }
 
-/// Normalises a wording. `not P`, `it is not the case that P`, `P is not Q` and "isn't" negate P. A "not" in a statement of
-/// several clauses ("a is not b and c is d") or about a part ("some a are not b") negates only a part, so it stays in the atom,
-/// and the statement does not count as negated.
+/// Brings a wording into normal form. `not P`, `it is not the case that P`, `P is not Q` and "isn't" negate P. A "not"
+/// in a statement of several clauses ("a is not b and c is d") or about a part ("some a are not b") does not negate the
+/// whole statement. It then stays in the atom, and the statement does not count as negated.
 pub fn normalise(wording: &str) -> Statement<'_> {
     if is_plain(wording) {
         return Statement { atom: Cow::Borrowed(wording), negated: false };
@@ -26,8 +27,8 @@ pub fn normalise(wording: &str) -> Statement<'_> {
     Statement { atom: Cow::Owned(atom), negated: negated ^ inner }
 }
 
-/// Whether the bytes show that a wording is already in normal form: lower-case ASCII words separated by single blanks, without
-/// apostrophe, period, `not`, or an "it is …" that could introduce a negation.
+/// Returns true if the bytes show that a wording is already in normal form: it consists of lower-case ASCII words
+/// separated by single blanks, without apostrophe, period, `not`, or an "it is …" that could introduce a negation.
 fn is_plain(wording: &str) -> bool {
     let kinds = wording.bytes().fold(0, |kinds, byte| kinds | KINDS[byte as usize]);
     kinds & ODD == 0 && !wording.is_empty() && (kinds & LOOK == 0 || is_plain_phrase(wording))
@@ -39,7 +40,7 @@ fn is_plain_phrase(wording: &str) -> bool {
     !ends && bytes.windows(2).all(|two| two != b"  ") && bytes.windows(3).all(|three| three != b"not")
 }
 
-/// Classes of bytes: one that may change in the normal form, and one that may begin a second word or a `not`.
+/// Classes of bytes: those that the normal form may change, and those with which a second word or a `not` may begin.
 const ODD: u8 = 1;
 const LOOK: u8 = 2;
 
@@ -57,7 +58,7 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-/// Expands contractions; `text` is already folded.
+/// Expands the contractions in a text that is already in lower case.
 fn expand(text: &str) -> Cow<'_, str> {
     if !text.contains('\'') && !text.contains("cannot") {
         return Cow::Borrowed(text);
@@ -67,7 +68,7 @@ fn expand(text: &str) -> Cow<'_, str> {
         if !expanded.is_empty() {
             expanded.push(' ');
         }
-        // Punctuation after the word ("isn't,") stays after it.
+        // Punctuation after a contraction ("isn't,") stays after the expanded words.
         let bare = word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '\'');
         match ken_text::expand(bare) {
             Some(contraction) => {
@@ -82,7 +83,7 @@ fn expand(text: &str) -> Cow<'_, str> {
     Cow::Owned(expanded)
 }
 
-/// Words before a statement that affirm (`false`) or negate (`true`) it.
+/// Introductions of a statement, each with whether it negates the statement.
 const PREFIXES: [(&[&str], bool); 8] = [
     (&["it", "is", "not", "the", "case", "that"], true),
     (&["it", "is", "not", "true", "that"], true),
@@ -110,7 +111,8 @@ fn strip_prefix<'a, 'b>(words: &'b [&'a str]) -> Option<(&'b [&'a str], bool)> {
     })
 }
 
-/// Removes the "not" from a single clause with just one: "does not bark" negates "barks".
+/// Removes a "not" that negates the whole statement: "does not bark" becomes "barks", negated. Only a single clause
+/// with a single "not" is changed. Returns the statement, and whether it was negated.
 fn strip_inner(words: &[&str]) -> (String, bool) {
     let Some(at) = words.iter().position(|word| *word == "not") else {
         return (words.join(" "), false);
@@ -145,14 +147,15 @@ const SUBORDINATORS: [&str; 14] = [
     "until", "whose",
 ];
 
-/// After these words, a "not" negates only a statement about a part or by somebody: "some swans are not white" does not
-/// contradict "some swans are white".
+/// After one of these words, a "not" does not negate the whole statement, but only a part of it or what somebody says.
+/// For example, "some swans are not white" does not contradict "some swans are white".
 const OPEN: [&str; 11] =
     ["some", "many", "several", "few", "whoever", "whatever", "says", "said", "thinks", "believes", "claims"];
 
-/// Removes a final "does" or "do", and gives the following verb the form that it has alone: "does bark" becomes "barks".
+/// Removes a final "does" or "do" from the words before "not". Returns the remaining words, and the form of the
+/// following verb without "does": "bark" becomes "barks".
 fn without_do<'a, 'b>(before: &'b [&'a str], after: &[&str]) -> (&'b [&'a str], Option<String>) {
-    // With an adverb in between ("does not really bark") the verb is not known, and the wording is kept.
+    // An adverb after the "not" ("does not really bark") hides the verb, so the wording is kept.
     let is_verb = |word: &&&str| !is_adverb(word);
     match (before.split_last(), after.first().filter(is_verb)) {
         (Some((&"do", rest)), Some(_)) => (rest, None),
@@ -259,7 +262,8 @@ mod tests {
         fn normalising_an_atom_changes_nothing(text in "((it|is|not|the|case|that|a|b|does|do|Fly|isn't|and|\\.)[ ]{1,2}){0,8}") {
             let once = normalise(&text);
             let twice = normalise(&once.atom).atom.into_owned();
-            // If a "not" remains ("a not and b"), the statement may have been kept whole because of it.
+            // If the atom contains a "not" ("a not and b"), a second pass may give another result, so it is not
+            // checked.
             if !once.atom.split(' ').any(|word| word == "not") {
                 proptest::prop_assert_eq!(&twice, once.atom.as_ref());
             }

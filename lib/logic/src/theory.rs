@@ -6,20 +6,25 @@ use crate::literal::{Literal, RuleId};
 use crate::pattern::has_variable;
 use crate::statement::normalise;
 
-/// Rules over statements, and the numbers and wordings of the statements. `'a` is the lifetime of the wordings.
+/// A set of rules, and the statements that occur in them. `'a` is the lifetime of the wordings.
 pub struct Theory<'a> {
     pub(crate) atoms: Interner,
-    /// The user's wording of each literal, if it differs from the atom (or from "not" and the atom).
+    /// The user's wording of each literal, if it differs from the atom (or, for a negated literal, from "not" and the
+    /// atom).
     wordings: Vec<Option<Cow<'a, str>>>,
-    /// The triggers of all ground rules, one rule after the other. The triggers of a rule are its premises and the negation of
-    /// its conclusion: once all but one hold, the negation of that one follows.
+    /// The triggers of all rules without variables, one rule after the other. The triggers of a rule are its premises
+    /// and the negation of its conclusion. These cannot all hold, so once all of them but one hold, the negation of
+    /// that one follows.
     pub(crate) triggers: Vec<Literal>,
-    /// Where the triggers of each rule end. Rules with variables and refused rules have no triggers.
+    /// The index in `triggers` at which the triggers of each rule end. Rules with variables and refused rules have no
+    /// triggers.
     ends: Vec<u32>,
     pub(crate) variable_rules: Vec<VariableRule<'a>>,
-    /// For each literal, the last rule with several premises that contains it as a premise, so that a repeated premise counts once.
+    /// For each literal, the last rule with several premises in which it is a premise. This shows whether a premise is
+    /// repeated, so that it counts only once.
     seen: Vec<RuleId>,
-    /// The last wording and its literal, because the conclusion of a rule is often the premise of the next one.
+    /// The last wording and its literal. They are stored because the conclusion of a rule is often the premise of the
+    /// next one.
     last: Option<(&'a str, Literal)>,
 }
 
@@ -35,7 +40,7 @@ impl<'a> Theory<'a> {
         Theory::with_capacity(0)
     }
 
-    /// A theory with capacity for this many rules.
+    /// Creates a theory with capacity for this many rules.
     pub fn with_capacity(rules: usize) -> Theory<'a> {
         Theory {
             atoms: Interner::with_capacity(rules),
@@ -48,7 +53,8 @@ impl<'a> Theory<'a> {
         }
     }
 
-    /// The literal of a wording. Answers use the first wording that differs from the normal form.
+    /// Returns the literal of a wording. Of several wordings of one literal, the first that differs from the normal
+    /// form is shown to users. Fails if the normal form is empty, or if the wording contains a variable.
     pub fn statement(&mut self, wording: &'a str) -> Result<Literal, Invalid> {
         if has_variable(wording) {
             return Err(Invalid::VariableInFact);
@@ -70,7 +76,7 @@ impl<'a> Theory<'a> {
         Ok(literal)
     }
 
-    /// The literal of a derived wording or, with `deny`, of its negation.
+    /// Returns the literal of a derived wording or, with `deny`, its negation; `None` if the normal form is empty.
     pub(crate) fn made(&mut self, wording: String, deny: bool) -> Option<Literal> {
         let statement = normalise(&wording);
         if statement.atom.is_empty() {
@@ -95,7 +101,7 @@ impl<'a> Theory<'a> {
         }
     }
 
-    /// The wording of a literal, in the user's words where possible.
+    /// Returns the wording of a literal, in the user's words if possible.
     pub fn wording(&self, literal: Literal) -> Cow<'_, str> {
         match self.words(literal) {
             ("", words) => Cow::Borrowed(words),
@@ -103,7 +109,7 @@ impl<'a> Theory<'a> {
         }
     }
 
-    /// The wording of a literal in two parts: `""` or `"not "`, and the words.
+    /// Returns the wording of a literal in two parts: `""` or `"not "`, and the other words.
     pub fn words(&self, literal: Literal) -> (&'static str, &str) {
         let own = |literal: Literal| self.wordings.get(literal.index()).and_then(Option::as_deref);
         match own(literal) {
@@ -116,13 +122,13 @@ impl<'a> Theory<'a> {
         }
     }
 
-    /// All texts that [`Theory::words`] can return parts of.
+    /// Returns texts that contain every text that [`Theory::words`] can return.
     pub fn all_words(&self) -> impl Iterator<Item = &str> {
         let own = self.wordings.iter().flatten().map(AsRef::as_ref);
         std::iter::once(self.atoms.texts()).chain(own)
     }
 
-    /// Adds a rule. Rules are numbered in the order of the calls, including refused ones.
+    /// Adds a rule. Rules are numbered in the order of the calls. A refused rule also takes a number.
     pub fn add_rule(
         &mut self,
         premises: impl Iterator<Item = &'a str> + Clone,
@@ -159,7 +165,7 @@ impl<'a> Theory<'a> {
                 self.triggers.push(premise);
                 continue;
             }
-            // Most rules have one premise, so duplicates are tracked only from the second premise on.
+            // Most rules have one premise, so repeated premises are only tracked from the second premise on.
             only.take().map(|first| self.is_first_in(id, first));
             if self.is_first_in(id, premise) {
                 self.triggers.push(premise);
@@ -184,7 +190,8 @@ impl<'a> Theory<'a> {
         last != Some(rule)
     }
 
-    /// The triggers of a ground rule: its premises, then its negated conclusion. Empty for a rule with variables.
+    /// Returns the triggers of a rule: its premises, followed by its negated conclusion. Empty for a rule with
+    /// variables.
     pub(crate) fn triggers_of(&self, rule: RuleId) -> &[Literal] {
         let rule = rule as usize;
         let end = |rule: usize| self.ends.get(rule).map_or(0, |&end| end as usize);
@@ -203,7 +210,7 @@ impl Default for Theory<'_> {
     }
 }
 
-/// Checks whether [`Theory::statement`] would accept the wording.
+/// Fails in the same cases as [`Theory::statement`], but adds nothing to a theory.
 pub fn check_statement(wording: &str) -> Result<(), Invalid> {
     if has_variable(wording) {
         return Err(Invalid::VariableInFact);
@@ -211,7 +218,7 @@ pub fn check_statement(wording: &str) -> Result<(), Invalid> {
     check_wording(wording)
 }
 
-/// Checks whether [`Theory::add_rule`] would accept the rule.
+/// Fails in the same cases as [`Theory::add_rule`], but adds nothing to a theory.
 pub fn check_rule(premises: &[&str], conclusion: &str) -> Result<(), Invalid> {
     if premises.iter().chain([&conclusion]).any(|text| has_variable(text)) {
         return check_variable_rule(premises, conclusion);

@@ -1,5 +1,5 @@
-//! Compares the closure with a naive one over all ground instances, on random theories with variables and negation, and checks
-//! every proof step by step.
+//! Compares the closure with that of a naive algorithm, which tries all ground instances, on random theories with
+//! variables and negation. Also checks every proof step by step.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +88,8 @@ fn variables_bind_words_and_keep_their_wording() {
     assert_eq!(run(&["a likes a", "a likes b"], &[(&["?x likes ?x"], "?x is vain")]), ["a is vain"]);
 }
 
-/// Each round considers only the rules that a new statement can trigger, and only statements that end like the pattern.
+/// A round only considers rules that a new statement can trigger, and statements with the same last words as the
+/// pattern.
 #[test]
 fn the_work_is_in_proportion_to_what_can_apply() {
     let rules: Vec<Rule> =
@@ -125,7 +126,7 @@ fn instances_are_found_with_conclusions_given() {
     assert_eq!(found, [(0, "d".to_owned()), (1, "e b".to_owned())]);
 }
 
-/// A step is correct if it is an instance of its rule and uses only earlier statements.
+/// Checks each step: it must be an instance of its rule, and use only earlier statements.
 fn check(theory: &mut Theory<'_>, closure: &Closure, given: &[Literal], rules: &[Rule]) {
     let mut held: BTreeSet<Literal> = given.iter().copied().collect();
     for step in &closure.steps {
@@ -138,7 +139,8 @@ fn check(theory: &mut Theory<'_>, closure: &Closure, given: &[Literal], rules: &
         let (mut facts, mut concluded) =
             (premises.iter().map(|&premise| worded(premise)).collect::<Vec<_>>(), worded(step.conclusion));
         if step.inference == Inference::ModusTollens {
-            // Turn the step back into the rule: the refuted statement is a premise, and the refuting one is the conclusion.
+            // Converts the step back into its rule: the refuted statement is a premise, and the refuting one is the
+            // conclusion.
             let refuting = facts.remove(0);
             facts.push(opposite(&concluded));
             concluded = opposite(&refuting);
@@ -165,7 +167,7 @@ fn bind(part: &str, binding: &BTreeMap<&str, &str>) -> String {
     part.split(' ').map(|word| binding.get(word).copied().unwrap_or(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Every assignment of constants to the variables of a rule.
+/// Returns every assignment of constants to the variables of a rule.
 fn bindings<'r>(body: &'r [String], head: &'r str) -> Vec<BTreeMap<&'r str, &'static str>> {
     let words = body.iter().map(String::as_str).chain([head]).flat_map(|part| part.split(' '));
     let names: BTreeSet<&str> = words.filter(|word| word.starts_with('?')).collect();
@@ -183,7 +185,7 @@ fn bindings<'r>(body: &'r [String], head: &'r str) -> Vec<BTreeMap<&'r str, &'st
     bindings
 }
 
-/// "not not p" is "p".
+/// Removes double negations: "not not p" becomes "p".
 fn plain(text: &str) -> String {
     text.strip_prefix("not not ").unwrap_or(text).to_owned()
 }
@@ -235,8 +237,9 @@ fn statement(terms: &'static str) -> impl Strategy<Value = String> + use<> {
     (atom, 0..4u8).prop_map(|(atom, sign)| if sign == 0 { format!("not {atom}") } else { atom })
 }
 
-/// Whether the rule and all its contrapositives are safe: every variable of a premise also occurs in the conclusion or in another
-/// premise. An unsafe contrapositive cannot be applied, but the naive closure, which knows all constants, would apply it.
+/// Returns whether the rule and all its contrapositives are safe: every variable of a premise also occurs in the
+/// conclusion or in another premise. An unsafe contrapositive cannot be applied, but the naive closure, which knows all
+/// constants, would apply it.
 fn is_safe(rule: &Rule) -> bool {
     let (body, head) = rule;
     let names = |part: &str| -> BTreeSet<String> {
@@ -259,7 +262,8 @@ fn theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     (facts, rules)
 }
 
-/// Theories of a few ground statements, half of them negated; in most of them rules with several premises refute something.
+/// Theories of a few ground statements, half of them negated. In most of them, rules with several premises refute a
+/// statement.
 fn refuting_theories() -> impl Strategy<Value = (Vec<String>, Vec<Rule>)> {
     let statement = || {
         (0..5usize, any::<bool>()).prop_map(|(place, is_denied)| {
