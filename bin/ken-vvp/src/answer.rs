@@ -17,7 +17,8 @@ pub(crate) struct Answer {
     total_rules: usize,
     valid_rules: usize,
     conflicts: Vec<Conflict>,
-    /// The share of the rules that are well formed and, if there are facts, can apply.
+    /// The share of the rules that are well formed, from 0 to 1. If there are facts, a rule only counts if it can
+    /// apply.
     completeness: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Verifies the proofs in a result of ken-rep: the premises of each step must be given or concluded earlier, and its conclusion
-//! must follow by its rule.
+//! Verifies the proofs in a result of ken-rep. Each premise of a step must be given or be the conclusion of an earlier
+//! step, and its conclusion must follow by the rule that the step names.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::issue::Issue;
 use crate::rulebase::{Claim, Rule, RuleBase};
 
-/// The types of steps that must follow by a rule; other types are not deductions.
+/// The types of steps whose conclusion must follow by a rule. Steps of other types are not deductions.
 const DEDUCTIONS: [&str; 3] = ["axiom", "modus_ponens", "modus_tollens"];
 
 pub(crate) fn check(base: &RuleBase<'_>, value: &Value) -> Result<Vec<Issue>, Error> {
@@ -78,7 +78,7 @@ impl<'v> Step<'v> {
         format!("/reasoning_chain/{}", self.number)
     }
 
-    /// Why the conclusion of a deduction does not follow by its rule, or `None` if it does.
+    /// Returns why the conclusion of a deduction does not follow by its rule; `None` if it follows.
     fn is_amiss(&self, base: &RuleBase<'_>) -> Option<String> {
         let number = self.number;
         match self.kind {
@@ -106,8 +106,9 @@ impl<'v> Step<'v> {
         self.premises.iter().filter_map(Value::as_str)
     }
 
-    /// Whether the conclusion follows by the rule. A rule says that its premises and the negation of its conclusion do not all hold:
-    /// if all but one are given, the negation of that one follows.
+    /// Returns whether the conclusion of the step follows by a rule without variables. A rule means that its premises
+    /// and the negation of its conclusion cannot all hold. So if all of these but one are given, the negation of that
+    /// one follows.
     fn follows_by(&self, base: &RuleBase<'_>, rule: &Rule<'_>) -> bool {
         let Some(denied) = self.conclusion.and_then(|text| base.claim(text)).map(Claim::opposite) else {
             return false;
@@ -117,12 +118,14 @@ impl<'v> Step<'v> {
         parts.clone().any(|part| part == denied) && parts.all(|part| part == denied || given.contains(&part))
     }
 
-    /// The same for a rule with variables: the rule or one of its contrapositives applies to the premises.
+    /// Returns whether the conclusion follows by a rule with variables, that is, whether the rule or one of its
+    /// contrapositives applies to the premises.
     fn is_instance_of(&self, rule: &Rule<'_>) -> bool {
         let ways = rule.ways();
         let mut theory = Theory::new();
         for (premises, conclusion) in &ways {
-            // A contrapositive whose conclusion has an unbound variable is refused, and derives nothing.
+            // The theory refuses a contrapositive whose conclusion has a variable that no premise binds. Such a
+            // contrapositive derives nothing.
             let _ = theory.add_rule(premises.iter().map(String::as_str), conclusion);
         }
         let given: Vec<_> = self.texts().filter_map(|text| theory.statement(text).ok()).collect();
@@ -132,7 +135,8 @@ impl<'v> Step<'v> {
     }
 }
 
-/// The given and proved statements: for each number, whether the statement holds and whether its negation holds.
+/// The statements that are given or proved so far. `sides` says for each statement whether it holds and whether its
+/// negation holds.
 #[derive(Default)]
 struct Held {
     statements: Interner,

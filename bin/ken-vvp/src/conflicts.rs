@@ -1,4 +1,5 @@
-//! Checks what the rules derive together: conflicts, rules that cannot apply, and unreachable goals.
+//! Finds conflicts between rules, rules that cannot apply, and goals that cannot be reached, by deriving what follows
+//! from the rules.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::{self, Write};
@@ -11,21 +12,21 @@ use crate::issue::{Issue, Severity};
 use crate::reach::suspects;
 use crate::rulebase::{Claim, Rule, RuleBase, variable};
 
-/// Maximum number of rules whose premises are assumed in turn, and maximum work of all these derivations.
+/// The maximum number of sets of premises that are assumed, and the maximum work of all derivations from them.
 const MOST_SUPPOSED: usize = 1_000;
 const MOST_WORK: usize = 20_000_000;
 
-/// Maximum number of steps of a proof, and of conflicts with proofs.
+/// The maximum number of steps in a proof that is shown, and the maximum number of conflicts that are reported.
 const LONGEST_PROOF: usize = 1_000;
 const MOST_CONFLICTS: usize = 1_000;
 
-/// A statement that can be derived, and whose negation can be derived too.
+/// Two statements that both follow although one is the negation of the other.
 #[derive(Serialize)]
 pub(crate) struct Conflict {
     statements: [String; 2],
-    /// Assumptions in addition to the facts.
+    /// The assumptions, in addition to the facts, from which the statements follow.
     assuming: Vec<String>,
-    /// The proof of each statement; empty for a fact or an assumption, and for a proof of more than 1000 steps.
+    /// The proof of each statement. A proof is empty for a fact and an assumption, and if it has more than 1000 steps.
     proofs: [Vec<Step>; 2],
 }
 
@@ -41,7 +42,7 @@ struct Step {
 pub(crate) struct Found {
     pub(crate) conflicts: Vec<Conflict>,
     pub(crate) issues: Vec<Issue>,
-    /// The number of rules that never apply, given the facts.
+    /// The number of rules whose premises do not all follow from the facts.
     pub(crate) idle: usize,
 }
 
@@ -73,7 +74,8 @@ fn too_large(limit: Exhausted) -> Error {
 }
 
 impl Found {
-    /// Adds the contradictions of a closure that do not merely follow from others, each pair of statements once.
+    /// Adds the contradictions of a closure. Those that only follow from another contradiction are left out, and each
+    /// pair of statements is added once.
     fn add(
         &mut self,
         base: &RuleBase<'_>,
@@ -107,7 +109,8 @@ impl Found {
     fn idle_rules<'v>(&mut self, base: &RuleBase<'v>, theory: &mut Theory<'v>, closure: &Closure) -> Result<(), Error> {
         let mut applies = vec![false; base.rules.len()];
         note_applied(&mut applies, closure);
-        // The conclusion may also follow by other rules, so there need not be a step that shows that this rule applies.
+        // A rule also applies if its conclusion was derived by another rule, so the steps alone do not show which rules
+        // apply.
         let mut holds = |premise: &&'v str| {
             let premise = theory.statement(premise);
             premise.is_ok_and(|literal| closure.holds(literal))
@@ -130,7 +133,8 @@ impl Found {
         Ok(())
     }
 
-    /// Goals that do not follow or, if there are no facts, that no rule can conclude.
+    /// Reports the goals that do not follow from the facts or, if there are no facts, that are not the conclusion of
+    /// any rule.
     fn goals<'v>(&mut self, base: &RuleBase<'v>, theory: &mut Theory<'v>, closure: &Closure) -> Result<(), Error> {
         let concluded = base.concluded();
         let is_concluded = |text| base.claim(text).and_then(|claim| concluded.get(claim.index())) == Some(&true);
@@ -151,12 +155,13 @@ impl Found {
         Ok(())
     }
 
-    /// Assumes the premises of each rule that may contradict itself. A contradiction that follows occurs whenever the rule applies;
-    /// it is an error if there are no facts, since then every input is possible.
+    /// Assumes the premises of each rule that may contradict itself, and reports the contradictions that follow. These
+    /// occur whenever the rule applies. Without facts they are errors, because the document then has to be correct for
+    /// every input.
     fn suppose(&mut self, base: &RuleBase<'_>, seen: &mut HashSet<String>) -> Result<(), Error> {
         let severity = if base.facts.is_empty() { Severity::Error } else { Severity::Warning };
         let suspects = suspects(base);
-        // Impossible rules are reported separately.
+        // A rule whose premises contradict each other is reported separately.
         let can_apply = |rule: &&&Rule<'_>| !rule.is_impossible();
         let sets: BTreeSet<Vec<String>> =
             suspects.rules.iter().filter(can_apply).map(|rule| examples(base, rule)).collect();
@@ -182,7 +187,8 @@ impl Found {
         Ok(())
     }
 
-    /// Rules with opposite conclusions and unrelated premises, which are a problem only if both apply.
+    /// Warns of rules with opposite conclusions that are not known to conflict, because their premises need not hold
+    /// together.
     fn possible(&mut self, base: &RuleBase<'_>, seen: &HashSet<String>) {
         if !base.rules.iter().any(|rule| rule.head.is_denial()) {
             return;
@@ -203,11 +209,11 @@ impl Found {
     }
 }
 
-/// The indices of the goals that match a conclusion with variables.
+/// Returns the indices of the goals that match the conclusion of a rule with variables.
 fn matched(base: &RuleBase<'_>) -> Result<HashSet<usize>, Error> {
     let mut theory = Theory::new();
     for rule in base.rules.iter().filter(|rule| rule.has_variables) {
-        // The rule was checked when it was read.
+        // This cannot fail, because the rule was checked when it was read.
         let _ = theory.add_rule([rule.conclusion].into_iter(), "a goal is met");
     }
     let mut goals: Vec<(Literal, usize)> = Vec::new();
@@ -223,7 +229,7 @@ fn matched(base: &RuleBase<'_>) -> Result<HashSet<usize>, Error> {
     Ok(goals.iter().filter(is_met).map(|(_, number)| *number).collect())
 }
 
-/// Marks the rules whose premises all hold according to the steps.
+/// Marks the rules that a step applies in the forward direction. All premises of these rules hold.
 fn note_applied(applies: &mut [bool], closure: &Closure) {
     let forward = |step: &&ken_logic::Step| step.inference != Inference::ModusTollens;
     for step in closure.steps.iter().filter(forward) {
@@ -233,7 +239,7 @@ fn note_applied(applies: &mut [bool], closure: &Closure) {
     }
 }
 
-/// For each claim, the first rule with premises that concludes it.
+/// Returns for each claim the first rule with premises that concludes it.
 fn first_concluding<'b, 'v>(base: &'b RuleBase<'v>) -> Vec<Option<&'b Rule<'v>>> {
     let mut first = vec![None; base.claims()];
     for rule in base.rules.iter().filter(|rule| !rule.body.is_empty()) {
@@ -244,15 +250,15 @@ fn first_concluding<'b, 'v>(base: &'b RuleBase<'v>) -> Vec<Option<&'b Rule<'v>>>
     first
 }
 
-/// The premises of a rule, each once, with placeholders for its variables.
+/// Returns the premises of a rule, each once, with placeholders in place of its variables.
 fn examples(base: &RuleBase<'_>, rule: &Rule<'_>) -> Vec<String> {
     let mut known = HashSet::new();
     let premises = rule.body.iter().filter(|&&premise| known.insert(premise));
     premises.map(|&premise| example(&base.text(premise))).collect()
 }
 
-/// A premise in normal form with placeholders for its variables, which are the same for rules that differ only in the names of
-/// their variables.
+/// Returns a premise in normal form with placeholders in place of its variables. Rules that differ only in the names of
+/// their variables get the same placeholders.
 fn example(premise: &str) -> String {
     let word = |word: &str| match variable(word) {
         Some(name) => format!("{}{}", thing(name), word.get(name.len()..).unwrap_or_default()),
@@ -274,7 +280,8 @@ fn atom_of(theory: &Theory<'_>, literal: Literal) -> String {
     ken_logic::normalise(&theory.wording(literal)).atom.into_owned()
 }
 
-/// The place of the second side: the rule that derives it, or the fact.
+/// Returns a JSON pointer to the place to report for a contradiction: the rule that derives the second statement, or
+/// else the first one; the facts if both statements are given.
 fn place(base: &RuleBase<'_>, closure: &Closure, sides: [Literal; 2]) -> String {
     let rule =
         sides.iter().rev().find_map(|&literal| closure.steps.get(closure.step_of(literal)?)).map(|step| step.rule);

@@ -1,4 +1,4 @@
-//! Finds cycles: statements that are concluded from each other.
+//! Finds cycles: statements from which, through a chain of rules, they themselves are concluded.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,18 +13,19 @@ pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
     issues
 }
 
-/// The graph of which statement leads to which by a rule. Rules with variables are left out, because recursion is how they express
-/// transitive relations.
+/// A graph with an edge from each premise of a rule to its conclusion. Rules with variables are left out, because a
+/// recursive one is normal: it expresses a transitive relation.
 struct Graph {
-    /// The statements, in the order in which rules mention them.
+    /// The statements, in the order in which the rules mention them.
     statements: Vec<Claim>,
-    /// What is concluded from each statement, and by which rule: all lists in one.
+    /// The edges, grouped by the statement from which they start. Each consists of the statement to which it leads and
+    /// the index of the rule.
     edges: Vec<(usize, usize)>,
-    /// Where the edges of each statement begin; the last entry is where all end.
+    /// The index in `edges` at which the edges of each statement begin. The last entry is the number of edges.
     starts: Vec<usize>,
 }
 
-/// Gives numbers to claims in the order of their first use.
+/// Assigns numbers to claims in the order of their first use.
 struct Numbers {
     by_claim: Vec<usize>,
     claims: Vec<Claim>,
@@ -47,7 +48,7 @@ impl Numbers {
 impl Graph {
     fn of(base: &RuleBase<'_>) -> Graph {
         let mut numbers = Numbers { by_claim: vec![usize::MAX; base.claims()], claims: Vec::new() };
-        let mut steps = Vec::with_capacity(base.rules.len()); // from, to, rule
+        let mut steps = Vec::with_capacity(base.rules.len()); // each is (from, to, rule)
         for rule in base.rules.iter().filter(|rule| !rule.has_variables) {
             let from = steps.len();
             for &premise in &rule.body {
@@ -76,8 +77,8 @@ impl Graph {
         }
     }
 
-    /// Strongly connected components of two or more statements (Tarjan 1972). It uses an explicit stack, because a chain of rules may
-    /// be too long for recursion.
+    /// Returns the strongly connected components of two or more statements (Tarjan 1972). The search uses its own
+    /// stack, because a chain of rules can be too long for recursion.
     fn components(&self) -> Vec<Vec<usize>> {
         let mut search = Search {
             index: vec![usize::MAX; self.statements.len()],
@@ -95,7 +96,7 @@ impl Graph {
         search.found
     }
 
-    /// A shortest cycle through the component's first statement.
+    /// Reports a shortest cycle through the first statement of a component.
     fn issue(&self, base: &RuleBase<'_>, component: &[usize]) -> Option<Issue> {
         let start = component.iter().copied().min()?;
         let mut came: HashMap<usize, (usize, usize)> = HashMap::new();
@@ -181,7 +182,7 @@ impl Search {
         }
     }
 
-    /// Leaves a statement; if it is the root of a component, the component is complete.
+    /// Ends the visit of a statement. If the statement is the root of a component, that component is complete.
     fn leave(&mut self, at: usize) {
         if self.low.get(at) != self.index.get(at) {
             return;

@@ -1,4 +1,4 @@
-//! A problem of a document, and its place.
+//! A problem of a document, and where it is.
 
 use serde::Serialize;
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 pub(crate) struct Issue {
     pub(crate) kind: &'static str,
     pub(crate) severity: Severity,
-    /// A JSON pointer into the document.
+    /// A JSON pointer to the place in the document.
     pub(crate) at: String,
     pub(crate) message: String,
-    /// For a cycle, its statements, with the first repeated at the end.
+    /// The statements of a cycle, with the first one repeated at the end. Empty for other problems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) path: Vec<String>,
 }

@@ -1,25 +1,27 @@
 //! Finds rules that may contradict themselves as soon as they apply.
 //!
-//! This is an approximation that considers one premise at a time: a rule leads from each premise to its conclusion, and from the
-//! negated conclusion to each negated premise. That includes everything that really follows, and every path can be reversed
-//! between the negations. So if the premises of a rule, with the axioms, lead to a statement and its negation, then a path
-//! leads from one of the premises to the negation of a premise or of an axiom. Only such rules are worth a derivation.
+//! This is an approximation by a graph of claims that considers each premise of a rule separately. The graph has an
+//! edge from each premise of a rule to its conclusion, and one from the negated conclusion to each negated premise.
+//! Everything that follows from a claim can therefore be reached from it. For each path there is also the reverse path
+//! between the negations. So if the premises of a rule, together with the axioms, lead to a statement and to its
+//! negation, there is a path from a premise to the negation of a premise or of an axiom. Only rules with such a path
+//! are examined with a real derivation.
 
 use std::ops::Range;
 
 use crate::rulebase::{Claim, Rule, RuleBase};
 
-/// Maximum number of steps on all paths.
+/// The maximum number of steps in all searches together.
 const MOST_WORK: usize = 20_000_000;
 
 pub(crate) struct Suspects<'b, 'v> {
     pub(crate) rules: Vec<&'b Rule<'v>>,
-    /// Whether some rules were not examined.
+    /// Whether the search was stopped before all rules were examined.
     pub(crate) is_cut: bool,
 }
 
-/// The rules with premises that may lead to a contradiction. If some rules have variables and some statement is negated, all rules
-/// are suspect, because the words alone do not show what follows.
+/// Returns the rules with premises that may lead to a contradiction. If a rule has variables and a statement is
+/// negated, these are all rules, because with variables the wording alone does not show what follows.
 pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
     let mut suspects = Suspects { rules: Vec::new(), is_cut: false };
     let with_premises = || base.rules.iter().filter(|rule| !rule.body.is_empty());
@@ -47,14 +49,14 @@ pub(crate) fn suspects<'b, 'v>(base: &'b RuleBase<'v>) -> Suspects<'b, 'v> {
 }
 
 struct Ways {
-    /// For each claim, where the claims that it leads to begin in `to`.
+    /// For each claim, the index in `to` at which its successors begin.
     starts: Vec<u32>,
     to: Vec<Claim>,
     /// For each claim, whether it is an axiom.
     axioms: Vec<bool>,
     /// Whether there is an affirmative axiom, and whether there is a negated one.
     axiom_signs: [bool; 2],
-    /// For each claim, the last walk that visited it.
+    /// For each claim, the number of the last search that visited it.
     seen: Vec<u32>,
     walks: u32,
     work: usize,
@@ -95,7 +97,7 @@ impl Ways {
         Ways { starts, to, axioms, axiom_signs, seen: vec![0; base.claims()], walks: 0, work: 0 }
     }
 
-    /// The range in `to` of the claims that a claim leads to.
+    /// Returns the range in `to` that contains the successors of a claim.
     fn places(&self, claim: Claim) -> Range<usize> {
         match self.starts.get(claim.index()..claim.index() + 2) {
             Some(&[start, end]) => start as usize..end as usize,
@@ -103,7 +105,7 @@ impl Ways {
         }
     }
 
-    /// All claims that these claims lead to, themselves included.
+    /// Returns all claims that can be reached from the given ones, which are included.
     fn walk(&mut self, from: impl IntoIterator<Item = Claim>) -> Vec<Claim> {
         self.walks += 1;
         let mut reached = Vec::new();
@@ -133,8 +135,9 @@ impl Ways {
         }
     }
 
-    /// For each claim, whether a path from it leads to a claim of the other sign. A claim of the other sign that leads nowhere, and
-    /// whose negation is not a premise, is a dead end and does not count.
+    /// Returns for each claim whether a path from it leads from an affirmative to a negated claim, or the other way
+    /// round. Such a step does not count if it ends at a claim without successors whose negation is neither a premise
+    /// nor an axiom, because it cannot cause a contradiction.
     fn before_crossings(&mut self, base: &RuleBase<'_>) -> Vec<bool> {
         let mut is_premise = vec![false; base.claims()];
         for premise in base.rules.iter().flat_map(|rule| &rule.body) {
@@ -164,7 +167,7 @@ impl Ways {
         before
     }
 
-    /// Whether some of the premises and axioms are affirmative and others negated.
+    /// Returns whether there are both affirmative and negated claims among the premises and the axioms.
     fn is_mixed(&self, body: &[Claim]) -> bool {
         let mut signs = self.axiom_signs;
         for claim in body {
@@ -173,7 +176,7 @@ impl Ways {
         signs == [true; 2]
     }
 
-    /// Whether a path leads from a premise to the negation of a premise or of an axiom.
+    /// Returns whether a path leads from a premise to the negation of a premise or of an axiom.
     fn lead_to_denial(&mut self, body: &[Claim]) -> bool {
         let reached = self.walk(body.iter().copied());
         let walk = self.walks;
@@ -184,7 +187,8 @@ impl Ways {
     }
 }
 
-/// The edges of a rule, one premise at a time.
+/// Returns the edges of a rule: two for each premise, from the premise to the conclusion and from the negated
+/// conclusion to the negated premise.
 fn ways_of<'r>(rule: &'r Rule<'_>) -> impl Iterator<Item = (Claim, Claim)> + 'r {
     let head = rule.head;
     rule.body.iter().flat_map(move |&premise| [(premise, head), (head.opposite(), premise.opposite())])

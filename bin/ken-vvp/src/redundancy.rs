@@ -1,12 +1,12 @@
-//! Finds redundant rules: tautologies, duplicates and subsumed rules.
+//! Finds rules that are redundant: tautologies, duplicates, and rules that are subsumed by another one.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::issue::Issue;
 use crate::rulebase::{Claim, Rule, RuleBase};
 
-/// Maximum number of comparisons in the search for subsumed rules, which is quadratic if very many rules with the same conclusion
-/// share a premise.
+/// The maximum number of comparisons in the search for subsumed rules. The search takes quadratic time if very many
+/// rules with the same conclusion share a premise.
 const MOST_WORK: usize = 20_000_000;
 
 pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
@@ -17,7 +17,7 @@ pub(crate) fn find(base: &RuleBase<'_>) -> Vec<Issue> {
     issues
 }
 
-/// The issues of a single rule by itself.
+/// Returns the problems of a rule that do not depend on other rules.
 fn about_itself(rule: &Rule<'_>) -> Vec<Issue> {
     let mut issues = Vec::new();
     if rule.body.contains(&rule.head) {
@@ -42,7 +42,7 @@ fn about_itself(rule: &Rule<'_>) -> Vec<Issue> {
     issues
 }
 
-/// The premises without repetition, sorted so that a claim and its negation are neighbours.
+/// Returns the premises without repetition, sorted so that a claim and its negation are next to each other.
 fn sorted(rule: &Rule<'_>) -> Vec<Claim> {
     let mut body = rule.body.clone();
     body.sort_unstable();
@@ -54,7 +54,7 @@ fn is_opposite(pair: &[Claim]) -> bool {
     matches!(pair, [one, other] if one.opposite() == *other)
 }
 
-/// Rules that share their conclusion with another rule. Only these can be duplicates or subsumed.
+/// The rules that have the same conclusion as another rule. Only these can be duplicates or subsumed.
 struct Rivals<'b, 'v> {
     rules: Vec<Rival<'b, 'v>>,
 }
@@ -92,7 +92,7 @@ impl<'b, 'v> Rivals<'b, 'v> {
         issues
     }
 
-    /// Rules whose conclusion another rule derives from a proper subset of the premises.
+    /// Reports the rules whose conclusion another rule derives from a proper subset of their premises.
     fn subsumed(&self) -> Vec<Issue> {
         let mut search = Search::of(&self.rules);
         let mut issues = Vec::new();
@@ -114,11 +114,12 @@ impl<'b, 'v> Rivals<'b, 'v> {
 /// Finds rules whose premises are a subset of another rule's, by counting shared premises.
 struct Search<'r, 'b, 'v> {
     rules: &'r [Rival<'b, 'v>],
-    /// The places of the rules with a conclusion and a premise.
+    /// The indices of the rules that have a conclusion and a premise, by conclusion and premise.
     by_parts: HashMap<(Claim, Claim), Vec<usize>>,
-    /// Rules without premises, by conclusion.
+    /// The index of the rule without premises for a conclusion.
     axioms: HashMap<Claim, usize>,
-    /// For each place, how many premises that rule shares with the current one; 0 between searches.
+    /// For each rule, the number of premises that it shares with the rule of the current search. All are 0 between two
+    /// searches.
     shared: Vec<usize>,
     work: usize,
 }
@@ -139,7 +140,8 @@ impl<'r, 'b, 'v> Search<'r, 'b, 'v> {
         search
     }
 
-    /// The first rule that has the same conclusion and a subset of the premises, or else an axiom with that conclusion.
+    /// Returns the first rule that has the same conclusion and a proper subset of the premises, or else the rule
+    /// without premises that has that conclusion.
     fn smaller(&mut self, place: usize) -> Option<&'b Rule<'v>> {
         let Rival { rule, body } = self.rules.get(place)?;
         let sharing = self.count(rule.head, body);
@@ -158,7 +160,8 @@ impl<'r, 'b, 'v> Search<'r, 'b, 'v> {
         self.rules.get(by).map(|rival| rival.rule)
     }
 
-    /// Counts shared premises in `shared`, and returns the places with a count, each once.
+    /// Counts in `shared` the premises that other rules with this conclusion share with `body`. Returns the rules that
+    /// share any, each once.
     fn count(&mut self, head: Claim, body: &[Claim]) -> Vec<usize> {
         let mut counted = Vec::new();
         let lists = body.iter().filter_map(|&premise| self.by_parts.get(&(head, premise)));

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::issue::Issue;
 
-/// The cost of a rule with variables, relative to one without, because it is first compiled into patterns.
+/// The cost of a rule with variables in a derivation, in units of the cost of a rule without variables. It is higher
+/// because the rule is first compiled into patterns.
 const VARIABLE_RULE_WORK: usize = 32;
 
 /// The well-formed rules, facts and goals of a document.
@@ -25,14 +26,14 @@ pub(crate) struct Rule<'v> {
     pub(crate) number: usize,
     pub(crate) premises: Vec<&'v str>,
     pub(crate) conclusion: &'v str,
-    /// The premises as claims, in their order.
+    /// The premises as claims, in the same order.
     pub(crate) body: Vec<Claim>,
     pub(crate) head: Claim,
     pub(crate) has_variables: bool,
 }
 
-/// A statement in normal form or its negation, as a number within its [`RuleBase`]. Variables are named by their order in the
-/// rule, so that rules which differ only in names of variables have the same claims.
+/// A statement in normal form or its negation, identified by a number within its [`RuleBase`]. Variables are renamed by
+/// their order in the rule, so that rules that differ only in the names of variables have the same claims.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Claim(u32);
 
@@ -45,7 +46,7 @@ impl Claim {
         Claim(self.0 ^ 1)
     }
 
-    /// Whether it negates its statement.
+    /// Returns whether the claim is the negation of a statement.
     pub(crate) fn is_denial(self) -> bool {
         self.0 & 1 == 1
     }
@@ -62,8 +63,8 @@ pub(crate) struct Fact<'v> {
 }
 
 impl<'v> RuleBase<'v> {
-    /// Reads a document. An invalid rule, fact or goal is reported as an issue and left out. The only error is a document without a
-    /// list of rules.
+    /// Reads a document. An invalid rule, fact or goal is reported as an issue and left out. Fails only if the document
+    /// is not an object, or if its rules, facts or goals are not lists.
     pub(crate) fn of(value: &'v Value) -> Result<(RuleBase<'v>, Vec<Issue>), Error> {
         let Value::Object(fields) = value else {
             return Err(Error::invalid("", format!("the document must be an object, not {}", kind_of(value))));
@@ -88,7 +89,7 @@ impl<'v> RuleBase<'v> {
             let rule = Rule::of(value, number, &mut base.atoms, &mut issues);
             base.rules.extend(rule.filter(|_| issues.len() == before));
         }
-        // A result of ken-rep may have no rules, because induction needs none.
+        // A result of ken-rep can have no rules, because induction needs none.
         if rules.is_empty() && !fields.contains_key("reasoning_chain") {
             issues.push(Issue::warning("empty", "/rules", "there is no rule"));
         }
@@ -97,41 +98,41 @@ impl<'v> RuleBase<'v> {
         Ok((base, issues))
     }
 
-    /// Makes a theory of the rules; its rule ids are indices into `rules`.
+    /// Returns a theory that contains the rules. Its rule ids are indices into `rules`.
     pub(crate) fn theory(&self) -> Theory<'_> {
         let mut theory = Theory::with_capacity(self.rules.len());
         for rule in &self.rules {
-            // Each rule was checked when it was read.
+            // This cannot fail, because each rule was checked when it was read.
             let _ = theory.add_rule(rule.premises.iter().copied(), rule.conclusion);
         }
         theory
     }
 
-    /// The rule with this index in the document, if it is well formed.
+    /// Returns the rule with this index in the document, if it is well formed.
     pub(crate) fn rule(&self, number: usize) -> Option<&Rule<'v>> {
         let place = self.rules.binary_search_by_key(&number, |rule| rule.number).ok()?;
         self.rules.get(place)
     }
 
-    /// The initial work of a derivation with these rules, in the unit of [`ken_logic::MAX_WORK`].
+    /// Returns the work with which each derivation with these rules begins, in the unit of [`ken_logic::MAX_WORK`].
     pub(crate) fn derivation_work(&self) -> usize {
         let work = |rule: &Rule<'_>| if rule.has_variables { VARIABLE_RULE_WORK } else { 1 };
         self.rules.iter().map(work).sum()
     }
 
-    /// An upper bound for the indices of claims.
+    /// Returns a number that is greater than the index of every claim.
     pub(crate) fn claims(&self) -> usize {
         self.atoms.len() * 2
     }
 
-    /// The claim of a statement without variables, if a rule uses it or its negation.
+    /// Returns the claim of a statement without variables; `None` if no rule contains the statement or its negation.
     pub(crate) fn claim(&self, wording: &str) -> Option<Claim> {
         let Statement { atom, negated } = normalise(wording);
         let atom = self.atoms.get(&atom)?;
         Some(Claim::new(atom, negated))
     }
 
-    /// The wording of a claim.
+    /// Returns the text of a claim in normal form.
     pub(crate) fn text(&self, claim: Claim) -> String {
         let atom = self.atoms.text(claim.0 >> 1);
         match claim.is_denial() {
@@ -140,7 +141,7 @@ impl<'v> RuleBase<'v> {
         }
     }
 
-    /// For each claim, whether a rule concludes it.
+    /// Returns for each claim whether a rule concludes it.
     pub(crate) fn concluded(&self) -> Vec<bool> {
         let mut concluded = vec![false; self.claims()];
         for rule in &self.rules {
@@ -175,7 +176,7 @@ impl<'v> Rule<'v> {
         let conclusion =
             statement(conclusion).map_err(|message| malformed("/1", format!("a conclusion {message}"))).ok()?;
         let rule = Rule::new(number, &parts, &conclusion, atoms);
-        // No part is empty, so any further fault of the rule concerns variables.
+        // The parts are known not to be empty. The remaining checks concern variables.
         if rule.wordings().any(|wording| wording.contains('?')) {
             check_rule(&rule.premises, rule.conclusion).map_err(|invalid| malformed("", invalid.to_string())).ok()?;
         }
@@ -197,7 +198,7 @@ impl<'v> Rule<'v> {
         }
     }
 
-    /// The rule itself and, for each premise, the contrapositive that concludes its negation.
+    /// Returns the rule itself and, for each premise, the contrapositive that concludes the negation of that premise.
     pub(crate) fn ways(&self) -> Vec<(Vec<String>, String)> {
         let deny = |text: &str| format!("not {text}");
         let own = |text: &&str| (*text).to_owned();
@@ -214,7 +215,7 @@ impl<'v> Rule<'v> {
         std::iter::once(forward).chain((0..self.premises.len()).map(backward)).collect()
     }
 
-    /// Whether a premise is the negation of another.
+    /// Returns whether one premise is the negation of another, so that the rule can never apply.
     pub(crate) fn is_impossible(&self) -> bool {
         let denials: BTreeSet<Claim> = self.body.iter().copied().filter(|claim| claim.is_denial()).collect();
         !denials.is_empty() && self.body.iter().any(|claim| denials.contains(&claim.opposite()))
@@ -229,10 +230,10 @@ impl<'v> Rule<'v> {
     }
 }
 
-/// A part of a rule: its wording and its normal form.
+/// A premise or conclusion: its wording and its normal form.
 type Part<'v> = (&'v str, Statement<'v>);
 
-/// The claim of a statement, with its variables renamed in the order of `names`.
+/// Returns the claim of a statement. Its variables are renamed by their order in `names`, to which new ones are added.
 fn claim(statement: &Statement<'_>, names: &mut BTreeMap<String, usize>, atoms: &mut Interner) -> Claim {
     let atom = &statement.atom;
     let number = match atom.contains('?') {
@@ -254,7 +255,7 @@ fn renamed(atom: &str, names: &mut BTreeMap<String, usize>) -> String {
     atom.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The variable in a word, without the punctuation after it.
+/// Returns the variable in a word, without the punctuation that follows it; `None` if the word is not a variable.
 pub(crate) fn variable(word: &str) -> Option<&str> {
     let is_variable = word.len() > 1 && word.starts_with('?') && !word.starts_with("??");
     is_variable.then(|| word.trim_end_matches(|char: char| char.is_ascii_punctuation() && char != '_'))

@@ -1,4 +1,4 @@
-//! ken-vvp as its users drive it.
+//! Tests of the ken-vvp binary through its command line.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;
@@ -14,7 +14,7 @@ fn run(args: &[&str], stdin: &[u8]) -> (String, String, i32) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(stdin); // an input that is too large is not read to its end
+    let _ = child.stdin.take().unwrap().write_all(stdin); // fails if the input is too large, because ken-vvp then stops reading it
     let output = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (text(output.stdout), text(output.stderr), output.status.code().unwrap())
@@ -28,7 +28,7 @@ fn validate(document: &Value) -> Value {
     answer
 }
 
-/// `kind at` of every issue.
+/// Returns each issue as its kind and its place, separated by a blank.
 fn issues(answer: &Value) -> Vec<String> {
     let issue = |issue: &Value| format!("{} {}", issue["kind"].as_str().unwrap(), issue["at"].as_str().unwrap());
     answer["issues"].as_array().unwrap().iter().map(issue).collect()
@@ -96,7 +96,8 @@ fn conflicts_come_with_both_proofs() {
         conflict["proofs"][side].as_array().unwrap().iter().map(|step| step["rule"].as_u64().unwrap()).collect()
     };
     assert_eq!((rules_of(0), rules_of(1)), (vec![2], vec![1, 0]));
-    // The same from a fact; and no conflict from facts that do not lead there, but a warning.
+    // A fact that leads to the contradiction also gives a conflict. With facts that do not lead to it, there is only a
+    // warning.
     assert_eq!(issues(&validate(&json!({"rules": rules, "facts": ["penguin"]}))), ["conflict /rules/0"]);
     let answer = validate(&json!({"rules": rules, "facts": ["bird"]}));
     assert_eq!(answer["validation_status"], "success");
@@ -197,7 +198,7 @@ fn contradictions_through_other_rules_are_found() {
     for rules in [json!([[["p"], "q"], [["r"], "not q"]]), json!([[["p"], "not q"], [["not q"], "s"]])] {
         assert_eq!(validate(&json!({ "rules": rules }))["validation_status"], "success", "{rules}");
     }
-    // What never applies is a warning of its own, and nothing is supposed of it.
+    // A rule that can never apply gets a warning of another kind, and its premises are not assumed.
     let never = validate(&json!({"rules": [[["a", "not a"], "b"], [["c"], "not b"]]}));
     assert_eq!(never["validation_status"], "success", "{never}");
 }
