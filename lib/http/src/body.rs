@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::connection::Connection;
-use crate::patience::Patience;
+use crate::lazy_timeout::LazyTimeout;
 
 pub(crate) enum Body {
     Empty,
@@ -24,7 +24,7 @@ pub(crate) struct Stream {
     connection: Option<Arc<Connection>>,
     gone: Option<Producer>,
     /// Limits how long a reader may leave the rest of a shared frame unread.
-    patience: Patience,
+    stall: LazyTimeout,
 }
 
 type Producer = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -73,7 +73,7 @@ impl Body {
             slot,
             connection: None,
             gone: None,
-            patience: Patience::default(),
+            stall: LazyTimeout::default(),
         }))
     }
 
@@ -99,12 +99,12 @@ impl Stream {
                 return Poll::Pending;
             }
             if connection.poll_rest(cx).map_err(|_| ReaderGone)?.is_pending() {
-                return match self.patience.is_over(connection.resources.limits.stalled_reader, cx) {
+                return match self.stall.is_over(connection.resources.limits.stalled_reader, cx) {
                     true => Poll::Ready(Some(Err(ReaderGone))),
                     false => Poll::Pending,
                 };
             }
-            self.patience.end();
+            self.stall.end();
         }
         let produced = match &mut self.producer {
             Some(producer) => producer.as_mut().poll(cx),

@@ -4,13 +4,13 @@
 /// Follows the framing of one body as it arrives.
 #[derive(Debug)]
 pub(crate) struct ChunkReader {
-    place: Place,
+    state: State,
     /// The number of bytes of size lines and trailers since the last data.
     overhead: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum State {
     /// Within the digits of a size; counts the digits.
     Size {
         size: u64,
@@ -47,21 +47,21 @@ const MAX_OVERHEAD: usize = 4 << 10;
 
 impl ChunkReader {
     pub(crate) fn new() -> ChunkReader {
-        ChunkReader { place: Place::Size { size: 0, digits: 0 }, overhead: 0 }
+        ChunkReader { state: State::Size { size: 0, digits: 0 }, overhead: 0 }
     }
 
     pub(crate) fn is_at_end(&self) -> bool {
-        self.place == Place::End
+        self.state == State::End
     }
 
     /// How many of these bytes belong to the body.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         let mut used = 0;
         while let Some(byte) = bytes.get(used) {
-            used += match self.place {
-                Place::End => break,
-                Place::Data { left } => self.skip_data(left, bytes.len() - used),
-                place => self.step(place, *byte)?,
+            used += match self.state {
+                State::End => break,
+                State::Data { left } => self.skip_data(left, bytes.len() - used),
+                state => self.step(state, *byte)?,
             };
         }
         Ok(used)
@@ -70,40 +70,40 @@ impl ChunkReader {
     fn skip_data(&mut self, left: u64, available: usize) -> usize {
         let take = usize::try_from(left).unwrap_or(usize::MAX).min(available);
         let left = left - take as u64;
-        self.place = if left == 0 { Place::DataCr } else { Place::Data { left } };
+        self.state = if left == 0 { State::DataCr } else { State::Data { left } };
         self.overhead = 0;
         take
     }
 
     /// Reads one byte outside the data.
-    fn step(&mut self, place: Place, byte: u8) -> Result<usize, Malformed> {
+    fn step(&mut self, state: State, byte: u8) -> Result<usize, Malformed> {
         self.overhead += 1;
         if self.overhead > MAX_OVERHEAD {
             return Err(Malformed);
         }
-        self.place = match (place, byte) {
-            (Place::Size { size, digits }, _) => Self::in_size(size, digits, byte)?,
-            (Place::Extension { size }, b'\r') => Place::SizeLf { size },
-            (Place::Extension { size }, b' '..=b'~' | b'\t') => Place::Extension { size },
-            (Place::SizeLf { size: 0 }, b'\n') => Place::Trailer { empty: true },
-            (Place::SizeLf { size }, b'\n') => Place::Data { left: size },
-            (Place::DataCr, b'\r') => Place::DataLf,
-            (Place::DataLf, b'\n') => Place::Size { size: 0, digits: 0 },
-            (Place::Trailer { empty }, b'\r') => Place::TrailerLf { last: empty },
-            (Place::Trailer { .. }, b' '..=b'~' | b'\t') => Place::Trailer { empty: false },
-            (Place::TrailerLf { last: true }, b'\n') => Place::End,
-            (Place::TrailerLf { last: false }, b'\n') => Place::Trailer { empty: true },
+        self.state = match (state, byte) {
+            (State::Size { size, digits }, _) => Self::in_size(size, digits, byte)?,
+            (State::Extension { size }, b'\r') => State::SizeLf { size },
+            (State::Extension { size }, b' '..=b'~' | b'\t') => State::Extension { size },
+            (State::SizeLf { size: 0 }, b'\n') => State::Trailer { empty: true },
+            (State::SizeLf { size }, b'\n') => State::Data { left: size },
+            (State::DataCr, b'\r') => State::DataLf,
+            (State::DataLf, b'\n') => State::Size { size: 0, digits: 0 },
+            (State::Trailer { empty }, b'\r') => State::TrailerLf { last: empty },
+            (State::Trailer { .. }, b' '..=b'~' | b'\t') => State::Trailer { empty: false },
+            (State::TrailerLf { last: true }, b'\n') => State::End,
+            (State::TrailerLf { last: false }, b'\n') => State::Trailer { empty: true },
             _ => return Err(Malformed),
         };
         Ok(1)
     }
 
-    fn in_size(size: u64, digits: u32, byte: u8) -> Result<Place, Malformed> {
+    fn in_size(size: u64, digits: u32, byte: u8) -> Result<State, Malformed> {
         match char::from(byte).to_digit(16) {
             // Fifteen digits are less than 2^60, so this does not overflow.
-            Some(digit) if digits < 15 => Ok(Place::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }),
-            None if digits > 0 && byte == b'\r' => Ok(Place::SizeLf { size }),
-            None if digits > 0 && matches!(byte, b';' | b' ' | b'\t') => Ok(Place::Extension { size }),
+            Some(digit) if digits < 15 => Ok(State::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }),
+            None if digits > 0 && byte == b'\r' => Ok(State::SizeLf { size }),
+            None if digits > 0 && matches!(byte, b';' | b' ' | b'\t') => Ok(State::Extension { size }),
             _ => Err(Malformed),
         }
     }

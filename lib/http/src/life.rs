@@ -27,7 +27,7 @@ pub(crate) async fn serve<S: Send + Sync + 'static>(
     tokio::select! {
         biased;
         () = connection.place_lost() => {}
-        () = talk(socket, connection.clone(), listener) => {}
+        () = run(socket, connection.clone(), listener) => {}
     }
 }
 
@@ -36,7 +36,7 @@ pub(crate) async fn refuse<S: Send + Sync + 'static>(stream: TcpStream, peer: Ip
     let (mut socket, connection) = open(stream, peer, &listener, None);
     let busy = Error::busy("all connections are taken by requests in progress", 1_000);
     socket.refuse(Failure::from(busy).closing().common());
-    talk(socket, connection, listener).await;
+    run(socket, connection, listener).await;
 }
 
 fn open<S>(stream: TcpStream, peer: IpAddr, listener: &Listener<S>, place: Option<Place>) -> (Socket, Arc<Connection>) {
@@ -47,29 +47,29 @@ fn open<S>(stream: TcpStream, peer: IpAddr, listener: &Listener<S>, place: Optio
     (Socket::new(reader, connection.clone()), connection)
 }
 
-async fn talk<S: Send + Sync + 'static>(socket: Socket, connection: Arc<Connection>, listener: Arc<Listener<S>>) {
+async fn run<S: Send + Sync + 'static>(socket: Socket, connection: Arc<Connection>, listener: Arc<Listener<S>>) {
     let shutdown = listener.resources.shutdown.clone();
     let service = Service::new(listener, connection);
-    let talk = std::pin::pin!(protocol().serve_connection(socket, service).without_shutdown());
-    if let Some(parts) = until_stopped(talk, shutdown).await {
+    let requests = std::pin::pin!(protocol().serve_connection(socket, service).without_shutdown());
+    if let Some(parts) = until_stopped(requests, shutdown).await {
         parts.io.close().await;
     }
 }
 
-/// Runs a conversation to its end, or until the listener's drain time is over.
+/// Runs a connection to its end, or until the listener's drain time is over.
 async fn until_stopped<T, E>(
-    mut talk: Pin<&mut impl Future<Output = Result<T, E>>>,
+    mut requests: Pin<&mut impl Future<Output = Result<T, E>>>,
     mut shutdown: Shutdown,
 ) -> Option<T> {
     tokio::select! {
         biased;
-        ended = &mut talk => return ended.ok(),
+        ended = &mut requests => return ended.ok(),
         () = shutdown.requested() => {}
     }
     // This polls the socket once more, so that it notices the drain, and ends if it is idle.
     tokio::select! {
         biased;
-        ended = &mut talk => ended.ok(),
+        ended = &mut requests => ended.ok(),
         () = shutdown.reached(Phase::Stopped) => None,
     }
 }

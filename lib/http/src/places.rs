@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 /// A caller with fewer connections may also take the reserved places.
 const FEW: usize = 16;
 /// One of this many places is reserved for callers with few connections.
-const KEPT: usize = 8;
+const RESERVED: usize = 8;
 
 /// The places of one listener.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Places {
         let has_few = open.connections_of(caller) < FEW;
         let room = match has_few {
             true => self.limit,
-            false => self.limit - self.limit / KEPT,
+            false => self.limit - self.limit / RESERVED,
         };
         if open.by_number.len() >= room && !open.close_idle(has_few) {
             return None;

@@ -24,8 +24,8 @@ use crate::chunks::ChunkReader;
 use crate::connection::{BodyLeft, Connection};
 use crate::failure::Failure;
 use crate::head::{self, BodyLength, Head, HeadReader};
+use crate::lazy_timeout::LazyTimeout;
 use crate::limits::Limits;
-use crate::patience::Patience;
 
 /// How many bytes are read at once: for heads and small bodies, and for large bodies.
 const SMALL_READ: usize = 4 << 10;
@@ -48,8 +48,8 @@ pub(crate) struct Socket {
     is_busy: bool,
     peer_is_done: bool,
     write_is_blocked: bool,
-    reading: Patience,
-    writing: Patience,
+    reading: LazyTimeout,
+    writing: LazyTimeout,
     pace: Pace,
 }
 
@@ -76,8 +76,8 @@ impl Socket {
             is_busy: false,
             peer_is_done: false,
             write_is_blocked: false,
-            reading: Patience::default(),
-            writing: Patience::default(),
+            reading: LazyTimeout::default(),
+            writing: LazyTimeout::default(),
             pace: Pace::default(),
         }
     }

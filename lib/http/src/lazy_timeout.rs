@@ -1,4 +1,4 @@
-//! A limit on waiting that is cheap while nothing waits.
+//! A timeout that costs nothing but a look at the clock while nothing waits.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A limit on waiting. Its timer is set only when a wait begins, and moved only if it would fire too late, so that a busy
-/// connection only reads the clock.
+/// A timeout. Its timer is set only when a wait begins, and moved only if it would fire too late, so that a busy connection only
+/// reads the clock.
 #[derive(Default)]
-pub(crate) struct Patience {
+pub(crate) struct LazyTimeout {
     since: Option<Instant>,
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patience {
+impl LazyTimeout {
     /// Ends the wait.
     pub(crate) fn end(&mut self) {
         self.since = None;
