@@ -45,12 +45,13 @@ impl Allowed {
         self
     }
 
-    /// Whether `address`, which `host` resolved to, may be reached. If there was no name, `host` is the text of the address.
+    /// Whether a program may connect to `address`. `host` is the name that resolved to it, or the address as text if
+    /// there was no name.
     pub fn admits(&self, host: &str, address: SocketAddr) -> bool {
         is_public(address.ip()) || self.names(host, address)
     }
 
-    /// Whether the address is among the exceptions.
+    /// Whether the operator's list contains this host with the port of `address`, or a network that contains `address`.
     pub fn names(&self, host: &str, address: SocketAddr) -> bool {
         let host = host.trim_matches(['[', ']']);
         let is_host = |(name, port): &(String, u16)| name.eq_ignore_ascii_case(host) && *port == address.port();
@@ -59,7 +60,7 @@ impl Allowed {
     }
 }
 
-/// Whether a text is an address, `ADDRESS:PORT` or a network such as `10.1.0.0/16`, which need no DNS look-up.
+/// Whether a text is an address, `ADDRESS:PORT` or a network such as `10.1.0.0/16`. None of these needs a DNS look-up.
 pub fn is_address(text: &str) -> bool {
     text.parse::<SocketAddr>().is_ok() || text.parse::<IpAddr>().is_ok() || text.parse::<IpNet>().is_ok()
 }
@@ -92,10 +93,10 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     match segments {
-        // Mapped, NAT64 and 6to4 addresses lead to the IPv4 address inside them.
+        // An IPv4-mapped, NAT64 or 6to4 address is as public as the IPv4 address that it contains.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_public_v4(joined(high, low)),
         [0x2002, high, low, ..] => is_public_v4(joined(high, low)),
-        // Teredo, ORCHID, benchmarking, documentation.
+        // Not public: Teredo, ORCHID, benchmarking and documentation.
         [0x2001, 0..=0x01ff | 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => false,
         [first, ..] => (0x2000..=0x3fff).contains(&first),
     }
@@ -105,7 +106,7 @@ fn joined(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from((u32::from(high) << 16) | u32::from(low))
 }
 
-/// The error for a host whose address must not be reached.
+/// The error for a host whose address programs may not connect to.
 #[derive(Debug)]
 pub struct Refused {
     pub host: String,

@@ -1,5 +1,5 @@
-//! `ken.toml` as types. Every section and key has a default, so an empty file is a valid one; unknown keys are refused.
-//! The parts read the sections that concern them, `kend` alone reads `[part.*]`. Documented in ken.toml(5).
+//! The types of `ken.toml`. Every section and key has a default, so an empty file is valid. An unknown key is an error.
+//! Each part reads only the sections that concern it, and only `kend` reads `[part.*]`. ken.toml(5) documents the file.
 
 use crate::address::Allowed;
 use crate::proxy::Host;
@@ -22,7 +22,7 @@ pub struct Config {
     pub approvals: Approvals,
     pub limits: Limits,
     pub workspace: Workspace,
-    /// The parts that kend starts, by name. Merged into the built-in parts key by key.
+    /// The parts that kend starts, by name. A section changes only the keys that it sets of a built-in part.
     pub part: BTreeMap<String, Part>,
 }
 
@@ -41,10 +41,10 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kend {
-    /// Whether kend starts the parts that come with ken, which `[part.*]` can change. If not, it starts only what the file
-    /// names.
+    /// Whether kend starts the parts that come with ken (`[part.*]` can change them). If false, it starts only the
+    /// parts that the file names.
     pub builtin_parts: bool,
-    /// Whether kend applies a change of the configuration files at once. Read when kend starts.
+    /// Whether kend applies a change of the configuration files at once. kend reads this key only when it starts.
     pub watch: bool,
     /// The size at which a part's log file is rotated, in bytes.
     pub log_max_bytes: u64,
@@ -66,24 +66,25 @@ pub struct Gateway {
     pub listen: IpAddr,
     /// The TCP port; 0 takes a free one.
     pub port: u16,
-    /// The URL that clients use if a proxy stands in front; if empty, the listening address.
+    /// The URL under which clients reach the gateway, if there is a proxy in front of it. If empty, the listening
+    /// address.
     pub public_url: String,
     /// Whether requests from this machine need no secret.
     pub trust_loopback: TrustLoopback,
 }
 
-/// Whether requests that come from a loopback address, and not by a proxy that says so, need no secret.
+/// Whether a request that comes from a loopback address, and was not forwarded by a proxy, needs no secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TrustLoopback {
-    /// Yes, unless `public_url` is set or the gateway listens on another address than loopback.
+    /// Yes, unless `public_url` is set or the gateway listens on an address that is not a loopback address.
     Auto,
     Yes,
     No,
 }
 
 impl Gateway {
-    /// Whether requests of this machine need no secret, with `auto` decided.
+    /// Whether requests from this machine need no secret. Resolves `auto`.
     pub fn trusts_loopback(&self) -> bool {
         match self.trust_loopback {
             TrustLoopback::Auto => self.public_url.is_empty() && self.listen.is_loopback(),
@@ -124,7 +125,7 @@ impl Default for Cognitive {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Chat {
-    /// How long the gateway waits for an answer before it replies 202, in milliseconds, at most 600,000.
+    /// How long the gateway waits for the end of a turn before it replies 202, in milliseconds, at most 600,000.
     pub wait_ms: u32,
 }
 
@@ -134,20 +135,21 @@ impl Default for Chat {
     }
 }
 
-/// The models that answer.
+/// The models to call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// A fail-over list of `provider/model`, first choice first. The variable `KEN_MODEL` takes precedence.
+    /// A list of `provider/model` in order of preference. If one fails, the next is called. The variable `KEN_MODEL`
+    /// takes precedence.
     #[serde(rename = "use")]
     pub choice: String,
-    /// The model that makes vectors for search by meaning: `openai/MODEL` or `local/ALIAS`; if empty, there is no such search.
-    /// The variable `KEN_EMBED` takes precedence.
+    /// The model that computes vectors for search by meaning: `openai/MODEL` or `local/ALIAS`. If empty, there is no
+    /// search by meaning. The variable `KEN_EMBED` takes precedence.
     pub embed: String,
     pub budget: Budget,
 }
 
-/// Caps on what models may use; 0 means no cap. Days are in UTC and costs in US dollars.
+/// Limits on what models may use; 0 means no limit. A day is a day in UTC, and costs are in US dollars.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
@@ -158,12 +160,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Whether there is no cap at all.
+    /// Whether no limit is set.
     pub fn is_unlimited(&self) -> bool {
         *self == Budget::default()
     }
 
-    /// Every cap whose value is not allowed: its key and the reason.
+    /// Returns the key of every limit whose value is not allowed, with the reason.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
         let costs = [("cost_per_day", self.cost_per_day), ("cost_per_session", self.cost_per_session)];
         let wrong = costs.into_iter().filter_map(|(key, cost)| Some((key, dollars_problem(cost)?)));
@@ -171,7 +173,7 @@ impl Budget {
     }
 }
 
-/// Why an amount of US dollars is not allowed; `None` for 0 to 1,000,000,000.
+/// Returns why an amount of US dollars is not allowed, or `None` if it is between 0 and 1,000,000,000.
 pub fn dollars_problem(dollars: f64) -> Option<String> {
     let is_sound = (0.0..=1e9).contains(&dollars);
     (!is_sound).then(|| format!("{dollars} is not from 0 to 1000000000"))
@@ -183,14 +185,14 @@ impl Default for Model {
     }
 }
 
-/// Where summaries of the work are sent, as OpenTelemetry traces.
+/// Where summaries of submissions and runs are sent, as OpenTelemetry traces.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Telemetry {
     /// The collector's address for OTLP over HTTP, such as `http://127.0.0.1:4318`; if empty, nothing is sent. The variable
     /// `OTEL_EXPORTER_OTLP_ENDPOINT` takes precedence.
     pub otlp: String,
-    /// Whether answers and results of tools are sent, too.
+    /// Whether the texts of answers and tool results are sent, too.
     pub content: bool,
 }
 
@@ -200,17 +202,17 @@ pub struct Telemetry {
 pub struct Approvals {
     /// How long a request waits for its decision, in milliseconds, 1,000 to 604,800,000.
     pub expiry_ms: u32,
-    /// What happens to requests of turns that a schedule has started.
+    /// What happens to approval requests of turns that a schedule started.
     pub unattended: Unattended,
 }
 
-/// What happens to a request if nobody waits for the answer of its turn.
+/// What happens to an approval request of a turn whose answer nobody waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unattended {
-    /// They are denied at once.
+    /// The request is denied at once.
     Deny,
-    /// They wait for a decision, like any other request.
+    /// The request waits for a decision, like any other.
     Ask,
 }
 
@@ -220,15 +222,17 @@ impl Default for Approvals {
     }
 }
 
-/// The limits of the gateway, above which it answers `busy`.
+/// The limits of the gateway. A request above them is refused with `busy`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// The maximum number of connections. Above that, the connection that has been idle longest is closed for a new one.
+    /// The maximum number of connections. When it is reached, a new connection closes the one that has been idle
+    /// longest.
     pub connections: u32,
-    /// How many of them may be held by streams, long polls and waiting prompts.
+    /// How many of these connections may be used by streams, long polls and waiting prompts.
     pub held_connections: u32,
-    /// The maximum size of all request bodies of more than 16 KiB together, in bytes. One caller may use a quarter of it.
+    /// The maximum memory for request bodies of more than 16 KiB, all requests together, in bytes. One caller may use a
+    /// quarter of it.
     pub body_memory: u64,
     /// The rate of chat events, prompts and workflow starts per caller: `N/second|minute|hour|day`. The variable
     /// `RATE_LIMIT_CHAT` takes precedence.
@@ -252,17 +256,18 @@ impl Default for Limits {
     }
 }
 
-/// The folder in which the coding worker works, and what needs no approval there. ken-coder reads it for each call.
+/// The folder in which the coding worker works, and which actions there need no approval. ken-coder reads this section
+/// for each call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Workspace {
     /// The folder; if empty, `workspace` in the state directory. The variable `KEN_WORKSPACE` takes precedence.
     pub root: String,
-    /// Absolute paths outside of it that commands may read and execute, such as those of a toolchain.
+    /// Absolute paths outside the folder that commands may read and execute, such as those of a toolchain.
     pub read: Vec<PathBuf>,
-    /// Environment of commands: `NAME` is passed through, `NAME=value` is set.
+    /// The environment of commands. `NAME` passes a variable on, `NAME=value` sets one.
     pub env: Vec<String>,
-    /// The first rule for a path applies; without one, every change needs approval.
+    /// The first rule whose path matches applies. A change that no rule matches needs approval.
     pub rules: Vec<WorkspaceRule>,
 }
 
@@ -270,20 +275,22 @@ pub struct Workspace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkspaceRule {
-    /// A folder or file, relative to the workspace; if empty, all of it.
+    /// A folder or file, relative to the workspace. If empty, the rule applies to the whole workspace.
     #[serde(default)]
     pub path: String,
     pub policy: WorkspacePolicy,
-    /// Commands that run without approval in the folders of this rule: each a whole command line, word by word.
+    /// Commands that run without approval in the folders of this rule. Each is a whole command line, as a list of
+    /// words.
     #[serde(default)]
     pub commands: Vec<Vec<String>>,
-    /// Hosts that commands and git in these folders may reach if a call asks for the network: `HOST` (port 443) or `HOST:PORT`.
+    /// Hosts that commands and git in these folders may reach if the call requests network access: `HOST` (port 443) or
+    /// `HOST:PORT`.
     #[serde(default)]
     pub hosts: Vec<Host>,
-    /// Networks that the names of `hosts` may resolve to although they are not public.
+    /// Networks that the names in `hosts` may resolve to although they are not public.
     #[serde(default)]
     pub private: Vec<String>,
-    /// Keys that ken-proxy adds to requests: for a host of `hosts`, the name of its key in `secrets.env`.
+    /// Keys that ken-proxy adds to requests. Maps a host of `hosts` to the name of its key in `secrets.env`.
     #[serde(default)]
     pub keys: BTreeMap<Host, String>,
 }
@@ -292,17 +299,17 @@ pub struct WorkspaceRule {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkspacePolicy {
-    /// Changes of files need no approval. Commands and git do.
+    /// Changes of files need no approval. Commands and git still do.
     AutoEdit,
     /// A person has to approve each change.
     #[default]
     Ask,
-    /// Nothing may be changed here, even with approval.
+    /// Nothing may be changed, even with approval.
     Deny,
 }
 
 impl Workspace {
-    /// The folder of the workspace; `variable` is the value of `KEN_WORKSPACE`.
+    /// Returns the folder of the workspace. `variable` is the value of `KEN_WORKSPACE`.
     pub fn folder(&self, state: &Path, variable: Option<PathBuf>) -> PathBuf {
         match variable.filter(|folder| !folder.as_os_str().is_empty()) {
             Some(folder) => folder,
@@ -311,7 +318,7 @@ impl Workspace {
         }
     }
 
-    /// Every value that is not allowed: its key and the reason.
+    /// Returns the key of every value that is not allowed, with the reason.
     pub fn problems(&self) -> Vec<(&'static str, String)> {
         let mut found = Vec::new();
         if !self.root.is_empty() && !Path::new(&self.root).is_absolute() {
@@ -346,38 +353,42 @@ impl Workspace {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Part {
-    /// Whether it starts with the system. If not, `ken start` starts it.
+    /// Whether it starts with the system. If false, only `ken start` starts it.
     pub enabled: bool,
-    /// Program and arguments. If empty, the program is `ken-NAME`. A program without a slash is searched beside kend, then on
-    /// PATH; one with a slash is relative to the directory of the configuration.
+    /// Program and arguments. If empty, the program is `ken-NAME`. A program without a slash is searched for in kend's
+    /// directory, then on PATH. One with a slash is relative to the directory of the configuration file.
     pub command: Vec<String>,
-    /// Parts that must be ready before this one starts, and that start with it.
+    /// Parts that must be ready before this one starts. They are started with it.
     pub requires: Vec<String>,
     /// Parts that must be ready before this one starts, if they are enabled.
     pub after: Vec<String>,
-    /// Listening sockets. kend holds them over restarts and passes them by name (`LISTEN_FDNAMES`), sorted by name.
+    /// Listening sockets. kend keeps them open when the part restarts, and passes them by name (`LISTEN_FDNAMES`),
+    /// sorted by name.
     pub sockets: BTreeMap<String, Socket>,
-    /// Environment: `NAME` is passed through from kend's own or `secrets.env`, `NAME=value` is set.
+    /// The environment of the part. `NAME` passes a variable on from `secrets.env` or kend's own environment,
+    /// `NAME=value` sets one.
     pub env: Vec<String>,
-    /// Names looked up in `secrets.env`, then in kend's own environment, and passed through a descriptor.
+    /// Names of secrets. Each is looked up in `secrets.env`, then in kend's own environment, and passed through a file
+    /// descriptor.
     pub secrets: Vec<String>,
     /// Sections of this file that the part reads. A reload that changes one of them restarts the part.
     pub reads: Vec<String>,
     /// When the part is considered ready.
     pub ready: Ready,
-    /// How long it may take to become ready, in milliseconds. After that it is stopped and considered failed.
+    /// How long the part may take to become ready, in milliseconds. After that, kend stops it and counts the start as
+    /// failed.
     pub ready_timeout_ms: u64,
     /// The time between SIGTERM and SIGKILL when the part is stopped, in milliseconds.
     pub stop_timeout_ms: u64,
     /// The interval in which the part has to send `WATCHDOG=1`, in milliseconds; 0 for no watchdog.
     pub watchdog_ms: u64,
-    /// When to stop restarting it.
+    /// When kend stops restarting the part.
     pub limit: Limit,
-    /// The limit of open files (`RLIMIT_NOFILE`).
+    /// The limit on open files (`RLIMIT_NOFILE`).
     pub nofile: u64,
-    /// The nice value of its processes, 0 to 19: the higher it is, the sooner they give way to others.
+    /// The nice value of its processes, 0 to 19. Processes with a higher value get less processor time.
     pub nice: u8,
-    /// Whether programs that it runs may gain privileges, for instance by a setuid bit.
+    /// Whether programs that the part runs may gain privileges, for instance by a setuid bit.
     pub new_privileges: bool,
 }
 
@@ -420,11 +431,11 @@ pub enum Ready {
 pub enum Socket {
     /// A Unix stream socket, mode 0600: a path, relative to the run directory.
     Unix(String),
-    /// A TCP socket: `ADDRESS:PORT`, or the name of a section with `listen` and `port`.
+    /// A TCP socket: `ADDRESS:PORT`, or the name of a section that has `listen` and `port`.
     Tcp(String),
 }
 
-/// Give up after `n` starts within `within_ms` milliseconds; never if `n` is 0.
+/// kend stops restarting a part after `n` starts within `within_ms` milliseconds. If `n` is 0, it never stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limit {

@@ -1,19 +1,20 @@
-//! The engines of ken-model, as `[model] use` and `KEN_MODEL` name them.
+//! The engines of ken-model, as named in `[model] use` and in `KEN_MODEL`.
 
 use std::str::FromStr;
 
 use crate::Error;
 
-/// One entry of the list. Only ken-model knows whether the model or the file of an engine exists.
+/// One entry of the list. Parsing does not check whether the model or the file of an engine exists;
+/// ken-model does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Engine {
     /// `rules`, or `rules/rules-1`.
     Rules,
-    /// `local`, the active model, or `local/ALIAS`.
+    /// `local` for the active model, or `local/ALIAS`.
     Local(Option<String>),
     /// `script`, or `script/NAME`.
     Script(Option<String>),
-    /// `openai/MODEL`: chat completions, of OpenAI or of any server that speaks them.
+    /// `openai/MODEL`: the chat completions API, of OpenAI or of any compatible server.
     OpenAi(String),
     /// `anthropic/MODEL`.
     Anthropic(String),
@@ -22,7 +23,8 @@ pub enum Engine {
 const KNOWN: &str = "a list like `openai/gpt-4o,rules`; known providers: anthropic, local, openai, rules, script";
 
 impl Engine {
-    /// A list like `rules` or `script,rules`, first choice first; at least one.
+    /// Parses a list like `rules` or `script,rules`, in order of preference. Fails if the list is
+    /// empty or names an unknown engine.
     pub fn list(text: &str) -> Result<Vec<Engine>, Error> {
         text.split(',').map(|entry| entry.trim().parse()).collect()
     }

@@ -1,35 +1,35 @@
-//! The one error type that crosses a wire, a pipe or an HTTP connection, and the closed table of its codes.
+//! The error type that is sent between parts, from tools and over HTTP, and the table of its codes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, as one of a closed set. The set, the HTTP status and the exit code are documented in ken-wire(5).
+/// What went wrong. The set of codes is closed; ken-wire(5) documents it, with the HTTP status and exit code of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
-    /// Malformed JSON, a missing or unknown field, a bad value; `at` says where.
+    /// Malformed JSON, a missing or unknown field, or a bad value. `at` names the place.
     Invalid,
     /// The secret is wrong or missing.
     Unauthenticated,
-    /// A valid identity, but not the owner.
+    /// The identity is valid, but the thing belongs to another one.
     Forbidden,
     NotFound,
-    /// An ambiguous selector, or a state that does not allow the change.
+    /// A name that several things have, or a state that does not allow the change.
     Conflict,
-    /// Over a stated limit.
+    /// Larger than a documented limit.
     TooLarge,
-    /// Over a rate or queue limit; `retry_after_ms` is set.
+    /// Above a limit on rate or queue length. `retry_after_ms` is set.
     Busy,
-    /// A defect. Details go to the log and the message names the log line.
+    /// A defect in ken. The details are in the log, and the message names the log line.
     Internal,
-    /// A part is down or not configured.
+    /// A part is not running or not configured.
     Unavailable,
     Deadline,
     Cancelled,
 }
 
-/// One row for each code: name on the wire, HTTP status, exit status.
+/// One row for each code: its name on the wire, HTTP status and exit status.
 const TABLE: [(Code, &str, u16, u8); 11] = [
     (Code::Invalid, "invalid", 400, 2),
     (Code::Unauthenticated, "unauthenticated", 401, 2),
@@ -46,7 +46,7 @@ const TABLE: [(Code, &str, u16, u8); 11] = [
 
 impl Code {
     fn row(self) -> (Code, &'static str, u16, u8) {
-        // A test makes sure that the table is in the order of declaration.
+        // A test checks that the rows are in the order in which the codes are declared.
         TABLE[self as usize]
     }
 
@@ -81,24 +81,25 @@ impl fmt::Display for Code {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The call may have taken effect, or may still do so. Repeating it with the same ids tells.
+    /// The call may have taken effect, or may still do so. The caller finds out by repeating it with the same ids.
     Unknown,
 }
 
-/// An error as it travels: `{"code","message","hint"?,"at"?,"retry_after_ms"?,"outcome"?}`.
+/// An error as it is sent: `{"code","message","hint"?,"at"?,"retry_after_ms"?,"outcome"?}`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     pub code: Code,
-    /// For people: names the thing and what is wrong with it. It may be reworded; programs read `code` and `at`.
+    /// Text for people, which names the thing and what is wrong with it. The wording may change; programs read `code`
+    /// and `at`.
     pub message: String,
-    /// What to do about it.
+    /// How to fix the problem.
     pub hint: Option<String>,
-    /// Where: a JSON pointer (`/text`), a query parameter (`?limit`) or a header name.
+    /// The place of the error: a JSON pointer (`/text`), a query parameter (`?limit`) or a header name.
     pub at: Option<String>,
-    /// When to try again, in milliseconds; always set for `busy`.
+    /// How long to wait before the next attempt, in milliseconds. Always set for `busy`.
     pub retry_after_ms: Option<u64>,
-    /// Absent if the call certainly did not take effect and will not.
+    /// Absent if it is certain that the call did not take effect and will not.
     pub outcome: Option<Outcome>,
 }
 
@@ -158,7 +159,7 @@ impl Error {
         self
     }
 
-    /// Adds that the call may have taken effect nevertheless.
+    /// Adds that the call may have taken effect although it failed.
     pub fn outcome_unknown(mut self) -> Error {
         self.outcome = Some(Outcome::Unknown);
         self

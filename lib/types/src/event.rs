@@ -1,8 +1,8 @@
-//! Events: what happens in an instance or a run, as its stream shows it (ken-stream(5)).
+//! Events: the entries of the stream of an instance or a run (ken-stream(5)).
 //!
 //! An event is one flat JSON object: `v`, `type`, the fields of its type, then the envelope. Readers ignore types and
-//! fields that they do not know. The recorded events of a submission are also its journal: after a crash the next holder
-//! reads them to find out where to continue.
+//! fields that they do not know. The recorded events of a submission also serve as its journal: after a crash, the next
+//! holder reads them to find out where to continue.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,14 +24,14 @@ pub struct Event {
     pub place: Place,
 }
 
-/// Where an event belongs. Fields that do not apply are absent.
+/// Which submission, session and turn an event belongs to. Fields that do not apply are absent.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
-    /// Counts from 0 for each submission. It rises and is unique; gaps are allowed.
+    /// Starts at 0 for each submission and increases. Gaps are allowed.
     pub event_index: u64,
-    /// Never goes back within a stream.
+    /// Never decreases within a stream.
     pub timestamp: Timestamp,
     pub instance_id: String,
     pub submission_id: SubmissionId,
@@ -43,11 +43,12 @@ pub struct Place {
     pub operation_id: Option<String>,
     pub turn_id: Option<String>,
     pub task_id: Option<String>,
-    /// Only on events of a worker. Clients that show the root session skip those.
+    /// Only on events of a worker. Clients that show the root session skip these events.
     pub parent_session: Option<String>,
 }
 
-/// Whether the events of a turn have a `dispatchId`: those of scheduled and messenger turns do, because no caller waits for them.
+/// Whether the events of a turn have a `dispatchId`. Those of scheduled and messenger turns do, because no caller waits
+/// for these turns.
 pub fn is_dispatched(connector: Option<&str>, instance: &str) -> bool {
     connector == Some("messenger") || instance.starts_with("schedule:")
 }
@@ -59,9 +60,9 @@ pub struct RunEvent {
     pub v: u8,
     #[serde(flatten)]
     pub body: Body,
-    /// Counts from 0 for each run. It rises and is unique.
+    /// Starts at 0 for each run and increases.
     pub event_index: u64,
-    /// Never goes back within a stream.
+    /// Never decreases within a stream.
     pub timestamp: Timestamp,
     pub run_id: RunId,
     pub session: String,
@@ -69,7 +70,7 @@ pub struct RunEvent {
 }
 
 impl RunEvent {
-    /// An event of the run itself, not of a session within it.
+    /// Creates an event of the run itself, not of a session within it.
     pub fn new(body: Body, event_index: u64, timestamp: Timestamp, run_id: RunId) -> RunEvent {
         RunEvent {
             v: VERSION,
@@ -83,8 +84,7 @@ impl RunEvent {
     }
 }
 
-/// The kinds of events and the fields of each. `operationId`, `turnId` and `taskId` stand in [`Place`], which every
-/// event has.
+/// The types of events and their fields. `operationId`, `turnId` and `taskId` are in [`Place`], which every event has.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
@@ -109,7 +109,7 @@ pub enum Body {
     ThinkingEnd {
         content: String,
     },
-    /// The complete message. The first block of an assistant's message is its whole text.
+    /// The complete message. The first block of an assistant's message contains its whole text.
     MessageEnd {
         message: Message,
     },
@@ -168,7 +168,7 @@ pub enum Body {
         is_error: bool,
         error: Option<Failure>,
     },
-    /// An answer was judged, because a governing rule requires it or because the turn had sources.
+    /// An answer was checked, because a governing rule requires it or because the turn had sources.
     Validation {
         verdict: Judgement,
         /// The problems that the model must correct.
@@ -176,7 +176,7 @@ pub enum Body {
         /// The score for each law, in percent; null unless a rule requires scores.
         #[serde(default, skip_serializing_if = "Value::is_null")]
         scores: Value,
-        /// How well the sources support it, 0 to 1; absent without sources.
+        /// How well the sources support the answer, 0 to 1. Absent if there are no sources.
         support: Option<f64>,
     },
     CompactionStart {
@@ -208,19 +208,20 @@ pub enum Body {
         attributes: Option<Value>,
     },
     Idle,
-    /// The first event of a run. A payload that is too long for an event is replaced by a note; the record holds all of it.
+    /// The first event of a run. If the payload is too long for an event, a note replaces it; the run's record has the
+    /// whole payload.
     RunStart {
         workflow_name: String,
         started_at: Timestamp,
         payload: Value,
     },
-    /// A run whose holder was lost continues after its last recorded step.
+    /// The run continues after its last recorded step, because its holder was lost.
     RunResume {
         workflow_name: String,
         started_at: Timestamp,
         payload: Value,
     },
-    /// The last event of a run. `result` is null beside an error.
+    /// The last event of a run. `result` is null if there is an error.
     RunEnd {
         result: Value,
         is_error: bool,
@@ -277,12 +278,12 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    /// Whether a message of the root assistant with this stop reason is the final text of its turn.
+    /// Whether a message of the root assistant with this stop reason contains the final text of its turn.
     pub fn is_final(self) -> bool {
         matches!(self, StopReason::Stop | StopReason::Length)
     }
 
-    /// Whether the model did not finish the message itself. Such a message is not sent to the model again.
+    /// Whether the message was cut off before the model finished it. Such a message is not sent to the model again.
     pub fn is_cut(self) -> bool {
         matches!(self, StopReason::Error | StopReason::Aborted | StopReason::Interrupted)
     }
@@ -295,7 +296,7 @@ pub enum Judgement {
     Fail,
 }
 
-/// What failed: a stable name, and a message for people.
+/// An error of an event: a stable name for programs, and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub name: String,
@@ -308,7 +309,7 @@ impl Failure {
     }
 }
 
-/// The beginning of the result of a call to a tool that does not exist; the name of the tool follows.
+/// The first words of the result of a call to a tool that does not exist. The name of the tool follows.
 pub const NO_TOOL: &str = "There is no tool `";
 
 /// The result of a tool: text for the model, details for programs.
@@ -317,24 +318,24 @@ pub struct ToolResult {
     pub content: Vec<Block>,
     #[serde(default)]
     pub details: Value,
-    /// The whole text, if the content shows only its beginning and its end.
+    /// Where the whole text is stored, if the content shows only its beginning and end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Output>,
 }
 
 impl ToolResult {
-    /// A result with this text and no details.
+    /// Creates a result with this text and no details.
     pub fn said(text: impl Into<String>) -> ToolResult {
         ToolResult { content: vec![Block::text(text)], ..ToolResult::default() }
     }
 
-    /// The text of all its text blocks, joined.
+    /// Returns the text of all its text blocks, joined.
     pub fn text(&self) -> String {
         joined(&self.content)
     }
 }
 
-/// A text that is kept as a blob of the store.
+/// A text that is stored as a blob in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// SHA-256 of the text, in hexadecimal.
@@ -343,7 +344,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// The name by which a model reads it: the first 16 digits of the digest.
+    /// Returns the name by which a model reads the text: the first 16 digits of the digest.
     pub fn id(&self) -> &str {
         self.blob.get(..OUTPUT_ID).unwrap_or(&self.blob)
     }
@@ -362,7 +363,7 @@ pub const OUTPUT_ID: usize = 16;
 pub enum Message {
     User {
         content: Vec<Block>,
-        /// Epoch milliseconds, here and below.
+        /// Epoch milliseconds, as in all messages.
         timestamp: i64,
     },
     Assistant {
@@ -372,7 +373,7 @@ pub enum Message {
         model: String,
         usage: Usage,
         stop_reason: Option<StopReason>,
-        /// What failed; only with the stop reason `error`.
+        /// The reason of the failure. Only with the stop reason `error`.
         error: Option<Failure>,
         timestamp: i64,
     },
@@ -385,7 +386,7 @@ pub enum Message {
         is_error: bool,
         timestamp: i64,
     },
-    /// Scheduled input and recovery notes.
+    /// Input from a schedule, or a note about a recovery.
     Signal { content: Vec<Block>, timestamp: i64 },
 }
 
@@ -399,13 +400,13 @@ impl Message {
         }
     }
 
-    /// The text of all its text blocks, joined.
+    /// Returns the text of all its text blocks, joined.
     pub fn text(&self) -> String {
         joined(self.content())
     }
 }
 
-/// The text of the text blocks, joined.
+/// Returns the text of the text blocks, joined.
 pub fn joined(blocks: &[Block]) -> String {
     let texts = blocks.iter().filter_map(|block| match block {
         Block::Text { text } => Some(text.as_str()),
@@ -423,7 +424,7 @@ pub enum Block {
     },
     Thinking {
         thinking: String,
-        /// A provider's signature or sealed reasoning, which has to be sent back byte for byte.
+        /// A provider's signature or encrypted reasoning. It has to be sent back to the provider byte for byte.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opaque: Option<String>,
     },
@@ -432,7 +433,7 @@ pub enum Block {
         name: String,
         arguments: Value,
     },
-    /// Base64. On a stream the bytes are replaced by a note.
+    /// An image in base64. On a stream, a note replaces the data.
     Image {
         data: String,
         mime_type: String,
@@ -445,7 +446,7 @@ impl Block {
     }
 }
 
-/// Tokens and their price. Absent counts are 0, and so is the cost if no price is known.
+/// Token counts and their cost. An absent count means 0; the cost is 0 if no price is known.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Usage {
@@ -457,8 +458,8 @@ pub struct Usage {
     pub cost: Cost,
 }
 
-/// Estimates the tokens of a text without a tokenizer: one for each four bytes of UTF-8, rounded up. Byte-pair vocabularies
-/// have about four bytes a token in English; for other scripts the estimate is high.
+/// Estimates the number of tokens of a text without a tokenizer: a quarter of its bytes in UTF-8, rounded up. Byte-pair
+/// vocabularies have about four bytes per token in English; for other scripts the estimate is too high.
 pub fn estimated_tokens(text: &str) -> u64 {
     text.len().div_ceil(4) as u64
 }
@@ -478,7 +479,7 @@ impl std::ops::AddAssign for Usage {
     }
 }
 
-/// Prices in US dollars. An amount without a fraction is written without one.
+/// Costs in US dollars. Zero is written as `0`, not as `0.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Cost {
@@ -513,14 +514,15 @@ pub struct TurnResult {
     pub text: String,
     pub usage: Usage,
     pub model: ModelName,
-    /// After `/compact` only.
+    /// Only in the result of `/compact`.
     pub context_budget: Option<Value>,
-    /// How the text was judged, if it was: `verdict`, `violations`, `scores`, `support`, and `revisions`, the number of times that
-    /// the model was asked to write it again.
+    /// The result of checking the text, if it was checked: `verdict`, `violations`, `scores`, `support`, and
+    /// `revisions`, the number of times that the model was told to write it again.
     pub validation: Option<Value>,
 }
 
-/// The `output` of a turn, a message: `{"role":"assistant","content":[…]}`. Streams of earlier versions hold only the content.
+/// Reads and writes the `output` of a turn, a message: `{"role":"assistant","content":[…]}`. Streams of earlier
+/// versions contain only its content.
 mod output {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -7,7 +7,7 @@ pub fn encode(bytes: &[u8]) -> String {
     pairs.flatten().collect()
 }
 
-/// Reads exactly `N` bytes of lower-case hexadecimal; `None` for anything else.
+/// Reads exactly `N` bytes of lower-case hexadecimal. Returns `None` for anything else.
 pub fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if text.len() != 2 * N || !text.as_bytes().iter().all(is_digit) {

@@ -1,13 +1,14 @@
-//! Ids, and how they are minted. Ids sort by time, except where the HTTP contract requires another form.
+//! Ids and how they are created. Ids sort by time, except where the HTTP contract requires another format.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Timestamp};
 
-/// Mints all ids of one piece of work from one instant and one seed.
+/// Creates all ids for one request from one time and one seed.
 ///
-/// Equal seeds mint equal ids in the same order, so that a repeated request finds what its first attempt made: the seed is
-/// stored with the idempotency key, and an operation that gets an id it knows repeats its first answer.
+/// With the same seed it creates the same ids in the same order. The seed is stored with the idempotency key, so a
+/// repeated request uses the ids of its first attempt. An operation that gets an id that it knows repeats its first
+/// reply.
 #[derive(Debug, Clone)]
 pub struct Mint {
     at: Timestamp,
@@ -15,12 +16,12 @@ pub struct Mint {
 }
 
 impl Mint {
-    /// A mint with the current time and a random seed.
+    /// Creates a mint with the current time and a random seed. Fails if the system provides no random numbers.
     pub fn fresh() -> Result<Mint, Error> {
         Ok(Mint::of(Timestamp::now(), &random()?))
     }
 
-    /// A mint with a stored time and seed.
+    /// Creates a mint with a stored time and seed.
     pub fn of(at: Timestamp, seed: &[u8; 16]) -> Mint {
         let word = |part: &[u8]| part.iter().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
         let (low, high) = seed.split_at(8);
@@ -31,13 +32,13 @@ impl Mint {
         self.at
     }
 
-    /// A ULID without a prefix.
+    /// Returns a ULID without a prefix.
     pub fn ulid(&mut self) -> String {
         let ms = u64::try_from(self.at.millis()).unwrap_or_default();
         ulid::Ulid::from_parts(ms, self.next()).to_string()
     }
 
-    /// A ULID with a prefix that the HTTP contract defines: `op_`, `turn_`, `apr_`, `tui:`, `web:`.
+    /// Returns a ULID with a prefix that the HTTP contract defines: `op_`, `turn_`, `apr_`, `tui:`, `web:`.
     pub fn prefixed(&mut self, prefix: &str) -> String {
         format!("{prefix}{}", self.ulid())
     }
@@ -46,16 +47,16 @@ impl Mint {
         RunId(self.prefixed("run_"))
     }
 
-    /// A submission: UUID v4, lowercase.
+    /// Returns the id of a submission: a UUID v4 in lower case.
     pub fn submission(&mut self) -> SubmissionId {
         let bytes = self.next().to_be_bytes();
         SubmissionId(uuid::Builder::from_random_bytes(bytes).into_uuid().to_string())
     }
 
-    /// `<origin>-<UTC time, ':' and '.' as '-'>-<8 hex>`.
+    /// Returns the id of a session: `<origin>-<UTC time, ':' and '.' as '-'>-<8 hex>`.
     pub fn session(&mut self, origin: Origin) -> SessionId {
         let time = self.at.to_string().replace([':', '.'], "-");
-        let tail = self.next() as u32; // the low 32 bits are as random as any
+        let tail = self.next() as u32; // every 32 bits of the number are equally random
         SessionId(format!("{}-{time}-{tail:08x}", origin.name()))
     }
 
@@ -65,7 +66,7 @@ impl Mint {
     }
 }
 
-/// One step of SplitMix64 (Steele, Lea and Flood 2014): every seed gives a sequence without repeats of 2^64 values.
+/// One step of SplitMix64 (Steele, Lea and Flood 2014). For every seed, the first 2^64 values are all different.
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ *state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -73,7 +74,7 @@ fn split_mix(state: &mut u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// Random bytes from the system.
+/// Returns random bytes from the system.
 pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let filled = getrandom::fill(&mut bytes);
@@ -82,7 +83,7 @@ pub fn random<const N: usize>() -> Result<[u8; N], Error> {
 }
 
 crate::named! {
-    /// Where a session was created. It is the first part of the session's id.
+    /// Where a session was created. It is the first part of the session id.
     pub enum Origin {
         Tui = "tui",
         Web = "web",
@@ -112,7 +113,7 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// The id of a chat session, which is also that of its agent instance.
+    /// The id of a chat session, which is also the id of its agent instance.
     SessionId
 }
 text_id! {

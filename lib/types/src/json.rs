@@ -1,6 +1,6 @@
-//! Strict reading of untrusted JSON: bounded depth, no duplicate keys, no NUL in text, one value and nothing after it.
-//! serde_json alone accepts duplicates (the last wins) and recurses to 128; both have let two readers of one document
-//! see two different things.
+//! Strict parsing of untrusted JSON: limited depth, no duplicate keys, no NUL in text, exactly one value. serde_json
+//! alone accepts duplicate keys (the last one wins) and recurses to a depth of 128. With both, two readers of the same
+//! document can read different values.
 
 use std::fmt;
 
@@ -9,22 +9,22 @@ use serde_json::{Map, Value};
 
 use crate::Error;
 
-/// The deepest nesting that any wire or body may have (ken-wire(5)).
+/// The maximum nesting depth of a wire line or HTTP body (ken-wire(5)).
 pub const MAX_DEPTH: usize = 64;
 
-/// Reads one document as a value. Errors are `invalid` and say line and column.
+/// Parses one document. Fails with `invalid`, naming line and column.
 pub fn parse(bytes: &[u8], max_depth: usize) -> Result<Value, Error> {
     let text = text(bytes)?;
     check_depth(text.as_bytes(), max_depth)?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    // check_depth has bounded the recursion, and to a limit that may be above serde_json's own of 128.
+    // check_depth has already limited the recursion. Its limit may be higher than serde_json's own limit of 128.
     reader.disable_recursion_limit();
     let value = Strict.deserialize(&mut reader).map_err(malformed)?;
     reader.end().map_err(malformed)?;
     Ok(value)
 }
 
-/// Turns a checked value into a type; the error names the field as a JSON pointer.
+/// Converts a parsed value to a type. The error names the field as a JSON pointer.
 pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let message = error.inner().to_string();
@@ -32,9 +32,8 @@ pub fn from_value<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
     })
 }
 
-/// Rewrites serde's message about a wrong value for a user, who does not know the types of Rust:
-/// `invalid type: string "x", expected u32` becomes `must be a whole number from 0 to 4294967295, not text`. Any other
-/// message is returned as it is.
+/// Rewrites serde's message about a wrong value for a user who does not know Rust's types: `invalid type: string "x",
+/// expected u32` becomes `must be a whole number from 0 to 4294967295, not text`. Returns any other message unchanged.
 pub fn plain_words(message: &str) -> String {
     let wrong = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong.and_then(|rest| rest.rsplit_once(", expected ")) {
@@ -87,7 +86,8 @@ fn one_of(names: &[&str]) -> String {
     }
 }
 
-/// Refuses nesting deeper than `max_depth` before anything recurses. Works in one pass, without allocating; skips strings.
+/// Fails if values are nested deeper than `max_depth`. Makes one pass without recursion or allocation, and skips
+/// strings.
 pub fn check_depth(bytes: &[u8], max_depth: usize) -> Result<(), Error> {
     let mut depth = 0usize;
     let mut at = 0;
@@ -109,21 +109,23 @@ pub fn check_depth(bytes: &[u8], max_depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The position after the quote that ends the string around `at`, or the end of the input if there is none.
+/// Returns the position after the quote that ends the string around `at`, or the end of the input if there is no such
+/// quote.
 fn text_end(bytes: &[u8], mut at: usize) -> usize {
     loop {
         at += mark(bytes.get(at..).unwrap_or_default());
         match bytes.get(at) {
             Some(b'"') => return at + 1,
             Some(b'\\') => at += 2,
-            Some(_) => at += 1, // a control character, which the reader refuses
+            Some(_) => at += 1, // a control character; the parser refuses it
             None => return bytes.len(),
         }
     }
 }
 
-/// The number of bytes before the next quote or backslash; it may also stop at a control character. memchr serves long texts only:
-/// before its first search it queries the processor, which traps in a virtual machine and takes a tenth of the time of a short call.
+/// Returns the number of bytes before the next quote or backslash. It may also stop at a control character. Only long
+/// texts use memchr: before its first search it queries the processor, which traps in a virtual machine and takes a
+/// tenth of the time of a short call.
 fn mark(bytes: &[u8]) -> usize {
     const NEAR: usize = 256;
     let (near, far) = bytes.split_at(bytes.len().min(NEAR));
@@ -133,9 +135,9 @@ fn mark(bytes: &[u8]) -> usize {
     }
 }
 
-/// The number of leading bytes that need no escape in a JSON string: those before a quote, a backslash or a control character.
-/// Tests eight bytes at a time, as in Warren's "Hacker's Delight" (a zero byte, a byte below a number): the lowest hit is always
-/// right.
+/// Returns the number of leading bytes that need no escape in a JSON string: those before a quote, a backslash or a
+/// control character. It tests eight bytes at a time, as in Warren's "Hacker's Delight" (find a zero byte, find a byte
+/// below a number). The lowest byte found is always correct.
 pub fn plain(bytes: &[u8]) -> usize {
     let (words, tail) = bytes.as_chunks::<8>();
     for (at, word) in words.iter().enumerate() {
@@ -153,7 +155,7 @@ pub fn plain(bytes: &[u8]) -> usize {
     words.len() * 8 + first.unwrap_or(tail.len())
 }
 
-/// The first four bytes and the last four bytes.
+/// Returns the first four bytes and the last four bytes as one word.
 fn overlapping(bytes: &[u8]) -> Option<[u8; 8]> {
     let (&[a, b, c, d], &[e, f, g, h]) = (bytes.first_chunk()?, bytes.last_chunk()?);
     Some([a, b, c, d, e, f, g, h])
@@ -187,7 +189,8 @@ pub fn escape(text: &str, mut write: impl FnMut(&[u8])) {
     }
 }
 
-/// Returns a word with the top bit of each byte set that needs an escape. Only the lowest set bit is reliable.
+/// Returns a word in which the top bit of a byte is set if that byte needs an escape. Only the lowest set bit is
+/// reliable.
 #[inline]
 fn odd_bytes(word: [u8; 8]) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
@@ -197,7 +200,8 @@ fn odd_bytes(word: [u8; 8]) -> u64 {
     (below(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7)
 }
 
-/// The path to the value that failed; a missing or unknown field, which serde names only in its message, is added.
+/// Returns the path to the value that failed. serde names a missing or unknown field only in its message, so the field
+/// is taken from there.
 fn pointer(path: &serde_path_to_error::Path, message: &str) -> String {
     use serde_path_to_error::Segment;
     let mut pointer = String::new();
@@ -218,7 +222,7 @@ fn pointer(path: &serde_path_to_error::Path, message: &str) -> String {
     }
 }
 
-/// The kind of a value, as errors name it: "must be text, not a list".
+/// Returns the kind of a value as errors name it: "must be text, not a list".
 pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -230,12 +234,12 @@ pub fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// One reference token of a JSON pointer (RFC 6901).
+/// Escapes one reference token of a JSON pointer (RFC 6901).
 pub fn escape_pointer(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }
 
-/// The bytes as text; `invalid` if they are not UTF-8.
+/// Returns the bytes as text. Fails with `invalid` if they are not UTF-8.
 pub(crate) fn text(bytes: &[u8]) -> Result<&str, Error> {
     std::str::from_utf8(bytes).map_err(|error| Error::invalid("", format!("not UTF-8 at byte {}", error.valid_up_to())))
 }

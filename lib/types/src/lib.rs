@@ -1,5 +1,5 @@
-//! Every record and message of ken as plain serde types: ids, limits, the error table and the operations that the parts call on
-//! each other. Only [`share`] does I/O: it looks for folders. A value that was parsed has been checked.
+//! Every record and message of ken as plain serde types: ids, limits, error codes, and the operations that the parts
+//! call on each other. Only [`share`] does I/O: it looks for folders. A parsed value is always valid.
 
 pub mod address;
 pub mod config;

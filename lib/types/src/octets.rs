@@ -1,4 +1,4 @@
-//! Bytes on the wire: `{"text":"…"}` if they are text, else `{"base64":"…"}` (ken-wire(5)).
+//! Bytes on the wire: `{"text":"…"}` if they are UTF-8 text, else `{"base64":"…"}` (ken-wire(5)).
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 pub struct Octets(pub Vec<u8>);
 
 impl Octets {
-    /// The bytes as text, if they are UTF-8 and not much longer as a JSON string.
+    /// Returns the bytes as text if they are UTF-8 and not much longer as a JSON string.
     fn as_text(&self) -> Option<&str> {
         let escaped = |byte: &&u8| crate::json::needs_escape(**byte);
         let is_short = self.0.iter().filter(escaped).count() <= self.0.len() / 8;
@@ -39,7 +39,8 @@ impl<'de> Deserialize<'de> for Octets {
     }
 }
 
-/// Base64 that is written as JSON without checking each character for escapes.
+/// Returns base64 as a JSON string. Base64 needs no escapes, so none of its characters is checked
+/// for them.
 fn quoted(bytes: &[u8]) -> Result<Box<RawValue>, serde_json::Error> {
     let mut text = String::with_capacity(bytes.len() / 3 * 4 + 8);
     text.push('"');

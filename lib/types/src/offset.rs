@@ -1,30 +1,31 @@
-//! Offsets: places between two entries of a stream (ken-stream(5)).
+//! Offsets: positions between two entries of a stream (ken-stream(5)).
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Where to read: `-1`, `now`, or `digits_digits`. Reads return what is strictly after the offset.
+/// A position in a stream: `-1`, `now`, or `digits_digits`. A read returns the entries strictly after it.
 ///
-/// As text the numbers have 16 digits, so that offsets sort as text. Clients treat them as opaque.
+/// As text the numbers have 16 digits, so that offsets sort as text. Clients must not interpret them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Offset {
     /// Before the first entry: `-1`.
     Start,
     /// The end at the time of reading: `now`.
     Now,
-    /// After this many entries: `0000000000000000_0000000000000003` is after the third.
+    /// After this many entries. `0000000000000000_0000000000000003` is the position after the third entry.
     After(u64),
 }
 
 impl Offset {
-    /// The end of a stream that holds `count` entries: `-1` while it is empty.
+    /// Returns the end of a stream of `count` entries: `-1` if it is empty.
     pub fn end(count: u64) -> Offset {
         if count == 0 { Offset::Start } else { Offset::After(count) }
     }
 
-    /// The number of entries before this offset in a stream of `count` entries. An offset beyond the end means the end.
+    /// Returns the number of entries before this offset in a stream of `count` entries. An offset beyond the end counts
+    /// as the end.
     pub fn before(self, count: u64) -> u64 {
         match self {
             Offset::Start => 0,
@@ -68,7 +69,7 @@ impl FromStr for Offset {
             let plain = (1..=20).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
             digits.parse().ok().filter(|_| plain).ok_or(NotAnOffset)
         };
-        // There is only epoch 0. An offset in a later epoch is beyond the end, and is read as the end.
+        // The only epoch is 0. An offset in a later epoch is beyond the end, and counts as the end.
         let beyond = number(epoch)? > 0;
         let entries = number(entries)?;
         Ok(Offset::After(if beyond { u64::MAX } else { entries }))

@@ -1,16 +1,16 @@
-//! The directories of a system. The caller passes the environment; no file is read.
+//! The directories of a system. The caller passes the environment; this module reads no files.
 
 use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// The longest path of a Unix socket: `sun_path` has 108 bytes, including a final NUL (unix(7)).
+/// The maximum length of the path of a Unix socket. `sun_path` has 108 bytes, including a final NUL (unix(7)).
 pub const MAX_SOCKET_PATH: usize = 107;
 
 /// The directories and files of one system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
-    /// Set if everything is below one directory.
+    /// Set if all directories are below this one.
     pub home: Option<PathBuf>,
     pub config: PathBuf,
     pub state: PathBuf,
@@ -18,8 +18,9 @@ pub struct Places {
 }
 
 impl Places {
-    /// Uses `--home DIR`, else `KEN_HOME`, else the variables for each directory, else the defaults of the user or, for uid 0,
-    /// of the system. A relative home is relative to the current directory. Fails if a directory is neither set nor implied.
+    /// Uses `--home DIR`, else `KEN_HOME`, else one variable for each directory, else the defaults of the user or, for
+    /// uid 0, of the system. A relative home is relative to the current directory. Fails if the path of a directory
+    /// cannot be determined from these.
     pub fn resolve(home: Option<&Path>, uid: u32, env: impl Fn(&str) -> Option<PathBuf>) -> Result<Places, Error> {
         let set = |name: &str| env(name).filter(|path| !path.as_os_str().is_empty());
         if let Some(home) = home.map(Path::to_owned).or_else(|| set("KEN_HOME")) {
@@ -36,7 +37,7 @@ impl Places {
             (Some(file), _, _) => file,
             (None, Some(dir), _) if uid != 0 => dir.join("ken/ken.toml"),
             (None, None, Some(home)) if uid != 0 => home.join(".config/ken/ken.toml"),
-            // Root, and a service user without a home directory, use the configuration of the machine.
+            // Root, and a service user without a home directory, use the system-wide configuration.
             _ => PathBuf::from("/etc/ken/ken.toml"),
         };
         let state = match (set("KEN_STATE_DIR"), set("XDG_STATE_HOME")) {
@@ -66,23 +67,23 @@ impl Places {
         }
     }
 
-    /// The file `secrets.env`, beside the configuration.
+    /// Returns the path of `secrets.env`, which is in the directory of the configuration file.
     pub fn secrets(&self) -> PathBuf {
         self.config.with_file_name("secrets.env")
     }
 
-    /// The socket of a part, or of kend.
+    /// Returns the path of the socket of a part, or of kend.
     pub fn socket(&self, part: &str) -> PathBuf {
         self.run.join(format!("{part}.sock"))
     }
 
-    /// The log file of a part, or of kend.
+    /// Returns the path of the log file of a part, or of kend.
     pub fn log(&self, part: &str) -> PathBuf {
         self.state.join("log").join(format!("{part}.log"))
     }
 }
 
-/// Refuses a path that is too long for a Unix socket.
+/// Fails if a path is too long for a Unix socket.
 pub fn check_socket_path(path: &Path) -> Result<(), Error> {
     let length = path.as_os_str().len();
     if length <= MAX_SOCKET_PATH {

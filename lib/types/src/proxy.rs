@@ -1,4 +1,4 @@
-//! What ken-proxy(1) reads on its standard input: the hosts that may be reached, and the keys that it adds to requests.
+//! The standard input of ken-proxy(1): the hosts that may be reached, and the keys that it adds to requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,23 +6,23 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The port of a host that is named without one: https.
+/// The default port of a host: https.
 pub const HTTPS: u16 = 443;
 const HTTP: u16 = 80;
-/// The longest name (RFC 1035).
+/// The maximum length of a host name (RFC 1035).
 const NAME_BYTES: usize = 253;
 
-/// `HOST` or `HOST:PORT`; the host is a name or an address, and never a pattern.
+/// `HOST` or `HOST:PORT`. The host is a name or an address; patterns are not allowed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Host {
-    /// In lower case; an IPv6 address without brackets.
+    /// The name in lower case. An IPv6 address has no brackets.
     pub name: String,
     pub port: u16,
 }
 
 impl Host {
-    /// Parses a host; the error says what is wrong with the text.
+    /// Parses a host. The error describes what is wrong with the text.
     pub fn parse(text: &str) -> Result<Host, String> {
         let wrong = || format!("{text:?} is neither HOST nor HOST:PORT");
         let (name, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -43,12 +43,12 @@ impl Host {
         }
     }
 
-    /// The host as an address, if it is not a name.
+    /// Returns the host as an address, or `None` if it is a name.
     pub fn address(&self) -> Option<IpAddr> {
         self.name.parse().ok()
     }
 
-    /// The authority of a URL with this scheme, which leaves out the default port.
+    /// Returns the authority of a URL with this scheme. It contains no port if the port is the scheme's default.
     pub fn authority(&self, scheme: &str) -> String {
         let name = match self.name.contains(':') {
             true => format!("[{}]", self.name),
@@ -85,15 +85,17 @@ impl From<Host> for String {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProxyRules {
-    /// The hosts that may be reached. A name has to resolve to a public address; an address listed here may be any.
+    /// The hosts that may be reached. A name has to resolve to a public address. An address in this list need not be
+    /// public.
     pub hosts: Vec<Host>,
     /// Networks that the names of `hosts` may resolve to although they are not public, such as `10.1.0.0/16`.
     pub private: Vec<String>,
-    /// The `Authorization` header for each host: ken-proxy adds it to requests for `http://HOST`, and sends those on over TLS.
+    /// The `Authorization` header for each host. ken-proxy adds it to requests for `http://HOST`, and forwards these
+    /// over TLS.
     pub keys: BTreeMap<Host, String>,
 }
 
-/// The only line of its standard output.
+/// The only line of ken-proxy's standard output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyReady {
     /// The value for `http_proxy`, with a password that only this run of the proxy accepts.
@@ -117,8 +119,8 @@ impl ProxyRules {
         self.hosts.contains(host)
     }
 
-    /// The destination of a request for `http://NAME[:PORT]`; `None` if it is not allowed. A host that is listed for https only, or
-    /// has a key, is reached over TLS: a key is never sent in clear.
+    /// Returns the destination of a request for `http://NAME[:PORT]`, or `None` if it is not allowed. A host that is
+    /// listed for https only, or that has a key, is reached over TLS, because a key is never sent unencrypted.
     pub fn route(&self, name: &str, port: Option<u16>) -> Option<Route<'_>> {
         let at = |port| Host { name: name.to_ascii_lowercase(), port };
         let known = |host: &Host| self.hosts.contains(host);

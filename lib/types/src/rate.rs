@@ -1,4 +1,4 @@
-//! Rates of requests, as written in ken.toml and in the environment.
+//! Rates of requests, in the notation of ken.toml and the environment.
 
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Governing rules: the turns that they apply to, and what the runtime then requires of an agent (ken-rules(5)).
+//! Governing rules: which turns a rule applies to, and what it requires of an agent there (ken-rules(5)).
 //!
-//! A directive forbids or requires something; none allows anything, so no rule can undo another.
+//! A directive forbids or requires something; none allows anything. Therefore no rule can cancel another.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Error;
 
-/// One rule, as a file of `share/protocols` or the store holds it.
+/// One rule, as it is in a file of `share/protocols` or in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -21,7 +21,7 @@ pub struct Rule {
     /// If absent, the rule applies to every turn.
     #[serde(default, skip_serializing_if = "Selector::is_empty")]
     pub when: Selector,
-    /// Texts of a higher priority come first.
+    /// Texts of rules with a higher priority come first.
     #[serde(default)]
     pub priority: i32,
     pub directives: Vec<Directive>,
@@ -39,7 +39,7 @@ pub struct Selector {
     pub project: Option<Patterns>,
     pub task: Option<Patterns>,
     pub workflow: Option<Patterns>,
-    /// The agent that it applies to: `orchestrator`, `research-worker`, `coding-worker`.
+    /// The agent to which the rule applies: `orchestrator`, `research-worker`, `coding-worker`.
     pub agent: Option<Patterns>,
 }
 
@@ -47,19 +47,19 @@ pub struct Selector {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Directive {
-    /// Each of these tools must have been called with success before the answer counts.
+    /// Each of these tools must have been called successfully before an answer is accepted.
     RequireTool(Patterns),
-    /// None of these tools is offered or run.
+    /// These tools are neither offered to the model nor run.
     DenyTool(Patterns),
     /// A person has to approve each call of these tools.
     RequireApproval(Patterns),
-    /// The orchestrator calls no tool itself and gives tasks to these workers only.
+    /// The orchestrator calls no tool itself, and delegates tasks only to these workers.
     DelegateOnly(Patterns),
-    /// The answer is judged, and must reach at least these scores, in percent.
+    /// The answer is checked, and must reach at least these scores, in percent.
     RequireValidation(BTreeMap<Law, f64>),
-    /// The most that a submission may cost, in US dollars, workers included.
+    /// The maximum cost of a submission and its workers, in US dollars.
     MaxCost(f64),
-    /// Text for the model.
+    /// Text that is added to the prompt of the model.
     Text(String),
 }
 
@@ -76,7 +76,7 @@ crate::named! {
     }
 }
 
-/// Patterns, of which one must match; in JSON a text or a list of texts. `*` matches any characters.
+/// Patterns, one of which must match. In JSON a string or a list of strings. `*` matches any characters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Patterns(pub Vec<String>);
@@ -115,7 +115,8 @@ impl<'de> Deserialize<'de> for Patterns {
     }
 }
 
-/// Whether a pattern matches a whole text; `*` matches any characters. Takes time linear in the text for each `*`.
+/// Whether a pattern matches a whole text. `*` matches any characters. For each `*`, the time is linear in the length
+/// of the text.
 pub fn fits(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else {
         return pattern == text;
@@ -151,7 +152,8 @@ impl Selector {
         *self == Selector::default()
     }
 
-    /// Whether the rule applies to this turn, whichever agent works on it. A field that the event lacks matches no pattern.
+    /// Whether the rule applies to this turn, regardless of the agent that works on it. A field that the event lacks
+    /// matches no pattern.
     pub fn selects(&self, facts: &Facts<'_>) -> bool {
         let pairs = [
             (&self.connector, facts.connector),
@@ -168,7 +170,7 @@ impl Selector {
         })
     }
 
-    /// Refuses a selector that can never match: its rule would never apply, and nobody would notice.
+    /// Fails for a selector that can never match, because otherwise nobody would notice that its rule never applies.
     fn check(&self) -> Result<(), Error> {
         let fields = [
             ("connector", &self.connector),
@@ -190,7 +192,7 @@ impl Selector {
         known(agents, &AGENTS).map_err(|error| error.at("/when/agent"))
     }
 
-    /// Whether the rule applies to an agent of such a turn.
+    /// Whether the rule applies to this agent, in a turn to which the rule applies.
     pub fn is_for(&self, agent: &str) -> bool {
         self.agent.as_ref().is_none_or(|wanted| wanted.fit(agent))
     }
@@ -208,19 +210,19 @@ fn known<'a>(patterns: impl IntoIterator<Item = &'a String>, names: &[&str]) -> 
     }
 }
 
-/// The longest text of a directive, in bytes.
+/// The maximum length of the text of a directive, in bytes.
 const TEXT_BYTES: usize = 16 * 1024;
 const DIRECTIVES: usize = 64;
 
 impl Rule {
-    /// Reads a rule. An unknown field or directive is an error that names it, its line and what there is.
+    /// Parses a rule. The error for an unknown field or directive names it, its line and the known ones.
     pub fn parse(text: &[u8]) -> Result<Rule, Error> {
         let rule: Rule = serde_json::from_slice(text).map_err(|error| Error::invalid("", error.to_string()))?;
         rule.check()?;
         Ok(rule)
     }
 
-    /// Checks what the types do not.
+    /// Checks what the types do not ensure.
     pub fn check(&self) -> Result<(), Error> {
         let plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
         if !(1..=64).contains(&self.name.len()) || !self.name.chars().all(plain) {

@@ -1,4 +1,5 @@
-//! The lines of `secrets.env`: `NAME=value`, the value optionally in single or double quotes; empty lines and `#` comments.
+//! The format of `secrets.env`: lines of `NAME=value`, where the value may be in single or double quotes, empty lines
+//! and `#` comments.
 
 /// A secret, and the number of its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,7 +9,7 @@ pub struct Setting<'a> {
     pub line: usize,
 }
 
-/// Parses the lines; `Err` is the number of a malformed line.
+/// Parses the lines. `Err` contains the number of a malformed line.
 pub fn parse(text: &str) -> impl Iterator<Item = Result<Setting<'_>, usize>> {
     let lines = text.lines().map(str::trim).zip(1..);
     lines.filter(|(line, _)| !line.is_empty() && !line.starts_with('#')).map(|(line, number)| {
@@ -21,13 +22,13 @@ pub fn parse(text: &str) -> impl Iterator<Item = Result<Setting<'_>, usize>> {
     })
 }
 
-/// The value of a name. If several lines set it, the last one counts.
+/// Returns the value of a name. If several lines set it, the last one applies.
 pub fn find<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let settings = parse(text).flatten().filter(|setting| setting.name == name);
     settings.last().map(|setting| setting.value)
 }
 
-/// Whether every shell takes this for the name of a variable.
+/// Whether every shell accepts this text as the name of a variable.
 pub fn is_name(name: &str) -> bool {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.bytes().all(word) && name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit())

@@ -1,9 +1,9 @@
-//! The data files of the installation that the running program belongs to, and those of its user.
+//! The data files that are installed with the running program, and the data files of its user.
 
 use std::path::{Path, PathBuf};
 
-/// The folders of data files that exist, as canonical paths: `share/ken` beside the folder of this program in an installation,
-/// `share` in the checkout that it was built in.
+/// Returns the existing folders of data files, as canonical paths: `share/ken` next to the folder of this program if it
+/// is installed, and `share` in the checkout from which it was built.
 pub fn folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
@@ -14,8 +14,8 @@ pub fn folders() -> Vec<PathBuf> {
         .collect()
 }
 
-/// `name` in the user's configuration folder: `$KEN_HOME`, else `$XDG_CONFIG_HOME/ken`, else `~/.config/ken`. `None` without
-/// any of these variables.
+/// Returns the path of `name` in the user's configuration folder: `$KEN_HOME`, else `$XDG_CONFIG_HOME/ken`, else
+/// `~/.config/ken`. Returns `None` if none of these variables is set.
 pub fn of_user(name: &str) -> Option<PathBuf> {
     let set = |variable| {
         let value = std::env::var_os(variable).filter(|value| !value.is_empty());
@@ -26,7 +26,7 @@ pub fn of_user(name: &str) -> Option<PathBuf> {
     Some(folder.join(name))
 }
 
-/// `name` below each of [`folders`] that has it.
+/// Returns the paths of `name` in those of the [`folders`] that contain it.
 pub fn find(name: &str) -> impl Iterator<Item = PathBuf> {
     folders().into_iter().filter_map(move |folder| folder.join(name).canonicalize().ok())
 }

@@ -1,14 +1,15 @@
-//! A parser for server-sent events (HTML standard, section 9.2.6). Chunks may end anywhere, also within a character.
+//! A parser for server-sent events (HTML standard, section 9.2.6). A chunk can end at any byte, even within a
+//! character.
 
 use crate::Error;
 
-/// An event with more data than this is refused.
+/// The maximum size of an event's data. A larger event is an error.
 const LIMIT_BYTES: usize = 8 * 1024 * 1024;
 
 /// One event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Event {
-    /// Empty when the stream does not name it.
+    /// The event's name. Empty if the stream gives none.
     pub name: String,
     pub data: String,
 }
@@ -19,7 +20,7 @@ pub struct Parser {
     line: Vec<u8>,
     open: Event,
     has_data: bool,
-    /// The last byte was CR: an LF right after it belongs to the same line end.
+    /// Whether the last byte was CR. An LF right after it belongs to the same line end.
     after_cr: bool,
     started: bool,
 }
@@ -46,7 +47,7 @@ impl Parser {
         Ok(events)
     }
 
-    /// Ends the stream; returns an event that lacks only its blank line.
+    /// Ends the stream. Returns the last event if only its blank line is missing.
     pub fn finish(mut self) -> Option<Event> {
         let unfinished = self.end_line();
         unfinished.or_else(|| self.dispatch())

@@ -1,4 +1,4 @@
-//! Timestamps as the contract writes them: RFC 3339, UTC, milliseconds.
+//! Timestamps in the format of the HTTP contract: RFC 3339, UTC, milliseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Milliseconds since 1970-01-01T00:00:00Z, written as `2027-02-03T04:05:06.789Z`. The text forms have years 0000 to 9999.
+/// Milliseconds since 1970-01-01T00:00:00Z, written as `2027-02-03T04:05:06.789Z`. As text, the year must be between
+/// 0000 and 9999.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The current time of the wall clock.
+    /// Returns the current time of the system clock.
     pub fn now() -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
@@ -39,12 +40,12 @@ impl Timestamp {
         self.0
     }
 
-    /// This time plus a number of milliseconds, which may be negative.
+    /// Returns this time plus a number of milliseconds, which can be negative.
     pub const fn plus_millis(self, ms: i64) -> Timestamp {
         Timestamp(self.0.saturating_add(ms))
     }
 
-    /// Its day in UTC, as `2027-02-03`.
+    /// Returns the day in UTC, as `2027-02-03`.
     pub fn day(self) -> String {
         let mut text = self.to_string();
         text.truncate("2027-02-03".len());
@@ -52,8 +53,8 @@ impl Timestamp {
     }
 }
 
-/// Whether a text has the form of RFC 3339, section 5.6. Of the values only the hours of the offset are checked, of which jiff
-/// allows more.
+/// Whether a text has the form of RFC 3339, section 5.6. It checks no values except the hours of the offset, where jiff
+/// accepts more than RFC 3339 allows.
 fn has_rfc3339_form(text: &[u8]) -> bool {
     let fits = |form: &[u8], text: &[u8]| {
         let fits_one = |(form, byte): (&u8, &u8)| match form {

@@ -8,15 +8,15 @@ pub fn encode_segment(text: &str) -> String {
     for byte in text.bytes() {
         match byte {
             _ if byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte) => segment.push(char::from(byte)),
-            // Writing to a String cannot fail.
+            // Writing to a String always succeeds.
             other => _ = write!(segment, "%{other:02X}"),
         }
     }
     segment
 }
 
-/// Percent-encodes a value in a query string: like a path segment, and also `&` and `=`, which delimit pairs, and `+`, which
-/// stands for a space.
+/// Percent-encodes a value in a query string. In addition to the characters that a path segment must not contain, it
+/// encodes `&` and `=`, which delimit pairs, and `+`, which stands for a space.
 pub fn encode_query(text: &str) -> String {
     encode_segment(text).replace('&', "%26").replace('+', "%2B").replace('=', "%3D")
 }

@@ -10,17 +10,18 @@ use super::store::{Claim, History};
 use super::telemetry::ByWork;
 
 crate::operations! {
-    /// The record of a turn that has ended, from which it can be replayed. Items are its events, oldest first. `not_found` for an
-    /// unknown id, `invalid` for a run of a workflow, `conflict` for a turn that has not ended.
+    /// Returns the record of a turn that has ended, from which the turn can be replayed. Items are its events, oldest
+    /// first. `not_found` for an unknown id, `invalid` for a run of a workflow, `conflict` for a turn that has not
+    /// ended.
     AgentRecord, "agent.record": ByWork => Record, items Value;
 }
 
-/// The input of a turn: all that it depends on, besides its events.
+/// The input of a turn: everything that its result depends on, besides its events.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// Without the images of the prompt.
+    /// The claim, without the images of the prompt.
     pub claim: Claim,
-    /// Earlier turns of the instance, what was found for the prompt, and the rules of users.
+    /// Earlier turns of the instance, what the search found for the prompt, and the rules of users.
     pub history: History,
     /// The tools of each agent, by its name.
     pub tools: BTreeMap<String, Vec<ToolSpec>>,

@@ -1,5 +1,5 @@
-//! Approvals: actions of an agent that need a person's consent. `ken-approver` serves these operations, except those that it
-//! calls on `ken-store`, which keeps the requests.
+//! Approvals: a person's consent to an action of an agent. `ken-approver` serves these operations, except those marked
+//! "store only", which `ken-store` serves; it stores the requests.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,25 +11,26 @@ use crate::Timestamp;
 use crate::id::SubmissionId;
 
 crate::operations! {
-    /// Requests the approval of a tool call. The preview of the call comes from ken-tools and is stored with the request. A
-    /// repeated request for the same call returns the first one.
+    /// Requests the approval of a tool call. ken-approver gets the preview of the call from ken-tools and stores it
+    /// with the request. A repeated request for the same call returns the first one.
     ApprovalsRequest, "approvals.request": RequestApproval => Asked;
-    /// One request. Waits up to `wait_ms` while it is pending. `not_found` for an unknown id.
+    /// Returns one request. Waits up to `wait_ms` while it is pending. `not_found` for an unknown id.
     ApprovalsGet, "approvals.get": GetApproval => Approval;
-    /// Pending requests, oldest first, at most 1,000. Waits up to `wait_ms` while there are none, or while the list still has
-    /// the tag `unless`.
+    /// Returns pending requests, oldest first, at most 1,000. Waits up to `wait_ms` while there are none, or while the
+    /// tag of the list is still `unless`.
     ApprovalsPending, "approvals.pending": ListApprovals => PendingApprovals;
-    /// Decides a request. `conflict` if it was decided, has expired or was cancelled; of two simultaneous decisions one wins.
+    /// Decides a request. `conflict` if it was already decided, has expired or was cancelled. Of two simultaneous
+    /// decisions, one takes effect.
     ApprovalsDecide, "approvals.decide": DecideApproval => Decision;
-    /// Uses the grant for one call, right before the call runs. `conflict` unless the request is approved for this fingerprint and
-    /// session, its turn has not ended, and the grant was not used before.
+    /// Uses the grant for one call, right before the call runs. `conflict` unless all of this is true: the request is
+    /// approved for this fingerprint and session, its turn has not ended, and the grant has not been used.
     ApprovalsConsume, "approvals.consume": ConsumeApproval => Nothing;
 
     /// Store only: stores a request, or returns the existing one that decides the call.
     ApprovalsPut, "approvals.put": PutApproval => Approval;
-    /// Store only: the calls of a submission for which approval was ever requested.
+    /// Store only: returns the calls of a submission for which approval was ever requested.
     ApprovalsOf, "approvals.of": OfSubmission => AskedCalls;
-    /// Store only: expires the requests whose time is over.
+    /// Store only: expires the requests whose time has run out.
     ApprovalsExpire, "approvals.expire": Nothing => Expired;
 }
 
@@ -37,10 +38,10 @@ crate::operations! {
 pub const REQUEST_BYTES: usize = 256 * 1024;
 /// The maximum number of pending requests, and of requests in a list.
 pub const PENDING: usize = 1_000;
-/// The longest name of the person who decides, and the longest reason, in characters.
+/// The maximum length of the deciding person's name, and of the reason, in characters.
 pub const DECIDED_BY_CHARACTERS: usize = 120;
 pub const REASON_CHARACTERS: usize = 2_000;
-/// The longest time to wait for a list, in milliseconds.
+/// The maximum time to wait for a list, in milliseconds.
 pub const LIST_WAIT_MS: u64 = 60_000;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -50,12 +51,12 @@ pub struct RequestApproval {
     pub call: CallTool,
     /// The id of the call, unique within its submission.
     pub call_id: String,
-    /// The id that the model gave to it.
+    /// The id that the model gave to the call.
     pub tool_call_id: String,
-    /// The task of the worker that calls.
+    /// The task of the worker that makes the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
-    /// Whether nobody waits for the answer of this turn; a person is then asked only if the configuration says so.
+    /// Whether nobody waits for the answer of this turn. A person is then asked only if the configuration says so.
     #[serde(default)]
     pub unattended: bool,
 }
@@ -64,11 +65,11 @@ pub struct RequestApproval {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
-    /// It needs no approval.
+    /// The call needs no approval.
     Free,
-    /// It must not run, for this reason.
+    /// The call must not run, for this reason.
     Denied(String),
-    /// The decision on this request applies.
+    /// The call may run if this request is approved.
     Request(Box<Approval>),
 }
 
@@ -79,14 +80,14 @@ pub struct Request {
     /// `apr_` and a ULID.
     pub id: String,
     pub dedupe_key: String,
-    /// The task of a worker, else the submission.
+    /// The task if a worker makes the call, else the submission.
     pub task_id: String,
     pub action_type: String,
     pub summary: String,
     pub reason: String,
     pub risk: Risk,
     pub target: String,
-    /// The agent.
+    /// The agent that makes the call.
     pub requested_by: String,
     pub fingerprint: String,
     pub created_at: Timestamp,
@@ -193,15 +194,15 @@ pub struct ListApprovals {
     pub connector: Option<String>,
     #[serde(default, rename = "wait_ms")]
     pub wait_ms: u64,
-    /// The `tag` of the list that the caller has.
+    /// The `tag` of the list that the caller already has.
     pub unless: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PendingApprovals {
-    /// Identifies the content of the list: another list has another tag.
+    /// Identifies the content of the list. The tag changes when the list does.
     pub tag: String,
-    /// If they do not all fit on a line of the wire, the later ones lack action and diff.
+    /// If the requests do not all fit into a line of the wire, the later ones have no action and no diff.
     pub approvals: Vec<Approval>,
 }
 
@@ -211,12 +212,12 @@ pub struct PendingApprovals {
 pub struct DecideApproval {
     pub id: String,
     pub approved: bool,
-    /// Who decides, for the record: 1 to 120 characters.
+    /// The name of the person who decides, for the record: 1 to 120 characters.
     pub decided_by: String,
     pub reason: Option<String>,
     #[serde(default)]
     pub scope: GrantScope,
-    /// A ULID that the caller mints: a repetition with the same key gets the same answer.
+    /// A ULID created by the caller. A repetition with the same key gets the same reply.
     pub key: Option<String>,
 }
 
@@ -226,9 +227,9 @@ pub struct ConsumeApproval {
     pub request_id: String,
     pub fingerprint: String,
     pub session: String,
-    /// A ULID that the caller mints: a repetition with the same key is the same use.
+    /// A ULID created by the caller. A repetition with the same key counts as the same use.
     pub key: String,
-    /// Whether the call is idempotent, so that its grant may be used again if the call was interrupted.
+    /// Whether the call is idempotent. If it was interrupted, its grant may then be used again.
     #[serde(default)]
     pub again: bool,
 }
@@ -237,7 +238,7 @@ pub struct ConsumeApproval {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PutApproval {
-    /// The id of the request if this call creates one: `apr_` and a ULID.
+    /// The id of the request if this call creates it: `apr_` and a ULID.
     pub id: String,
     pub submission_id: SubmissionId,
     pub call_id: String,
@@ -246,9 +247,9 @@ pub struct PutApproval {
     pub requested_by: String,
     pub preview: Preview,
     pub tool: String,
-    /// How long it may be pending.
+    /// How long the request may be pending, in milliseconds.
     pub expires_in_ms: i64,
-    /// If set, the policy denies the call for this reason: the request is stored as denied, and nobody is asked.
+    /// If set, the policy denies the call for this reason. The request is stored as denied, and no person is asked.
     pub refusal: Option<String>,
 }
 
@@ -260,7 +261,7 @@ pub struct OfSubmission {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct AskedCalls {
-    /// Ids of calls, with the task of their worker.
+    /// The calls, each with the task of its worker.
     pub calls: Vec<AskedCall>,
 }
 
@@ -269,14 +270,14 @@ pub struct AskedCalls {
 pub struct AskedCall {
     pub call_id: String,
     pub task_id: Option<String>,
-    /// The request whose grant the call has taken.
+    /// The request whose grant the call has used.
     pub used: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Expired {
     pub expired: u64,
-    /// When the next one expires.
+    /// The time at which the next request expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Timestamp>,
 }

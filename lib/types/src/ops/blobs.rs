@@ -1,20 +1,21 @@
-//! The operations of `ken-store` on blobs: bytes by their SHA-256, for content that is too long for a line of the wire (images,
-//! attachments, outputs of tools, fetched pages). Records name a blob by its digest; a blob that no record names is deleted a
-//! day after it was last put. Outputs of tools are kept as long as the summary of their submission.
+//! The operations of `ken-store` on blobs. A blob holds content that is too long for a line of the wire (images,
+//! attachments, outputs of tools, fetched pages), and is named by its SHA-256. Records refer to a blob by this digest.
+//! A blob to which no record refers is deleted a day after it was last put. Outputs of tools are kept as long as the
+//! summary of their submission.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Octets;
 
 crate::operations! {
-    /// Adds the next piece of a blob; the first piece creates it. A piece that is already stored changes nothing. If the complete
-    /// bytes have another digest, none of them is kept and `stored` is 0. `conflict` at `/offset` if the piece is not the next
-    /// one, `too_large` above 16 MiB, above 1 MiB for a piece, or if all blobs together have 1 GiB.
+    /// Adds the next piece of a blob; the first piece creates it. A piece that is already stored changes nothing. If
+    /// the complete bytes have another digest, none of them is kept and `stored` is 0. `conflict` at `/offset` if the
+    /// piece is not the next one. `too_large` if the blob exceeds 16 MiB, the piece 1 MiB, or all blobs together 1 GiB.
     BlobsPut, "blobs.put": PutBlob => BlobState;
-    /// At most `limit` bytes from an offset on. `not_found` until the blob is complete.
+    /// Returns at most `limit` bytes from an offset on. `not_found` until the blob is complete.
     BlobsGet, "blobs.get": GetBlob => BlobPiece;
-    /// Like `blobs.get`, for an output of a tool, which only turns of its own instance may read. `not_found` for any other id, and
-    /// if the output is no longer kept.
+    /// Like `blobs.get`, for an output of a tool, which only turns of the same instance may read. `not_found` for any
+    /// other id, and if the output has been deleted.
     OutputsGet, "outputs.get": GetOutput => BlobPiece;
 }
 
@@ -31,10 +32,10 @@ pub struct PutBlob {
     pub bytes: Octets,
 }
 
-/// A blob is complete when both numbers are equal.
+/// The progress of a blob. It is complete when both numbers are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobState {
-    /// Bytes of the whole blob.
+    /// The length of the whole blob, in bytes.
     pub length: u64,
     /// The number of stored bytes: the offset of the next piece.
     pub stored: u64,
@@ -46,7 +47,7 @@ pub struct GetBlob {
     pub digest: String,
     #[serde(default)]
     pub offset: u64,
-    /// At most 1 MiB.
+    /// The maximum number of bytes to return, at most 1 MiB.
     #[serde(default = "piece_bytes")]
     pub limit: u32,
 }
@@ -59,7 +60,7 @@ pub struct GetOutput {
     pub id: String,
     #[serde(default)]
     pub offset: u64,
-    /// At most 1 MiB.
+    /// The maximum number of bytes to return, at most 1 MiB.
     #[serde(default = "piece_bytes")]
     pub limit: u32,
 }
@@ -70,7 +71,7 @@ fn piece_bytes() -> u32 {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlobPiece {
-    /// Bytes of the whole blob.
+    /// The length of the whole blob, in bytes.
     pub length: u64,
     /// Empty at or beyond the end.
     pub bytes: Octets,

@@ -1,6 +1,7 @@
-//! The operations of `ken-store` on the budget of model calls. A call reserves what it may use before it starts, and replaces that
-//! by what it used when it has ended, so that simultaneous calls never exceed a cap together. The reservation of a call that a
-//! crash interrupted stays counted; after an hour the call no longer counts as running.
+//! The operations of `ken-store` on the budget of model calls. Before a call starts, it reserves the most that it may
+//! use. When it has ended, its actual use replaces the reservation. In this way, simultaneous calls never exceed a
+//! limit together. If a crash interrupts a call, its reservation continues to count as used; after an hour the call no
+//! longer counts as running.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,29 +9,29 @@ use super::Nothing;
 use crate::config::Budget;
 
 crate::operations! {
-    /// Reserves what a call may use. `forbidden` at `/caps` if a cap is spent; `busy` if running calls have reserved what is left of
-    /// it. A known `id` gets its first answer again.
+    /// Reserves what a call may use. `forbidden` at `/caps` if a limit is used up; `busy` if running calls have
+    /// reserved the rest of it. If `id` is known, the first reply is repeated.
     BudgetReserve, "budget.reserve": Reserve => Reserved;
-    /// Replaces a reservation by what was used. An unknown reservation is not an error.
+    /// Replaces a reservation by what the call really used. An unknown reservation is not an error.
     BudgetSettle, "budget.settle": Settle => Nothing;
-    /// What was used and reserved on a day, and by a session if one is named.
+    /// Returns what was used and reserved on a day, and by a session if one is given.
     BudgetSpent, "budget.spent": OfBudget => Spent;
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reserve {
-    /// Minted by the caller for this call.
+    /// The id of the reservation, created by the caller.
     pub id: String,
     /// The instance that the call is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// Tokens of the request, estimated too high rather than too low.
+    /// The tokens of the request. The estimate should be too high rather than too low.
     pub input_tokens: u64,
-    /// The most tokens of the answer, and the fewest with which the call is still worth making.
+    /// The maximum number of tokens of the answer, and the minimum with which the call is still worth making.
     pub output_tokens: u64,
     pub least_output_tokens: u64,
-    /// The price of one token in US dollars; 0 for a free model, to which caps on cost do not apply.
+    /// The price of one token in US dollars. 0 for a free model, to which limits on cost do not apply.
     pub input_price: f64,
     pub output_price: f64,
     pub caps: Budget,
@@ -38,7 +39,7 @@ pub struct Reserve {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
-    /// Tokens that the answer may have.
+    /// The number of tokens that the answer may have.
     pub output_tokens: u64,
 }
 
@@ -63,11 +64,11 @@ pub struct OfBudget {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
     pub day: Sum,
-    /// Zero if no session is named.
+    /// Zero if the request names no session.
     pub session: Sum,
 }
 
-/// What is counted against a cap.
+/// Use that counts against a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
     pub tokens: u64,

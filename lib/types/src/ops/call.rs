@@ -1,5 +1,5 @@
-//! A model call as a person or a script writes it, and its answer in one piece. The call has the arguments of `model.generate`, many
-//! of which are optional here; see ken-model(8).
+//! A model call as a person or a script writes it, and the complete answer. The call has the arguments of
+//! `model.generate`, many of which are optional here. See ken-model(8).
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -8,8 +8,8 @@ use super::model::Generate;
 use crate::event::{Block, ModelName, StopReason, Usage};
 use crate::{Error, json};
 
-/// Reads a JSON object as a request, and any other text as a user's message. `invalid` names the wrong field; JSON may nest
-/// `max_depth` levels.
+/// Parses a JSON object as a request, and any other text as a user's message. Fails with `invalid`, which names the
+/// wrong field. JSON may be nested `max_depth` levels deep.
 pub fn read(input: &str, max_depth: usize) -> Result<Generate, Error> {
     let mut request = match input.trim_start().starts_with('{') {
         true => json::parse(input.as_bytes(), max_depth)?,
@@ -36,7 +36,8 @@ fn complete(request: &mut Map<String, Value>) {
     }
 }
 
-/// Content that is plain text becomes one text block. Fields that no provider needs, such as the time, get a default.
+/// Turns content that is plain text into one text block, and sets defaults for fields that no provider needs, such as
+/// the time.
 fn complete_message(message: &mut Map<String, Value>) {
     if let Some(Value::String(text)) = message.get_mut("content") {
         let text = std::mem::take(text);
@@ -69,12 +70,12 @@ pub struct Answered {
     pub usage: Usage,
     pub model: ModelName,
     pub stop_reason: StopReason,
-    /// The models that were tried before, and why they gave no answer.
+    /// The models that were called before, and why each failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Failed>,
 }
 
-/// A model of the fail-over list that gave no answer.
+/// A model of the fail-over list that failed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Failed {
     /// `provider/model`.
@@ -83,7 +84,7 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// The last failure, with the messages of all of them; `unavailable` if no model was tried.
+    /// Returns the last failure with the messages of all of them, or `unavailable` if no model was called.
     pub fn all(failed: Vec<Failed>) -> Error {
         let words: Vec<String> = failed
             .iter()

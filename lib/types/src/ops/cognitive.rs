@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::Nothing;
 
 crate::operations! {
-    /// The public workflows.
+    /// Returns the public workflows.
     WorkflowsList, "workflows.list": Nothing => Workflows;
-    /// Checks a payload against a workflow's schema: `not_found` if there is no such public workflow, `invalid` with the field
-    /// in `at` if the payload does not fit.
+    /// Checks a payload against a workflow's schema. `not_found` if there is no such public workflow. `invalid` if the
+    /// payload does not fit; `at` names the field.
     WorkflowsCheck, "workflows.check": CheckWorkflow => Nothing;
 }
 
@@ -22,7 +22,7 @@ pub struct Workflows {
 pub struct Workflow {
     pub name: String,
     pub description: String,
-    /// The JSON schema of its payload.
+    /// The JSON schema of the workflow's payload.
     pub input: Value,
 }
 

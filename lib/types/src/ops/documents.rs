@@ -1,5 +1,6 @@
-//! The operations of `ken-store` on documents (files whose pieces are knowledge entries), on the vectors of entries, and on the
-//! turns that used an entry. The store does not read files itself: the caller does, and passes their content.
+//! The operations of `ken-store` on documents, on the vectors of knowledge entries, and on the turns that used an
+//! entry. A document is a file that is stored as pieces, each of them a knowledge entry. The store does not read files:
+//! the caller passes their content.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,27 +10,28 @@ use crate::event::Usage;
 use crate::id::SubmissionId;
 
 crate::operations! {
-    /// The documents of a collection in the order of their paths, strictly after one.
+    /// Returns the documents of a collection, ordered by path, strictly after a given path.
     DocumentsList, "documents.list": ListDocuments => Documents;
-    /// Replaces documents of a collection, and removes others. A piece that a document had before keeps its entry. As a step of a
-    /// job: `conflict` if the job is at another document.
+    /// Replaces some documents of a collection and removes others. A piece that a document had before keeps its entry.
+    /// If the call is a step of a job: `conflict` if the job has reached another document.
     DocumentsSync, "documents.sync": SyncDocuments => Synced;
-    /// The next work for the part that reads files: documents to read, or entries that need vectors. Waits at most `wait_ms` for it.
+    /// Returns the next work for the part that reads files: documents to read, or entries that need vectors. Waits at
+    /// most `wait_ms` for it.
     DocumentsWork, "documents.work": FindWork => DocumentWork;
-    /// Stores vectors of entries, and counts what they cost. Vectors of deleted entries are ignored.
+    /// Stores vectors of entries, and adds their cost to the usage. Vectors of deleted entries are ignored.
     VectorsPut, "vectors.put": PutVectors => Nothing;
-    /// The turns that used an entry, newest first, at most 100.
+    /// Returns the turns that used an entry, newest first, at most 100.
     KnowledgeUses, "knowledge.uses": OfEntry => EntryUses;
 }
 
-/// The documents of the installation.
+/// The collection of the documents that are installed with ken.
 pub const SHARE: &str = "share";
-/// The files of the workspace.
+/// The collection of the files in the workspace.
 pub const WORKSPACE: &str = "workspace";
-/// The most documents of a page, and pieces of a document.
+/// The maximum number of documents on a page, and of pieces of a document.
 pub const PAGE_DOCUMENTS: usize = 500;
 pub const DOCUMENT_PIECES: usize = 2_000;
-/// The longest path of a document, or name of a collection.
+/// The maximum length of the path of a document, or of the name of a collection.
 pub const PATH_BYTES: usize = 4_096;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,7 +41,7 @@ pub struct ListDocuments {
     pub collection: String,
     #[serde(default)]
     pub after: String,
-    /// 1 to 500.
+    /// The maximum number of documents, 1 to 500.
     #[serde(default = "most")]
     pub limit: usize,
 }
@@ -58,7 +60,7 @@ pub struct Documents {
 /// A document in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// Relative to its collection.
+    /// The path, relative to the collection.
     pub path: String,
     /// SHA-256 of the file, in hexadecimal.
     pub digest: String,
@@ -68,7 +70,7 @@ pub struct Document {
 #[serde(deny_unknown_fields)]
 pub struct SyncDocuments {
     pub collection: String,
-    /// Documents as they are now; one whose digest is known is not written.
+    /// Documents with their current content. A document whose digest is already stored is not written.
     #[serde(default)]
     pub documents: Vec<ReadDocument>,
     /// Paths of documents that no longer exist.
@@ -88,12 +90,12 @@ pub struct ReadDocument {
     pub pieces: Vec<Piece>,
 }
 
-/// A part of a document that becomes an entry.
+/// A part of a document, which becomes a knowledge entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Piece {
     pub title: String,
-    /// Where it begins, from 1.
+    /// The line where the piece begins, from 1.
     pub line: u64,
     pub text: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -106,18 +108,18 @@ pub struct Piece {
 #[serde(deny_unknown_fields)]
 pub struct JobStep {
     pub job: String,
-    /// The path of the last document that was done before this step.
+    /// The path of the last document that was processed before this step.
     pub after: String,
-    /// The path of the last document of this step; absent if the collection is done.
+    /// The path of the last document of this step. Absent if the collection is complete.
     pub next: Option<String>,
-    /// The number of documents in this step, and the number that are left in the collection.
+    /// The number of documents in this step, and the number of documents of the collection that remain.
     pub done: u64,
     pub left: u64,
     /// Why the collection cannot be read. The job continues with the next collection and ends as failed.
     pub error: Option<String>,
 }
 
-/// Numbers of entries.
+/// The number of entries that the call added, kept or removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Synced {
     pub added: u64,
@@ -128,7 +130,7 @@ pub struct Synced {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindWork {
-    /// The model whose missing vectors are wanted; if absent, no vectors are.
+    /// The model whose missing vectors are requested. If absent, no vectors are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(default)]
@@ -137,10 +139,10 @@ pub struct FindWork {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DocumentWork {
-    /// A job that needs documents.
+    /// A job that waits for the content of documents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<OpenJob>,
-    /// Entries without a vector of the model.
+    /// Entries that have no vector of the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unembedded: Vec<Unembedded>,
 }
@@ -173,7 +175,7 @@ pub struct PutVectors {
 #[serde(deny_unknown_fields)]
 pub struct EntryVector {
     pub entry: i64,
-    /// Of any length; empty when the model has none for this text.
+    /// A vector of any length. Empty if the model returns none for this text.
     pub values: Vec<f32>,
 }
 
@@ -204,14 +206,14 @@ pub struct EntryUse {
 }
 
 crate::named! {
-    /// How a turn used an entry. If it did so in several ways, the last one of this list counts.
+    /// How a turn used an entry. If it used it in several ways, the last of these values applies.
     #[derive(PartialOrd, Ord)]
     pub enum Used {
-        /// The turn began with it.
+        /// The entry was given to the model at the start of the turn.
         Given = "given",
-        /// A tool of the turn found it.
+        /// A tool of the turn found the entry.
         Found = "found",
-        /// The answer names its id.
+        /// The answer contains the id of the entry.
         Cited = "cited",
     }
 }

@@ -6,23 +6,24 @@ use super::Nothing;
 use crate::{Error, Timestamp};
 
 crate::operations! {
-    /// The state of every part, or of one part.
+    /// Returns the state of every part, or of one part.
     PartsStatus, "parts.status": StatusArgs => SystemStatus;
-    /// Starts a part and what it requires.
+    /// Starts a part and the parts that it requires.
     PartsStart, "parts.start": ChangeArgs => PartStatus;
-    /// Stops a part, and with `dependents` first those that require it.
+    /// Stops a part. With `dependents`, it first stops the parts that require it.
     PartsStop, "parts.stop": StopArgs => Changed;
-    /// Stops a part and starts it again; the other parts keep running.
+    /// Stops a part and starts it again. The other parts keep running.
     PartsRestart, "parts.restart": ChangeArgs => PartStatus;
     /// Sends a signal to the process of a part, `KILL` by default.
     PartsKill, "parts.kill": KillArgs => Killed;
-    /// Answers when every enabled part is ready.
+    /// Replies when every enabled part is ready.
     PartsWaitReady, "parts.wait_ready": WaitReadyArgs => SystemStatus;
-    /// The last lines of a part's log and, if asked for, those that follow.
+    /// Returns the last lines of a part's log and, if requested, the lines that are added later.
     PartsLogs, "parts.logs": LogsArgs => Nothing, items LogLine;
-    /// Reads the configuration again and applies the difference, or nothing.
+    /// Reads the configuration again and applies what changed. If the configuration has errors, it applies
+    /// nothing.
     KendReload, "kend.reload": Nothing => Reloaded;
-    /// Stops every part, answers, and ends kend.
+    /// Stops every part, replies, and ends kend.
     KendStop, "kend.stop": Nothing => Stopped;
 }
 
@@ -31,16 +32,16 @@ crate::named! {
     pub enum PartState {
         /// Not running, and not meant to run.
         Stopped = "stopped",
-        /// To be started as soon as the parts that it requires are ready.
+        /// Waits to be started until the parts that it requires are ready.
         Waiting = "waiting",
-        /// Ended too early; will be started again later.
+        /// Ended too early, and waits to be started again.
         Backoff = "backoff",
-        /// Running, not ready yet.
+        /// Running, but not ready yet.
         Starting = "starting",
         Ready = "ready",
-        /// Was told to end.
+        /// Running, but has been told to end.
         Stopping = "stopping",
-        /// Not started any more, because it reached its `limit`.
+        /// Not started any more, because it reached its `limit` of starts.
         Failed = "failed",
     }
 }
@@ -51,17 +52,17 @@ crate::named! {
 pub struct Death {
     pub at: Timestamp,
     pub pid: i32,
-    /// For people: `exit 1`, `signal SIGKILL`, `not ready within 10000 ms`, `cannot start: …`.
+    /// Text for people: `exit 1`, `signal SIGKILL`, `not ready within 10000 ms`, `cannot start: …`.
     pub cause: String,
-    /// The exit code, when it exited.
+    /// The exit code, if the process exited.
     pub code: Option<i32>,
-    /// The signal's number, when one ended it.
+    /// The number of the signal, if a signal ended the process.
     pub signal: Option<i32>,
-    /// How long it ran, in milliseconds.
+    /// How long the process ran, in milliseconds.
     pub ran_ms: u64,
-    /// Whether it had been ready.
+    /// Whether the process was ready at some time.
     pub ready: bool,
-    /// Whether kend had asked it to end.
+    /// Whether kend had told the process to end.
     pub asked: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct PartStatus {
     pub state: PartState,
     /// Whether it starts with the system.
     pub enabled: bool,
-    /// Whether it should be running now: enabled or started by a person, and not stopped since.
+    /// Whether it should be running now: it was enabled or started by a person, and has not been stopped since.
     pub wanted: bool,
     /// In state `waiting`: the parts that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,7 +86,7 @@ pub struct PartStatus {
     pub restarts: u64,
     /// In state `backoff`: the time until the next start, in milliseconds.
     pub retry_in_ms: Option<u64>,
-    /// What the part last said about itself (`STATUS=`).
+    /// The status that the part last reported (`STATUS=`).
     pub says: Option<String>,
     /// In state `failed`: the reason.
     pub cause: Option<String>,
@@ -99,10 +100,10 @@ pub struct PartStatus {
 /// The current configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfigStatus {
-    /// The file, if there is one; otherwise only the built-in defaults apply.
+    /// The path of the file. Absent if there is no file and only the built-in defaults apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// False if the file has errors now; the last good configuration stays in force.
+    /// Whether the file has no errors. If it has some, the last valid configuration stays in force.
     pub good: bool,
     /// The errors of the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -112,7 +113,7 @@ pub struct ConfigStatus {
 /// A TCP address of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listener {
-    /// The section or part that it belongs to, for instance `gateway`.
+    /// The section or part to which the address belongs, for instance `gateway`.
     pub name: String,
     pub url: String,
 }
@@ -130,7 +131,7 @@ pub struct SystemStatus {
     pub parts: Vec<PartStatus>,
 }
 
-/// Arguments of `parts.status`: one part, or all without a name.
+/// Arguments of `parts.status`: one part, or all parts if no name is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StatusArgs {
@@ -138,7 +139,7 @@ pub struct StatusArgs {
     pub name: Option<String>,
 }
 
-/// Until when `parts.start`, `parts.stop` and `parts.restart` wait before they answer.
+/// What `parts.start`, `parts.stop` and `parts.restart` wait for before they reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitFor {
@@ -152,9 +153,9 @@ pub enum WaitFor {
 #[serde(deny_unknown_fields)]
 pub struct ChangeArgs {
     pub name: String,
-    /// If absent, the answer comes at once.
+    /// If absent, the reply does not wait.
     pub wait: Option<WaitFor>,
-    /// How long to wait, in milliseconds; if absent, until the deadline of the call.
+    /// How long to wait, in milliseconds. If absent, until the deadline of the call.
     pub timeout_ms: Option<u64>,
 }
 
@@ -164,12 +165,12 @@ pub struct ChangeArgs {
 #[serde(deny_unknown_fields)]
 pub struct StopArgs {
     pub name: String,
-    /// Also stops the parts that require it, before it.
+    /// Whether the parts that require this one are stopped before it.
     #[serde(default)]
     pub dependents: bool,
-    /// If absent, the answer comes at once.
+    /// If absent, the reply does not wait.
     pub wait: Option<WaitFor>,
-    /// How long to wait, in milliseconds; if absent, until the deadline of the call.
+    /// How long to wait, in milliseconds. If absent, until the deadline of the call.
     pub timeout_ms: Option<u64>,
 }
 
@@ -178,7 +179,7 @@ pub struct StopArgs {
 pub struct Changed {
     #[serde(flatten)]
     pub part: PartStatus,
-    /// The other parts that were stopped with it.
+    /// The other parts that were stopped, too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
 }
@@ -188,7 +189,7 @@ pub struct Changed {
 #[serde(deny_unknown_fields)]
 pub struct KillArgs {
     pub name: String,
-    /// A name, with or without `SIG`, or a number; `KILL` if absent.
+    /// The name of a signal, with or without `SIG`, or its number. `KILL` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
 }
@@ -219,7 +220,7 @@ pub struct LogsArgs {
     /// The number of lines from the end, at most 10 000.
     #[serde(default = "default_lines")]
     pub lines: u32,
-    /// Continue with new lines until cancelled. Such a call has no deadline.
+    /// Whether to continue with new lines until the call is cancelled. Such a call has no deadline.
     #[serde(default)]
     pub follow: bool,
 }
@@ -228,13 +229,13 @@ fn default_lines() -> u32 {
     50
 }
 
-/// One line of a part's log, as the part wrote it (bytes that are not UTF-8 are replaced).
+/// One line of a part's log, as the part wrote it. Bytes that are not UTF-8 are replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     pub line: String,
 }
 
-/// Reply of `kend.reload`: the parts that it changed, by name.
+/// Reply of `kend.reload`: the names of the parts that it changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     pub added: Vec<String>,

@@ -1,5 +1,6 @@
-//! The operations of the messaging connector: those of `ken-store`, which keeps its data (`messenger.*`), and those of
-//! `ken-messenger` itself (`connector.*`). Users, chats and groups have the ids of the platform, as text.
+//! The operations of the messaging connector. Those named `messenger.*` belong to `ken-store`, which stores the
+//! connector's data; those named `connector.*` belong to `ken-messenger` itself. Users, chats and groups have the ids
+//! of the platform, as text.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +13,43 @@ use crate::Timestamp;
 use crate::id::SubmissionId;
 
 crate::operations! {
-    /// The stored policy as far as it concerns a sender and a chat.
+    /// Returns the part of the stored policy that concerns a sender and a chat.
     MessengerStanding, "messenger.standing": OfSender => Standing;
-    /// Stores and counts an update with its verdict and, if it was admitted, its event, session and submission, in one transaction.
-    /// A known update gets its first answer again and counts as a duplicate.
+    /// Stores and counts an update with its verdict and, if it was admitted, its event, session and submission, in one
+    /// transaction. For a known update, the first reply is repeated and a duplicate is counted.
     MessengerAccept, "messenger.accept": AcceptUpdate => UpdateAnswer;
-    /// The newest updates and their verdicts.
+    /// Returns the newest updates and their verdicts.
     MessengerUpdates, "messenger.updates": ListUpdates => UpdateList;
-    /// Chats in which a turn runs.
+    /// Returns the chats in which a turn runs.
     MessengerBusy, "messenger.busy": Nothing => BusyChats;
-    /// What running and waiting turns have written since the caller has last read it.
+    /// Returns what running and waiting turns have written since the caller last read them.
     MessengerDrafts, "messenger.drafts": ReadTurns => Drafts;
     /// Records an error that belongs to no message.
     MessengerFault, "messenger.fault": Fault => Nothing;
-    /// The stored policy, users and groups.
+    /// Returns the stored policy, users and groups.
     MessengerStatus, "messenger.status": Nothing => MessengerState;
     /// Adds a user, or changes the user's chat.
     MessengerAllow, "messenger.allow": Allow => Nothing;
-    /// Removes a user, if there is one.
+    /// Removes a user. An unknown user is not an error.
     MessengerRemove, "messenger.remove": RemoveUser => Nothing;
     MessengerSetPolicy, "messenger.set_policy": SetPolicy => Nothing;
     MessengerPutGroup, "messenger.put_group": Group => Nothing;
-    /// `not_found` when there is none.
+    /// Removes a group. `not_found` if there is none.
     MessengerRemoveGroup, "messenger.remove_group": OfGroup => Nothing;
-    /// Admits the holder of a code. `not_found` for an unknown or expired code, `conflict` for one that is already decided.
+    /// Admits the user to whom a code was sent. `not_found` for an unknown or expired code, `conflict` for one that was
+    /// already decided.
     MessengerPair, "messenger.pair": OfCode => Paired;
-    /// Refuses a code; false for an unknown or expired one, `conflict` for one that is already decided.
+    /// Denies a code. Returns false for an unknown or expired code; `conflict` for one that was already decided.
     MessengerDeny, "messenger.deny": OfCode => Denied;
 
-    /// Whether the connector accepts updates with this secret: `unavailable` if it is off, `unauthenticated` if the secret is wrong
+    /// Checks the secret of an update. `unavailable` if the connector is off, `unauthenticated` if the secret is wrong
     /// or missing.
     ConnectorAdmit, "connector.admit": Secret => Nothing;
-    /// Receives an update from the platform; replies when it is stored.
+    /// Receives an update from the platform, and replies when it is stored.
     ConnectorReceive, "connector.receive": ReceiveUpdate => Nothing;
-    /// The state of the connector's process.
+    /// Returns the state of the connector's process.
     ConnectorState, "connector.state": Nothing => Connector;
-    /// Tells the platform where the webhook is.
+    /// Registers the address of the webhook with the platform.
     ConnectorSetWebhook, "connector.set_webhook": SetWebhook => Nothing;
 }
 
@@ -55,12 +57,12 @@ crate::named! {
     /// Who may write to the bot in a direct chat.
     #[derive(Default)]
     pub enum DmPolicy {
-        /// Known users. Others get a code, by which an operator can admit them.
+        /// Known users. Other users get a code with which an operator can admit them.
         #[default]
         Pairing = "pairing",
-        /// Known users.
+        /// Known users only.
         Allowlist = "allowlist",
-        /// Nobody, in direct chats and in groups.
+        /// Nobody, neither in direct chats nor in groups.
         Disabled = "disabled",
     }
 }
@@ -76,9 +78,9 @@ pub struct OfSender {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     pub dm_policy: DmPolicy,
-    /// Whether the sender is stored as allowed.
+    /// Whether the sender is stored as an allowed user.
     pub is_allowed: bool,
-    /// The record of the chat, if it is a group that has one.
+    /// The record of the chat, if it is a stored group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
 }
@@ -88,9 +90,9 @@ pub struct Standing {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Group {
     pub group_id: String,
-    /// Whether only messages that mention the bot are answered.
+    /// Whether ken answers only messages that mention the bot.
     pub require_mention: bool,
-    /// The users that are answered; if empty, every allowed user.
+    /// The users whose messages ken answers. If empty, every allowed user.
     pub allow_from: Vec<String>,
 }
 
@@ -111,7 +113,7 @@ pub struct AcceptUpdate {
     pub sender_id: Option<String>,
     pub chat_id: Option<String>,
     pub verdict: UpdateVerdict,
-    /// A new code, 8 characters, for a sender who may ask to be admitted. The answer says whether it was used.
+    /// A new code of 8 characters, for a sender who may request to be admitted. The reply says whether it was used.
     pub code: Option<String>,
 }
 
@@ -121,11 +123,11 @@ pub struct AcceptUpdate {
 pub enum UpdateVerdict {
     /// It is a message or a command.
     Admitted(Box<Accept>),
-    /// A button of a message of ken was pressed.
+    /// It is a press of a button below a message of ken.
     Pressed,
     /// ken does not handle it, for this reason.
     Ignored(String),
-    /// Its sender may not write here, for this reason.
+    /// Its sender may not write in this chat, for this reason.
     Rejected(String),
 }
 
@@ -139,7 +141,7 @@ pub struct UpdateAnswer {
     pub pairing: Option<Pairing>,
 }
 
-/// A code that waits for an operator.
+/// A code that an operator has not decided yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pairing {
@@ -157,7 +159,7 @@ pub struct Pairing {
 pub struct ListUpdates {
     /// 1 to 100.
     pub limit: u32,
-    /// Only updates that were rejected or ignored.
+    /// Whether to list only updates that were rejected or ignored.
     #[serde(default)]
     pub unanswered: bool,
 }
@@ -185,7 +187,7 @@ pub struct UpdateRecord {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct BusyChats {
     pub chats: Vec<BusyChat>,
-    /// Chats with a turn that is queued.
+    /// The number of chats with a queued turn.
     pub waiting: u64,
 }
 
@@ -197,7 +199,7 @@ pub struct BusyChat {
     pub thread_id: Option<String>,
 }
 
-/// How far the caller has read the turns that it knows.
+/// The positions up to which the caller has read the turns that it knows.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadTurns {
@@ -205,7 +207,7 @@ pub struct ReadTurns {
     pub read: BTreeMap<SubmissionId, ReadUpTo>,
 }
 
-/// How far a turn is read. Only the store interprets it.
+/// The position up to which a turn has been read. Only the store interprets it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadUpTo {
@@ -218,33 +220,33 @@ pub struct ReadUpTo {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Drafts {
     pub drafts: Vec<Draft>,
-    /// The number of turns that run or are queued. A turn that waits for an approval writes nothing meanwhile.
+    /// The number of running and queued turns. A turn that waits for an approval writes nothing during that time.
     pub turns: u64,
 }
 
-/// What a turn has written since the caller has last read it.
+/// What a turn has written since the caller last read it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Draft {
     pub submission_id: SubmissionId,
     pub read: ReadUpTo,
     /// Whether there is more to read: one call reads a limited number of events.
     pub has_more: bool,
-    /// Whether `text` begins a message, instead of continuing the text that the caller has.
+    /// Whether `text` is the beginning of a message. If false, it continues the text that the caller already has.
     pub begins: bool,
-    /// The text of the newest message that has any.
+    /// The text of the newest message that has some.
     pub text: String,
-    /// The complete answer, but for its text.
+    /// The complete answer, except for its text.
     pub answer: PutMessage,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Without any secret.
+    /// The message of the error. It contains no secret.
     pub message: String,
 }
 
-/// What is stored for the connector.
+/// The connector's data in the store.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MessengerState {
@@ -265,16 +267,16 @@ pub struct AllowedUser {
     pub added_at: Timestamp,
 }
 
-/// Counted since the first start.
+/// Counts since the first start.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MessengerCounts {
-    /// Updates, without duplicates.
+    /// The number of updates, without duplicates.
     pub updates: u64,
     pub duplicates: u64,
     pub ignored: u64,
-    /// By reason.
+    /// The number of rejected updates, by reason.
     pub rejected: BTreeMap<String, u64>,
     pub errors: u64,
     pub last_update_at: Option<Timestamp>,
@@ -292,7 +294,7 @@ pub struct Allow {
 #[serde(deny_unknown_fields)]
 pub struct RemoveUser {
     pub user_id: String,
-    /// A message to the user's chat, sent if the user was admitted before.
+    /// A message to the user's chat. It is sent only if the user was admitted before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
 }
@@ -306,9 +308,9 @@ pub struct SetPolicy {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfCode {
-    /// Case is ignored.
+    /// The code. Upper and lower case are equal.
     pub code: String,
-    /// A message to the chat of the code, sent if the code is approved.
+    /// A message to the chat to which the code was sent. It is sent if the code is approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<String>,
 }
@@ -348,13 +350,13 @@ pub struct Connector {
     /// Whether it has a token.
     pub enabled: bool,
     pub poller_running: bool,
-    /// Users that the settings admit, including administrators.
+    /// Users whom the settings admit, including administrators.
     pub configured_users: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetWebhook {
-    /// `https://…`; empty removes the webhook.
+    /// `https://…`; an empty URL removes the webhook.
     pub url: String,
 }

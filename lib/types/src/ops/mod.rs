@@ -1,14 +1,15 @@
 //! The operations that the parts call on each other, as types: name, arguments and reply.
 //!
 //! Caller and callee share these types, so they cannot disagree. Arguments and replies are in `snake_case`, like the
-//! envelope of ken-wire(5); records that the HTTP contract shows (sessions, events, knowledge) keep its `camelCase`.
-//! Arguments refuse unknown fields; replies may get further fields.
+//! envelope of ken-wire(5). Records that the HTTP contract shows (sessions, events, knowledge) keep its `camelCase`. An
+//! unknown field in arguments is an error; replies may get further fields in later versions.
 //!
-//! Every operation may be repeated after a lost connection. Reads change nothing; for writes the caller mints the ids (or they
-//! follow from the content), and the store repeats its first answer for an id that it knows.
+//! Every operation may be repeated after a lost connection. Read operations change nothing. For write operations, the
+//! ids are created by the caller or follow from the content, and the store repeats its first reply for an id that it
+//! knows.
 //!
-//! The first sentence of the comment on an operation says what the reply holds or what the operation does. Codes in it, such as
-//! `conflict`, are those of its errors.
+//! The first sentence of the comment on an operation says what the operation does or returns. Codes such as `conflict`
+//! are those of its errors.
 
 pub mod agent;
 pub mod approvals;
@@ -35,16 +36,16 @@ use serde::{Deserialize, Serialize};
 
 /// An operation of a part.
 pub trait Op: 'static {
-    /// `noun.verb`, unique within its part.
+    /// The name, `noun.verb`, unique within its part.
     const NAME: &'static str;
     type Args: Serialize + DeserializeOwned + Send + 'static;
-    /// The `ok` of the final line.
+    /// The value of `ok` in the final line.
     type Reply: Serialize + DeserializeOwned + Send + 'static;
     /// The items streamed before the final line; [`NoItem`] for most operations.
     type Item: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// The item type of operations that stream nothing. It has no values.
+/// The item type of operations that stream no items. It has no values.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub enum NoItem {}
 
@@ -84,7 +85,8 @@ macro_rules! operations {
     (@item $item:ty) => { $item };
 }
 
-/// Declares an enum whose variants have names: `Variant = "name",`. JSON, the store and output for people use the names.
+/// Declares an enum whose variants have names: `Variant = "name",`. The names are used in JSON, in the store and in
+/// output for people.
 #[macro_export]
 macro_rules! named {
     ($(#[$about:meta])* pub enum $type:ident { $($(#[$of_variant:meta])* $variant:ident = $name:literal,)+ }) => {
@@ -103,7 +105,7 @@ macro_rules! named {
                 }
             }
 
-            /// The value with this name.
+            /// Returns the value with this name.
             pub fn named(name: &str) -> Option<$type> {
                 $type::ALL.iter().copied().find(|value| value.name() == name)
             }

@@ -1,4 +1,4 @@
-//! The operations of `ken-model`: messages in, events out.
+//! The operations of `ken-model`, which receives messages and returns events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,17 +14,18 @@ use crate::config::Budget;
 use crate::event::{Block, Message, ModelName, StopReason, Usage};
 
 crate::operations! {
-    /// One call to one provider. Items are the answer as it arrives; cancelling the request closes the call to the provider. The
-    /// caller retries, and goes on to the next model of the list: `busy` (overload, 429) and `unavailable` (5xx, network) are
-    /// temporary, `too_large` means that the context exceeds the model's window, `unauthenticated` that the key is missing or
-    /// refused; other errors are permanent.
+    /// Makes one call to one provider. Items are the pieces of the answer as they arrive. Cancelling the request closes
+    /// the connection to the provider. The caller is responsible for retries and for trying the next model of the list.
+    /// `busy` (overload, 429) and `unavailable` (5xx, network) are temporary. `too_large` means that the request
+    /// exceeds the model's context window, `unauthenticated` that the key is missing or refused. Other errors are
+    /// permanent.
     ModelGenerate, "model.generate": Generate => Generated, items Delta;
-    /// A vector for each text, for search by meaning. `not_found` if no model is configured for that. Callers continue without
-    /// vectors if it fails.
+    /// Returns a vector for each text, for search by meaning. `not_found` if no model is configured for it. If it
+    /// fails, callers continue without vectors.
     ModelEmbed, "model.embed": Embed => Embedded;
-    /// The configured models.
+    /// Returns the configured models.
     ModelInfo, "model.info": Nothing => ModelState;
-    /// The caps of `[model.budget]`, and how much of them is used.
+    /// Returns the limits of `[model.budget]`, and how much of them is used.
     ModelBudget, "model.budget": OfSession => BudgetState;
 }
 
@@ -32,33 +33,34 @@ crate::operations! {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generate {
-    /// `provider/model`, one of `model.info`'s; absent: its first. `not_found` for any other.
+    /// A `provider/model` that `model.info` lists; `not_found` for any other. If absent, the first of the list.
     pub model: Option<String>,
-    /// The system prompt: the governing rules, and whatever else precedes the conversation.
+    /// The system prompt: the governing rules, and any other text that precedes the conversation.
     pub system: String,
-    /// Sources found for this turn. An answer that uses a source names its id.
+    /// Sources found for this turn. An answer that uses a source contains its id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
-    /// Past exchanges of the conversation, oldest first, which come before the messages. Most of a request may be its past, so this is
-    /// shorter than the messages that it stands for.
+    /// Past exchanges of the conversation, oldest first. They come before `messages`. An exchange is shorter than the
+    /// two messages that it replaces, which matters because most of a request may be past exchanges.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exchanges: Vec<Exchange>,
-    /// Oldest first. The last one is to be answered.
+    /// The messages, oldest first. The model answers the last one.
     pub messages: Vec<Message>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    /// What the model had already said in a call that a crash has interrupted. The answer continues from here, and the items
+    /// The beginning of the answer, from a call that a crash interrupted. The model continues from here, and the items
     /// contain only what is new.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
     /// The purpose of the call: `agent` or `compaction`.
     pub purpose: crate::event::Purpose,
-    /// The instance that the call is for; its budget is charged.
+    /// The instance that the call is for. The call counts against its budget.
     pub session: Option<String>,
-    /// Whether `model` may be any model of a configured provider, even one that is not in the list; for evaluations.
+    /// Whether `model` may be any model of a configured provider, even if the list does not contain it. Used by
+    /// evaluations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlisted: bool,
-    /// The maximum number of tokens of the answer, if that is less than the model allows. The budget sets it.
+    /// The maximum number of tokens of the answer, if the budget allows fewer than the model does.
     pub max_output: Option<u64>,
 }
 
@@ -83,7 +85,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Returns the exchange as messages. Which model answered is not known.
+    /// Returns the exchange as messages. The model that answered is unknown.
     pub fn messages(self) -> [Message; 2] {
         let timestamp = self.timestamp;
         let prompt = Message::User { content: vec![Block::text(self.prompt)], timestamp };
@@ -111,9 +113,9 @@ pub struct OfSession {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BudgetState {
     pub caps: Budget,
-    /// Today, `YYYY-MM-DD` in UTC.
+    /// The current day, `YYYY-MM-DD` in UTC.
     pub day: String,
-    /// Zero if there are no caps.
+    /// Zero if there are no limits.
     pub spent: Spent,
 }
 
@@ -121,7 +123,7 @@ pub struct BudgetState {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// The id of a knowledge entry, of the submission of a past exchange, or of a page within its search.
+    /// The id of a knowledge entry, of the submission of a past exchange, or of a page in the search that found it.
     pub id: String,
     pub kind: SourceKind,
     /// The entry's title, or the past prompt.
@@ -136,10 +138,10 @@ pub struct Source {
 #[serde(rename_all = "snake_case")]
 pub enum SourceKind {
     Knowledge,
-    /// A piece of a file of the workspace: untrusted text, shown like a page of the web.
+    /// A piece of a file in the workspace. Its text is untrusted and is shown to the model like a web page.
     File,
     Memory,
-    /// A page of the web: untrusted text, which a model is shown between random marks.
+    /// A web page. Its text is untrusted, and is shown to the model between random marks.
     Web,
 }
 
@@ -153,8 +155,8 @@ pub struct ToolSpec {
     pub parameters: SchemaText,
 }
 
-/// A JSON Schema that is kept as text: every turn copies and sends the schemas of all its tools, and only the format of a provider
-/// needs the parsed value.
+/// A JSON Schema that is stored as text. Every turn copies and sends the schemas of all its tools, but only the request
+/// format of a provider needs the parsed value.
 #[derive(Clone)]
 pub struct SchemaText(Arc<RawValue>);
 
@@ -163,7 +165,8 @@ impl SchemaText {
         self.0.get()
     }
 
-    /// The parsed schema; null if its numbers are too large or it is nested too deeply to be parsed.
+    /// Returns the parsed schema, or null if it contains a number that is too large or is nested too deeply to be
+    /// parsed.
     pub fn value(&self) -> Value {
         serde_json::from_str(self.text()).unwrap_or_default()
     }
@@ -206,7 +209,7 @@ impl fmt::Debug for SchemaText {
     }
 }
 
-/// A piece of a model's answer, in a form common to all providers.
+/// A piece of a model's answer, in the format that is common to all providers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Delta {
@@ -224,11 +227,11 @@ pub enum Delta {
     },
     Think {
         delta: String,
-        /// A signature or sealed reasoning, to be sent back byte for byte.
+        /// A signature or encrypted reasoning, which has to be sent back to the provider byte for byte.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         opaque: Option<String>,
     },
-    /// A complete call, whose arguments have been parsed.
+    /// A complete tool call with parsed arguments.
     ToolCall {
         id: String,
         name: String,
@@ -236,14 +239,14 @@ pub enum Delta {
     },
 }
 
-/// How an answer ended. A part that replaces ken-model may leave out every field.
+/// How an answer ended. Another implementation of ken-model may omit every field.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Generated {
     #[serde(default)]
     pub model: ModelName,
     #[serde(default)]
     pub api: String,
-    /// `stop` when absent.
+    /// `stop` if absent.
     #[serde(default = "stop")]
     pub stop_reason: StopReason,
     #[serde(default)]
@@ -257,15 +260,15 @@ fn stop() -> StopReason {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Embed {
-    /// 1 to 64.
+    /// 1 to 64 texts.
     pub texts: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Embedded {
-    /// `provider/model`. Vectors of different models are never compared.
+    /// The model, as `provider/model`. Vectors of different models are never compared.
     pub model: String,
-    /// In the order of the texts.
+    /// The vectors, in the order of the texts.
     pub vectors: Vec<Vec<f32>>,
     #[serde(default)]
     pub usage: Usage,
@@ -273,7 +276,7 @@ pub struct Embedded {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelState {
-    /// The configured models as `provider/model`, first choice first. If empty, no prompt can be answered.
+    /// The configured models as `provider/model`, in order of preference. If empty, no prompt can be answered.
     pub models: Vec<String>,
     /// The context window of the first model, and the part of it that is reserved for the answer, in tokens.
     #[serde(default = "context_window")]
@@ -286,7 +289,7 @@ pub struct ModelState {
     /// Models of the list that cannot be called until the configuration changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unusable: Vec<Unusable>,
-    /// The model that makes vectors, if one is configured.
+    /// The model that computes vectors, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embeds: Option<String>,
 }
@@ -303,7 +306,7 @@ fn exchanges() -> u32 {
     100
 }
 
-/// A model without a key, or with one that its provider refused.
+/// A model whose key is missing or was refused by its provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unusable {
     /// `provider/model`.

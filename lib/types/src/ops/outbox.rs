@@ -1,5 +1,5 @@
-//! The operations of `ken-store` on the outbox: messages to a chat. A message is stored before anything of it is sent, and each of
-//! its pieces is marked before it is sent, so that a crash in between can be recognised.
+//! The operations of `ken-store` on the outbox: messages to a chat. A message is stored before any of it is sent, and
+//! each of its pieces is marked before it is sent. After a crash, the marks show which piece may have been sent.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,19 +8,20 @@ use super::Nothing;
 use crate::Timestamp;
 
 crate::operations! {
-    /// Adds a message, unless there is one with the same key. If that is a draft, it gets the new text; if the text is another one and
-    /// the chat has got a later message meanwhile, the draft is ended as it is, and the new text becomes a message of its own.
+    /// Adds a message. If there is already one with the same key, none is added; if that one is a draft, its text is
+    /// replaced. However, if the draft has another text and the chat has since got a later message, the draft ends with
+    /// the text that it has, and the new text becomes a message of its own.
     OutboxPut, "outbox.put": PutMessage => Put;
-    /// The oldest unfinished message of each chat, if it may be sent now. Waits at most `wait_ms` for one.
+    /// Returns the oldest unfinished message of each chat, if it may be sent now. Waits at most `wait_ms` for one.
     OutboxDue, "outbox.due": DueMessages => Due;
     /// Marks a piece that is about to be sent. `conflict` if it is not the next piece of its message.
     OutboxAttempt, "outbox.attempt": AttemptPiece => Nothing;
-    /// Records how sending a piece ended. A repetition changes nothing.
+    /// Records the result of sending a piece. A repetition changes nothing.
     OutboxSettle, "outbox.settle": SettlePiece => Nothing;
-    /// Records which pieces of a message that is or was a draft the platform shows: before each new piece is sent, and when the
-    /// attempt has ended. A repetition of the latter changes nothing.
+    /// Records which pieces of a draft, or of a message that was a draft, the platform shows. It is called before each
+    /// new piece is sent, and at the end of the attempt. A repetition of the last call changes nothing.
     OutboxShow, "outbox.show": ShowMessage => Nothing;
-    /// The newest messages, without their texts.
+    /// Returns the newest messages, without their texts.
     OutboxList, "outbox.list": ListMessages => MessageList;
 }
 
@@ -33,28 +34,29 @@ pub struct PutMessage {
     pub connector: String,
     pub chat_id: String,
     pub thread_id: Option<String>,
-    /// The id of the platform's message that the first piece replies to.
+    /// The platform's id of the message to which the first piece replies.
     pub reply_to: Option<String>,
-    /// The id of the business connection on whose behalf it is sent.
+    /// The id of the business connection on whose behalf the message is sent.
     pub business_id: Option<String>,
     /// Markdown, not blank, at most 1 MiB.
     pub text: String,
     /// Rows of buttons below the last piece: `[[{"text","data"}]]`, with `data` of at most 64 bytes.
     pub buttons: Option<Value>,
-    /// The key of an earlier message, whose last piece this one replaces. If that was never sent, this one is not sent either.
+    /// The key of an earlier message whose last piece this one replaces. If that message was never sent, this one is
+    /// not sent either.
     pub edits: Option<String>,
-    /// Whether the text is still being written. A later message with the same key replaces the text; the first one that is not a
-    /// draft is final.
+    /// Whether the text is still being written. A later message with the same key replaces the text. The first one that
+    /// is not a draft is final.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draft: bool,
-    /// 1 to 255 characters; the same key means the same message.
+    /// 1 to 255 characters. Messages with the same key are the same message.
     pub key: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Put {
     pub id: i64,
-    /// Whether this call added it.
+    /// Whether this call added the message.
     pub created: bool,
 }
 
@@ -62,9 +64,9 @@ pub struct Put {
 #[serde(deny_unknown_fields)]
 pub struct DueMessages {
     pub connector: String,
-    /// 1 to 64.
+    /// The maximum number of messages, 1 to 64.
     pub max: u32,
-    /// Messages that the caller is sending already.
+    /// Ids of messages that the caller is already sending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<i64>,
     #[serde(default)]
@@ -76,21 +78,22 @@ pub struct Due {
     pub messages: Vec<DueMessage>,
 }
 
-/// A message that may be sent now, from piece `piece` on.
+/// A message that may be sent now, starting with piece `piece`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DueMessage {
     pub id: i64,
     pub message: PutMessage,
-    /// The index of the next piece; the pieces before it are done.
+    /// The index of the next piece to send.
     pub piece: u32,
-    /// Whether the piece was marked but not settled. If the caller is not sending it, a crash interrupted an attempt.
+    /// Whether the piece was marked but its result was not recorded. If the caller is not sending it, a crash
+    /// interrupted an attempt.
     pub in_doubt: bool,
-    /// Failed attempts at this piece.
+    /// The number of failed attempts to send this piece.
     pub tries: u32,
     /// The platform's id of the message that [`PutMessage::edits`] names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_id: Option<String>,
-    /// Set for a message that is or was a draft, which is sent with `outbox.show` instead of piece by piece.
+    /// Set for a draft, or a message that was a draft. It is sent with `outbox.show` instead of piece by piece.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<Shown>,
 }
@@ -107,7 +110,7 @@ pub struct Shown {
 pub struct ShownPiece {
     /// The platform's id of the piece. `None` while the piece is being sent, or if it is unknown whether it arrived.
     pub message_id: Option<String>,
-    /// A digest of its text.
+    /// A digest of the piece's text.
     pub digest: String,
 }
 
@@ -118,7 +121,7 @@ pub struct ShowMessage {
     /// The revision that is being shown.
     pub revision: u64,
     pub pieces: Vec<ShownPiece>,
-    /// How the attempt ended; `Sent` if the platform shows the whole text. `None` if a new piece is about to be sent.
+    /// How the attempt ended: `Sent` if the platform shows the whole text. `None` if a new piece is about to be sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<PieceEnd>,
 }
@@ -135,22 +138,23 @@ pub struct AttemptPiece {
 pub struct SettlePiece {
     pub id: i64,
     pub piece: u32,
-    /// Whether it is the last piece of the message.
+    /// Whether this is the last piece of the message.
     pub last: bool,
     pub end: PieceEnd,
 }
 
-/// How sending a piece ended.
+/// The result of sending a piece.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PieceEnd {
-    /// The platform accepted it, under this id.
+    /// The platform accepted the piece under this id.
     Sent { message_id: Option<String> },
-    /// It was not accepted, and is tried again after this time; a day after the message was added it fails instead.
+    /// The piece was not accepted, and is sent again after this time. It fails if the message was added more than a day
+    /// ago.
     Later { after_ms: u64, error: String },
-    /// The platform refuses it. The rest of the message is not sent.
+    /// The platform refused the piece. The rest of the message is not sent.
     Failed { error: String },
-    /// It is unknown whether the platform accepted it. It is not sent again; the rest of the message is.
+    /// It is unknown whether the platform accepted the piece. It is not sent again, but the rest of the message is.
     Unknown { error: String },
 }
 
@@ -162,7 +166,7 @@ crate::named! {
         Sending = "sending",
         Sent = "sent",
         Failed = "failed",
-        /// For at least one of its pieces it is unknown whether it arrived.
+        /// It is unknown for at least one piece whether it was sent.
         Unknown = "unknown",
     }
 }
@@ -195,7 +199,7 @@ pub struct MessageRecord {
     pub error: Option<String>,
 }
 
-/// The number of messages in each state, including finished ones that were deleted.
+/// The number of messages in each state. Finished messages that were deleted still count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxCounts {
     pub pending: u64,

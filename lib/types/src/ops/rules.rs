@@ -1,4 +1,4 @@
-//! Governing rules: those of users, which the store keeps, and those that ken-agent reads from files.
+//! Governing rules: the rules of users, which the store keeps, and the rules that ken-agent reads from files.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,21 +8,21 @@ use crate::Timestamp;
 use crate::rule::Rule;
 
 crate::operations! {
-    /// Adds a rule, or replaces the one of the same name. It applies to turns that begin from now on.
+    /// Adds a rule, or replaces the one with the same name. It applies to turns that begin later.
     RulesPut, "rules.put": PutRule => Nothing;
-    /// By name.
+    /// Returns the rules of users, ordered by name.
     RulesList, "rules.list": Nothing => Rules;
     /// Switches a rule on or off; `not_found` for an unknown name.
     RulesSwitch, "rules.switch": SwitchRule => Nothing;
     RulesDelete, "rules.delete": NamedRule => Nothing;
-    /// Served by ken-agent: the rules from files, which cannot be switched off.
+    /// Served by ken-agent: returns the rules from files, which cannot be switched off.
     RulesBase, "rules.base": Nothing => BaseRules;
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PutRule {
-    /// As ken-rules(5) describes it.
+    /// The rule, as ken-rules(5) describes it.
     pub rule: Rule,
 }
 
@@ -44,7 +44,8 @@ pub struct Rules {
     pub rules: Vec<StoredRule>,
 }
 
-/// A rule as the store keeps it. It may be one that this version cannot read, because a newer one knows more directives.
+/// A rule in the store. If a newer version of ken stored it, it may contain directives that this version does not know,
+/// and so be unreadable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoredRule {
@@ -63,7 +64,7 @@ pub struct BaseRules {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BaseRule {
     pub rule: Rule,
-    /// Absent for a rule that is built into the program.
+    /// The file of the rule. Absent for a rule that is built into the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! The operations on schedules, of `ken-scheduler` and of `ken-store`. The records are those of the HTTP contract. All times are
-//! epoch milliseconds.
+//! The operations of `ken-scheduler` and `ken-store` on schedules. The records are those of the HTTP contract. All
+//! times are epoch milliseconds.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,10 +9,11 @@ use super::Page;
 use super::store::Scope;
 use crate::id::SubmissionId;
 
-/// The agents that a schedule may name. The first one also runs all turns that no schedule started.
+/// The agents that a schedule may name. The first one also runs all turns that were not started by a schedule.
 pub const AGENTS: [&str; 2] = ["orchestrator", "coding-worker"];
 
-/// The agent that runs a turn with this context: the one that its schedule names, if a schedule started it.
+/// Returns the agent that runs a turn with this context: the agent that the schedule names if a schedule started the
+/// turn, else the first of [`AGENTS`].
 pub fn target_agent(context: Option<&Value>) -> &'static str {
     let target = context.and_then(|context| context.pointer("/schedule/targetAgent"));
     let [usual, others @ ..] = AGENTS;
@@ -21,57 +22,61 @@ pub fn target_agent(context: Option<&Value>) -> &'static str {
 }
 
 crate::operations! {
-    /// Checks and stores a schedule. `conflict` if the slug is taken and `replace` is not set.
+    /// Checks and stores a schedule. `conflict` if the slug is in use and `replace` is not set.
     SchedulesCreate, "schedules.create": CreateSchedule => Schedule;
-    /// Changes the given fields only.
+    /// Changes only the given fields.
     SchedulesUpdate, "schedules.update": UpdateSchedule => Schedule;
     /// Resumes a paused schedule. Slots that passed while it was paused do not count as missed.
     SchedulesResume, "schedules.resume": OfSchedule => Schedule;
-    /// Starts a run by hand, also of a paused schedule. With `wait_ms` it replies when the run has ended or the time is over.
+    /// Starts a run manually, even if the schedule is paused. With `wait_ms` it replies when the run has ended or this
+    /// time has passed.
     SchedulesRun, "schedules.run": RunSchedule => ScheduleRun;
 
     /// Reads a schedule. Both parts serve this and the next five operations; `ken-scheduler` forwards them to the store.
     SchedulesGet, "schedules.get": OfSchedule => Schedule;
-    /// Lists schedules by slug, without their texts.
+    /// Lists schedules by slug, without their prompts, payloads and results.
     SchedulesList, "schedules.list": ListSchedules => ScheduleList;
-    /// Pauses a schedule: it does not fire until it is resumed. Running turns continue.
+    /// Pauses a schedule. It starts no runs until it is resumed. Running turns continue.
     SchedulesPause, "schedules.pause": OfSchedule => Schedule;
-    /// Deletes a schedule. Waiting runs are skipped; a running one continues.
+    /// Deletes a schedule. Its queued runs are skipped; a running one continues.
     SchedulesDelete, "schedules.delete": OfSchedule => Nothing;
     /// Lists the runs of a schedule, newest first, with texts cut to [`LISTED_TEXT_BYTES`].
     SchedulesRuns, "schedules.runs": ListScheduleRuns => ScheduleRunPage;
-    /// Reads a run, also of a schedule that was deleted in the last 24 hours.
+    /// Returns a run. Also works for a schedule that was deleted in the last 24 hours.
     SchedulesRunGet, "schedules.run_get": OneScheduleRun => ScheduleRun;
 
-    /// Store only, like the rest of this list: stores a schedule with its next slot, and replaces its expected generation.
+    /// Store only, like the rest of this list: stores a schedule with its next slot. It replaces the generation that
+    /// the caller expects.
     SchedulesPut, "schedules.put": PutSchedule => Schedule;
-    /// Reads a schedule with its progress.
+    /// Returns a schedule with its progress.
     SchedulesState, "schedules.state": OfSchedule => ScheduleState;
-    /// Records a run that was started by hand. A known id gets its first answer again.
+    /// Records a run that was started manually. If the id is known, the first reply is repeated.
     SchedulesStart, "schedules.start": StartRun => ScheduleRun;
-    /// Records the outcome of slots, each exactly once. The reply says what is due now, and when to call again.
+    /// Records the outcome of slots, each exactly once. The reply lists the runs to start now, and says when to call
+    /// again.
     SchedulesAdvance, "schedules.advance": Advance => Advanced;
 }
 
-/// The most schedules of a store.
+/// The maximum number of schedules in a store.
 pub const SCHEDULES: u64 = 10_000;
 pub const SLUG_CHARACTERS: usize = 64;
-/// The longest prompt, and the longest payload as JSON text.
+/// The maximum size of a prompt, and of a payload as JSON text.
 pub const SCHEDULE_PROMPT_BYTES: usize = 64 * 1024;
 pub const SCHEDULE_PAYLOAD_BYTES: usize = 64 * 1024;
 /// The maximum number of active runs of all schedules together.
 pub const SCHEDULE_RUNS: u64 = 8;
-/// The number of ended runs that are kept for each schedule, and the longest page of runs.
+/// The number of ended runs that are kept for each schedule, which is also the maximum page of runs.
 pub const KEPT_RUNS: usize = 200;
 pub const PAGE_SCHEDULE_RUNS: u32 = 500;
-/// The maximum number of runs of a schedule that wait under `overlap: queue`.
+/// The maximum number of queued runs of a schedule with `overlap: queue`.
 pub const QUEUED_RUNS: u64 = 10;
-/// The maximum number of missed slots that `missed: all` runs.
+/// The maximum number of missed slots that a schedule with `missed: all` runs later.
 pub const CAUGHT_UP: usize = 100;
-/// How much of a result a list shows, and how much a run keeps, in bytes. The transcript has the whole text.
+/// The maximum size of a result in a list, and in the record of a run, in bytes. The transcript contains the whole
+/// text.
 pub const LISTED_TEXT_BYTES: usize = 2 * 1024;
 pub const RESULT_TEXT_BYTES: usize = 256 * 1024;
-/// How long the runs of a deleted schedule can be read, in milliseconds.
+/// How long the runs of a deleted schedule can still be read, in milliseconds.
 pub const DELETED_MS: i64 = 24 * 3_600_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +87,7 @@ pub enum ScheduleKind {
     At,
 }
 
-/// What happens to slots that are found later than the grace period allows.
+/// What happens to slots that the scheduler handles after the grace period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Missed {
@@ -99,7 +104,7 @@ pub enum Overlap {
     Queue,
 }
 
-/// Where the result of a run goes.
+/// Where the result of a run is sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "deliverTo is {\"session\":ID} or {\"connector\":\"messenger\",\"chatId\":ID}")]
 pub enum DeliverTo {
@@ -123,26 +128,26 @@ pub struct ToChat {
     pub thread_id: Option<String>,
 }
 
-/// When and how a schedule fires, as its owner set it.
+/// When a schedule fires and what it runs, as its owner set it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Settings {
     pub kind: ScheduleKind,
     /// A cron expression, an interval such as `90m`, or an instant.
     pub schedule: String,
-    /// An IANA name.
+    /// The IANA name of a time zone.
     pub timezone: String,
     pub target_agent: String,
     pub max_attempts: u32,
     pub delete_after_run: bool,
     pub missed: Missed,
-    /// How late a slot may fire without counting as missed, in milliseconds.
+    /// How late a slot can fire without counting as missed, in milliseconds.
     pub grace_ms: i64,
     pub overlap: Overlap,
     pub timeout_ms: i64,
     pub jitter_ms: i64,
     pub deliver_to: Option<DeliverTo>,
-    /// The number of failed runs in a row after which the schedule is paused; if absent, it never is.
+    /// The number of consecutive failed runs after which the schedule is paused. If absent, it is never paused.
     pub disable_after_failures: Option<u32>,
 }
 
@@ -157,7 +162,7 @@ pub struct Schedule {
     pub prompt: String,
     pub payload: Option<Value>,
     pub enabled: bool,
-    /// `admin`, or connector, actor and conversation of the session whose agent created it.
+    /// The owner: `admin`, or connector, actor and conversation of the session whose agent created the schedule.
     pub owner_scope: String,
     /// Whether `overlap` is `skip`.
     pub protect: bool,
@@ -192,9 +197,9 @@ pub struct ScheduleList {
 crate::named! {
     /// The state of a run of a schedule.
     pub enum RunState {
-        /// It waits to be started, or for its next attempt.
+        /// Waits to be started, or for its next attempt.
         Queued = "queued",
-        /// Its submission waits for the agent.
+        /// Its submission is queued for the agent.
         Admitted = "admitted",
         Running = "running",
         Ok = "ok",
@@ -202,7 +207,7 @@ crate::named! {
         Timeout = "timeout",
         Skipped = "skipped",
         Missed = "missed",
-        /// Interrupted by a crash, and not safe to repeat.
+        /// A crash interrupted it, and it is not safe to repeat.
         Unknown = "unknown",
     }
 }
@@ -248,7 +253,7 @@ pub enum Delivery {
 pub struct ScheduleRun {
     pub run_id: String,
     pub schedule_id: String,
-    /// Absent for a run by hand.
+    /// Absent for a run that was started manually.
     pub slot_at: Option<i64>,
     pub trigger: Trigger,
     pub status: RunState,
@@ -259,7 +264,7 @@ pub struct ScheduleRun {
     pub submission_id: Option<SubmissionId>,
     pub dispatch_id: Option<SubmissionId>,
     pub result_text: Option<String>,
-    /// What went wrong, for people.
+    /// The error message, for people.
     pub error: Option<String>,
     pub reason: Option<Reason>,
     pub delivery: Delivery,
@@ -303,7 +308,7 @@ pub struct Fields {
     pub disable_after_failures: Option<Option<u32>>,
 }
 
-/// Distinguishes `null` from an absent field.
+/// Reads null as `Some(None)`, which differs from an absent field.
 fn nullable<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -315,10 +320,10 @@ where
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateSchedule {
-    /// A ULID: the id of the schedule if this call creates one.
+    /// A ULID, the id of the schedule if this call creates it.
     pub id: String,
     pub slug: String,
-    /// If absent, the operator owns it.
+    /// The owner. If absent, the operator owns the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
     #[serde(default)]
@@ -347,7 +352,7 @@ pub struct OfSchedule {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListSchedules {
-    /// If absent, all schedules are listed.
+    /// The owner whose schedules are listed. If absent, all are listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
 }
@@ -358,7 +363,7 @@ pub struct RunSchedule {
     pub slug: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
-    /// A ULID: the id of the run.
+    /// The id of the run, a ULID.
     pub run_id: String,
     #[serde(default)]
     pub wait_ms: u64,
@@ -386,7 +391,7 @@ pub struct OneScheduleRun {
     pub run_id: String,
 }
 
-/// A future slot: its instant, and when it fires, which may be later because of jitter.
+/// A future slot: its nominal time, and the time at which it fires, which can be later because of jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NextSlot {
@@ -394,15 +399,15 @@ pub struct NextSlot {
     pub fire: i64,
 }
 
-/// How far a schedule has come.
+/// How far the slots of a schedule have been handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Progress {
-    /// The instant from which intervals count.
+    /// The time from which intervals are counted.
     pub anchor: i64,
-    /// Every slot up to this instant has its record, or passed while the schedule was paused.
+    /// Every slot up to this time has a record, or passed while the schedule was paused.
     pub mark: i64,
-    /// Absent for a paused schedule, and for one that does not fire any more.
+    /// Absent for a schedule that is paused or has no more slots.
     pub next: Option<NextSlot>,
 }
 
@@ -418,10 +423,11 @@ pub struct PutSchedule {
     pub payload: Option<Value>,
     pub enabled: bool,
     pub progress: Progress,
-    /// Whether the settings of the connector admit the conversation of `deliverTo`. If not, the stored policy must admit it.
+    /// Whether the connector's settings admit the conversation of `deliverTo`. If not, the stored policy must admit it.
     #[serde(default)]
     pub chat_is_configured: bool,
-    /// The generation that this replaces; `conflict` if the stored one is another. If absent, the slug must be free.
+    /// The generation that this one replaces. `conflict` if the stored generation differs. If absent, there must be no
+    /// schedule with this slug.
     pub expect: Option<u64>,
 }
 
@@ -430,7 +436,7 @@ pub struct ScheduleState {
     pub schedule: Schedule,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Scope>,
-    /// The number of changes of the schedule.
+    /// A number that increases with each change of the schedule.
     pub generation: u64,
     pub progress: Progress,
 }
@@ -451,10 +457,10 @@ pub struct Advance {
     pub now: i64,
     #[serde(default)]
     pub fires: Vec<Fire>,
-    /// Runs whose time is over.
+    /// Ids of runs that have exceeded their time limit.
     #[serde(default)]
     pub timed_out: Vec<String>,
-    /// The reply lists the schedules that fire up to this time, which may be in the future; if absent, none.
+    /// The reply lists the schedules that fire up to this time, which can be in the future. If absent, it lists none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_until: Option<i64>,
 }
@@ -465,7 +471,8 @@ pub struct Advance {
 pub struct Fire {
     pub id: String,
     pub generation: u64,
-    /// The mark that this continues from. If the stored mark differs, another scheduler was faster, and nothing is changed.
+    /// The mark from which this call continues. If the stored mark differs, another scheduler has already handled these
+    /// slots, and nothing is changed.
     pub mark: i64,
     pub slots: Vec<Slot>,
     pub progress: Progress,
@@ -487,9 +494,9 @@ pub struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It runs, unless `overlap` forbids it.
+    /// The slot runs, unless `overlap` prevents it.
     Run,
-    /// It was missed, and runs when its turn comes, whatever `overlap` is.
+    /// The slot was missed, and runs later whatever `overlap` is.
     CatchUp,
     Missed(Reason),
 }
@@ -498,9 +505,9 @@ pub enum Fate {
 pub struct Advanced {
     /// The schedules that fire up to [`Advance::due_until`], in the order in which they fire; at most 2,000.
     pub due: Vec<Due>,
-    /// When the next slot fires.
+    /// The time at which the next slot fires.
     pub next_fire: Option<i64>,
-    /// The time until a failed run may be tried again.
+    /// The time until a failed run may be started again, in milliseconds.
     pub retry_in_ms: Option<i64>,
     /// The active runs.
     pub running: Vec<Running>,
@@ -518,6 +525,6 @@ pub struct Due {
 pub struct Running {
     pub run_id: String,
     pub attempt: u32,
-    /// How long it may still run.
+    /// How long the run may still continue, in milliseconds.
     pub left_ms: i64,
 }

@@ -1,4 +1,4 @@
-//! The operations of `ken-store`, which holds all durable state. An answer means that the change is on disk.
+//! The operations of `ken-store`, which holds all durable state. A reply means that the change is on disk.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,80 +14,91 @@ use crate::id::{EventId, Origin, SessionId, SubmissionId};
 use crate::{Error, Offset, Timestamp};
 
 crate::operations! {
-    /// Creates a session, and its stream, with an id that the caller has minted. A known id gets its first answer again.
+    /// Creates a session and its stream, with an id that the caller has created. If the id is known, the first reply is
+    /// repeated.
     SessionsCreate, "sessions.create": CreateSession => OpenSession;
-    /// Finds a session of the scope by its id or name; if there is none and `fresh` is set, creates one. `forbidden` for an id of
-    /// another scope, `conflict` for a name that two sessions have. An archived session that is named by its id is restored.
+    /// Finds a session of the scope by its id or name. If there is none and `fresh` is set, it creates one. `forbidden`
+    /// for an id of another scope, `conflict` for a name of several sessions. If an archived session is named by its
+    /// id, it is restored.
     SessionsResume, "sessions.resume": ResumeSession => OpenSession;
-    /// Lists sessions, the newest `updatedAt` first.
+    /// Lists sessions by `updatedAt`, newest first.
     SessionsList, "sessions.list": ListSessions => SessionPage;
-    /// One page of exchanges: the whole body of the HTTP answer (gateway-http 5.4), ready to be sent.
+    /// Returns one page of exchanges as the complete body of the HTTP response (gateway-http 5.4).
     SessionsTranscript, "sessions.transcript": ReadTranscript => Box<RawValue>;
-    /// The scope of a session.
+    /// Returns the scope of a session.
     SessionsScope, "sessions.scope": BySession => Scope;
-    /// Stops the running submission, or the named one.
+    /// Stops the running submission, or the given one.
     SessionsCancel, "sessions.cancel": CancelSession => Cancelled;
-    /// Removes a session from lists and from the search by name; `conflict` while a turn runs or waits.
+    /// Removes a session from lists and from the search by name. `conflict` while a turn runs or is queued.
     SessionsArchive, "sessions.archive": OwnedSession => Nothing;
 
-    /// Stores an incoming message or command: event, session and submission in one transaction. The event is stored even if the
-    /// session is refused; see [`Accepted::refused`]. A known event id gets its first answer again.
+    /// Stores an incoming message or command: event, session and submission in one transaction. The event is stored
+    /// even if the session is refused; see [`Accepted::refused`]. If the event id is known, the first reply is
+    /// repeated.
     ChatAccept, "chat.accept": Accept => Accepted;
 
-    /// Admits a prompt to an instance, which need not be a session. `conflict` under policy `reject`, `busy` if its queue is full.
+    /// Admits a prompt to an instance, which need not be a session. `conflict` with policy `reject` if the instance is
+    /// busy, `busy` if its queue is full.
     SubmissionsAdmit, "submissions.admit": Admit => Admitted;
-    /// The status of a submission. Waits at most `wait_ms` until it is settled; does not wait while the store cannot write.
+    /// Returns the status of a submission. Waits at most `wait_ms` until it is settled. Does not wait while the store
+    /// cannot write.
     SubmissionsWait, "submissions.wait": WaitSubmission => SubmissionStatus;
-    /// Claims work under leases, and waits for some. Leases belong to the connection of this call and end with it, unless
-    /// `submissions.renew` has moved them to another connection.
+    /// Claims submissions under leases, and waits if there are none. The leases belong to the connection of this call
+    /// and end with it, unless `submissions.renew` has moved them to another connection.
     SubmissionsClaim, "submissions.claim": ClaimSubmissions => Claims;
-    /// Renews leases and moves them to the connection of this call. The reply names those that were lost.
+    /// Renews leases and moves them to the connection of this call. Returns the leases that were lost.
     SubmissionsRenew, "submissions.renew": RenewLeases => LostLeases;
-    /// Appends events of a running submission. `conflict` if the lease is not the newest: the caller must stop. Events whose index
-    /// is already stored are dropped, so a repetition writes nothing twice.
+    /// Appends events of a running submission. `conflict` if there is a newer lease; the caller must then stop. Events
+    /// whose index is already stored are dropped, so a repetition writes nothing twice.
     SubmissionsAppend, "submissions.append": AppendEvents => Appended;
-    /// Stores the last events, outcome and result of a submission in one transaction. If it is settled already, the first answer is
-    /// repeated.
+    /// Stores the last events, outcome and result of a submission in one transaction. If the submission is already
+    /// settled, the first reply is repeated.
     SubmissionsSettle, "submissions.settle": SettleSubmission => Appended;
-    /// Ends the running and all waiting submissions of an instance.
+    /// Ends the running submission of an instance and all queued ones.
     SubmissionsAbort, "submissions.abort": OfInstance => AbortedSubmissions;
-    /// The newest settled exchanges of an instance before a submission, oldest first, and the summary of those before them.
+    /// Returns the newest settled exchanges of an instance before a submission, oldest first, and the summary of the
+    /// exchanges before them.
     SubmissionsHistory, "submissions.history": ReadHistory => History;
-    /// The claim of a submission that has ended, as its first holder got it. `conflict` for one that has not ended.
+    /// Returns the claim of a submission that has ended, as its first holder received it. `conflict` if it has not
+    /// ended.
     SubmissionsRecord, "submissions.record": ByWork => Claim;
 
-    /// Reads entries strictly after an offset, at most 100 and 1 MiB; waits up to `wait_ms` while there are none. `not_found` for an
-    /// unknown stream; `conflict` for a deleted one that is kept only for its forks.
+    /// Returns entries strictly after an offset, at most 100 and 1 MiB. Waits up to `wait_ms` while there are none.
+    /// `not_found` for an unknown stream; `conflict` for a deleted one that is kept only for its forks.
     StreamsRead, "streams.read": ReadStream => StreamPage;
 
-    /// Adds an entry, or updates the `updatedAt` of the same entry. It can be found as soon as this replies.
+    /// Adds an entry. If the same entry exists, updates its `updatedAt`. The entry can be found as soon as this
+    /// replies.
     KnowledgePut, "knowledge.put": PutKnowledge => KnowledgeRecord;
     KnowledgeGet, "knowledge.get": ById => KnowledgeRecord;
     KnowledgeDelete, "knowledge.delete": ById => Nothing;
-    /// Lists entries, newest first; with `q`, best match first.
+    /// Lists entries, newest first. With `q`, the best match is first.
     KnowledgeList, "knowledge.list": ListKnowledge => KnowledgePage;
-    /// Searches the entries that a turn of this scope may use: global ones and those of the same actor and conversation.
+    /// Searches the entries that a turn of this scope may use: global entries and those of the same actor and
+    /// conversation.
     KnowledgeSearch, "knowledge.search": Search => Found<KnowledgeRecord>;
-    /// Starts to rebuild the index, or returns the job that is doing so.
+    /// Starts a rebuild of the index. If one is running, returns its job.
     KnowledgeReindex, "knowledge.reindex": KeyedJob => Job;
     KnowledgeJob, "knowledge.job": ById => Job;
-    /// Searches past exchanges of the same connector and actor: in all conversations that the actor has alone with the agent, or, if
-    /// others have written in this conversation too, in it only.
+    /// Searches past exchanges of the same connector and actor. The search covers all conversations that the actor has
+    /// alone with the agent. If others have written in this conversation, it covers only this conversation.
     MemorySearch, "memory.search": Search => Found<PastExchange>;
 
-    /// Writes a note of an instance and replaces the one of the same name; an empty note is deleted. `not_found` for an instance
-    /// without a stream, `conflict` if there are 64 notes of its kind already.
+    /// Writes a note of an instance and replaces the one with the same name. An empty body deletes the note.
+    /// `not_found` for an instance without a stream, `conflict` if there are already 64 notes of its kind.
     NotesPut, "notes.put": PutNote => Nothing;
-    /// Lists the notes of one kind, by name.
+    /// Lists the notes of one kind, ordered by name.
     NotesList, "notes.list": ListNotes => Notes;
 
-    /// Opens or finds an idempotency key. `conflict` if it belongs to another body, unless it ended as `not_reached`.
+    /// Creates or finds an idempotency key. `conflict` if it belongs to a request with another body, unless that ended
+    /// as `not_reached`.
     KeysBegin, "keys.begin": BeginKey => KeyState;
-    /// Records the outcome of the request with a key. The first stored answer stays.
+    /// Records the outcome of the request with a key. A stored response is not replaced.
     KeysFinish, "keys.finish": FinishKey => Nothing;
 }
 
-/// On whose behalf work is done: a session belongs to exactly one scope. An absent `threadId` equals only an absent one.
+/// The person or program on whose behalf work is done. A session belongs to exactly one scope. Two scopes are equal
+/// only if both have the same `threadId` or both have none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Scope {
@@ -115,7 +126,7 @@ pub struct Session {
     pub actor_id: String,
     pub conversation_id: String,
     pub thread_id: Option<String>,
-    /// The automatic title: the first visible prompt, with blanks collapsed, cut to 80 characters.
+    /// The automatic title: the first visible prompt, with white space collapsed, shortened to 80 characters.
     pub title: Option<String>,
     /// The name that a person gave it.
     pub display_name: Option<String>,
@@ -124,7 +135,7 @@ pub struct Session {
     pub archived_at: Option<Timestamp>,
 }
 
-/// A session as the answers of `/api/chat` show it.
+/// A session as the responses of `/api/chat` show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenSession {
     pub id: SessionId,
@@ -150,7 +161,7 @@ pub struct CreateSession {
 pub struct ResumeSession {
     pub scope: Scope,
     pub selector: String,
-    /// Created if the scope has no such session; if absent, that is `not_found`.
+    /// The session to create if the scope has no such session. If absent, the call fails with `not_found` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh: Option<FreshSession>,
 }
@@ -162,7 +173,8 @@ pub struct FreshSession {
     pub origin: Origin,
 }
 
-/// Names a session by its id, on behalf of a scope: `not_found` if it is unknown, `forbidden` if it belongs to another scope.
+/// Names a session by its id, on behalf of a scope. `not_found` if it is unknown, `forbidden` if it belongs to another
+/// scope.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnedSession {
@@ -180,14 +192,14 @@ pub struct ListSessions {
     pub scope: Option<Scope>,
     #[serde(default)]
     pub archived: bool,
-    /// Also sessions that never had a prompt; every start of a client leaves one.
+    /// Whether to include sessions that never had a prompt. Every start of a client creates one.
     #[serde(default)]
     pub empty: bool,
-    /// Only sessions whose name, title or id holds each of these words, in any case.
+    /// Lists only sessions whose name, title or id contains each of these words, in upper or lower case.
     pub q: Option<String>,
     #[serde(default = "fifty")]
     pub limit: u32,
-    /// A cursor of an earlier page of the same list; another one is `invalid` at `?after`.
+    /// A cursor from an earlier page of the same list. Any other is `invalid` at `?after`.
     pub after: Option<String>,
 }
 
@@ -212,7 +224,7 @@ pub struct ReadTranscript {
     pub id: SessionId,
     #[serde(default = "fifty")]
     pub limit: u32,
-    /// A cursor of this session's transcript; another one is `invalid` at `?before`.
+    /// A cursor from this session's transcript. Any other is `invalid` at `?before`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
 }
@@ -232,7 +244,7 @@ pub struct Cancelled {
     pub submission_id: Option<SubmissionId>,
 }
 
-/// An incoming message or command, and what to do with it.
+/// An incoming message or command, and how to handle it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accept {
@@ -241,7 +253,7 @@ pub struct Accept {
     pub action: Action,
 }
 
-/// The record of an incoming message. Its fields can be trusted, except the text.
+/// The record of an incoming message. All fields except the text can be trusted.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -255,8 +267,8 @@ pub struct InboundEvent {
     /// `actorDisplayName`, `clientId`, `projectId`, `workflow`, `task` and `model`, if given. The `workflow`
     /// `tui.startup-preflight` marks an internal prompt, which transcripts and titles leave out.
     pub context: Option<Value>,
-    /// Data of the connector that is stored with the event: JSON as text, so that it may nest as deep as a request body and still
-    /// fits into a line of the wire.
+    /// Data of the connector that is stored with the event. It is JSON in a string, so that it can be nested as deeply
+    /// as a request body and still fit into a line of the wire.
     pub raw: Option<String>,
 }
 
@@ -264,19 +276,22 @@ pub struct InboundEvent {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Target {
-    /// None, for `/help` and unknown commands.
+    /// No session, for `/help` and unknown commands.
     None,
     /// A new session.
     Fresh(FreshSession),
-    /// The session of the scope with this id, else with exactly this name; the errors are those of `sessions.resume`.
+    /// The session of the scope with this id, or else with exactly this name. The errors are those of
+    /// `sessions.resume`.
     Selector(String),
-    /// Like `Selector`, but an unknown session is created with exactly this id: web clients may choose their own.
+    /// Like `Selector`, but an unknown session is created with exactly this id, because web clients can choose the ids
+    /// of their sessions.
     SelectorOrNew(FreshSession),
-    /// The newest session of the scope that is not archived, else this new one; for the messenger.
+    /// The newest session of the scope that is not archived. If there is none, the given new session. Used by the
+    /// messenger.
     Active(FreshSession),
 }
 
-/// What to do with an incoming message in its session.
+/// How to handle an incoming message in its session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -290,22 +305,22 @@ pub enum Action {
     Name {
         name: String,
     },
-    /// Compact the history, in queue order.
+    /// Compact the history when the queued work before it has ended.
     Compact {
         submission_id: SubmissionId,
     },
 }
 
-/// What happens to a prompt while another turn runs or waits.
+/// What happens to a prompt while another turn runs or is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// It waits for its turn.
+    /// The prompt is queued.
     #[default]
     Queue,
-    /// It is refused with `conflict`.
+    /// The prompt is refused with `conflict`.
     Reject,
-    /// It aborts the running turn and runs next; the others keep their order.
+    /// The prompt aborts the running turn and runs next. The other queued turns keep their order.
     Interrupt,
 }
 
@@ -315,24 +330,24 @@ pub enum Policy {
 pub struct Accepted {
     pub event_id: EventId,
     pub received_at: Timestamp,
-    /// `forbidden`, `not_found`, `conflict` (an ambiguous name, or policy `reject` on a busy session) or `busy`. Only the event was
-    /// stored.
+    /// `forbidden`, `not_found`, `conflict` (an ambiguous name, or policy `reject` on a busy session) or `busy`. If
+    /// set, only the event was stored.
     pub refused: Option<Error>,
     pub session: Option<OpenSession>,
     /// The end of the session's stream before the events of this message.
     pub offset: Option<Offset>,
-    /// The submission of a prompt or a compaction.
+    /// The submission, if the message started a turn or a compaction.
     pub submission: Option<Admission>,
 }
 
-/// An admitted submission, and the end of its stream before it.
+/// An admitted submission, and the end of its stream before the submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Admission {
     pub submission_id: SubmissionId,
     pub offset: Offset,
 }
 
-/// The outcome of `submissions.admit`. A known id gets its first answer again.
+/// The outcome of `submissions.admit`. If the id is known, the first outcome is repeated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Admitted {
@@ -379,7 +394,7 @@ pub struct WaitSubmission {
     pub submission_id: SubmissionId,
     #[serde(default)]
     pub wait_ms: u64,
-    /// Also reply when the submission starts to wait for a decision.
+    /// Whether to reply also when the submission starts to wait for a decision.
     #[serde(default)]
     pub or_waiting: bool,
 }
@@ -389,7 +404,7 @@ crate::named! {
     pub enum State {
         Queued = "queued",
         Running = "running",
-        /// It waits for a decision.
+        /// It waits for a decision on an approval.
         Waiting = "waiting",
         Completed = "completed",
         Failed = "failed",
@@ -409,7 +424,7 @@ impl State {
 pub struct SubmissionStatus {
     pub submission_id: SubmissionId,
     pub state: State,
-    /// The result, also the partial one of an aborted turn.
+    /// The result. An aborted turn can have a partial one.
     pub result: Option<TurnResult>,
     /// `provider`, `defect`, `timeout`, `retry_exhausted`, `interrupted` or `aborted`.
     pub error: Option<Failure>,
@@ -417,18 +432,18 @@ pub struct SubmissionStatus {
     /// The ids of the approvals that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<String>,
-    /// Why nothing progresses at the moment: the store cannot write, and this is the reason.
+    /// Set if no progress is possible at the moment because the store cannot write. Contains the reason.
     pub stalled: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimSubmissions {
-    /// The program and the process id of the holder, for people.
+    /// The program and process id of the holder, for people.
     pub holder: String,
     #[serde(default)]
     pub work: Work,
-    /// The most submissions to claim, 0 to 64; with 0 only aborts are delivered.
+    /// The maximum number of submissions to claim, 0 to 64. With 0, the call only returns aborts.
     pub max: u32,
     #[serde(default)]
     pub wait_ms: u64,
@@ -448,12 +463,12 @@ pub enum Work {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Claims {
     pub claims: Vec<Claim>,
-    /// Leases of this connection whose submissions are to be ended as aborted, each delivered once.
+    /// Leases of this connection whose submissions must be ended as aborted. Each is returned once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aborts: Vec<Lease>,
 }
 
-/// The right to write for one submission. A lease is void as soon as there is one with a higher number.
+/// The right to write for one submission. A lease becomes invalid when there is one with a higher number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {
@@ -461,15 +476,15 @@ pub struct Lease {
     pub number: u64,
 }
 
-/// One submission to do or to continue.
+/// One submission to start or to continue.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Claim {
     pub lease: Lease,
-    /// The number of the claim, from 1.
+    /// The number of this claim, starting at 1.
     pub attempt: u32,
     pub kind: SubmissionKind,
-    /// For a run, its id.
+    /// The instance. For a run, the id of the run.
     pub instance: String,
     /// For a run only.
     pub workflow: Option<String>,
@@ -478,21 +493,22 @@ pub struct Claim {
     pub text: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
-    /// Absent for an instance without an actor, which finds global entries only.
+    /// Absent for an instance without an actor, which can only use global entries.
     pub scope: Option<Scope>,
     pub context: Option<Value>,
     /// The kind of the stored event: `chat.message`, `agent.prompt`, …
     #[serde(default)]
     pub message_kind: String,
-    /// The index of its next event: 0 on the first attempt; later attempts continue after the recorded events.
+    /// The index of the next event: 0 for the first attempt. Later attempts continue after the recorded events.
     pub next_event_index: u64,
-    /// The offset before its first recorded event. A later attempt reads from here to find out where to continue.
+    /// The offset before the first recorded event of the submission. A later attempt reads from here to find out where
+    /// to continue.
     pub recorded_from: Offset,
-    /// The timestamp of the newest event in the stream; later events must not be earlier.
+    /// The timestamp of the newest event in the stream. Later events must not have an earlier one.
     pub last_timestamp: Option<Timestamp>,
-    /// How long it may still run, in milliseconds.
+    /// How long the submission may still run, in milliseconds.
     pub time_left_ms: i64,
-    /// If set, the submission must be ended for this reason instead of continued.
+    /// If set, the submission must be ended for this reason and not be continued.
     pub verdict: Option<Verdict>,
 }
 
@@ -521,7 +537,7 @@ impl Verdict {
         }
     }
 
-    /// The error of a turn with this verdict.
+    /// Returns the error of a turn that ends for this reason.
     pub fn of_turn(self) -> Failure {
         let (name, message) = match self {
             Verdict::Abort => ("aborted", "The turn was aborted."),
@@ -531,7 +547,7 @@ impl Verdict {
         Failure::new(name, message)
     }
 
-    /// The error of a run with this verdict.
+    /// Returns the error of a run that ends for this reason.
     pub fn of_run(self) -> Failure {
         let (name, message) = match self {
             Verdict::Abort => ("Aborted", "The run was aborted."),
@@ -558,13 +574,13 @@ pub struct LostLeases {
 #[serde(deny_unknown_fields)]
 pub struct AppendEvents {
     pub lease: Lease,
-    /// The index of the first event; the others follow without a gap.
+    /// The index of the first event. The other events follow without gaps.
     pub first_index: u64,
-    /// Whole events, each at most 256 KiB, beginning with `{"v":1,"type":…`.
+    /// Complete events of at most 256 KiB each, which begin with `{"v":1,"type":…`.
     pub events: Vec<Box<RawValue>>,
 }
 
-/// The end of the stream.
+/// The end of the stream after the call.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Appended {
     pub offset: Offset,
@@ -581,9 +597,9 @@ pub struct SettleSubmission {
     pub result: Option<TurnResult>,
     pub error: Option<Failure>,
     pub context_usage: Option<Value>,
-    /// For a compaction, the summary that replaces all exchanges before this submission.
+    /// For a compaction: the summary that replaces all exchanges before this submission.
     pub summary: Option<String>,
-    /// The ids of the knowledge entries that it used, and how it used them.
+    /// The ids of the knowledge entries that the turn used, and how it used them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used: Vec<(String, Used)>,
 }
@@ -606,27 +622,29 @@ pub struct ReadHistory {
     pub before: SubmissionId,
     #[serde(default = "fifty")]
     pub limit: u32,
-    /// The newest exchange that the caller already has. Only later ones are returned, unless a compaction has replaced it since.
+    /// The newest exchange that the caller already has. Only later ones are returned, unless there was a compaction
+    /// after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<SubmissionId>,
-    /// A search of knowledge and memory that is made in the same read.
+    /// A search of knowledge and memory that is done in the same call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct History {
-    /// The summary of the newest compaction; the exchanges are those after it.
+    /// The summary of the newest compaction. The exchanges are those after the compaction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     pub exchanges: Vec<PastExchange>,
-    /// Whether `exchanges` are only those after [`ReadHistory::after`]. If not, they replace what the caller has.
+    /// Whether `exchanges` are only those after [`ReadHistory::after`]. If false, they replace all exchanges that the
+    /// caller has.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continues: bool,
-    /// The number of all settled exchanges of the instance, and of its compactions.
+    /// The number of all settled exchanges of the instance, and the number of its compactions.
     pub turns: u64,
     pub compactions: u64,
-    /// The results of the search, if there was one.
+    /// The results of the search, if one was requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known: Vec<Match<KnowledgeRecord>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -639,7 +657,7 @@ pub struct History {
 /// A prompt and its answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PastExchange {
-    /// The submission's id.
+    /// The id of its submission.
     pub id: SubmissionId,
     pub instance: String,
     pub prompt: String,
@@ -658,18 +676,18 @@ pub struct ReadStream {
     /// The maximum number of entries; 100 by default.
     #[serde(default = "page_events")]
     pub limit: u32,
-    /// The maximum size of the entries in bytes, up to 1 MiB. A larger entry is returned alone.
+    /// The maximum size of the entries in bytes, up to 1 MiB. A larger entry is returned as the only one.
     #[serde(default = "page_bytes")]
     pub max_bytes: u32,
-    /// Start this many entries before the end; only with offset `-1`.
+    /// Starts this many entries before the end. Allowed only with offset `-1`.
     pub tail: Option<u64>,
-    /// How long to wait for the first entry, at most 600,000.
+    /// How long to wait for the first entry, in milliseconds, at most 600,000.
     #[serde(default)]
     pub wait_ms: u64,
-    /// With `wait_ms`: how long to wait for more after the first entry.
+    /// With `wait_ms`: how long to wait for more entries after the first, in milliseconds.
     #[serde(default)]
     pub gather_ms: u64,
-    /// Only this stream ([`StreamPage::id`]), not a later one of the same name.
+    /// Reads only the stream with this id ([`StreamPage::id`]), not a later stream with the same name.
     pub id: Option<u64>,
     /// Whether the read restarts the stream's time to live.
     #[serde(default)]
@@ -677,7 +695,7 @@ pub struct ReadStream {
 }
 
 impl Default for ReadStream {
-    /// A read from the start without waiting. The caller sets the name of the stream.
+    /// Returns a read from the start without waiting. The caller sets the name of the stream.
     fn default() -> ReadStream {
         ReadStream {
             stream: String::new(),
@@ -705,21 +723,21 @@ fn page_bytes() -> u32 {
     u32::try_from(crate::limits::PAGE_BYTES).unwrap_or(u32::MAX)
 }
 
-/// Entries of a stream, and its state at the same instant.
+/// Entries of a stream, and the state of the stream at the same time.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StreamPage {
-    /// The number of entries before the first of `entries`.
+    /// The number of entries in the stream before the first of `entries`.
     pub start: u64,
-    /// The number of entries before the position to continue from.
+    /// The number of entries in the stream before the position from which the next read continues.
     pub next: u64,
     /// The number of entries in the stream.
     pub end: u64,
     pub closed: bool,
     pub entries: Vec<Box<RawValue>>,
-    /// The id of the stream, which no other stream of its kind ever has.
+    /// The id of the stream. No other stream of its kind gets the same id.
     #[serde(default)]
     pub id: u64,
-    /// For a stream below `streams/` only.
+    /// Set only for a stream below `streams/`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public: Option<PublicPage>,
 }
@@ -745,7 +763,7 @@ pub struct PutKnowledge {
     pub tags: Vec<String>,
     pub actor_id: Option<String>,
     pub conversation_id: Option<String>,
-    /// `api`, `agent`, or the origin of a document: `import`, `share` or `workspace`.
+    /// The origin: `api`, `agent`, or for a document `import`, `share` or `workspace`.
     pub source: String,
     pub created_by: String,
 }
@@ -769,7 +787,7 @@ pub struct KnowledgeRecord {
     pub created_by: String,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
-    /// 0 to 1; only in the answer to a query.
+    /// 0 to 1. Present only in the response to a query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
 }
@@ -790,8 +808,8 @@ pub struct ListKnowledge {
     pub after: Option<String>,
     pub actor_id: Option<String>,
     pub conversation_id: Option<String>,
-    /// `api`, `agent`, `import`, `share` or `workspace`. If absent: with `q` all, else all but the last two, which are files that
-    /// nobody has added.
+    /// `api`, `agent`, `import`, `share` or `workspace`. If absent, the list contains all origins if `q` is set, and
+    /// otherwise all but `share` and `workspace`, whose files nobody added explicitly.
     pub source: Option<String>,
 }
 
@@ -805,20 +823,20 @@ pub struct KnowledgePage {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// Words; stop words are dropped and at most eight terms count.
+    /// The words to search for. Stop words are dropped, and at most eight terms are used.
     pub query: String,
-    /// If absent, only global entries and no past exchanges are found.
+    /// If absent, the search finds only global entries and no past exchanges.
     pub scope: Option<Scope>,
     #[serde(default = "five")]
     pub limit: u32,
-    /// The query as a vector, by which knowledge is ranked too.
+    /// The query as a vector. If set, knowledge is also ranked by it.
     pub vector: Option<QueryVector>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueryVector {
-    /// The model that made it. It is compared with vectors of the same model only.
+    /// The model that computed the vector. Only vectors of the same model are compared.
     pub model: String,
     pub values: Vec<f32>,
 }
@@ -835,7 +853,7 @@ pub struct Found<T> {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Match<T> {
-    /// 0 to 1: the share of the query's terms that the entry holds, weighted by how rare they are.
+    /// 0 to 1: the share of the query's terms that the entry contains. Rare terms have a higher weight.
     pub score: f64,
     pub entry: T,
 }
@@ -843,9 +861,9 @@ pub struct Match<T> {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyedJob {
-    /// A ULID: the id of the job if this call starts one.
+    /// A ULID, the id of the job if this call starts one.
     pub id: String,
-    /// Whether the documents of the installation and of the workspace are read again first.
+    /// Whether to read the documents of the installation and the workspace again first.
     #[serde(default)]
     pub documents: bool,
 }
@@ -864,13 +882,13 @@ pub struct Job {
     pub error: Option<String>,
 }
 
-/// A note that an agent keeps while it works for an instance.
+/// A note that an agent keeps for an instance.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PutNote {
     pub instance: String,
     pub kind: NoteKind,
-    /// 1 to 120 characters, none of them control characters.
+    /// 1 to 120 characters without control characters.
     pub name: String,
     /// At most 64 KiB. For a checklist, its items as JSON.
     pub body: String,
@@ -906,16 +924,17 @@ pub struct Note {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BeginKey {
-    /// SHA-256 of caller, method, path and key, in hexadecimal.
+    /// SHA-256 of caller, method, path and `Idempotency-Key`, in hexadecimal.
     pub key: String,
     /// SHA-256 of the body, in hexadecimal.
     pub body: String,
-    /// 32 hexadecimal digits: the seed if the key is new.
+    /// The seed to store if the key is new: 32 hexadecimal digits.
     pub seed: String,
     pub at: Timestamp,
 }
 
-/// The state of a key. Without an answer, the caller does the work (again), with ids that it mints from seed and time.
+/// The state of a key. If there is no stored response, the caller does the work (again), with ids that it creates from
+/// seed and time.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeyState {
     pub seed: String,
@@ -929,7 +948,7 @@ pub struct KeyState {
 pub struct KeptAnswer {
     pub status: u16,
     pub body: String,
-    /// Names and values of the headers that are specific to this answer.
+    /// Names and values of the headers that belong to this response only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
 }
@@ -941,15 +960,15 @@ pub struct FinishKey {
     pub end: KeyEnd,
 }
 
-/// How the work under a key ended.
+/// How the work for a key ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyEnd {
-    /// With an answer, which every repetition gets.
+    /// With a response, which every repetition gets.
     Answered(KeptAnswer),
-    /// The store refused it. The next request with the key is a new one.
+    /// The store refused the work. The next request with the key counts as a new one.
     Refused,
-    /// This attempt did not reach the store, but an earlier one with the same key may have: a repetition keeps the seed, and only
-    /// another body makes the key a new one.
+    /// This attempt did not reach the store, but an earlier one with the same key may have reached it. A repetition
+    /// with the same body uses the same seed. A request with another body counts as a new one.
     NotReached,
 }

@@ -1,9 +1,9 @@
-//! The operations of `ken-store` on the streams below `streams/`: logs of bytes or JSON for any program, as the public Durable
-//! Streams protocol defines them. They are read like every stream ([`super::store::StreamsRead`]).
+//! The operations of `ken-store` on the streams below `streams/`: logs of bytes or JSON for any program, as the public
+//! Durable Streams protocol defines them. They are read like every other stream ([`super::store::StreamsRead`]).
 //!
-//! What the protocol refuses is an outcome, not an error, because the protocol has its own answer for each case. Errors are
-//! `not_found` (no such stream), `conflict` (deleted, and kept only for its forks) and `invalid` (the position of a fork, or a
-//! body that is not JSON).
+//! A request that the protocol refuses has an outcome, not an error, because the protocol defines a response for each
+//! case. Errors are `not_found` (no such stream), `conflict` (the stream is deleted and kept only for its forks) and
+//! `invalid` (the position of a fork, or a body that is not JSON).
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -22,14 +22,15 @@ crate::operations! {
     StreamsList, "streams.list": ListStreams => StreamList;
 }
 
-/// Marks a call so that it takes effect once although it may be repeated, after a lost connection or a killed store. A caller
-/// numbers the calls of a slot and has at most one of them open; the store keeps the last answer of each slot for a day.
+/// Identifies a call, so that it takes effect only once even if it is repeated after a lost connection or a restart of
+/// the store. A caller numbers the calls of a slot and has at most one of them open. The store keeps the last reply of
+/// each slot for a day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallMark {
     /// A ULID that is unique to the caller, and a number.
     pub slot: String,
-    /// Higher than the number of the slot's last call.
+    /// Must be higher than the number of the slot's previous call.
     pub number: u64,
 }
 
@@ -37,7 +38,7 @@ pub struct CallMark {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Payload {
-    /// Messages for a stream of JSON, without line ends.
+    /// JSON messages without line ends, for a stream of JSON.
     Messages(Vec<Box<RawValue>>),
     /// Bytes for a stream of any other type.
     Bytes(Octets),
@@ -68,9 +69,9 @@ pub enum Lifetime {
 pub struct CreateStream {
     /// `streams/<path>`.
     pub stream: String,
-    /// As the client gave it. If absent, that of the fork's source, else `application/octet-stream`.
+    /// The content type that the client gave. If absent, that of the fork's source, else `application/octet-stream`.
     pub content_type: Option<String>,
-    /// If absent, that of the fork's source, else unlimited.
+    /// If absent, the lifetime of the fork's source, else unlimited.
     pub lifetime: Option<Lifetime>,
     #[serde(default)]
     pub closed: bool,
@@ -79,16 +80,16 @@ pub struct CreateStream {
     pub call: Option<CallMark>,
 }
 
-/// The position in another stream up to which a new stream shares its content.
+/// The position in another stream. A fork shares the content before this position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fork {
     /// `streams/<path>`.
     pub from: String,
-    /// If absent, the end.
+    /// If absent, the end of the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<Offset>,
-    /// How many bytes of the append after the offset, or messages after it, are included.
+    /// How many bytes (or, for JSON, messages) of the append after the offset are included.
     #[serde(default)]
     pub sub_offset: u64,
 }
@@ -97,11 +98,11 @@ pub struct Fork {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Creation {
-    /// It was created.
+    /// The stream was created.
     Made(Made),
-    /// It existed already, with the same properties.
+    /// The stream existed already, with the same properties.
     Known(Made),
-    /// It existed already, with other properties; the text names the difference.
+    /// The stream existed already, with other properties. The text names the difference.
     Exists(String),
 }
 
@@ -119,12 +120,12 @@ pub struct Made {
 pub struct AppendStream {
     /// `streams/<path>`.
     pub stream: String,
-    /// If absent, the stream is only closed.
+    /// If absent, the stream is closed and nothing is appended.
     pub payload: Option<Payload>,
     /// The media type of `payload`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub content_type: String,
-    /// Must be greater than the last one, compared byte by byte.
+    /// Must be greater than the last `seq` of the stream, compared byte by byte.
     pub seq: Option<String>,
     pub producer: Option<Producer>,
     #[serde(default)]
@@ -132,14 +133,14 @@ pub struct AppendStream {
     pub call: Option<CallMark>,
 }
 
-/// The writer of an append, by which a repetition is recognised.
+/// Identifies the writer of an append and its sequence number, so that a repetition is recognised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Producer {
     pub id: String,
-    /// A producer with a higher epoch excludes those with a lower one.
+    /// A producer with a higher epoch locks out those with a lower one.
     pub epoch: u64,
-    /// From 0 in each epoch, without gaps.
+    /// Starts at 0 in each epoch and has no gaps.
     pub seq: u64,
 }
 
@@ -147,21 +148,21 @@ pub struct Producer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Appending {
-    /// It was appended. `end` is the number of entries in the stream now.
+    /// The payload was appended. `end` is the number of entries in the stream now.
     Done { end: u64, closed: bool },
-    /// A repetition: the sequences of the producer up to `seq` were accepted before. Nothing was written.
+    /// A repetition. The producer's sequences up to `seq` were accepted before, and nothing was written.
     Known { end: u64, closed: bool, epoch: u64, seq: u64 },
     /// The stream is closed.
     Closed { end: u64 },
     /// The stream has another content type.
     OtherType { content_type: String },
-    /// `Stream-Seq` is not greater than this, the last one.
+    /// `Stream-Seq` is not greater than the stream's last one, given here.
     Behind { seq: String },
-    /// There is a producer with this higher epoch.
+    /// There is a producer with a higher epoch, given here.
     Fenced { epoch: u64 },
     /// The sequences from `expected` on are missing.
     Gap { expected: u64 },
-    /// A new epoch must begin with sequence 0.
+    /// A new epoch must start with sequence 0.
     BadStart,
 }
 
@@ -177,7 +178,7 @@ pub struct DeleteStream {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListStreams {
-    /// The prefix of the paths to list; if empty, all.
+    /// The prefix of the paths to list. If empty, all are listed.
     #[serde(default)]
     pub prefix: String,
     /// 1 to 1000.
@@ -203,23 +204,23 @@ pub struct StreamItem {
     /// The number of appends or JSON messages.
     pub entries: u64,
     pub closed: bool,
-    /// When it is deleted unless it is used before then.
+    /// The time at which the stream is deleted if it is not used before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
 
-/// What a page of a stream below `streams/` has besides its entries.
+/// The additional content of a page of a stream below `streams/`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublicPage {
-    /// As the client gave it.
+    /// The content type that the client gave.
     pub content_type: String,
     pub lifetime: Option<Lifetime>,
-    /// The appends of the page, joined; absent for a stream of JSON, whose messages are the entries of the page.
+    /// The appends of the page, joined. Absent for a stream of JSON, where `entries` of the page contains the messages.
     pub bytes: Option<Octets>,
 }
 
-/// A media type without its parameters, in lower case.
+/// Returns a media type without its parameters, in lower case.
 pub fn media_type(content_type: &str) -> String {
     let essence = content_type.split(';').next().unwrap_or_default();
     essence.trim_ascii().to_ascii_lowercase()
@@ -230,11 +231,13 @@ pub fn is_json(content_type: &str) -> bool {
     media_type(content_type) == "application/json"
 }
 
-/// How deep a message may nest: less than a line of the wire, which contains it.
+/// The maximum nesting depth of a message. It is lower than the limit for a line of the wire, which contains the
+/// message.
 const MESSAGE_DEPTH: usize = crate::json::MAX_DEPTH - 4;
 
-/// The messages of a JSON body: the elements of an array, or any other value as one message. Numbers and texts stay as they were
-/// written; line ends between them are removed. `invalid` for anything but one JSON value.
+/// Returns the messages of a JSON body: the elements of an array, or any other value as one message. Numbers and texts
+/// are not changed; line ends between tokens are removed. Fails with `invalid` if the body is not exactly one JSON
+/// value.
 pub fn messages(body: &[u8]) -> Result<Vec<Box<RawValue>>, Error> {
     let text = crate::json::text(body)?;
     crate::json::check_depth(body, MESSAGE_DEPTH)?;

@@ -1,5 +1,6 @@
-//! The operations of `ken-store` on telemetry: a summary of each submission and run, usage, and why a message ended as it did.
-//! Summaries hold names, numbers and ids, and no text of a prompt, an answer, an argument, a result or an error.
+//! The operations of `ken-store` on telemetry: a summary of each submission and run, usage, and the reason why a
+//! message ended as it did. Summaries contain names, numbers and ids, but no text of a prompt, an answer, an argument,
+//! a result or an error.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,35 +10,36 @@ use crate::id::SubmissionId;
 use crate::{Error, Offset, Timestamp};
 
 crate::operations! {
-    /// Summaries, newest first.
+    /// Returns summaries, newest first.
     TelemetryList, "telemetry.list": ListSummaries => SummaryPage;
-    /// The summary of a submission or a run.
+    /// Returns the summary of a submission or a run.
     TelemetryGet, "telemetry.get": ByWork => Summary;
-    /// Usage by day, model or session, of submissions and runs that have ended: at most 10,000, of the last 30 days.
+    /// Returns usage by day, model or session, of submissions and runs that have ended: at most 10,000 of them, from
+    /// the last 30 days.
     TelemetryUsage, "telemetry.usage": GroupUsage => UsageGroups;
-    /// The submissions and runs that have ended and are not exported yet, in the order in which they ended; at most 256.
+    /// Returns the submissions and runs that have ended and are not exported yet, ordered by their end; at most 256.
     TelemetryEnded, "telemetry.ended": Nothing => Ended;
-    /// Records that everything up to a time was exported, or could not be sent.
+    /// Records that everything up to a time has been exported, or could not be sent.
     TelemetryExported, "telemetry.exported": Exported => Nothing;
-    /// What happened to a message, also to a refused one: by the id of its event, its submission or its run.
+    /// Returns what happened to a message, even if it was refused. The id is that of its event, submission or run.
     EventsWhy, "events.why": ByWork => Why;
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ByWork {
-    /// The id of a submission or a run; for `events.why` also of an event or a run of a schedule.
+    /// The id of a submission or a run. `events.why` also accepts the id of an event or of a run of a schedule.
     pub id: String,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ended {
-    /// The time up to which everything was exported. `None` if nothing ever was: work that ended before the export was configured
-    /// is left out.
+    /// Everything up to this time has been exported. `None` if nothing has: work that ended before the export was
+    /// configured is not exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
     pub runs: Vec<EndedRun>,
-    /// The number of those that are not listed here.
+    /// The number of ended submissions and runs that are not listed here.
     pub waiting: u64,
 }
 
@@ -46,7 +48,7 @@ pub struct Ended {
 pub struct EndedRun {
     pub id: String,
     pub kind: WorkKind,
-    /// The agent that ran it; absent for a run of a workflow.
+    /// The agent that ran the submission. Absent for a run of a workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     pub stream: String,
@@ -58,7 +60,7 @@ pub struct EndedRun {
 #[serde(deny_unknown_fields)]
 pub struct Exported {
     pub until: Timestamp,
-    /// The number of those that could not be sent.
+    /// The number of submissions and runs that could not be sent.
     #[serde(default)]
     pub lost: u64,
 }
@@ -72,7 +74,7 @@ pub struct ListSummaries {
     /// 1 to 100.
     #[serde(default = "fifty")]
     pub limit: u32,
-    /// A cursor of an earlier page of the same list; another one is `invalid` at `?after`.
+    /// A cursor from an earlier page of the same list. Any other is `invalid` at `?after`.
     pub after: Option<String>,
 }
 
@@ -80,12 +82,13 @@ fn fifty() -> u32 {
     50
 }
 
-/// The body of the HTTP answer.
+/// The body of the HTTP response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SummaryPage {
     pub runs: Vec<Summary>,
-    /// The number of events that belong to no submission and no run: always 0, because each is stored with its submission.
+    /// The number of events that belong to no submission and no run. It is always 0, because each event is stored with
+    /// its submission.
     pub unscoped_event_count: u64,
     pub page: super::Page,
 }
@@ -93,7 +96,7 @@ pub struct SummaryPage {
 crate::named! {
     pub enum WorkKind {
         Prompt = "prompt",
-        /// A compaction that a user asked for.
+        /// A compaction that a user requested.
         Command = "command",
         Schedule = "schedule",
         Workflow = "workflow",
@@ -104,7 +107,7 @@ crate::named! {
 #[serde(rename_all = "lowercase")]
 pub enum WorkStatus {
     Queued,
-    /// Also while it waits for a decision.
+    /// Running, or waiting for a decision.
     Running,
     Completed,
     Failed,
@@ -117,9 +120,9 @@ pub enum WorkStatus {
 pub struct Summary {
     pub run_id: String,
     pub kind: WorkKind,
-    /// `api` for requests to `/agents` or `/workflows` without a session.
+    /// The connector. `api` for requests to `/agents` or `/workflows` without a session.
     pub connector: String,
-    /// The instance; null for a workflow.
+    /// The instance. Null for a workflow.
     pub session_id: Option<String>,
     pub submission_id: Option<SubmissionId>,
     pub status: WorkStatus,
@@ -140,7 +143,7 @@ pub struct Summary {
     pub tool_calls: Vec<EventSummary>,
     pub operations: Vec<EventSummary>,
     pub errors: Vec<EventSummary>,
-    /// At most 500.
+    /// At most 500 events.
     pub events: Vec<EventSummary>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub events_truncated: bool,
@@ -172,7 +175,7 @@ impl std::ops::AddAssign for Tokens {
     }
 }
 
-/// An event without its content: these fields and no others.
+/// An event without its content. It has only these fields.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -198,7 +201,7 @@ pub struct EventSummary {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupBy {
-    /// In UTC.
+    /// By day in UTC.
     Day,
     Model,
     Session,
@@ -208,21 +211,21 @@ pub enum GroupBy {
 #[serde(deny_unknown_fields)]
 pub struct GroupUsage {
     pub by: GroupBy,
-    /// Only the work of this session.
+    /// Counts only the work of this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct UsageGroups {
-    /// Days newest first, models and sessions with the most tokens first.
+    /// The groups. Days are sorted from the newest, models and sessions by their tokens, highest first.
     pub groups: Vec<UsageGroup>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageGroup {
-    /// The day, the model or the session; `-` for work without a model or a session.
+    /// The day, the model or the session. `-` for work without a model or session.
     pub key: String,
     pub runs: u64,
     #[serde(flatten)]
@@ -237,25 +240,26 @@ pub struct UsageGroup {
 #[serde(rename_all = "camelCase")]
 pub struct Why {
     pub id: String,
-    /// `refused`, `handled` (a command that needed no turn), `queued`, `running`, `waiting`, `completed`, `failed` or `aborted`; of
-    /// an update of the messaging platform that never became a message `rejected`, `ignored` or `pressed`; of a run of a schedule its
-    /// own status.
+    /// `refused`, `handled` (a command that needed no turn), `queued`, `running`, `waiting`, `completed`, `failed` or
+    /// `aborted`. For an update of the messaging platform that did not become a message: `rejected`, `ignored` or
+    /// `pressed`. For a run of a schedule: the status of the run.
     pub status: String,
-    /// The cause, as a sentence.
+    /// The reason for the status, as a sentence.
     pub cause: String,
     pub received_at: Option<Timestamp>,
     pub session_id: Option<String>,
     pub submission_id: Option<SubmissionId>,
-    /// Why it was refused.
+    /// Why the message was refused.
     pub refused: Option<Error>,
-    /// Why it failed.
+    /// Why the turn or run failed.
     pub error: Option<Failure>,
     /// The ids of the approvals that it waits for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<String>,
-    /// The state of the answer to a chat: `pending`, `sending`, `sent`, `failed` or `unknown`, followed by the error, if any.
+    /// The delivery state of the answer to a chat: `pending`, `sending`, `sent`, `failed` or `unknown`, followed by the
+    /// error, if any.
     pub delivery: Option<String>,
-    /// Outputs of its tools of which the model was shown only a part.
+    /// Outputs of tools that were shown to the model only in part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<Output>,
 }

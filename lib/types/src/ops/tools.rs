@@ -1,4 +1,4 @@
-//! The operations of `ken-tools`: listing, previewing and calling tools.
+//! The operations of `ken-tools`: to list, preview and call tools.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,43 +8,44 @@ use crate::Error;
 use crate::event::ToolResult;
 
 crate::operations! {
-    /// The tools that an agent may call.
+    /// Returns the tools that an agent may call.
     ToolsList, "tools.list": ListTools => Tools;
-    /// Runs a tool to its end. `not_found` for an unknown name, `invalid` for arguments that do not fit its schema; failures of the
-    /// running tool are in the reply. If the request is cancelled or its connection closed, the tool and its children are killed.
+    /// Runs a tool until it ends. `not_found` for an unknown name, `invalid` for arguments that do not match its
+    /// schema. If the tool itself fails, the reply says so. If the request is cancelled or its connection closed, the
+    /// tool and its child processes are killed.
     ///
-    /// A call that needs an approval uses its `grant` at ken-approver right before it runs: `forbidden` without a grant, `conflict`
-    /// for a grant that is not for exactly this call or was used.
+    /// If a call needs an approval, ken-tools uses up its `grant` at ken-approver right before the tool runs.
+    /// `forbidden` without a grant; `conflict` for a grant that is not for exactly this call or was already used.
     ToolsCall, "tools.call": CallTool => Called;
-    /// What this call would do, and whether a person has to approve it. Changes nothing. A grant for the call must have the
-    /// fingerprint of the preview.
+    /// Returns what this call would do, and whether a person has to approve it. Changes nothing. A grant for the call
+    /// must have the fingerprint of the preview.
     ToolsPreview, "tools.preview": CallTool => Preview;
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListTools {
-    /// Only the tools that this agent may call; if absent, all.
+    /// Lists only the tools that this agent may call. If absent, lists all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Tools {
-    /// By name.
+    /// The tools, ordered by name.
     pub tools: Vec<Tool>,
-    /// Files that could not be used, and why.
+    /// Tool files that cannot be used, and the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
 }
 
-/// A tool, as an agent needs to know it.
+/// The description of a tool for an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "FlatTool")]
 pub struct Tool {
     #[serde(flatten)]
     pub spec: ToolSpec,
-    /// Whether a call with an unknown outcome may be repeated.
+    /// Whether a call may be repeated if its outcome is unknown.
     pub idempotent: bool,
     pub approval: Approval,
     /// Agents that may call it.
@@ -53,7 +54,7 @@ pub struct Tool {
     pub file: String,
 }
 
-/// The form from which a [`Tool`] is parsed: serde cannot keep a part of the input as text below a flattened field.
+/// A flat form of [`Tool`], used to parse it. serde cannot keep a part of the input as text below a flattened field.
 #[derive(Deserialize)]
 struct FlatTool {
     name: String,
@@ -84,7 +85,7 @@ pub enum Approval {
     None,
     #[default]
     Ask,
-    /// The tool decides for each call, and says what the call would do.
+    /// The tool decides for each call, and its preview says what the call would do.
     Preview,
 }
 
@@ -102,27 +103,28 @@ pub struct CallTool {
     /// An object.
     #[serde(default)]
     pub arguments: Value,
-    /// The agent that calls; `forbidden` if the tool is not for it. If absent, an operator calls.
+    /// The agent that makes the call; `forbidden` if the tool is not available to it. If absent, an operator makes the
+    /// call.
     pub agent: Option<String>,
-    /// Whether a person has to approve the call even if the tool needs no approval.
+    /// Whether a person has to approve the call even if the tool itself requires no approval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ask: bool,
     /// The submission and the session of the call, which the tool gets as `KEN_RUN` and `KEN_SESSION`.
     pub submission: Option<String>,
     pub session: Option<String>,
-    /// The id of the approval that allows it.
+    /// The id of the approval that allows this call.
     pub grant: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Called {
-    /// Whether the tool failed; the result then says why, for the model.
+    /// Whether the tool failed. The result then contains the reason, for the model.
     pub is_error: bool,
     pub result: ToolResult,
     pub duration_ms: u64,
 }
 
-/// What a call of a tool would do, according to the tool itself or else to its description.
+/// What a call of a tool would do. The tool itself says so, or else it follows from the tool's description file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preview {
@@ -130,7 +132,7 @@ pub struct Preview {
     /// `noun.verb`.
     #[serde(default)]
     pub action_type: String,
-    /// One line for the person who decides.
+    /// One line of text for the person who decides.
     #[serde(default)]
     pub summary: String,
     /// Why the call needs an approval, or why it is denied.
@@ -146,7 +148,7 @@ pub struct Preview {
     /// A unified diff of the files that would change.
     #[serde(default)]
     pub diff: Option<String>,
-    /// SHA-256 of everything that must not change between the decision and the call, in hexadecimal.
+    /// SHA-256 of everything that must stay the same between the decision and the call, in hexadecimal.
     #[serde(default)]
     pub fingerprint: String,
 }
@@ -157,7 +159,7 @@ pub struct Preview {
 pub enum Need {
     None,
     Ask,
-    /// It must not run, even with approval.
+    /// The call must not run, even with approval.
     Deny,
 }
 
