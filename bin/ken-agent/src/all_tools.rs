@@ -1,4 +1,4 @@
-//! The tools of an agent from every source: those that it has itself, and those of ken-tools.
+//! The tools of an agent from all sources: its built-in tools, and those of ken-tools.
 
 use ken_types::event::ToolResult;
 use ken_types::ops::model::ToolSpec;
@@ -8,7 +8,7 @@ use crate::builtin::Builtins;
 use crate::seams::{Asked, Grant, Pending, Tools};
 use crate::toolbox::WireTools;
 
-/// A tool of the agent itself comes before one of the same name in ken-tools.
+/// If a built-in tool and one of ken-tools have the same name, the built-in tool is used.
 pub(crate) struct AllTools {
     pub(crate) builtin: Builtins,
     pub(crate) wire: WireTools,

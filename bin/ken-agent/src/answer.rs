@@ -1,4 +1,4 @@
-//! The deltas of a model, turned into events.
+//! Converts the deltas of a model into events.
 
 use std::collections::HashSet;
 
@@ -9,22 +9,23 @@ use ken_types::ops::model::{Delta, Generated};
 
 use crate::turn_state::{Draft, MessageState, Stop, Turn, TurnState, since};
 
-/// A longer text delta becomes several, so that each event stays within the limit however its text is escaped.
+/// The maximum size of a text delta in an event, in bytes. A longer delta becomes several events, so that each stays
+/// within the limit for events however much of its text has to be escaped.
 const DELTA_BYTES: usize = 32 * 1024;
 
 /// The parts of an answer that are recorded only when it is complete.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     calls: Vec<Block>,
-    /// Signatures of thoughts, by the number of the thought.
+    /// Signatures of thoughts, each with the index of its thought.
     seals: Vec<(usize, String)>,
-    /// The text of a compaction, which is no message of the stream.
+    /// The text of a compaction. It is not a message of the stream.
     summary: String,
     api: String,
 }
 
 impl Answer {
-    /// The events of one delta, in order; none for what is kept until the end.
+    /// Returns the events of one delta, in order. There are none if the delta is kept until the answer ends.
     pub(crate) fn add(&mut self, state: &TurnState, delta: Delta) -> Vec<Body> {
         let Some(turn) = &state.turn else {
             return Vec::new();
@@ -45,8 +46,8 @@ impl Answer {
         }
     }
 
-    /// The id of a call, or another one when there is a call of this id already: some servers count from 0 in every answer, and
-    /// a result belongs to exactly one call.
+    /// Returns the id of a call, or a new id if the given one is empty or already in use. Some servers number the calls
+    /// of every answer from 0, but a result must belong to exactly one call.
     fn own_id(&self, state: &TurnState, id: String) -> String {
         let earlier = state.messages.iter().flat_map(Message::content);
         let taken: HashSet<&str> = earlier
@@ -82,7 +83,8 @@ impl Answer {
         start.into_iter().chain(thinking_deltas(&delta)).collect()
     }
 
-    /// Whether everything that came is recorded text, so that the same call can be made again and go on after it.
+    /// Whether everything received so far is recorded text. Only then can the same call be repeated and continue after
+    /// that text.
     pub(crate) fn is_text_only(&self, state: &TurnState) -> bool {
         let thought = match state.turn.as_ref().map(|turn| &turn.message) {
             Some(MessageState::Open(draft)) => draft.thinking.is_some() || !draft.thoughts.is_empty(),
@@ -91,7 +93,7 @@ impl Answer {
         self.calls.is_empty() && self.summary.is_empty() && !thought
     }
 
-    /// The last events of the answer, when the model has ended it.
+    /// Returns the last events of the answer, after the model has ended it.
     pub(crate) fn end(self, state: &TurnState, generated: &Generated, at: Timestamp) -> Vec<Body> {
         let Some(turn) = &state.turn else {
             return Vec::new();
@@ -110,7 +112,7 @@ impl Answer {
         thought.into_iter().chain([Body::MessageEnd { message }]).collect()
     }
 
-    /// An answer with tool calls waits for their results, whatever stop reason the provider gave.
+    /// An answer with tool calls always waits for their results, even if the provider gave another stop reason.
     fn stop_reason(&self, given: StopReason) -> StopReason {
         match (given, self.calls.is_empty()) {
             (_, false) => StopReason::ToolUse,
@@ -141,7 +143,8 @@ impl Answer {
             api: generated.api.clone(),
             output: vec![Block::Text { text: self.summary }],
             usage: generated.usage,
-            // No tools were offered. A model that calls one nevertheless would be asked for ever.
+            // A compaction offers no tools. If the model calls one nevertheless, the stop reason must not ask for its
+            // result, or the model would be called again and again.
             stop_reason: match generated.stop_reason {
                 StopReason::ToolUse => StopReason::Stop,
                 given => given,
@@ -152,10 +155,11 @@ impl Answer {
     }
 }
 
-/// `message_start`, and the text of a message that was cut: the new message holds the whole text.
+/// Returns `message_start`. If an earlier message was cut off, its text follows, because the new message contains the
+/// whole text.
 fn start(state: &TurnState, turn: &Turn, draft: Draft) -> Vec<Body> {
     if !matches!(turn.message, MessageState::NotStarted) {
-        return Vec::new(); // the same call, made again after ken-model died
+        return Vec::new(); // the same call, repeated after ken-model died
     }
     let message: Message = draft.message(Vec::new(), None, state.last_timestamp);
     std::iter::once(Body::MessageStart { message }).chain(text_deltas(&state.cut_text)).collect()
@@ -176,7 +180,7 @@ fn thinking_deltas(text: &str) -> impl Iterator<Item = Body> {
     parts(text).map(|part| Body::ThinkingDelta { delta: part.to_owned() })
 }
 
-/// Parts of at most [`DELTA_BYTES`], cut between characters.
+/// Splits a text into parts of at most [`DELTA_BYTES`], between characters.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What a turn starts from: the governing rules, the history of its instance, and what knowledge and memory say about it.
+//! The background of a turn: the governing rules, the history of its instance, and matching knowledge and memory.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ use crate::store::Store;
 use crate::tools::offered;
 use crate::turn_state::{Duties, Planned, TurnState};
 
-/// The newest exchanges that a compaction can sum up.
+/// The maximum number of exchanges that a compaction summarises.
 const COMPACTED: u32 = 1_000;
-/// Entries and past exchanges that a turn starts from, of each kind.
+/// The maximum number of knowledge entries, and of past exchanges, that are given to a turn at its start.
 const SOURCES: u32 = 10;
-/// How much of a long prompt is used as the query.
+/// How much of a long prompt is used as the search query, in bytes.
 const QUERY_BYTES: usize = 2_048;
-/// The internal prompt of a fresh terminal session.
+/// The internal prompt that opens a new terminal session.
 const PREFLIGHT: &str = "tui.startup-preflight";
 
 #[derive(Debug)]
@@ -36,14 +36,14 @@ pub(crate) struct Background {
     pub(crate) history: History,
     sources: Vec<Source>,
     system: String,
-    /// The rules that the turn is held to.
+    /// The governing rules that apply to the turn.
     pub(crate) rules: Arc<Governance>,
     /// The prompt, if the stream does not contain it.
     asked: Option<Message>,
 }
 
 impl Background {
-    /// Loads it in one call, with as many past exchanges as the model makes use of.
+    /// Loads the background with one call to the store, with as many past exchanges as the model uses.
     pub(crate) async fn load(
         store: &impl Store,
         seams: &Seams,
@@ -61,7 +61,7 @@ impl Background {
             _ => None,
         };
         if let Some(search) = &mut search {
-            // Without a vector it is a search by words alone.
+            // Without a vector, the search uses words only.
             search.vector = seams.embedding.query(&search.query).await.unwrap_or_default();
         }
         let asked = ReadHistory {
@@ -86,7 +86,8 @@ impl Background {
         Ok(Background { history, sources, system, rules: Arc::new(rules), asked: Some(user(claim)) })
     }
 
-    /// What a worker is told before its task: its instructions and the rules of the project, and nothing of the conversation.
+    /// Returns the background of a worker: its instructions and the rules of the project, but nothing of the
+    /// conversation.
     pub(crate) fn of_worker(seams: &Seams, worker: &Caller) -> Result<Background, Error> {
         Ok(Background {
             history: History::default(),
@@ -97,7 +98,8 @@ impl Background {
         })
     }
 
-    /// The compaction that is due, and the one that is made if the model finds the context too long.
+    /// Returns two compactions: the one to do before the prompt, if it is needed, and the one to do if the model
+    /// refuses the context as too long.
     pub(crate) fn compactions(&self, claim: &Claim, budget: &Budget) -> (Option<Planned>, Option<Planned>) {
         let estimated_tokens = self.fixed_tokens() + estimated_tokens(&claim.text) + history_tokens(&self.history);
         let exchanges = self.history.exchanges.len() as u64;
@@ -124,22 +126,23 @@ impl Background {
         }
     }
 
-    /// The knowledge that the turn began with, each text with its id.
+    /// Returns the knowledge that was given to the turn at its start. Each text has its id.
     pub(crate) fn knowledge(&self) -> impl Iterator<Item = (String, String)> {
         let of_kind = |source: &&Source| matches!(source.kind, SourceKind::Knowledge | SourceKind::File);
         let sources = self.sources.iter().filter(of_kind);
         sources.map(|source| (source.id.clone(), format!("{}. {}", source.title, source.text)))
     }
 
-    /// The tokens of the part that every request of this submission repeats.
+    /// Returns the number of tokens that every request of this submission contains.
     pub(crate) fn fixed_tokens(&self) -> u64 {
         let sources =
             self.sources.iter().map(|source| estimated_tokens(&source.title) + estimated_tokens(&source.text));
         estimated_tokens(&self.system) + sources.sum::<u64>()
     }
 
-    /// The request of the open turn. Each refusal of the context as too long halves what the request may hold of the
-    /// history: the model counts tokens, this side only estimates them.
+    /// Returns the request of the open turn. Each time the model refuses the context as too long, the part of the
+    /// request that is reserved for the history is halved. This is necessary because the token counts here are only
+    /// estimates.
     pub(crate) fn request(&self, caller: &Caller, state: &TurnState, seams: &Seams, budget: &Budget) -> Generate {
         match state.turn.as_ref().map(|turn| turn.purpose) {
             Some(Purpose::Compaction | Purpose::CompactionPrefix) => {
@@ -197,7 +200,7 @@ impl Background {
         }
     }
 
-    /// The newest exchanges that fit into so many tokens, oldest first.
+    /// Returns the newest exchanges that fit into this number of tokens, oldest first.
     fn exchanges(&self, mut tokens: u64) -> Vec<Exchange> {
         let newest = self.history.exchanges.iter().rev();
         let fitting = newest.take_while(|exchange| {
@@ -218,7 +221,8 @@ impl Background {
     }
 }
 
-/// What an agent is told about itself: the orchestrator which skills there are, the coding worker the rules of the project.
+/// Returns the instructions of an agent. Those of the orchestrator include the list of skills, those of the coding
+/// worker the rules of the project.
 fn instructions(seams: &Seams, agent: &str) -> Result<String, Error> {
     let more = match agent {
         ORCHESTRATOR => seams.skills.list(),
@@ -240,18 +244,18 @@ fn is_preflight(claim: &Claim) -> bool {
     workflow.and_then(Value::as_str) == Some(PREFLIGHT)
 }
 
-/// The search for a prompt; none for a blank one.
+/// Returns the search for a prompt, or `None` if the prompt is blank.
 pub(crate) fn search(claim: &Claim) -> Option<Search> {
     let query = head(&claim.text, QUERY_BYTES);
     (!query.trim().is_empty()).then(|| Search {
         query: query.to_owned(),
-        scope: claim.scope.clone(), // without an actor, global knowledge only
+        scope: claim.scope.clone(), // without a scope, only global knowledge is found
         limit: SOURCES,
         vector: None,
     })
 }
 
-/// What the search found, taken out of the history.
+/// Takes the search results out of the history.
 fn sources(history: &mut History, claim: &Claim) -> Vec<Source> {
     let query = head(&claim.text, QUERY_BYTES);
     let known = std::mem::take(&mut history.known).into_iter();
@@ -295,7 +299,7 @@ fn user(claim: &Claim) -> Message {
     Message::User { content: std::iter::once(Block::text(&claim.text)).chain(images).collect(), timestamp: 0 }
 }
 
-/// Tokens of the descriptions that a request holds.
+/// Returns the number of tokens of the tool descriptions in a request.
 fn tool_tokens(tools: &[ToolSpec]) -> u64 {
     let tokens = tools.iter().map(|tool| {
         let texts = [tool.name.as_str(), tool.description.as_str(), tool.parameters.text()];

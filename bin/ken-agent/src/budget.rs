@@ -1,5 +1,5 @@
-//! How much of the model's window a conversation takes. All figures are tokens, estimated (`estimated_tokens`) until a
-//! model has counted them.
+//! How much of the model's context window a conversation uses. All figures are in tokens. They are estimates
+//! (`estimated_tokens`) until a model has counted them.
 
 use ken_types::ops::model::ModelState;
 use ken_types::ops::store::History;
@@ -9,7 +9,7 @@ use ken_types::event::estimated_tokens;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Budget {
-    /// `provider/model`
+    /// As `provider/model`.
     model: String,
     window: u64,
     reserve: u64,
@@ -24,7 +24,7 @@ impl Budget {
         }
     }
 
-    /// Tokens that a request may hold.
+    /// The maximum number of tokens of a request.
     pub(crate) fn usable(&self) -> u64 {
         self.window.saturating_sub(self.reserve)
     }
@@ -37,7 +37,7 @@ impl Budget {
         self.share(70)
     }
 
-    /// From this many tokens on the history is compacted before the next prompt.
+    /// From this number of tokens, the history is compacted before the next prompt.
     pub(crate) fn compaction(&self) -> u64 {
         self.share(80)
     }
@@ -55,7 +55,7 @@ impl Budget {
         }
     }
 
-    /// `contextUsage` of an answer.
+    /// Returns the `contextUsage` of an answer.
     pub(crate) fn usage(&self, used: u64) -> Value {
         json!({
             "available": true,
@@ -66,8 +66,8 @@ impl Budget {
         })
     }
 
-    /// `contextBudget` of `/compact`. `fixed`: tokens of what stands in every request; `summary`: what replaces the history
-    /// now, if it was compacted.
+    /// Returns the `contextBudget` of `/compact`. `fixed` is the number of tokens that every request contains.
+    /// `summary` is the text that now replaces the history, if it was compacted.
     pub(crate) fn report(&self, history: &History, fixed: u64, summary: Option<&str>) -> Value {
         let before = fixed + history_tokens(history);
         let after_history = summary.map_or_else(|| history_tokens(history), estimated_tokens);

@@ -1,4 +1,4 @@
-//! Queries as vectors, where the operator has chosen a model for them.
+//! Computes vectors of search queries, if the operator has chosen a model for it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,9 +12,10 @@ use tokio::time::Instant;
 
 use crate::model::WireModel;
 
-/// A search does not wait longer for a vector; then it is made by words alone.
+/// How long a search waits for a vector. After that it uses words only.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After a failure no vectors are asked for during this time: not every turn is to wait for a server that hangs.
+/// After a failure, no vectors are requested for this time, so that not every turn waits for a server that does
+/// not respond.
 const REST: Duration = Duration::from_secs(30);
 const CALL: Duration = Duration::from_secs(10);
 
@@ -25,7 +26,7 @@ pub(crate) struct Embedding(Option<Parts>);
 struct Parts {
     model: WireModel,
     store: Pool,
-    /// When the model failed last, and how; clones share it.
+    /// The time and error of the model's last failure. Clones share it.
     failed: Arc<Mutex<Option<(Instant, Error)>>>,
 }
 
@@ -34,12 +35,13 @@ impl Embedding {
         Embedding(Some(Parts { model, store, failed: Arc::default() }))
     }
 
-    /// An instance that makes no vectors.
+    /// Returns an instance that computes no vectors.
     pub(crate) fn none() -> Embedding {
         Embedding(None)
     }
 
-    /// The query as a vector; none when no model is chosen for that, or the query has none.
+    /// Returns the query as a vector. Returns `None` if no model is chosen for it, or if the model returns none
+    /// for this query.
     pub(crate) async fn query(&self, text: &str) -> Result<Option<QueryVector>, Error> {
         let Some(parts) = &self.0 else {
             return Ok(None);
@@ -50,7 +52,7 @@ impl Embedding {
         let embedded = parts.embed(text).await?;
         let spent = PutVectors { model: embedded.model.clone(), vectors: Vec::new(), usage: embedded.usage };
         let store = parts.store.clone();
-        // The search does not wait until the costs are stored.
+        // The search does not wait until the cost is stored.
         tokio::spawn(async move { store.call::<VectorsPut>(&spent, CALL).await });
         let values = embedded.vectors.into_iter().next().filter(|values| !values.is_empty());
         Ok(values.map(|values| QueryVector { model: embedded.model, values }))
@@ -69,7 +71,7 @@ impl Parts {
         if let Err(error) = &embedded {
             tracing::warn!(code = error.code.name(), "knowledge is searched by words alone: {}", error.message);
         }
-        // A text that the model refuses says nothing about the next one.
+        // If the model refuses one text, it can still accept the next one.
         let failed = embedded.as_ref().err();
         let failed = failed.filter(|error| !is_refusal(error));
         *self.failed.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -78,7 +80,7 @@ impl Parts {
     }
 }
 
-/// Whether the provider refuses this text, so that further attempts would fail too.
+/// Whether the provider refuses this text, so that repeated attempts would fail, too.
 pub(crate) fn is_refusal(error: &Error) -> bool {
     matches!(error.code, Code::Invalid | Code::TooLarge)
 }

@@ -1,4 +1,4 @@
-//! The envelope that every event of a submission has besides its own fields, and the event as it is written.
+//! The envelope that every event of a submission has in addition to its own fields, and writing the event.
 
 use ken_text::head;
 use ken_types::event::{Body, Event, Place, VERSION, is_dispatched};
@@ -17,7 +17,7 @@ pub(crate) struct Envelope {
     instance_id: String,
     submission_id: SubmissionId,
     dispatch_id: Option<SubmissionId>,
-    /// The session of the agent whose events these are.
+    /// The session of the agent that records these events.
     session: SessionName,
     /// For a worker: the session of the agent that gave it its task, and the id of that task.
     parent: Option<(SessionName, String)>,
@@ -48,7 +48,8 @@ impl Envelope {
         }
     }
 
-    /// The next event. An operation and a turn get their ids with their start; those of agents below come with their events.
+    /// Returns the next event. The start of an operation or turn creates its id. Events of workers already contain
+    /// their ids.
     pub(crate) fn wrap(&mut self, state: &TurnState, body: Body, task: Option<TaskRef>, now: Timestamp) -> Event {
         let (task_id, worker) = match task {
             Some(task) => (Some(task.id), task.worker),
@@ -94,7 +95,7 @@ impl Envelope {
     }
 }
 
-/// The event as it is written. In an event over the limit the longest texts are cut, and say so.
+/// Returns the event as JSON. If it exceeds the limit, its longest texts are shortened, with a note.
 pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {
     let unwritable = |error| Error::internal(format!("an event could not be written as JSON: {error}"));
     let raw = serde_json::value::to_raw_value(event).map_err(unwritable)?;
@@ -104,7 +105,7 @@ pub(crate) fn written(event: &Event) -> Result<Box<RawValue>, Error> {
     cut(event).and_then(|value| serde_json::value::to_raw_value(&value)).map_err(unwritable)
 }
 
-/// An event with its longest texts halved until it fits. Its own fields and ids are short and stay whole.
+/// Returns the event with its longest texts halved until it fits. The envelope is short and is not changed.
 fn cut(event: &Event) -> Result<Shortened, serde_json::Error> {
     let mut fields = serde_json::to_value(&event.body)?;
     let kind = fields.as_object_mut().and_then(|fields| fields.remove("type")).unwrap_or_default();
@@ -117,7 +118,7 @@ fn cut(event: &Event) -> Result<Shortened, serde_json::Error> {
     Ok(Shortened { v: event.v, kind, fields, place: event.place.clone() })
 }
 
-/// An upper bound for the fields of a place, with the longest instance id escaped.
+/// An upper bound for the size of the envelope, in bytes, with the longest instance id escaped.
 const ENVELOPE_BYTES: usize = 16 * 1024;
 
 #[derive(serde::Serialize)]
@@ -131,7 +132,8 @@ struct Shortened {
     place: Place,
 }
 
-/// Halves the longest text, or drops the older half of the longest list when all texts are short.
+/// Halves the longest text. If all texts are short, drops the older half of the longest list instead. Returns false if
+/// there is nothing to shorten.
 fn shorten(value: &mut Value) -> bool {
     const SHORT: usize = 1_024;
     if let Some(text) = longest_text(value).filter(|text| text.len() > SHORT) {

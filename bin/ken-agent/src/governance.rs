@@ -1,5 +1,5 @@
-//! The governing rules in force for a turn: those that its stored event selects. The runtime holds every agent of the turn
-//! to them, whatever a model says.
+//! The governing rules in force for a turn: those that its stored event selects. The runtime enforces them for every
+//! agent of the turn, whatever the model writes.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use serde_json::Value;
 /// The rules in force; empty by default.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Governance {
-    /// By priority, the highest first.
+    /// Sorted by priority, the highest first.
     rules: Vec<Rule>,
 }
 
-/// Something that a rule asks for, and the rule.
+/// A requirement, and the rule that contains it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Demand<T> {
     pub(crate) rule: String,
@@ -24,8 +24,8 @@ pub(crate) struct Demand<T> {
 }
 
 impl Governance {
-    /// The rules of files and of users that are for the event of this claim. A rule that cannot be read is an error: no turn
-    /// runs under fewer rules than somebody has set.
+    /// Selects the rules of files and of users that apply to the event of this claim. Fails if a rule cannot be read,
+    /// because no turn may run with fewer rules than were set.
     pub(crate) fn of(claim: &Claim, base: &[Rule], users: Vec<StoredRule>) -> Result<Governance, Error> {
         let mut rules = base.to_vec();
         for stored in users {
@@ -49,7 +49,7 @@ impl Governance {
         self.directives().filter(move |(rule, _)| rule.when.is_for(agent))
     }
 
-    /// Why an agent may not call a tool; `None` when it may.
+    /// Returns why an agent may not call a tool, or `None` if it may.
     pub(crate) fn refusal(&self, agent: &Agent<'_>, tool: &str) -> Option<String> {
         self.for_agent(agent.name).find_map(|(rule, directive)| match directive {
             Directive::DenyTool(tools) if tools.fit(tool) => {
@@ -62,7 +62,7 @@ impl Governance {
         })
     }
 
-    /// Why a task may not be given to a worker.
+    /// Returns why an agent may not give a task to a worker, or `None` if it may.
     pub(crate) fn refusal_of_worker(&self, agent: &Agent<'_>, worker: &str) -> Option<String> {
         self.for_agent(agent.name).find_map(|(rule, directive)| match directive {
             Directive::DelegateOnly(workers) if agent.is_root && !workers.fit(worker) => {
@@ -72,7 +72,7 @@ impl Governance {
         })
     }
 
-    /// The rule that wants a person to approve the calls of a tool.
+    /// Returns the name of the rule that requires a person to approve the calls of a tool.
     pub(crate) fn asks(&self, agent: &str, tool: &str) -> Option<&str> {
         self.for_agent(agent).find_map(|(rule, directive)| match directive {
             Directive::RequireApproval(tools) if tools.fit(tool) => Some(rule.name.as_str()),
@@ -80,7 +80,7 @@ impl Governance {
         })
     }
 
-    /// The tools that must succeed before the answer counts.
+    /// Returns the tools that must succeed before an answer is accepted.
     pub(crate) fn required(&self) -> Vec<Demand<Patterns>> {
         let demands = self.directives().filter_map(|(rule, directive)| match directive {
             Directive::RequireTool(tools) => Some(
@@ -91,7 +91,8 @@ impl Governance {
         demands.flatten().collect()
     }
 
-    /// The scores that the answer must reach; `None` when no rule wants it judged.
+    /// Returns the scores that the answer must reach, or `None` if no rule requires validation. If several rules do,
+    /// the highest minimum of each score applies.
     pub(crate) fn validation(&self) -> Option<Demand<BTreeMap<Law, f64>>> {
         let mut found: Option<Demand<BTreeMap<Law, f64>>> = None;
         for (rule, directive) in self.directives() {
@@ -106,7 +107,7 @@ impl Governance {
         found
     }
 
-    /// The lowest of the costs that rules allow, in US dollars.
+    /// Returns the lowest of the maximum costs that rules set, in US dollars.
     pub(crate) fn max_cost(&self) -> Option<Demand<f64>> {
         let costs = self.directives().filter_map(|(rule, directive)| match directive {
             Directive::MaxCost(most) => Some(Demand { rule: rule.name.clone(), wanted: *most }),
@@ -115,7 +116,7 @@ impl Governance {
         costs.min_by(|one, other| one.wanted.total_cmp(&other.wanted))
     }
 
-    /// The text of the rules that an agent is given.
+    /// Returns the text that rules add to the prompt of an agent.
     pub(crate) fn text(&self, agent: &str) -> String {
         let texts = self.for_agent(agent).filter_map(|(_, directive)| match directive {
             Directive::Text(text) => Some(format!("\n{}\n", text.trim())),
@@ -125,17 +126,17 @@ impl Governance {
     }
 }
 
-/// The agent that a rule is applied to.
+/// The agent to which rules are applied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Agent<'a> {
     pub(crate) name: &'a str,
     /// The orchestrator, which talks with people.
     pub(crate) is_root: bool,
-    /// The tool that gives tasks.
+    /// The name of the tool that gives tasks to workers.
     pub(crate) delegates_by: &'a str,
 }
 
-/// The facts of the stored event that select rules. None of them comes from a model.
+/// Returns the facts of the stored event by which rules are selected. None of them comes from a model.
 fn facts(claim: &Claim) -> Facts<'_> {
     let scope = claim.scope.as_ref();
     let context = |name: &str| claim.context.as_ref()?.get(name).and_then(Value::as_str);

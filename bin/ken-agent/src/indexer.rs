@@ -1,5 +1,5 @@
-//! Reads knowledge from files, and has the model make the vectors of entries. The store keeps the jobs and their progress, so two
-//! indexers do no harm, and one that is killed loses at most one page.
+//! Reads knowledge from files, and has the model compute the vectors of entries. The store keeps the jobs and their
+//! progress. Therefore two indexers can run at the same time, and one that is killed loses at most one page.
 
 use std::time::Duration;
 
@@ -22,24 +22,25 @@ const WAIT: Duration = Duration::from_secs(30);
 const WAITED: Duration = Duration::from_secs(40);
 /// How long a page of files may take.
 const READ: Duration = Duration::from_secs(120);
-/// The pause when a part cannot be reached, or a provider of vectors fails.
+/// The pause before the next attempt: the first value if a part cannot be reached, the second if the provider of
+/// vectors fails.
 const PAUSE: Duration = Duration::from_secs(1);
 const RESTED: Duration = Duration::from_secs(30);
 /// The tool that reads files.
 const READER: &str = "read_documents";
 
-/// A text that every model has a vector of.
+/// A text for which every working model returns a vector.
 const HARMLESS: &str = "text";
 
 pub(crate) struct Indexer {
     store: Pool,
     tools: Pool,
     model: WireModel,
-    /// Whether vectors could not be made when that was last tried.
+    /// Whether the last attempt to compute vectors failed.
     is_failing: bool,
 }
 
-/// A page as the tool writes it.
+/// A page in the format that the tool returns.
 #[derive(Deserialize)]
 struct Page {
     documents: Vec<ReadDocument>,
@@ -74,7 +75,7 @@ impl Indexer {
         }
     }
 
-    /// Does the next piece of work, or waits until there is some. An error comes with the pause before the next attempt.
+    /// Does the next piece of work, or waits until there is some. An error contains the pause before the next attempt.
     async fn step(&mut self) -> Result<(), (Error, Duration)> {
         let soon = |error| (error, PAUSE);
         let ask = FindWork {
@@ -93,7 +94,8 @@ impl Indexer {
         embedded.map_err(|error| (error, RESTED))
     }
 
-    /// Says once in the log and in `ken status` that vectors cannot be made, and once that they are made again.
+    /// Reports in the log and in `ken status` that vectors cannot be computed, and that they can be again. Each is
+    /// reported once.
     fn tell(&mut self, failure: Option<&Error>) {
         if self.is_failing == failure.is_some() {
             return;
@@ -145,7 +147,7 @@ impl Indexer {
         }
         sync.step = Some(step);
         match self.store.call::<DocumentsSync>(&sync, CALL).await {
-            // Somebody else has taken this step.
+            // Another indexer has already done this step.
             Err(error) if error.code == Code::Conflict => Ok(()),
             synced => synced.map(drop),
         }
@@ -160,8 +162,9 @@ impl Indexer {
         }
     }
 
-    /// Makes vectors of the entries one by one, because the model refuses the text of at least one of them. Such an entry gets an
-    /// empty vector, so that it is not tried for ever. A model that refuses any text is itself at fault.
+    /// Computes the vectors of the entries one by one, because the model refuses the text of at least one of them. An
+    /// entry with a refused text gets an empty vector, so that it is not tried again forever. If the model also refuses
+    /// a harmless text, the model is at fault, and this fails.
     async fn embed_each(&self, entries: Vec<Unembedded>, refusal: &Error) -> Result<(), Error> {
         let mut refused = Vec::new();
         for entry in &entries {

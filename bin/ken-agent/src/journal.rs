@@ -1,4 +1,5 @@
-//! Where an agent records its steps: the orchestrator in the store, a worker on the stream of the agent above it.
+//! Where an agent records its steps. The orchestrator records them in the store, a worker on the stream of the agent
+//! above it.
 
 use std::future::Future;
 
@@ -15,30 +16,30 @@ pub(crate) trait Journal: Send {
 
     fn state_mut(&mut self) -> &mut TurnState;
 
-    /// Why the record that is replayed ends here, if it does.
+    /// In a replay: returns why the turn ends at this place of the record, if it does.
     fn ended(&mut self) -> Option<Ending> {
         None
     }
 
-    /// How the record that is replayed says that the answer was judged.
+    /// In a replay: returns the recorded event of the validation of the answer.
     fn recorded_validation(&mut self) -> Option<Body> {
         None
     }
 
-    /// Records one event: of the agent itself, or of a task or worker of it.
+    /// Records one event of the agent itself, or of one of its tasks or workers.
     fn record(&mut self, body: Body, of: Option<TaskRef>) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Waits for `work`; what is recorded goes on its way meanwhile. An error means that nothing more may be recorded.
+    /// Waits for `work` and sends recorded events in the meantime. Fails if nothing more may be recorded.
     fn during<T: Send>(
         &mut self,
         work: impl Future<Output = T> + Send,
     ) -> impl Future<Output = Result<T, Error>> + Send;
 
-    /// Waits until everything is on disk.
+    /// Waits until all recorded events are on disk.
     fn flush(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// The journal of a worker: its events go to the agent that gave the task.
+/// The journal of a worker. It passes its events to the agent that gave the task.
 pub(crate) struct Relay {
     state: TurnState,
     envelope: Envelope,

@@ -97,7 +97,7 @@ struct Flags {
     model_socket: Option<std::path::PathBuf>,
 }
 
-/// Submissions that are worked on at a time.
+/// The maximum number of submissions that run at the same time.
 const AT_ONCE: usize = 64;
 
 impl<S: Store, M: Model> Worker for Agent<S, M> {
@@ -106,7 +106,7 @@ impl<S: Store, M: Model> Worker for Agent<S, M> {
     }
 }
 
-/// The state that the operations of this part read.
+/// The state that the operations of this part use.
 struct Part {
     held: Arc<Held>,
     base: Vec<BaseRule>,

@@ -1,4 +1,4 @@
-//! The model, as an agent calls it.
+//! The interface through which an agent calls the model.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,37 +15,37 @@ use tokio::time::Instant;
 pub(crate) trait Model: Clone + Send + Sync + 'static {
     type Reply: Reply;
 
-    /// The configured models.
+    /// Returns the configured models.
     fn info(&self) -> impl Future<Output = Result<ModelState, Error>> + Send;
 
-    /// Begins a call. Dropping the reply cancels it.
+    /// Starts a call. Dropping the reply cancels it.
     fn generate(&self, request: &Generate) -> impl Future<Output = Result<Self::Reply, ModelError>> + Send;
 
-    /// Whether there are pauses between attempts. A replay makes none.
+    /// Whether the caller pauses between attempts. A replay does not.
     fn paces(&self) -> bool {
         true
     }
 }
 
-/// The answer of a call, as it comes.
+/// The answer of a call, as it arrives.
 pub(crate) trait Reply: Send {
-    /// The next delta; `None` at the end. Cancel safe.
+    /// Returns the next delta, or `None` at the end. Cancel safe.
     fn next(&mut self) -> impl Future<Output = Option<Result<Delta, Error>>> + Send;
 
-    /// How it ended.
+    /// Returns how the answer ended.
     fn end(self) -> impl Future<Output = Result<Generated, ModelError>> + Send;
 }
 
-/// Why a call has no answer.
+/// Why a call returned no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ModelError {
-    /// ken-model has died. It is restarted, and answers the same call again.
+    /// ken-model died. After its restart, the same call can be repeated.
     Died,
-    /// The provider has failed.
+    /// The provider failed.
     Failed(Error),
 }
 
-/// ken-model over its socket.
+/// Calls ken-model over its socket.
 #[derive(Debug, Clone)]
 pub(crate) struct WireModel {
     pool: Pool,
@@ -61,12 +61,12 @@ impl WireModel {
         WireModel { info: Arc::new(CachedReply::new(pool.clone())), pool }
     }
 
-    /// The model that makes vectors, if one is chosen and ken-model is there.
+    /// Returns the model that computes vectors, if one is chosen and ken-model can be reached.
     pub(crate) async fn embedding(&self) -> Option<String> {
         self.info.get(CALL).await.ok()?.embeds
     }
 
-    /// Asks once: a provider that fails is not asked again at once.
+    /// Makes one attempt only, so that a provider that has just failed is not called again at once.
     pub(crate) async fn embed(&self, texts: Vec<String>) -> Result<Embedded, Error> {
         let connection = self.pool.connection(Instant::now() + CALL).await?;
         connection.call::<ModelEmbed>(&Embed { texts }, EMBED).await
@@ -96,7 +96,7 @@ impl Reply for WireReply {
 
     async fn end(self) -> Result<Generated, ModelError> {
         self.0.reply().await.map_err(|error| match error.code {
-            // A connection that has ended says nothing about the provider.
+            // A lost connection does not mean that the provider failed.
             Code::Unavailable if error.is_outcome_unknown() => ModelError::Died,
             _ => ModelError::Failed(error),
         })

@@ -1,4 +1,5 @@
-//! The part of a long entry that a turn is about. An entry may hold half a megabyte; a request cannot hold many of those.
+//! Selects the part of a long entry that concerns the question. An entry can have half a megabyte, and a request has no
+//! room for many of those.
 
 use std::borrow::Cow;
 
@@ -6,13 +7,14 @@ use ken_text::{head, is_filler, same_stem, stem, words};
 use ken_types::ops::store::KnowledgeRecord;
 use serde_json::Value;
 
-/// What is shown of an entry, in bytes, and how much of that stands before the first word of the question.
+/// The maximum number of bytes of an entry that are shown, and the maximum number of these before the first word of the
+/// question.
 const SHOWN_BYTES: usize = 4_096;
 const LEAD_BYTES: usize = 512;
-/// Words of the question that count.
+/// The maximum number of words of the question that are used.
 const WORDS: usize = 16;
 
-/// Where an entry is from: `entry`, or a file with its line.
+/// Returns the origin of an entry: `entry`, or a file with its line.
 pub(crate) fn origin(entry: &KnowledgeRecord) -> String {
     let field = |name: &str| entry.metadata.get(name).and_then(Value::as_str).unwrap_or_default();
     let Some(line) = entry.metadata.get("line") else {
@@ -24,8 +26,8 @@ pub(crate) fn origin(entry: &KnowledgeRecord) -> String {
     }
 }
 
-/// The whole text if it is short, else the excerpt that holds the most words of the question, and the first of
-/// several such excerpts. Takes time linear in the length of the text.
+/// Returns the whole text if it is short. Otherwise returns the excerpt that contains the most words of the question;
+/// of several, the first. Takes time linear in the length of the text.
 pub(crate) fn passage<'a>(text: &'a str, question: &str) -> Cow<'a, str> {
     if text.len() <= SHOWN_BYTES {
         return Cow::Borrowed(text);
@@ -35,19 +37,19 @@ pub(crate) fn passage<'a>(text: &'a str, question: &str) -> Cow<'a, str> {
     Cow::Borrowed(excerpt(text, start))
 }
 
-/// The stems of the words that say what a question is about.
+/// Returns the stems of the significant words of a question.
 fn terms(question: &str) -> Vec<String> {
     let lower = words(question).map(|word| word.text.to_lowercase());
     let telling = lower.filter(|word| !is_filler(word)).take(WORDS);
     telling.map(|word| stem(&word, &mut String::new()).to_owned()).collect()
 }
 
-/// Where the text holds a term, and which.
+/// Returns the positions in the text where a term occurs, each with the index of the term.
 fn found(text: &str, terms: &[String]) -> Vec<(usize, usize)> {
     let mut buffer = String::new();
     let mut found = Vec::new();
     for word in words(text) {
-        // A longer run of letters is no word that anybody asks for.
+        // A longer run of letters is not a word that a question would contain.
         if word.text.len() > 64 {
             continue;
         }
@@ -58,7 +60,7 @@ fn found(text: &str, terms: &[String]) -> Vec<(usize, usize)> {
     found
 }
 
-/// The place from which an excerpt holds most terms.
+/// Returns the position at which the excerpt with the most different terms starts.
 fn densest(found: &[(usize, usize)]) -> usize {
     let mut counts = [0_usize; WORDS];
     let (mut first, mut best, mut start) = (0, 0, 0);
@@ -82,7 +84,7 @@ fn densest(found: &[(usize, usize)]) -> usize {
     start
 }
 
-/// From the first word after `start`, if one begins soon.
+/// Returns the excerpt from `start`. It starts at a word boundary if there is one nearby.
 fn excerpt(text: &str, start: usize) -> &str {
     let rest = text.get(head(text, start).len()..).unwrap_or_default();
     let near = head(rest, LEAD_BYTES);

@@ -1,4 +1,4 @@
-//! Approvals: a call that a person has to approve is asked about at ken-approver, and waits for the decision.
+//! Approvals: requests ken-approver's decision on a call that a person has to approve, and waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,17 @@ use tokio::time::{Instant, sleep};
 
 use crate::seams::{Asked, AskedCalls, Events, Grant, Pending, Policy, Tools, reason};
 
-/// How long one request may take: ken-tools reads what the call would do.
+/// The timeout of a request, during which ken-tools computes the preview of the call.
 const REQUEST: Duration = Duration::from_secs(60);
-/// How long ken-approver may be away before a call is given up. A request that waits is given up so long after its expiry.
+/// How long ken-approver may be unreachable before a call fails. A pending request fails this long after it has
+/// expired.
 const AWAY: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long one call waits for the decision; then it is made again.
+/// The timeout of one call that waits for the decision. The call is then repeated.
 const WAIT: Duration = Duration::from_secs(300);
 const SLACK: Duration = Duration::from_secs(10);
 
-/// ken-approver over its socket; what was asked before, from the store.
+/// Calls ken-approver over its socket, and reads earlier requests from the store.
 pub(crate) struct Approvals {
     approver: Pool,
     store: Pool,
@@ -87,16 +88,17 @@ fn request(asked: &Asked) -> RequestApproval {
         call_id: asked.call.key(),
         tool_call_id: asked.call.id.clone(),
         task_id: asked.caller.task.clone(),
-        // Nobody reads the session of a schedule's run while it runs.
+        // Nobody reads the session of a scheduled run while it runs.
         unattended: asked.caller.claim.instance.starts_with("schedule:"),
         call: asked.request(),
     }
 }
 
-/// Waits for the decision, and returns the decided request. An event that an earlier holder already sent is not recorded twice.
+/// Waits for the decision and returns the decided request. An event that an earlier holder recorded is not recorded
+/// again.
 async fn decided(approver: &Pool, approval: Request, events: &Events) -> Result<Request, String> {
-    // A request that was decided as it was made has not waited. One that was decided later has, perhaps under an earlier holder
-    // that was killed before it could record that.
+    // A request that was decided at once did not have to wait. A request that was decided later did, even if its holder
+    // was killed before it could record that.
     let has_waited = approval.status == Status::Pending || approval.updated_at > approval.request.created_at;
     if has_waited {
         let request = &approval.request;
@@ -130,7 +132,7 @@ async fn wait(approver: &Pool, mut approval: Request) -> Result<Request, Error> 
     Ok(approval)
 }
 
-/// Calls ken-approver, again while it or the store is away.
+/// Calls ken-approver, and repeats the call while it or the store is unreachable, until `until`.
 async fn call<O: Op>(approver: &Pool, args: &O::Args, time: Duration, until: Instant) -> Result<O::Reply, Error> {
     loop {
         match approver.call::<O>(args, time).await {
@@ -140,7 +142,7 @@ async fn call<O: Op>(approver: &Pool, args: &O::Args, time: Duration, until: Ins
     }
 }
 
-/// The grant of a request that is pending no more, or why there is none, for the model.
+/// Returns the grant of a request that is no longer pending, or for the model the reason why there is none.
 fn grant(request: Request, tool: &str) -> Result<Option<Grant>, String> {
     match (request.status, request.decision) {
         (Status::Approved, _) => Ok(Some(request.request_id)),

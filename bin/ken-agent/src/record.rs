@@ -1,4 +1,4 @@
-//! `agent.record`: the record of a turn that has ended, for a replay.
+//! `agent.record`: returns the record of a turn that has ended, for a replay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
 use crate::seams::Tools;
 use crate::store::{CALL, Store, WireStore};
 
-/// Past exchanges of a record.
+/// The maximum number of past exchanges in a record.
 const EXCHANGES: u32 = 100;
 
-/// What records are made from.
+/// The sources of a record.
 pub(crate) struct Recorder {
     pub(crate) pool: Pool,
     pub(crate) model: WireModel,

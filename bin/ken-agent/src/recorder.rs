@@ -1,6 +1,6 @@
-//! Records a submission: each event is applied to the state at once and sent to the store in order. One append is under way at a
-//! time, and events that arrive in the meantime are sent with the next one. The event that begins a step waits a moment for those
-//! that follow it, so that a quick turn is one write.
+//! Records a submission. Each event is applied to the state at once and sent to the store in order. Only one append is
+//! open at a time; events that are recorded in the meantime are sent with the next one. The event that starts a step is
+//! held back for a moment so that the following events are sent with it. In this way a quick turn needs only one write.
 
 use std::future::{Future, pending};
 use std::pin::pin;
@@ -18,12 +18,12 @@ use crate::seams::Pending;
 use crate::store::Store;
 use crate::turn_state::{Settlement, TaskRef, TurnState};
 
-/// When more than this waits to be sent, the submission waits too.
+/// The maximum size of unsent events, in bytes. The submission waits while there are more.
 const WAITING_BYTES: usize = 1024 * 1024;
-/// How long a start waits for what follows it.
+/// How long an event that starts a step waits for the following events.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The state of a submission, and the events that the store does not have yet.
+/// The state of a submission, and the events that are not stored yet.
 pub(crate) struct Recorder<S> {
     pub(crate) state: TurnState,
     envelope: Envelope,
@@ -32,7 +32,7 @@ pub(crate) struct Recorder<S> {
     /// Events that have not been sent to the store yet.
     waiting: Vec<Box<RawValue>>,
     waiting_bytes: usize,
-    /// When they have to be sent; `None` while there are none.
+    /// The time at which they must be sent. `None` if there are none.
     due: Option<Instant>,
     under_way: Option<Pending<'static, Result<(), Error>>>,
 }
@@ -42,7 +42,7 @@ impl<S: Store> Recorder<S> {
         Recorder { state, envelope, lease, store, waiting: Vec::new(), waiting_bytes: 0, due: None, under_way: None }
     }
 
-    /// Records one event. It is sent when the submission next waits for something.
+    /// Records one event. It is sent the next time that the submission waits for something.
     fn note(&mut self, body: Body, of: Option<TaskRef>) -> Result<(), Error> {
         let due = Instant::now() + patience(&body);
         let event = self.envelope.wrap(&self.state, body, of, Timestamp::now());
@@ -54,7 +54,7 @@ impl<S: Store> Recorder<S> {
         Ok(())
     }
 
-    /// Writes the end: the events that still wait, the outcome and the result, in one transaction.
+    /// Writes the end of the submission: the unsent events, the outcome and the result, in one transaction.
     pub(crate) async fn settle(
         mut self,
         settlement: Settlement,
@@ -84,7 +84,7 @@ impl<S: Store> Recorder<S> {
         self.store.settle(settle).await
     }
 
-    /// Sends what is due, once. Cancel safe.
+    /// Waits until events have to be sent, and sends them with one append. Cancel safe.
     async fn send(&mut self) -> Result<(), Error> {
         if self.under_way.is_none() {
             let has_room = self.waiting_bytes < WAITING_BYTES;
@@ -103,7 +103,7 @@ impl<S: Store> Recorder<S> {
         sent
     }
 
-    /// Starts an append with the events that wait, as far as they fit one line of the wire.
+    /// Starts an append with as many unsent events as fit into one line of the wire.
     fn send_some(&mut self) {
         let first_index = self.first_waiting();
         let mut bytes = 0;
@@ -141,7 +141,7 @@ impl<S: Store> Journal for Recorder<S> {
         }
     }
 
-    /// An error comes from the store: the lease is lost, and nothing more may be written.
+    /// Fails with the error of the store if the lease is lost. Nothing more may then be written.
     async fn during<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<T, Error> {
         let mut work = pin!(work);
         loop {
@@ -163,7 +163,7 @@ impl<S: Store> Journal for Recorder<S> {
     }
 }
 
-/// How long an event may wait for others.
+/// Returns how long an event may wait for others.
 fn patience(body: &Body) -> Duration {
     match body {
         Body::SubmissionResumed { .. }

@@ -1,17 +1,18 @@
-//! When a failed model call is made again, and by which provider.
+//! Decides when a failed model call is repeated, and with which provider.
 
 use ken_types::event::Failure;
 use ken_types::{Code, Error};
 
-/// Tries after the first one, each after twice the pause of the one before.
+/// The maximum number of repeated attempts. The pause before each is twice the previous one.
 const TRIES: u32 = 3;
 const FIRST_PAUSE_MS: u64 = 2_000;
 
-/// The longest wait that a provider can ask for; one that asks for more is passed over.
+/// The longest wait that a provider can request, in milliseconds. If it requests more, the next provider is called
+/// instead.
 pub(crate) const LONGEST_WAIT_MS: u64 = 60_000;
 
-/// The provider of the list that is called next, and the tries that it has had. A provider that has failed for good is
-/// not called again by the same submission.
+/// The provider of the list to call next, and the number of failed attempts with it. A provider that has failed
+/// permanently is not called again by the same submission.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Retry {
     pub(crate) provider: usize,
@@ -19,12 +20,12 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// A turn has ended without a failure.
+    /// Records that a turn ended without a failure.
     pub(crate) fn succeed(&mut self) {
         self.tries = 0;
     }
 
-    /// A turn has ended with this failure.
+    /// Records that a turn ended with this failure.
     pub(crate) fn fail(&mut self, failure: &Failure) {
         if is_temporary(failure) && self.tries < TRIES {
             self.tries += 1;
@@ -34,14 +35,15 @@ impl Retry {
         }
     }
 
-    /// How long to wait before the next try, in milliseconds; `None` for a first try.
+    /// Returns how long to wait before the next attempt, in milliseconds, or `None` for a first attempt.
     pub(crate) fn pause_ms(&self) -> Option<u64> {
         let doublings = self.tries.checked_sub(1)?;
         Some(FIRST_PAUSE_MS << doublings)
     }
 }
 
-/// The failure of a model call as events show it, named by its code. A provider that asks for a long wait is `exhausted`.
+/// Returns the failure of a model call as events show it, named after its code. If the provider requests too long a
+/// wait, the name is `exhausted`.
 pub(crate) fn failure(error: &Error) -> Failure {
     let name = match error.retry_after_ms {
         _ if error.at.as_deref() == Some("/budget") => BUDGET,
@@ -52,15 +54,16 @@ pub(crate) fn failure(error: &Error) -> Failure {
 }
 
 const EXHAUSTED: &str = "exhausted";
-/// The name of the failure when a budget is spent. The next model of the list may cost nothing, or be under no cap.
+/// The name of the failure when a budget is used up. The next model of the list is still called, because it may be free
+/// or have no limit.
 pub(crate) const BUDGET: &str = "budget";
 
-/// Overload and network failures pass; a wrong key or a bad request stays.
+/// Overload and network failures are temporary. A wrong key or a bad request is permanent.
 fn is_temporary(failure: &Failure) -> bool {
     [Code::Busy, Code::Unavailable, Code::Deadline].iter().any(|code| code.name() == failure.name)
 }
 
-/// Whether the model refused the context as longer than its window.
+/// Whether the model refused the context because it exceeds its window.
 pub(crate) fn is_overflow(failure: &Failure) -> bool {
     failure.name == Code::TooLarge.name()
 }
@@ -70,7 +73,8 @@ pub(crate) fn is_not_configured(failure: &Failure) -> bool {
     failure.name == Code::Unauthenticated.name()
 }
 
-/// A pause less up to a quarter of it, so that many callers do not come back at once. `random` is any byte.
+/// Shortens a pause by up to a quarter, so that many callers do not repeat their calls at the same time. `random` is
+/// any byte.
 pub(crate) fn jittered(pause_ms: u64, random: u8) -> u64 {
     pause_ms - pause_ms * u64::from(random) / (4 * u64::from(u8::MAX))
 }

@@ -1,15 +1,15 @@
-//! Turns that a schedule started: the agent that runs them, and what it is told.
+//! Turns that a schedule started: the agent that runs them, and the note in its prompt.
 
 use ken_types::ops::schedules::target_agent;
 use ken_types::ops::store::Claim;
 use serde_json::Value;
 
-/// The agent that runs the turn.
+/// Returns the agent that runs the turn.
 pub(crate) fn agent(claim: &Claim) -> &'static str {
     target_agent(claim.context.as_ref())
 }
 
-/// A part of the system text; `None` when a person or a program asks.
+/// Returns a note for the system prompt, or `None` if a person or program sent the prompt.
 pub(crate) fn note(claim: &Claim) -> Option<String> {
     let schedule = claim.context.as_ref()?.get("schedule")?;
     let text = |name: &str| schedule.get(name).and_then(Value::as_str);

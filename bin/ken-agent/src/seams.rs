@@ -20,7 +20,7 @@ use crate::share::Share;
 use crate::skills::Skills;
 use crate::turn_state::{Call, SessionName, TaskRef, TurnState};
 
-/// The message of another part's error, after the place that it names, for the model.
+/// Returns the error message of another part for the model, preceded by the place that the error names.
 pub(crate) fn reason(error: &Error) -> String {
     match &error.at {
         Some(at) => format!("{at}: {}", error.message),
@@ -28,7 +28,7 @@ pub(crate) fn reason(error: &Error) -> String {
     }
 }
 
-/// A future that a trait object returns.
+/// The future that a method of a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Everything that an agent needs from other parts.
@@ -44,36 +44,38 @@ pub(crate) struct Seams {
 
 /// The tools that a model may call.
 pub(crate) trait Tools: Send + Sync {
-    /// Loads the list of tools before a submission begins or resumes.
+    /// Loads the list of tools before a submission starts or resumes.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// The tools of an agent.
+    /// Returns the tools of an agent.
     fn list(&self, agent: &str) -> Vec<ToolSpec>;
 
-    /// Whether it is a tool of the agent itself, which no process runs and nobody can approve.
+    /// Whether the tool is a built-in tool of the agent. Such a tool starts no process, and its calls cannot be
+    /// approved.
     fn is_built_in(&self, _name: &str) -> bool {
         false
     }
 
-    /// Whether a call whose outcome is unknown may be made again.
+    /// Whether a call may be repeated if its outcome is unknown.
     fn is_idempotent(&self, _name: &str) -> bool {
         false
     }
 
-    /// Whether a person has to approve its calls, as far as that is known.
+    /// Whether a person has to approve calls of the tool, if that is known.
     fn approval(&self, _name: &str) -> Option<Approval> {
         None
     }
 
-    /// Whether the tool says of this call that a person has to approve it; `false` also when it cannot be asked.
+    /// Whether the tool's preview of this call requires an approval. Also false if there is no preview because
+    /// ken-tools cannot be reached.
     fn asks(&self, _call: CallTool) -> Pending<'static, bool> {
         Box::pin(std::future::ready(false))
     }
 
-    /// Runs a call to its end; dropping the future kills it. An error is shown to the model, and the turn goes on.
-    /// `grant` is the permission from the policy.
+    /// Runs a call until it ends. Dropping the future kills the call. The model is shown an error, and the turn
+    /// continues. `grant` is the permission from the policy.
     fn call(&self, asked: Asked, grant: Option<Grant>) -> Pending<'static, Result<ToolResult, String>>;
 }
 
@@ -81,22 +83,22 @@ pub(crate) trait Tools: Send + Sync {
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
     pub(crate) claim: Arc<Claim>,
-    /// The orchestrator or a worker, by name.
+    /// The name of the orchestrator or worker.
     pub(crate) agent: String,
     pub(crate) session: SessionName,
     /// The task of a worker; `None` for the orchestrator.
     pub(crate) task: Option<String>,
-    /// 0 for the agent of the submission, 1 for its workers.
+    /// 0 for the agent of the submission, 1 for its workers, and so on.
     pub(crate) depth: u32,
-    /// The governing rules that it is held to.
+    /// The governing rules that apply to it.
     pub(crate) rules: Arc<Governance>,
 }
 
-/// The deepest level of workers below workers.
+/// The maximum depth of workers that give tasks to workers.
 const MOST_DEPTH: u32 = 4;
 
 impl Caller {
-    /// The agent of a submission: the orchestrator, or the worker that its schedule names.
+    /// Returns the agent of a submission: the orchestrator, or the agent that the submission's schedule names.
     pub(crate) fn root(claim: Arc<Claim>) -> Caller {
         Caller {
             agent: scheduled::agent(&claim).to_owned(),
@@ -108,7 +110,7 @@ impl Caller {
         }
     }
 
-    /// The worker that has a task of this agent.
+    /// Returns the worker that does a task for this agent.
     pub(crate) fn worker(&self, agent: &str, task: &str) -> Caller {
         Caller {
             claim: self.claim.clone(),
@@ -120,12 +122,12 @@ impl Caller {
         }
     }
 
-    /// Why it may not call a tool; `None` when it may.
+    /// Returns why it may not call a tool, or `None` if it may.
     pub(crate) fn refusal(&self, tool: &str) -> Option<String> {
         self.rules.refusal(&self.as_governed(), tool)
     }
 
-    /// Why it may not give a task to a worker.
+    /// Returns why it may not give a task to a worker, or `None` if it may.
     pub(crate) fn refusal_of_worker(&self, worker: &str) -> Option<String> {
         self.rules.refusal_of_worker(&self.as_governed(), worker)
     }
@@ -139,36 +141,36 @@ impl Caller {
     }
 }
 
-/// Keys of calls.
+/// Keys of calls for which an approval was requested ([`Call::key`]).
 pub(crate) type AskedCalls = HashSet<String>;
 
-/// The id of the approval that ken-tools consumes before it starts the process.
+/// The id of an approval. ken-tools uses it up before it starts the process.
 pub(crate) type Grant = String;
 
 /// Decides whether a call may run.
 pub(crate) trait Policy: Send + Sync {
-    /// The calls of a submission for which an approval was requested. Such a call may be repeated after a crash, because its
-    /// grant can be used only once.
+    /// Returns the calls of a submission for which an approval was requested. Such a call may be repeated after a
+    /// crash, because its grant can be used only once.
     fn asked_calls(&self, _claim: &Claim) -> Pending<'static, Result<AskedCalls, Error>> {
         Box::pin(std::future::ready(Ok(AskedCalls::new())))
     }
 
-    /// Resolves when this agent stops. A turn that waits for an approval is then left to the next agent.
+    /// Resolves when this process stops. A turn that waits for an approval is then left to the next process.
     fn stopping(&self) -> Pending<'static, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// Gives a call that needs an approval its grant. An error is the reason why it may not run, for the model. What the
-    /// caller has to know meanwhile, such as that an approval is waited for, is recorded through `events`.
+    /// Returns the grant of a call that needs an approval. An error is the reason why the call may not run, for the
+    /// model. Events in the meantime, such as the start of the wait for an approval, are recorded through `events`.
     fn check(&self, asked: Asked, events: Events) -> Pending<'static, Result<Option<Grant>, String>>;
 }
 
-/// A call that wants to run.
+/// A call that is to be run.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) caller: Caller,
     pub(crate) call: Call,
-    /// A governing rule wants a person to approve it, whatever the tool's own description says.
+    /// Whether a governing rule requires a person to approve the call, regardless of the tool's own description.
     pub(crate) ask: bool,
 }
 
@@ -192,42 +194,42 @@ pub(crate) fn request(claim: &Claim, agent: &str, call: &Call, ask: bool) -> Cal
     }
 }
 
-/// Agents that can be given a task, by the tool `task` with `agent` and `prompt`.
+/// Agents that can be given a task with the tool `task`, whose arguments are `agent` and `prompt`.
 pub(crate) trait Workers: Send + Sync {
     fn names(&self) -> Vec<String>;
 
-    /// Does a task to its end, or resumes one that a crash interrupted; dropping the future ends it. What the worker does
-    /// is recorded through `events` as it happens, in the order of ken-stream(5), and appears on the stream of the agent
-    /// that gave the task.
+    /// Does a task until it ends, or resumes one that a crash interrupted. Dropping the future ends it. The worker's
+    /// steps are recorded through `events` as they happen, in the order of ken-stream(5), and appear on the stream of
+    /// the agent that gave the task.
     fn work(&self, task: Task, seams: Seams, events: Events) -> Pending<'static, Result<Value, String>>;
 }
 
 /// A task for a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
-    /// The call that gave it.
+    /// The id of the call that gave the task.
     pub(crate) id: String,
     pub(crate) agent: String,
     pub(crate) prompt: String,
-    /// The agent that gave it.
+    /// The agent that gave the task.
     pub(crate) parent: Caller,
-    /// The progress that an earlier holder of the submission has made.
+    /// The worker's recorded progress under an earlier holder of the submission.
     pub(crate) recorded: Option<TurnState>,
 }
 
-/// Where something that runs for a turn sends its events.
+/// Where a running tool call of a turn sends its events.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
     sender: mpsc::Sender<Told>,
     task: Option<TaskRef>,
 }
 
-/// What something that runs for a turn tells it.
+/// A message from a running tool call to its turn.
 #[derive(Debug)]
 pub(crate) enum Told {
     /// An event of a running call, or of its task or worker.
     Event(Box<Body>, Option<TaskRef>),
-    /// Answered once everything sent before it is on disk.
+    /// Requests a reply when all events sent before it are on disk.
     Flush(oneshot::Sender<()>),
 }
 
@@ -236,24 +238,24 @@ impl Events {
         Events { sender, task: None }
     }
 
-    /// For a call that gives this task.
+    /// Returns a copy for a call that gives this task to a worker.
     pub(crate) fn of_task(&self, task: &str) -> Events {
         Events { sender: self.sender.clone(), task: Some(TaskRef::of(task)) }
     }
 
-    /// Sends an event of the call itself, or of its task. It waits while the queue of the submission is full. The event is
-    /// dropped if the submission has ended meanwhile.
+    /// Sends an event of the call itself, or of its task. Waits while the queue of the submission is full. If the
+    /// submission has ended, the event is dropped.
     pub(crate) async fn send(&self, body: Body) {
         _ = self.sender.send(Told::Event(Box::new(body), self.task.clone())).await;
     }
 
-    /// An event of the worker, or of something below it.
+    /// Sends an event of the worker, or of something below it.
     pub(crate) async fn send_of(&self, body: Body, of: TaskRef) {
         _ = self.sender.send(Told::Event(Box::new(body), Some(of))).await;
     }
 
-    /// Waits until all events so far are on disk. After the submission has ended it waits for ever, because its caller is being
-    /// dropped.
+    /// Waits until all events sent so far are on disk. After the submission has ended it waits forever, because its
+    /// caller is about to be dropped.
     pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         _ = self.sender.send(Told::Flush(done)).await;
@@ -263,10 +265,10 @@ impl Events {
     }
 }
 
-/// The tool that gives a task to a worker.
+/// The name of the tool that gives a task to a worker.
 pub(crate) const TASK: &str = "task";
 
-/// Every tool that is listed may run.
+/// Allows every tool that is listed.
 #[cfg(test)]
 pub(crate) struct ListedMayRun;
 
@@ -277,7 +279,7 @@ impl Policy for ListedMayRun {
     }
 }
 
-/// No worker is configured.
+/// Has no workers.
 #[cfg(test)]
 pub(crate) struct NoWorkers;
 

@@ -1,6 +1,6 @@
-//! The texts that ken ships and an administrator may change: the governing rules and what each agent is told about itself.
-//! They are read from `share/ken` of the installation, or `share` of a checkout, when the agent starts; a text that is not there is replaced
-//! by the copy in the program.
+//! The texts that are shipped with ken and can be changed by an administrator: the governing rules and the instructions
+//! of each agent. They are read from `share/ken` of the installation, or `share` of a checkout, when the agent starts.
+//! If a file is missing, the copy in the program is used.
 
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use ken_types::rule::Rule;
 
 use crate::names::{CODING_WORKER, ORCHESTRATOR, RESEARCH_WORKER};
 
-/// A longer text would fill the model's window by itself.
+/// The maximum size of a text. A longer one would fill the model's window by itself.
 const LIMIT_BYTES: u64 = 64 * 1024;
 
-/// A text, and the file that it comes from; `None` for the copy in the program.
+/// A text and the file from which it was read. `file` is `None` for the copy in the program.
 #[derive(Debug, Clone)]
 pub(crate) struct Text {
     pub(crate) text: String,
@@ -27,13 +27,13 @@ pub(crate) struct Text {
 #[derive(Debug, Clone)]
 pub(crate) struct Share {
     pub(crate) rules: Text,
-    /// What each agent is told about itself, by name.
+    /// The instructions of each agent, by name.
     agents: Vec<(&'static str, Text)>,
     /// The governing rules that nobody can switch off.
     pub(crate) base: Vec<BaseRule>,
 }
 
-/// The files below `share`, and the copies in the program.
+/// The path of a file below `share`, and its copy in the program.
 macro_rules! shipped {
     ($file:literal) => {
         ($file, include_str!(concat!("../../../share/", $file)))
@@ -49,8 +49,8 @@ const AGENTS: [(&str, (&str, &str)); 3] = [
 ];
 
 impl Share {
-    /// The texts of the installation that this program belongs to. A file that is there but cannot be used is an error:
-    /// no turn runs under other rules than those that somebody has written down.
+    /// Reads the texts of the installation that this program belongs to. Fails if a file exists but cannot be used,
+    /// because no turn may run with other rules than the administrator has written.
     pub(crate) fn installed() -> Result<Share, Error> {
         let folders = ken_types::share::folders();
         let agents = AGENTS.map(|(agent, shipped)| Ok((agent, read(&folders, shipped)?)));
@@ -65,7 +65,7 @@ impl Share {
         self.base.iter().map(|base| base.rule.clone()).collect()
     }
 
-    /// What the requests of an agent begin with: the governing rules, and its own instructions.
+    /// Returns the beginning of an agent's system prompt: the governing rules, then its own instructions.
     pub(crate) fn system(&self, agent: &str) -> String {
         let own = self.agents.iter().find(|(name, _)| *name == agent);
         let own = own.map_or("", |(_, text)| text.text.as_str());
@@ -76,7 +76,7 @@ impl Share {
         std::iter::once(&self.rules).chain(self.agents.iter().map(|(_, text)| text))
     }
 
-    /// The copies in the program.
+    /// Returns the copies in the program.
     #[cfg(test)]
     pub(crate) fn built_in() -> Share {
         Share {
@@ -91,7 +91,7 @@ fn built_in(text: &str) -> Text {
     Text { text: text.to_owned(), file: None }
 }
 
-/// The text of the first folder that has this file; else the copy in the program.
+/// Returns the text from the first folder that has this file, or else the copy in the program.
 fn read(folders: &[PathBuf], (name, copy): (&str, &str)) -> Result<Text, Error> {
     for file in folders.iter().map(|folder| folder.join(name)) {
         let wrong = |why: String| {
@@ -111,8 +111,8 @@ fn read(folders: &[PathBuf], (name, copy): (&str, &str)) -> Result<Text, Error> 
     Ok(built_in(copy))
 }
 
-/// The rules that are shipped, and all others in the first folder `protocols` that there is. One that cannot be read is an
-/// error, as with the texts.
+/// Returns the rules that are shipped, and all other rules from the first existing folder `protocols`. Fails if one
+/// cannot be read.
 fn base(folders: &[PathBuf]) -> Result<Vec<BaseRule>, Error> {
     let mut names: Vec<String> = BASE.map(|(name, _)| name.to_owned()).to_vec();
     let found = folders.iter().map(|folder| folder.join("protocols"));
@@ -141,7 +141,7 @@ fn base(folders: &[PathBuf]) -> Result<Vec<BaseRule>, Error> {
     rules.collect()
 }
 
-/// `--print-rules`: the texts in force on standard output, each after a line that says where it comes from.
+/// `--print-rules`: prints the texts in force on standard output. Before each is a line that says where it comes from.
 pub(crate) fn print() -> ExitCode {
     let shown = Share::installed().and_then(|share| {
         let mut out = std::io::stdout().lock();

@@ -1,4 +1,4 @@
-//! The skills and project rules that agents are told: those that are in force, read anew when a turn begins.
+//! The skills and project rules that agents are given. Those in force are read again when a turn begins.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,24 +8,24 @@ use ken_types::Error;
 use ken_types::fence::fence_as;
 use tokio::time::Instant;
 
-/// How old what was read may be.
+/// How long the texts are used before they are read again.
 const FRESH: Duration = Duration::from_millis(500);
-/// What the list of skills may have in a request, in bytes: about a thousand tokens.
+/// The maximum size of the list of skills in a request, in bytes: about a thousand tokens.
 const LIST_BYTES: usize = 4 * 1024;
 
-/// Skills and project rules as they are in the files.
+/// The skills and project rules in the files.
 #[derive(Debug)]
 pub(crate) struct Skills {
     sources: Sources,
     known: Mutex<Option<(Instant, Arc<Known>)>>,
 }
 
-/// What is in force, and what is left out.
+/// The texts in force, and the reasons why others are left out.
 #[derive(Debug, Default, PartialEq)]
 struct Known {
     skills: Vec<Skill>,
     project: Option<Project>,
-    /// For the log.
+    /// Messages for the log.
     left_out: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Skills {
         Skills { sources, known: Mutex::default() }
     }
 
-    /// Reads them at the start, so that the log says at once what is left out.
+    /// Reads the texts when the program starts, so that the log immediately shows which are left out.
     pub(crate) fn look(&self) {
         self.known();
     }
@@ -55,7 +55,8 @@ impl Skills {
         known
     }
 
-    /// The names and descriptions of all skills, for the agent that may use them; empty without any.
+    /// Returns the names and descriptions of all skills, for the agent that can use them. Empty if there are
+    /// none.
     pub(crate) fn list(&self) -> String {
         let known = self.known();
         let listed = known.skills.iter().filter(|skill| skill.name != GREETING);
@@ -79,18 +80,18 @@ impl Skills {
         text
     }
 
-    /// The skill of this name.
+    /// Returns the skill with this name.
     pub(crate) fn find(&self, name: &str) -> Option<Skill> {
         let known = self.known();
         known.skills.iter().find(|skill| skill.name == name).cloned()
     }
 
-    /// What a fresh terminal session is greeted with.
+    /// Returns the text of the skill that greets a new terminal session.
     pub(crate) fn greeting(&self) -> String {
         self.find(GREETING).map(|skill| format!("\n{}\n", skill.body())).unwrap_or_default()
     }
 
-    /// The rules of the project in the workspace, marked as what they are; empty without some.
+    /// Returns the rules of the project in the workspace, marked as such. Empty if there are none.
     pub(crate) fn project_rules(&self) -> Result<String, Error> {
         match &self.known().project {
             Some(project) => Ok(format!("\n# Project rules\n\n{}\n", fence_as(PROJECT, project.text.trim())?)),

@@ -1,4 +1,4 @@
-//! The store, as an agent calls it.
+//! The interface through which an agent calls the store.
 
 use std::future::Future;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use ken_wire::Pool;
 
 use crate::recent::Recent;
 
-/// Calls wait while the store is down; an error is its refusal.
+/// The calls wait while the store is down. An error means that the store refused the call.
 pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn append(&self, args: AppendEvents) -> impl Future<Output = Result<(), Error>> + Send;
     fn settle(&self, args: SettleSubmission) -> impl Future<Output = Result<(), Error>> + Send;
@@ -21,13 +21,13 @@ pub(crate) trait Store: Clone + Send + Sync + 'static {
     fn recorded(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
 
-/// How long the store may take where nobody waits for it to come back.
+/// The timeout of a call to the store where the caller does not wait for the store to restart.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
 
-/// Entries of the largest size that fit one line of the wire.
+/// The number of entries of maximum size that fit into one line of the wire.
 const LONG_SOURCES: u32 = 5;
 
-/// The store over its socket.
+/// Calls the store over its socket.
 #[derive(Debug, Clone)]
 pub(crate) struct WireStore {
     pool: Pool,
@@ -39,7 +39,8 @@ impl WireStore {
         WireStore { pool, recent: Recent::default() }
     }
 
-    /// A history that does not fit one line of the wire is read in three calls, with a number of sources that always fits a line.
+    /// Reads a history. If it does not fit into one line of the wire, it is read with three calls, with a number of
+    /// sources that always fits.
     async fn read_history(&self, args: &ReadHistory) -> Result<History, Error> {
         match patiently::<SubmissionsHistory>(&self.pool, args).await {
             Err(error) if error.code == Code::TooLarge => {}

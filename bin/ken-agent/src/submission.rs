@@ -1,4 +1,5 @@
-//! One submission, from its claim to its end: what an earlier holder left, the turns of its agent, the result.
+//! Runs one submission from its claim to its end: the recorded steps of an earlier holder, the turns of its agent, and
+//! the result.
 
 #[cfg(test)]
 mod tests;
@@ -28,7 +29,7 @@ use crate::store::Store;
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::{Ending, Plan, TurnState};
 
-/// What all submissions of an agent share.
+/// The parts that all submissions of this process share.
 #[derive(Clone)]
 pub(crate) struct Agent<S, M> {
     pub(crate) store: S,
@@ -37,8 +38,8 @@ pub(crate) struct Agent<S, M> {
 }
 
 impl<S: Store, M: Model> Agent<S, M> {
-    /// Runs a claimed submission to its end, or until `abort` becomes true. An error means that its lease is lost, or that
-    /// the store refused to record an event: the holder of the next claim goes on.
+    /// Runs a claimed submission until it ends or `abort` becomes true. Fails if its lease is lost or the store refuses
+    /// to record an event. The holder of the next claim then continues it.
     pub(crate) async fn run(&self, claim: Claim, abort: watch::Receiver<bool>) -> Result<Outcome, Error> {
         self.seams.tools.refresh().await;
         let state = self.recorded(&claim).await?;
@@ -55,7 +56,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         settle(submission).await
     }
 
-    /// The state in which an earlier holder left it.
+    /// Returns the state in which an earlier holder left the submission.
     async fn recorded(&self, claim: &Claim) -> Result<TurnState, Error> {
         let mut state = TurnState::default();
         let mut offset = claim.recorded_from;
@@ -79,8 +80,8 @@ impl<S: Store, M: Model> Agent<S, M> {
             false => AskedCalls::new(),
         };
         asked.extend(self.unasked(claim, &state, &asked).await);
-        // A task goes on where its worker stood, and a call that was asked about where its request stands. One that never
-        // runs without being asked about was not begun yet.
+        // A task continues where its worker stopped, and a call with a requested approval continues with that request.
+        // A call that never runs without an approval had not begun if none was requested.
         let tools = &self.seams.tools;
         state.resume(&|call| {
             call.name == TASK
@@ -91,8 +92,8 @@ impl<S: Store, M: Model> Agent<S, M> {
         Ok(state)
     }
 
-    /// Calls that were cut before anybody could be asked about them: their tool says now that a person has to be, so they were
-    /// not begun without one.
+    /// Returns interrupted calls for which no approval was requested, but whose tool requires one according to its
+    /// preview. They had not begun, because they cannot run without an approval.
     async fn unasked(&self, claim: &Claim, state: &TurnState, asked: &AskedCalls) -> AskedCalls {
         let tools = &self.seams.tools;
         let mut unasked = AskedCalls::new();
@@ -107,7 +108,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         unasked
     }
 
-    /// Loads what the turns start from. None of it is needed to close a submission.
+    /// Loads the background of the turns. A submission that only has to be closed does not need it.
     async fn prepare(&self, submission: &mut Turns<'_, S, M>) -> Result<(), Error> {
         if submission.plan.ending.is_some() {
             return Ok(());
@@ -118,7 +119,7 @@ impl<S: Store, M: Model> Agent<S, M> {
         let info = match info {
             Ok(info) => info,
             Err(error) => {
-                // No model can be called; the submission fails, and says why.
+                // No model can be called, so the submission fails with this error.
                 submission.journal.state.failure = Some((ModelName::default(), failure(&error)));
                 return Ok(());
             }
@@ -146,7 +147,7 @@ impl<S: Store, M: Model> Agent<S, M> {
     }
 }
 
-/// The model that the prompt asks for; then no other one answers.
+/// Returns the model that the prompt requests. If there is one, no other model is called.
 fn asked_model(claim: &Claim) -> Option<&str> {
     claim.context.as_ref()?.get("model")?.as_str()
 }
@@ -155,7 +156,7 @@ fn asked_model(claim: &Claim) -> Option<&str> {
 type Turns<'a, S, M> = TurnLoop<'a, Recorder<S>, M>;
 
 async fn settle<S: Store, M: Model>(submission: Turns<'_, S, M>) -> Result<Outcome, Error> {
-    drop(submission.abort); // `Leases` sees by this that it is too late for an abort
+    drop(submission.abort); // `Leases` detects by this that it is too late for an abort
     let state = &submission.journal.state;
     let mut settlement = state.settlement(&submission.plan);
     let (mut usage, mut report) = (None, None);
@@ -177,7 +178,8 @@ async fn settle<S: Store, M: Model>(submission: Turns<'_, S, M>) -> Result<Outco
     Ok(outcome)
 }
 
-/// The knowledge entries that the turns began with or found, and those of them that the answer names.
+/// Returns the knowledge entries that the turns were given at the start, those that their tools found, and those that
+/// the answer names.
 fn used(background: &Background, state: &TurnState) -> Vec<(String, Used)> {
     let given = background.knowledge().map(|(id, _)| (id, Used::Given));
     let found = state.found().into_iter().map(|(id, _)| (id, Used::Found));

@@ -42,7 +42,7 @@ pub(crate) fn claim(text: &str) -> Claim {
     }
 }
 
-/// A store of one stream.
+/// A store with one stream.
 #[derive(Clone, Default)]
 pub(crate) struct MemoryStore {
     pub(crate) kept: Arc<Mutex<Kept>>,
@@ -54,7 +54,7 @@ pub(crate) struct Kept {
     pub(crate) settled: Option<SettleSubmission>,
     pub(crate) history: History,
     pub(crate) appends: usize,
-    /// Refuses every write from now on.
+    /// Whether to refuse every write from now on.
     pub(crate) lease_lost: bool,
 }
 
@@ -109,13 +109,13 @@ impl Store for MemoryStore {
         let kept = self.kept.lock().unwrap();
         let end = kept.events.len() as u64;
         let start = args.offset.before(end);
-        let next = end.min(start + 3); // small pages, so that reading on is tried
+        let next = end.min(start + 3); // small pages, so that several reads are needed
         let entries = kept.events[start as usize..next as usize].to_vec();
         Ok(StreamPage { start, next, end, entries, ..StreamPage::default() })
     }
 }
 
-/// One thing that a model does in a call.
+/// One action of a model in a call.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     Text(String),
@@ -130,15 +130,15 @@ pub(crate) enum Act {
     Hang,
 }
 
-/// Answers by the number of answers that the request shows already, and by nothing else.
+/// A model that selects its answer only by the number of answers that the request already contains.
 #[derive(Clone)]
 pub(crate) struct MemoryModel {
     pub(crate) models: Vec<String>,
     pub(crate) answers: Arc<Vec<Vec<Act>>>,
-    /// How often ken-model may die; later ones of [`Act::Die`] are skipped.
+    /// How often ken-model may die. Further [`Act::Die`] actions are skipped.
     pub(crate) deaths: Arc<Mutex<u32>>,
     pub(crate) asked: Arc<Mutex<Vec<Generate>>>,
-    /// Refuses a prompt that comes with past exchanges as too long.
+    /// Whether to refuse a prompt with past exchanges as too long.
     pub(crate) refuses_history: bool,
 }
 
@@ -197,7 +197,8 @@ impl Model for MemoryModel {
     }
 }
 
-/// What a worker answers, by what it was asked: `do` calls a tool, `hang` never ends, `deep` gives a task of its own.
+/// Returns the answers of a worker to its prompt: `do` calls a tool, `hang` never ends, `deep` gives a task to
+/// another worker.
 fn of_worker(prompt: &str) -> Option<Vec<Vec<Act>>> {
     let call = |id: &str, name: &str| Act::Call { id: id.into(), name: name.into() };
     let text = |text: &str| Act::Text(text.into());
@@ -209,7 +210,8 @@ fn of_worker(prompt: &str) -> Option<Vec<Vec<Act>>> {
     }
 }
 
-/// The arguments of a call: no two calls are the same, but those whose id begins with `same`.
+/// Returns the arguments of a call. They are different for every id, except that all ids that begin with `same` have
+/// the same arguments.
 fn arguments(id: &str) -> Value {
     let prompt = ["hang", "deep"].into_iter().find(|prompt| *prompt == id);
     let number = if id.starts_with("same") { "" } else { id };
@@ -283,7 +285,7 @@ impl Reply for MemoryReply {
     }
 }
 
-/// Tools by name: `fine`, `again` (idempotent), `broken`, `slow` (never ends), and the calls that ran.
+/// Test tools `fine`, `again` (idempotent), `broken` and `slow` (never ends). Records the calls that were run.
 #[derive(Clone, Default)]
 pub(crate) struct TestTools {
     pub(crate) ran: Arc<Mutex<Vec<String>>>,
@@ -317,7 +319,7 @@ impl Tools for TestTools {
     }
 }
 
-/// The id of a call, with the session of the worker that made it.
+/// Combines the id of a call with the session of the worker that made it.
 pub(crate) fn in_session(session: &str, call: &str) -> String {
     match session {
         "default" => call.to_owned(),
@@ -325,7 +327,7 @@ pub(crate) fn in_session(session: &str, call: &str) -> String {
     }
 }
 
-/// Without workers.
+/// Returns seams without workers.
 pub(crate) fn seams(tools: &TestTools) -> Seams {
     Seams {
         share: Arc::new(Share::built_in()),
@@ -337,7 +339,7 @@ pub(crate) fn seams(tools: &TestTools) -> Seams {
     }
 }
 
-/// With workers that ask this model.
+/// Returns seams with workers that call this model.
 pub(crate) fn seams_with_workers(tools: &TestTools, model: &MemoryModel) -> Seams {
     let model = model.clone();
     Seams { workers: Arc::new(ModelWorkers { model }), ..seams(tools) }

@@ -1,4 +1,4 @@
-//! The tools of ken-tools, as an agent calls them.
+//! The interface through which an agent calls the tools of ken-tools.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,21 +13,22 @@ use tokio::time::Instant;
 
 use crate::seams::{Asked, Grant, Pending, Tools, reason};
 
-/// How old the list may be: a new file in `tools.d` is seen by the turn after that.
+/// How long the list of tools is used before it is read again. A turn that begins later sees new
+/// files in `tools.d`.
 const FRESH: Duration = Duration::from_millis(500);
-/// How long a preview may take, of a call that a crash has cut.
+/// The timeout of a preview of a call that a crash interrupted.
 const PREVIEW: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(2);
-/// A tool has a timeout of its own, and it is shorter.
+/// The maximum deadline, because ken-tools applies the tool's own timeout, which is shorter.
 const CALL: Duration = Duration::from_millis(WIRE_DEADLINE_MAX_MS);
 
-/// ken-tools over its socket.
+/// Calls ken-tools over its socket.
 pub(crate) struct WireTools {
     pool: Pool,
     known: Mutex<Known>,
 }
 
-/// The list as it was last read. While ken-tools is restarted it stays.
+/// The list of tools as it was last read. It is kept while ken-tools restarts.
 #[derive(Default)]
 struct Known {
     tools: Arc<Vec<Tool>>,
@@ -61,7 +62,8 @@ impl Tools for WireTools {
                     *self.lock() = Known { tools: Arc::new(list.tools), read: Some(Instant::now()) };
                 }
                 Err(error) => {
-                    // Not every turn is to wait for a part that is down.
+                    // The failed attempt counts as read, so that not every turn waits for a part
+                    // that is down.
                     self.lock().read = Some(Instant::now());
                     tracing::warn!(code = error.code.name(), "the list of tools cannot be read: {}", error.message);
                 }
@@ -98,7 +100,7 @@ impl Tools for WireTools {
             let Some(tool) = tool else {
                 return Err(format!("{NO_TOOL}{}`.", args.name));
             };
-            // A call whose connection is lost is made again only if that does no harm.
+            // After a lost connection, a call is repeated only if the tool is idempotent.
             let called = match tool.idempotent {
                 true => pool.call::<ToolsCall>(&args, CALL).await,
                 false => match pool.connection(Instant::now() + LIST).await {
@@ -115,7 +117,7 @@ impl Tools for WireTools {
     }
 }
 
-/// A refused call, in words for the model.
+/// Returns the message of a refused call, for the model.
 fn words(tool: &str, error: &Error) -> String {
     match error.code {
         Code::Unavailable | Code::Deadline => {

@@ -1,4 +1,4 @@
-//! The tool calls of one turn, all at once.
+//! Runs the tool calls of one turn concurrently.
 
 use std::sync::Arc;
 
@@ -13,19 +13,20 @@ use crate::builtin;
 use crate::seams::{Asked, Caller, Events, Seams, TASK, Task, Told};
 use crate::turn_state::{Call, MOST_REPEATS, REPEATS_TOLD, since};
 
-/// Calls that run at a time; the others wait.
+/// The maximum number of calls that run at the same time. The others wait.
 const AT_ONCE: usize = 16;
-/// Events that wait to be recorded.
+/// The maximum number of events that wait to be recorded.
 const WAITING: usize = 64;
 
-/// Calls that run; dropped, they are killed.
+/// The running calls. Dropping this kills them.
 pub(crate) struct Running {
     events: mpsc::Receiver<Told>,
     _tasks: JoinSet<()>,
 }
 
 impl Running {
-    /// `repeats`: how often in a row the model has asked for just these calls.
+    /// Starts the calls. `repeats` is the number of times in a row that the model has requested exactly these
+    /// calls.
     pub(crate) fn start(seams: &Seams, caller: &Caller, calls: Vec<Call>, repeats: u32) -> Running {
         let (sender, events) = mpsc::channel(WAITING);
         let room = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
@@ -48,9 +49,9 @@ impl Running {
     }
 }
 
-/// What precedes the reason in the result of a call that was not allowed.
+/// The text before the reason in the result of a call that was not allowed.
 pub(crate) const NOT_ALLOWED: &str = "The call was not allowed: ";
-/// The beginning of the note on a call that is repeated.
+/// The beginning of the note on a repeated call.
 pub(crate) const SAME_CALL: &str = "\n[This is the same call ";
 
 async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: u32) {
@@ -58,7 +59,7 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
     let mut result = match call.arguments {
         _ if repeats >= MOST_REPEATS => Err(format!("The same call was made {repeats} times in a row.")),
         Value::Object(_) | Value::Null => result(&seams, caller, &call, &events).await,
-        // Arguments that are not JSON are kept as a text.
+        // Arguments that are not valid JSON are stored as text.
         _ => Err(format!("{NOT_ALLOWED}its arguments are not a JSON object")),
     };
     if repeats >= REPEATS_TOLD {
@@ -82,7 +83,7 @@ async fn run(seams: Seams, caller: Caller, call: Call, events: Events, repeats: 
     events.send(ended).await;
 }
 
-/// The tools that an agent may call.
+/// Returns the tools that an agent may call.
 pub(crate) fn offered(seams: &Seams, caller: &Caller) -> Vec<ToolSpec> {
     let mut tools = seams.tools.list(&caller.agent);
     if caller.may_delegate() {
@@ -112,7 +113,7 @@ fn task_tool(workers: &[String]) -> Option<ToolSpec> {
     })
 }
 
-/// What comes of a call, or why it was not made.
+/// Returns the result of a call, or why it was not made.
 async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     if let Some(reason) = caller.refusal(&call.name) {
         return Err(format!("{NOT_ALLOWED}{reason}."));
@@ -141,7 +142,8 @@ async fn result(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> 
     seams.tools.call(asked, grant).await
 }
 
-/// `task_start`, the worker's events, `task`. The task has the id of the call. One that a crash has cut goes on.
+/// Gives a task to a worker. Records `task_start`, the worker's events and `task`. The task has the id of the
+/// call. A task that a crash interrupted is continued.
 async fn delegate(seams: &Seams, caller: Caller, call: &Call, events: &Events) -> Result<ToolResult, String> {
     let argument = |name: &str| call.arguments.get(name).and_then(Value::as_str).map(str::to_owned);
     let agent = argument("agent").unwrap_or_default();

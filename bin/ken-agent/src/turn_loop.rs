@@ -1,5 +1,5 @@
-//! The steps of an agent, one after the other: the model is called, its tools are run, and each step is recorded. The
-//! orchestrator and its workers go through the same loop.
+//! Executes the steps of an agent one after the other: it calls the model, runs the tools, and records each step. The
+//! orchestrator and its workers use the same loop.
 
 use std::future::Future;
 use std::time::Duration;
@@ -22,9 +22,10 @@ use crate::tools::Running;
 use crate::turn_state::{Ending, MessageState, Plan, Step};
 use crate::validation;
 
-/// How often ken-model may die within one call; then the call has failed.
+/// The number of times that ken-model may die during one call. After that, the call has failed.
 const DEATHS: u32 = 3;
-/// How long to wait before a call to a ken-model that was away is made again, and how often at the start of a submission.
+/// The pause before the next attempt to call a ken-model that could not be reached, and the maximum number of such
+/// pauses at the start of a submission.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSES: u32 = 100;
 
@@ -32,21 +33,22 @@ pub(crate) struct TurnLoop<'a, J, M> {
     pub(crate) journal: J,
     pub(crate) model: &'a M,
     pub(crate) seams: &'a Seams,
-    /// The agent whose steps these are.
+    /// The agent that executes these steps.
     pub(crate) caller: Caller,
     pub(crate) plan: Plan,
-    /// What the requests begin with, once it is loaded.
+    /// The background of the requests. `None` until it is loaded.
     pub(crate) background: Option<Background>,
     pub(crate) budget: Option<Budget>,
     pub(crate) abort: watch::Receiver<bool>,
-    /// When it has passed its time limit, if it has one.
+    /// The time at which the time limit is reached. `None` if there is no limit.
     pub(crate) until: Option<Instant>,
-    /// Since when an approval is waited for. That time does not count.
+    /// The time since which the submission has been waiting for an approval. This wait does not count against the time
+    /// limit.
     pub(crate) waiting_since: Option<Instant>,
 }
 
 impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
-    /// A loop for which nothing is loaded yet, without a time limit.
+    /// Creates a loop with no background and no time limit.
     pub(crate) fn new(
         journal: J,
         model: &'a M,
@@ -69,7 +71,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         }
     }
 
-    /// Takes the next step until none is left. An error means that nothing more may be recorded.
+    /// Executes steps until none is left. Fails if nothing more may be recorded.
     pub(crate) async fn go(&mut self) -> Result<(), Error> {
         loop {
             if let Some(ending) = self.journal.ended() {
@@ -82,7 +84,8 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
                 Step::CallModel { model } => self.call_model(model).await?,
                 Step::Validate => self.validate().await?,
                 Step::CallTools(calls) => {
-                    // A tool that runs before its start is on disk would be run again after a crash.
+                    // The start of a tool must be on disk before the tool runs. Otherwise it would run again after a
+                    // crash.
                     self.journal.flush().await?;
                     let repeats = self.journal.state().repeats;
                     let running = Running::start(self.seams, &self.caller, calls, repeats);
@@ -93,7 +96,8 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         }
     }
 
-    /// Whether the submission has cost more than a rule allows; then it ends. The orchestrator counts for its workers.
+    /// Whether the submission has cost more than a rule allows. If so, the submission ends. Only the orchestrator
+    /// checks this, because its usage includes that of its workers.
     fn is_overspent(&mut self) -> bool {
         let demand = self.caller.rules.max_cost().filter(|_| self.caller.depth == 0);
         let spent = (self.journal.state().usage.cost.total * 1e6).round() / 1e6;
@@ -109,7 +113,8 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         true
     }
 
-    /// Judges the answer and records how. An answer that a rule wants judged and nobody can judge does not go out.
+    /// Validates the answer and records the result. If a rule requires validation and it fails, the answer is not
+    /// delivered.
     async fn validate(&mut self) -> Result<(), Error> {
         if let Some(recorded) = self.journal.recorded_validation() {
             return self.journal.record(recorded, None).await;
@@ -146,8 +151,9 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         Ok(())
     }
 
-    /// Makes one model call and records its answer as it comes. When ken-model dies the call is made again for the rest of
-    /// the answer, unless the answer so far is more than text: thoughts and tool calls cannot be continued.
+    /// Makes one model call and records its answer as it arrives. If ken-model dies, the call is repeated for the rest
+    /// of the answer. This is not possible if the answer so far contains thoughts or tool calls, because they cannot be
+    /// continued.
     async fn call_model(&mut self, model: usize) -> Result<(), Error> {
         for _ in 0..DEATHS {
             let mut answer = Answer::default();
@@ -173,7 +179,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         Ok(())
     }
 
-    /// `None` when the submission is to end.
+    /// Receives the answer of one call. Returns `None` if the submission has to end.
     async fn receive(&mut self, model: usize, answer: &mut Answer) -> Result<Option<Result<(), ModelError>>, Error> {
         let Some(request) = self.request(model) else {
             let error = Error::internal("a model was to be asked before anything was loaded");
@@ -189,7 +195,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
             match self.outside(reply.next()).await? {
                 Some(Some(Ok(delta))) => {
                     if self.lacks_start(&delta) {
-                        // A part that replaces ken-model may not say who answers.
+                        // Another implementation of ken-model may not name the model at the start of its answer.
                         let start = self.start_of(model);
                         let events = answer.add(self.journal.state(), start);
                         self.record_all(events).await?;
@@ -224,7 +230,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         Delta::Start { api: name.provider.clone(), provider: name.provider, model: name.id }
     }
 
-    /// The request, with the text of the open message when the same call is made again.
+    /// Returns the request. If the same call is repeated, the request contains the text of the open message.
     fn request(&self, model: usize) -> Option<ken_types::ops::model::Generate> {
         let (background, budget) = (self.background.as_ref()?, self.budget.as_ref()?);
         let state = self.journal.state();
@@ -243,7 +249,8 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         Ok(())
     }
 
-    /// Runs all calls of a turn and records their events as they come. Dropping the calls kills what still runs.
+    /// Runs all calls of a turn and records their events as they arrive. Dropping the calls kills those that are still
+    /// running.
     async fn run_tools(&mut self, mut running: Running) -> Result<(), Error> {
         loop {
             match self.outside(running.next()).await? {
@@ -263,7 +270,8 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         }
     }
 
-    /// Stops the clock while an approval is waited for: people may take longer than a submission may run.
+    /// Stops the clock of the time limit while an approval is pending, because a person may take longer than a
+    /// submission may run.
     pub(crate) fn note_approvals(&mut self) {
         let waits = !self.journal.state().approvals.is_empty();
         match self.waiting_since {
@@ -276,12 +284,13 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         }
     }
 
-    /// Waits for something outside; `None` when the submission has to end instead. Recorded events are sent meanwhile.
+    /// Waits for something outside the loop and sends recorded events in the meantime. Returns `None` if the submission
+    /// has to end instead.
     pub(crate) async fn outside<T: Send>(&mut self, work: impl Future<Output = T> + Send) -> Result<Option<T>, Error> {
         let until = self.until.filter(|_| self.waiting_since.is_none());
         let abort = &mut self.abort;
         let is_ending = self.plan.ending.is_some();
-        // A worker is dropped with the orchestrator.
+        // Only the orchestrator leaves. Its workers are dropped with it.
         let may_leave = self.waiting_since.is_some() && self.caller.depth == 0;
         let stopping = self.seams.policy.stopping();
         let work = async {
@@ -310,7 +319,7 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
 async fn ended(abort: &mut watch::Receiver<bool>, until: Option<Instant>) -> Ending {
     let aborted = async {
         if abort.wait_for(|aborted| *aborted).await.is_err() {
-            std::future::pending::<()>().await; // nobody can abort it any more
+            std::future::pending::<()>().await; // nothing can abort it any more
         }
     };
     tokio::select! {
@@ -326,7 +335,7 @@ async fn passed(until: Option<Instant>) {
     }
 }
 
-/// The configured models; waits a moment for a ken-model that is being started.
+/// Returns the configured models. If ken-model is just being started, waits a moment for it.
 pub(crate) async fn info(model: &impl Model) -> Result<ModelState, Error> {
     let mut tries = 0;
     loop {

@@ -1,5 +1,5 @@
-//! How far a submission has come, as its recorded events tell. The state is a fold over those events, so a holder that has
-//! run the submission from its start and one that takes it over after a crash hold the same state.
+//! The progress of a submission, computed from its recorded events. The state is a fold over these events. Therefore a
+//! holder that has run the submission from its start and one that resumes it after a crash have the same state.
 
 mod events;
 mod next;
@@ -28,15 +28,15 @@ use crate::retry::{Retry, is_overflow};
 
 /// The maximum number of turns of one prompt. A model that still requests tools after them is in a loop.
 pub(crate) const MOST_TURNS: u32 = 64;
-/// How often a model is told of a tool that a rule wants, and how often an answer is written anew.
+/// The maximum number of reminders of a required tool, and the maximum number of times that an answer is rewritten.
 const MOST_REMINDERS: u32 = 2;
 const MOST_REVISIONS: u32 = 1;
-/// Tools whose results an answer rests on.
+/// The tools whose results count as sources of an answer.
 const TASK_TOOL: &str = "task";
 const SEARCH_TOOL: &str = "knowledge_search";
-/// The provider that answers in the words of its sources.
+/// The provider that answers only with quotations of its sources.
 const QUOTING: &str = "rules";
-/// The same calls in a row with which a model is told that it repeats itself, and those with which it is stopped.
+/// The number of identical calls in a row after which the model is warned, and the number after which it is stopped.
 pub(crate) const REPEATS_TOLD: u32 = 3;
 pub(crate) const MOST_REPEATS: u32 = 5;
 
@@ -44,9 +44,9 @@ pub(crate) const MOST_REPEATS: u32 = 5;
 pub(crate) struct TurnState {
     /// The agent whose state this is.
     pub(crate) session: SessionName,
-    /// Index of the next event.
+    /// The index of the next event.
     pub(crate) next_index: u64,
-    /// Time of the newest event; later events are not earlier.
+    /// The timestamp of the newest event. Later events must not have an earlier one.
     pub(crate) last_timestamp: Timestamp,
     pub(crate) operation: Option<Operation>,
     pub(crate) agent: Span,
@@ -55,65 +55,65 @@ pub(crate) struct TurnState {
     pub(crate) turn: Option<Turn>,
     /// How the last turn of the conversation, or of the compaction, ended.
     pub(crate) last_stop: Option<StopReason>,
-    /// Why the last turn failed, if it did, and the model that was called.
+    /// Why the last turn failed, with the model that was called. `None` if it did not fail.
     pub(crate) failure: Option<(ModelName, Failure)>,
     pub(crate) retry: Retry,
-    /// Model calls that were refused because the context was longer than the model's window.
+    /// The number of model calls that were refused because the context exceeded the model's window.
     pub(crate) overflows: u32,
-    /// Model calls of the conversation that gave a whole message.
+    /// The number of model calls in the conversation that returned a complete message.
     pub(crate) turns: u32,
-    /// How often in a row the model has asked for the same calls with the same arguments, and for which.
+    /// How often in a row the model has requested the same calls with the same arguments, and these calls.
     pub(crate) repeats: u32,
     last_calls: Vec<(String, Value)>,
-    /// A message to the model whose start is recorded and whose end is not: a worker's prompt, or a note.
+    /// A message to the model whose start is recorded, but not its end: a worker's prompt, or a note.
     saying: Option<Box<Message>>,
-    /// Whether the worker's prompt is on the stream.
+    /// Whether the worker's prompt has been recorded on the stream.
     is_prompted: bool,
-    /// Notes to the model: about tools that rules want, and about answers that did not pass.
+    /// The number of notes to the model about required tools, and about answers that failed validation.
     reminders: u32,
     pub(crate) revisions: u32,
-    /// Tools that have done their work, here or in a worker.
+    /// Tools that were called successfully by this agent or by a worker.
     used: BTreeSet<String>,
-    /// How the last answer was judged.
+    /// The result of validating the last answer.
     pub(crate) validation: Option<Validation>,
-    /// Approvals that are waited for, by request, of this agent and of those below it.
+    /// Ids of pending approval requests of this agent and of its workers at all levels.
     pub(crate) approvals: Vec<String>,
-    /// Approvals that are decided, in the same way.
+    /// Ids of decided approval requests of the same agents.
     pub(crate) decided: Vec<String>,
-    /// Not recorded: the pause before the next try is over. After a crash the pause is made again.
+    /// Whether the pause before the next attempt is over. This is not recorded, so the pause is repeated after a crash.
     pub(crate) backoff_done: bool,
-    /// Not recorded: how long the provider asked to be left alone, in milliseconds.
+    /// How long the provider requested to wait, in milliseconds. This is not recorded.
     pub(crate) retry_after_ms: u64,
-    /// Not recorded: the open model call has failed. After a crash the call is made again.
+    /// The failure of the open model call. This is not recorded, so the call is repeated after a crash.
     pub(crate) failing: Option<Failure>,
-    /// Answers and tool results of this prompt, as the model is shown them.
+    /// Answers and tool results since the prompt, in the form in which the model is shown them.
     pub(crate) messages: Vec<Message>,
-    /// The text of the last message, also when it was cut.
+    /// The text of the last message, even if it was cut off.
     pub(crate) text: String,
-    /// The text of a message that was cut; the next message begins with it.
+    /// The text of a message that was cut off. The next message begins with it.
     pub(crate) cut_text: String,
     pub(crate) usage: Usage,
-    /// Tokens of the last model call, input and output.
+    /// The number of tokens of the last model call, input and output.
     pub(crate) context_tokens: u64,
     pub(crate) model: Option<ModelName>,
-    /// The summary that replaces the history from now on.
+    /// The summary that has replaced the history.
     pub(crate) summary: Option<String>,
-    /// The newest claim that has a `submission_resumed` event.
+    /// The number of the newest claim that has a `submission_resumed` event.
     pub(crate) resumed_for: u32,
     pub(crate) idle: bool,
     pub(crate) settled: bool,
 }
 
-/// What stands against an answer.
+/// The reason why an answer is not accepted yet.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Objection {
-    /// It has to be judged first.
+    /// It has to be validated first.
     IsNotJudged,
-    /// The model is told this, and asked again.
+    /// The model has to be called again, with this note.
     Says(String),
 }
 
-/// How an answer was judged.
+/// The result of validating an answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Validation {
     pub(crate) has_passed: bool,
@@ -150,7 +150,7 @@ pub(crate) enum Compacting {
     },
 }
 
-/// The entries that a search has found.
+/// Returns the ids and texts of the entries that a search found.
 fn entries(details: &Value) -> Vec<(String, String)> {
     let entries = details.get("entries").and_then(Value::as_array);
     let text = |entry: &Value, name: &str| Some(entry.get(name)?.as_str()?.to_owned());
@@ -158,7 +158,7 @@ fn entries(details: &Value) -> Vec<(String, String)> {
     entries.filter_map(|entry| Some((text(entry, "id")?, text(entry, "text")?))).collect()
 }
 
-/// An event's own fields.
+/// Returns the fields of an event without the envelope.
 fn report(body: &Body) -> Value {
     let mut report = serde_json::to_value(body).unwrap_or_default();
     if let Some(fields) = report.as_object_mut() {
@@ -168,19 +168,20 @@ fn report(body: &Body) -> Value {
 }
 
 impl TurnState {
-    /// Of a worker that begins.
+    /// Creates the state of a worker that begins.
     pub(crate) fn of_worker(session: SessionName) -> TurnState {
         TurnState { session, ..TurnState::default() }
     }
 
-    /// Marks what a crash has cut: tools that were running and may not be run again, here and in workers.
+    /// Marks the tools that were running at a crash and may not be run again, in this agent and its workers.
     pub(crate) fn resume(&mut self, may_run_again: &dyn Fn(&Call) -> bool) {
         if let Some(turn) = &mut self.turn {
             turn.resume(may_run_again);
         }
     }
 
-    /// The calls that have begun and not ended, each with its agent; `agent` is this one.
+    /// Returns the calls that have begun and not ended, each with the name of its agent. `agent` is the name of this
+    /// agent.
     pub(crate) fn running<'a>(&'a self, agent: &'a str) -> Vec<(&'a str, &'a Call)> {
         let calls = self.turn.iter().flat_map(|turn| &turn.calls);
         let mut running = Vec::new();
@@ -193,8 +194,8 @@ impl TurnState {
         running
     }
 
-    /// Applies one more event, of this agent or of one below it. Transitions that do not fit are ignored, as readers
-    /// ignore what they do not know.
+    /// Applies one more event of this agent or of one below it. An event that does not fit the state is ignored, as
+    /// readers ignore unknown events.
     pub(crate) fn apply(&mut self, event: &Event) {
         self.next_index = self.next_index.max(event.place.event_index + 1);
         self.last_timestamp = self.last_timestamp.max(event.place.timestamp);
@@ -210,7 +211,7 @@ impl TurnState {
         }
     }
 
-    /// An approval concerns the agent that asks for it and all above it.
+    /// Applies an approval event to the agent that requested the approval and to all agents above it.
     fn apply_approval(&mut self, event: &Event) {
         match &event.body {
             Body::ApprovalRequested { request_id, .. } => self.approvals.push(request_id.clone()),
@@ -228,8 +229,8 @@ impl TurnState {
         }
     }
 
-    /// Whether an event tells of an approval what is recorded already, or the end of one that nobody has heard of: a call
-    /// that is made again after a crash tells all of it again.
+    /// Whether an approval event must not be recorded: it is already recorded, or it decides a request that is not
+    /// pending. A call that is repeated after a crash sends all of its approval events again.
     pub(crate) fn knows(&self, body: &Body) -> bool {
         match body {
             Body::ApprovalRequested { request_id, .. } => {
@@ -240,13 +241,13 @@ impl TurnState {
         }
     }
 
-    /// The workers that have a task of the open turn.
+    /// Returns the workers that do a task of the open turn.
     fn workers(&mut self) -> impl Iterator<Item = &mut TurnState> {
         let calls = self.turn.iter_mut().flat_map(|turn| turn.calls.iter_mut());
         calls.filter_map(|call| Some(&mut *call.task.as_mut()?.worker))
     }
 
-    /// The state of the agent that has a session: this one, or a worker below it.
+    /// Returns the state of the agent with this session: this agent or a worker below it.
     fn agent_of(&mut self, session: &str) -> Option<&mut TurnState> {
         if session == self.session.as_str() {
             return Some(self);
@@ -254,7 +255,7 @@ impl TurnState {
         self.workers().find_map(|worker| worker.agent_of(session))
     }
 
-    /// Applies an event of this agent itself, be it the root or a worker.
+    /// Applies an event of this agent itself.
     fn apply_own(&mut self, event: &Event) {
         let at = event.place.timestamp;
         self.last_timestamp = self.last_timestamp.max(at);
@@ -312,7 +313,7 @@ impl TurnState {
         }
     }
 
-    /// Counts how often the calls of an answer were asked for in a row.
+    /// Counts how often in a row the calls of an answer were requested.
     fn count_repeats(&mut self) {
         let Some(turn) = self.turn.as_ref().filter(|turn| turn.is_answered()) else {
             return;
@@ -327,7 +328,7 @@ impl TurnState {
         self.last_calls = calls;
     }
 
-    /// Keeps a message that has ended, to be shown to the model from now on unless it was cut.
+    /// Keeps a message that has ended. From now on the model is shown it, unless it was cut off.
     fn keep(&mut self, message: Message) {
         match &message {
             Message::User { .. } => {
@@ -336,7 +337,7 @@ impl TurnState {
             }
             Message::Signal { .. } => {
                 self.saying = None;
-                // A note is about the judgement of the answer before it, or else about a tool.
+                // If the last answer was validated, the note is about that. Otherwise it is about a required tool.
                 match self.validation.take() {
                     Some(_) => self.revisions += 1,
                     None => self.reminders += 1,
@@ -397,7 +398,7 @@ impl TurnState {
         self.last_stop.is_some_and(StopReason::is_final)
     }
 
-    /// What stands against the last answer.
+    /// Returns the reason why the last answer is not accepted yet, or `None` if it is accepted or there is no answer.
     pub(crate) fn objection(&self, plan: &Plan) -> Option<Objection> {
         if !self.has_answer() {
             return None;
@@ -424,20 +425,21 @@ impl TurnState {
         }
     }
 
-    /// A tool that a rule wants and that has not done its work.
+    /// Returns a required tool that has not been called successfully.
     pub(super) fn missing<'a>(&self, plan: &'a Plan) -> Option<&'a Demand<Patterns>> {
         let is_used = |demand: &&Demand<Patterns>| self.used.iter().any(|tool| demand.wanted.fit(tool));
         plan.duties.required.iter().find(|demand| !is_used(demand))
     }
 
-    /// By a rule, or against what it rests on. The engine without a model only quotes, and is not asked to write better.
+    /// Whether the answer has to be validated, because a rule requires it or because there are sources. The rules
+    /// engine only quotes its sources, so without a rule its answer is not validated.
     fn is_judged(&self, plan: &Plan) -> bool {
         let has_sources = || plan.duties.has_knowledge || !self.found().is_empty();
         let quotes = || self.model.as_ref().is_some_and(|model| model.provider == QUOTING);
         plan.operation == OperationKind::Prompt && (plan.duties.is_judged || !quotes() && has_sources())
     }
 
-    /// The texts that the turn has found by itself: knowledge, and the results of tasks. Each with its id.
+    /// Returns the texts that the turn itself has found, each with its id: knowledge, and results of tasks.
     pub(crate) fn found(&self) -> Vec<(String, String)> {
         let results = self.messages.iter().filter_map(|message| match message {
             Message::ToolResult { tool_call_id, tool_name, details, is_error: false, .. } => match tool_name.as_str() {
@@ -450,7 +452,7 @@ impl TurnState {
         results.flatten().collect()
     }
 
-    /// What an event of this agent's belongs to, when the agent is a worker with a task.
+    /// Returns the task and worker to which an event of this agent belongs, for an agent that is a worker.
     pub(crate) fn task_ref(&self, task: &str, parent: &SessionName) -> TaskRef {
         let open = self.operation.as_ref().filter(|operation| !operation.ended);
         TaskRef {
@@ -471,13 +473,13 @@ impl TurnState {
 
     fn start_compaction(&mut self, at: Timestamp) {
         self.compacting = Compacting::Since(at);
-        // The compaction has tries of its own.
+        // Attempts are counted separately for the compaction.
         self.retry = Retry::default();
         self.last_stop = None;
         self.failure = None;
     }
 
-    /// The conversation after a compaction has its own tries again.
+    /// Ends the compaction. Attempts of the following conversation are counted separately.
     fn end_compaction(&mut self, failed: bool) {
         self.compacting = Compacting::Done { failed };
         let is_only_that = |operation: &Operation| operation.kind == OperationKind::Compact;

@@ -1,4 +1,4 @@
-//! How an answer is judged: by its sources, in this process; by the laws, with the tool `judge_text`.
+//! Validates an answer: by comparison with its sources in this process, and by the laws with the tool `judge_text`.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::governance::Demand;
 use crate::seams::{Asked, Caller, Seams};
 use crate::turn_state::Call;
 
-/// The tool that judges by the laws.
+/// The name of the tool that judges a text by the laws.
 const JUDGE: &str = "judge_text";
-/// Faults that a model is told of at most.
+/// The maximum number of violations that a model is told.
 const MOST_FAULTS: usize = 20;
 
-/// Holds an answer against its sources, each an id and a text. Only what they contradict is a fault: an answer may say more
-/// than its sources do.
+/// Compares an answer with its sources, each an id and a text. Only a contradiction is a violation, because an answer
+/// may say more than its sources.
 pub(crate) fn by_sources(text: &str, evidence: &[(String, String)]) -> Body {
     let sources: Vec<&str> = evidence.iter().map(|(_, text)| text.as_str()).collect();
     let found = support(text, &sources);
@@ -36,11 +36,11 @@ pub(crate) fn by_sources(text: &str, evidence: &[(String, String)]) -> Body {
     judged(violations, Value::Null, Some(found.score))
 }
 
-/// What is said between the rule that wants an answer judged and why nobody could judge it.
+/// The text between the name of the rule that requires validation and the reason why the answer could not be validated.
 pub(crate) const NOT_JUDGED: &str = " wants the answer judged, and it could not be: ";
 
-/// Judges an answer by the laws and by its sources, and holds it to the scores that a rule wants. An error says why it could
-/// not be judged.
+/// Validates an answer by the laws and its sources, and by the minimum scores of the rule. Fails with the reason if the
+/// answer could not be validated.
 pub(crate) async fn by_laws(
     seams: &Seams,
     caller: &Caller,
@@ -87,7 +87,7 @@ pub(crate) async fn by_laws(
     Ok(judged(violations, scores, support))
 }
 
-/// What a source says otherwise.
+/// Returns the statements of the answer that a source contradicts.
 fn contradicted(judgement: &Value) -> Vec<String> {
     let evidence = judgement.get("evidence").and_then(Value::as_array);
     let of_kind = |found: &&Value| found.get("kind").and_then(Value::as_str) == Some("contradicted");

@@ -1,5 +1,5 @@
-//! The workers: agents with a turn loop, instructions and tools of their own, which do a task for another agent. Their events
-//! appear on its stream, and after a crash they go on where those end.
+//! The workers: agents that do a task for another agent, each with its own turn loop, instructions and tools. Their
+//! events appear on the stream of the other agent. After a crash, a worker continues after its last recorded event.
 
 use ken_types::Error;
 use ken_types::event::Outcome;
@@ -16,7 +16,7 @@ use crate::seams::{Events, Pending, Seams, Task, Workers};
 use crate::turn_loop::{TurnLoop, info};
 use crate::turn_state::Plan;
 
-/// Workers that think with a model.
+/// Workers that call a model.
 pub(crate) struct ModelWorkers<M> {
     pub(crate) model: M,
 }
@@ -35,7 +35,7 @@ impl<M: Model> Workers for ModelWorkers<M> {
     }
 }
 
-/// Does a task; its result is the worker's last message.
+/// Does a task and returns the worker's last message.
 pub(crate) async fn work(model: &impl Model, task: Task, seams: &Seams, events: Events) -> Result<Value, Error> {
     let caller = task.parent.worker(&task.agent, &task.id);
     let info = info(model).await?;

@@ -1,5 +1,5 @@
-//! Which governing rules and instructions are in force: `ken-agent --print-rules` from a copy of the program in an installation
-//! of its own.
+//! Tests which governing rules and instructions are in force. Runs `ken-agent --print-rules` from a copy of the program
+//! in an installation of its own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 const RULES: &str = "share/ken/protocols/governing-rules.md";
 const ORCHESTRATOR: &str = "share/ken/agents/orchestrator.md";
 
-/// A prefix with `bin/ken-agent`.
+/// An installation prefix with `bin/ken-agent`.
 struct Prefix(tempfile::TempDir);
 
 impl Prefix {
@@ -35,14 +35,15 @@ impl Prefix {
         loop {
             let mut command = Command::new(self.path("bin/ken-agent"));
             match command.env_clear().arg("--print-rules").output() {
-                // The child that another test is starting has the copy still open for writing, until it executes.
+                // A child process that another test has just forked keeps the copy open for writing until it executes
+                // its own program.
                 Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
                 ran => return ran.unwrap(),
             }
         }
     }
 
-    /// Standard output of a run that succeeds and says nothing else.
+    /// Returns the standard output. The run must succeed and print nothing on standard error.
     fn printed(&self) -> String {
         let output = self.run();
         assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));

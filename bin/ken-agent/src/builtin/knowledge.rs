@@ -1,4 +1,4 @@
-//! Knowledge tools: search within the scope of the trusted event, and entries that the agent adds.
+//! Knowledge tools: search within the scope of the turn's stored event, and adding entries.
 
 use ken_types::event::ToolResult;
 use ken_types::ops::store::{KnowledgePut, KnowledgeSearch, PutKnowledge, Search};
@@ -9,7 +9,7 @@ use super::{Builtin, Parts, arguments, result, store, tool};
 use crate::passage::{origin, passage};
 use crate::seams::Caller;
 
-/// The most entries that a search returns.
+/// The maximum number of entries that a search returns.
 const SHOWN: u32 = 10;
 
 pub(super) fn tools() -> Vec<Builtin> {
@@ -114,7 +114,8 @@ enum Scope {
     Conversation,
 }
 
-/// Only people add entries that everybody finds, because a text that a model has read must not reach other conversations.
+/// Only people can add global entries. Otherwise a text that a model has read in one conversation could reach all
+/// others.
 async fn add(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let entry: Entry = arguments(given)?;
     let Some(scope) = caller.claim.scope.clone() else {

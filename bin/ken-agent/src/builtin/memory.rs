@@ -1,4 +1,4 @@
-//! Memory tool: past turns of the same actor.
+//! The memory tool: searches past turns of the same actor.
 
 use ken_types::event::ToolResult;
 use ken_types::ops::store::MemorySearch;

@@ -1,5 +1,5 @@
-//! The built-in tools of the agent: instead of starting a process, each calls operations of other parts within the scope of the
-//! claim. Each file holds the tools of one noun; a tool is a description and an async function.
+//! The built-in tools of the agent. They start no process, but call operations of other parts within the scope of the
+//! claim. Each file contains the tools of one noun. A tool consists of a description and an async function.
 
 mod knowledge;
 mod memory;
@@ -33,7 +33,7 @@ pub(crate) struct Parts {
     pub(crate) skills: Arc<Skills>,
 }
 
-/// Runs a tool for a caller with these arguments. The model sees the error.
+/// Runs a tool for a caller with these arguments. The model is shown the error.
 type Run = fn(Parts, Caller, Value) -> Pending<'static, Result<ToolResult, String>>;
 
 /// One tool.
@@ -41,7 +41,7 @@ pub(crate) struct Builtin {
     pub(crate) spec: ToolSpec,
     /// The agents that may call it.
     agents: &'static [&'static str],
-    /// Whether a call whose outcome is unknown may be made again.
+    /// Whether a call may be repeated if its outcome is unknown.
     pub(crate) idempotent: bool,
     run: Run,
 }
@@ -68,7 +68,7 @@ impl Builtins {
         self.tools.iter().filter(for_it).map(|tool| &tool.spec)
     }
 
-    /// Runs one of these tools to its end.
+    /// Runs one of these tools until it ends.
     pub(crate) fn call(
         &self,
         tool: &Builtin,
@@ -83,7 +83,7 @@ impl Builtins {
     }
 }
 
-/// An idempotent tool for every agent. It accepts no arguments other than `properties`.
+/// Creates an idempotent tool for every agent. It accepts no arguments other than `properties`.
 fn tool(name: &str, description: &str, properties: Value, required: &[&str], run: Run) -> Builtin {
     let parameters = json!({
         "type": "object",
@@ -103,7 +103,7 @@ fn tool(name: &str, description: &str, properties: Value, required: &[&str], run
     }
 }
 
-/// The arguments of a tool as its own type; an error names the field.
+/// Parses the arguments of a tool. An error names the field.
 fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
     let arguments = match arguments {
         Value::Null => Value::Object(serde_json::Map::new()),
@@ -112,7 +112,7 @@ fn arguments<T: DeserializeOwned>(arguments: Value) -> Result<T, String> {
     serde_json::from_value(arguments).map_err(|error| format!("The arguments are not as described: {error}."))
 }
 
-/// A result as JSON, which the model gets as text.
+/// Returns a result as JSON. The model gets it as text.
 pub(crate) fn result(value: Value) -> ToolResult {
     ToolResult { content: vec![Block::text(value.to_string())], details: value, output: None }
 }
@@ -123,7 +123,7 @@ async fn store<O: Op>(parts: &Parts, args: &O::Args) -> Result<O::Reply, String>
     answer.map_err(|error| refused(&error))
 }
 
-/// An error of another part, worded for the model.
+/// Returns the error of another part, worded for the model.
 fn refused(error: &Error) -> String {
     format!("The call was refused: {}", reason(error))
 }

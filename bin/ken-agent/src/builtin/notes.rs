@@ -1,5 +1,5 @@
-//! Checklists and notes that an agent writes while it works. They belong to the conversation, outlive a compaction of its
-//! history, and are available to every agent that works for it.
+//! Checklists and notes that an agent writes while it works. They belong to the conversation, are kept when its history
+//! is compacted, and are available to every agent that works for it.
 
 use ken_types::event::ToolResult;
 use ken_types::ops::store::{ListNotes, Note, NoteKind, NotesList, NotesPut, PutNote};
@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use super::{Builtin, Parts, arguments, result, store, tool};
 use crate::seams::Caller;
 
-/// The checklist of a call that names none.
+/// The name of the checklist if a call gives none.
 const LIST: &str = "todo";
-/// The most items of a checklist.
+/// The maximum number of items of a checklist.
 const ITEMS: usize = 200;
 
 pub(super) fn tools() -> Vec<Builtin> {
@@ -145,7 +145,7 @@ async fn put(parts: &Parts, caller: &Caller, kind: NoteKind, name: &str, body: S
     store::<NotesPut>(parts, &note).await.map(drop)
 }
 
-/// The notes of a kind, or the one of this name.
+/// Lists the notes of a kind, or only the one with this name.
 async fn list(parts: &Parts, caller: &Caller, kind: NoteKind, name: Option<&str>) -> Result<Vec<Note>, String> {
     let which = ListNotes { instance: caller.claim.instance.clone(), kind };
     let mut notes = store::<NotesList>(parts, &which).await?.notes;

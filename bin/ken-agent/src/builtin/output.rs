@@ -1,4 +1,5 @@
-//! The tool that reads long outputs of other tools, of which a result shows only the beginning and the end.
+//! The tool that reads long outputs of other tools. The result of such a tool shows only the beginning and the end of
+//! its output.
 
 use ken_types::event::{Block, OUTPUT_ID, READ_OUTPUT, ToolResult};
 use ken_types::fence::fence_as;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Builtin, Parts, arguments, store, tool};
 use crate::seams::Caller;
 
-/// The bytes of a part, by default and at most.
+/// The size of a part in bytes, which is both the default and the maximum.
 const PART: u32 = 16 * 1024;
 const LONGEST_PART: u32 = 32 * 1024;
 
@@ -66,7 +67,8 @@ async fn read(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, 
     })
 }
 
-/// How many bytes of a cut character there are at the beginning, and the text after them up to one that is cut at the end.
+/// Returns the number of bytes at the beginning that belong to a character that was cut, and the text after them. The
+/// text ends before a character that is cut at the end.
 fn whole_characters(bytes: &[u8]) -> (usize, &str) {
     let is_inner = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
     let skipped = bytes.iter().take(3).take_while(is_inner).count();

@@ -1,5 +1,5 @@
-//! Schedules of the conversation: tasks that the agent does later or repeatedly. They belong to the scope of the turn that
-//! makes them, and turns of other scopes do not see them.
+//! Schedules of the conversation: tasks that the agent does later or repeatedly. They belong to the scope of the turn
+//! that creates them. Turns of other scopes cannot see them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{Builtin, Parts, Run, arguments, refused, result};
 use crate::names::ORCHESTRATOR;
 use crate::seams::Caller;
 
-/// How long a call waits for the scheduler, which may be switched off.
+/// How long a call waits for the scheduler, which can be switched off.
 const CALL: Duration = Duration::from_secs(10);
 /// The connector of scheduled turns.
 const SCHEDULED: &str = "schedule";
@@ -91,7 +91,8 @@ pub(super) fn tools() -> Vec<Builtin> {
     ]
 }
 
-/// The scope that a call acts for. Schedules without a scope belong to the operator; the agent does not see them.
+/// Returns the scope on whose behalf a call is made. Schedules without a scope belong to the operator, and the agent
+/// cannot see them.
 fn owner(caller: &Caller) -> Result<Scope, String> {
     let owner = caller.claim.scope.clone();
     owner.ok_or_else(|| "This conversation belongs to no person, and can have no schedules.".to_owned())
@@ -175,7 +176,7 @@ struct Named {
     slug: String,
 }
 
-/// An operation on one schedule whose reply is not used.
+/// Calls an operation on one schedule and ignores its reply.
 async fn one<O: Op<Args = OfSchedule>>(parts: Parts, caller: Caller, given: Value) -> Result<ToolResult, String> {
     let Named { slug } = arguments(given)?;
     let args = OfSchedule { slug, owner: Some(owner(&caller)?) };

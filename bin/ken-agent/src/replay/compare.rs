@@ -1,4 +1,4 @@
-//! The replay of a record, holder by holder, until a step differs.
+//! Replays a record, one holder after the other, until a step differs.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::skills::Skills;
 use crate::turn_loop::TurnLoop;
 use crate::turn_state::{Duties, Ending, Plan, Planned, TurnState};
 
-/// A loop that records nothing for this long waits for something that the record does not have.
+/// If the loop records nothing for this long, it waits for something that the record does not contain.
 const STILL: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
@@ -37,7 +37,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The first difference between the record and the loop. With `shows`, each step is printed.
+/// Returns the first difference between the record and the loop. With `shows`, each step is printed.
 pub(crate) async fn difference(case: &Case, share: &Arc<Share>, shows: bool) -> Result<Option<Difference>, Error> {
     if case.events.is_empty() {
         return Err(Error::invalid("/events", "the record has no events"));
@@ -69,7 +69,7 @@ async fn play(
     let model = TapeModel { tape: tape.clone(), session: "default".to_owned(), state: state.clone() };
     let seams = Seams {
         share: share.clone(),
-        // Their text only matters to a model, and no model is called.
+        // Skills only matter to a model, and a replay calls no model.
         skills: Arc::new(Skills::new(Sources::default())),
         tools: Arc::new(TapeTools { record: case.record.clone(), tape: tape.clone() }),
         embedding: Embedding::none(),
@@ -96,7 +96,7 @@ async fn play(
         Ok(background) => {
             turns.caller.rules = background.rules.clone();
             turns.plan.duties = Duties {
-                // The text of the knowledge is not recorded, only that there was some.
+                // The text of the knowledge is not recorded. A recorded validation shows that there was some.
                 has_knowledge: has_validation(&case.events),
                 ..background.duties()
             };
@@ -125,7 +125,7 @@ async fn play(
     }
 }
 
-/// The state in which a holder took the turn over. What the record shows as interrupted was not made again.
+/// Returns the state in which a holder resumed the turn. Calls that the record shows as interrupted are not repeated.
 fn resumed(before: &TurnState, segment: &Segment, is_resumed: bool) -> TurnState {
     let mut state = before.clone();
     if is_resumed {
@@ -155,7 +155,7 @@ fn plan(case: &Case, segment: &Segment, models: Vec<String>) -> Plan {
     }
 }
 
-/// Why a turn ended before it began.
+/// Returns why a turn ended before its operation started.
 fn ending(events: &[Event]) -> Option<Ending> {
     let has_begun = |event: &Event| matches!(event.body, Body::OperationStart { .. });
     if events.iter().any(has_begun) {
@@ -171,8 +171,8 @@ fn ending(events: &[Event]) -> Option<Ending> {
     })
 }
 
-/// The compactions that were due, as the record has them. A holder that only ended the turn planned none, and recorded that there
-/// was nothing to compact.
+/// Returns the compactions that were planned, according to the record. A holder that only ended the turn planned none,
+/// and recorded that there was nothing to compact.
 fn compactions(events: &[Event], segment: &Segment) -> (Option<Planned>, Option<Planned>) {
     let mut planned = None;
     let is_of_compaction = |event: &Event| matches!(event.body, Body::TurnStart { purpose: Purpose::Compaction });

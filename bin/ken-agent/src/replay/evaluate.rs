@@ -1,5 +1,5 @@
-//! Another model does what a recorded turn did. Its tools are answered from the record; a call that is not there is a
-//! difference, and is not executed.
+//! Has another model do what a recorded turn did. The results of its tool calls come from the record. A call that the
+//! record does not contain counts as a difference and is not executed.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     let background = Background::load(&store, &seams, &caller, model.state.exchanges).await?;
     let budget = Budget::of(&model.state);
     let (compaction, on_overflow) = background.compactions(&claim, &budget);
-    // Nobody aborts it; `ken` ends the process.
+    // Nothing aborts the evaluation; `ken` ends the process instead.
     let (_abort, aborted) = watch::channel(false);
     caller.rules = background.rules.clone();
     let plan = Plan {
@@ -90,7 +90,8 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     Ok(differs.is_empty())
 }
 
-/// The skills and project rules of the system that the case belongs to, which ken names; none without it.
+/// Returns the skills and project rules of the system from which the case comes. `ken` passes its location; without
+/// one there are none.
 fn sources() -> Sources {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     match (variable("KEN_CONFIG"), variable("KEN_WORKSPACE")) {
@@ -99,7 +100,7 @@ fn sources() -> Sources {
     }
 }
 
-/// The names of the fields in which two turns differ.
+/// Returns the names of the fields in which two turns differ.
 fn differences(then: &Outline, now: &Outline, unrecorded: &[Value]) -> Vec<&'static str> {
     let found = [
         ("tool calls", then.tool_calls != now.tool_calls || !unrecorded.is_empty()),
@@ -111,7 +112,7 @@ fn differences(then: &Outline, now: &Outline, unrecorded: &[Value]) -> Vec<&'sta
     differing.map(|(name, _)| *name).collect()
 }
 
-/// The model that is tried, whether or not the configuration lists it.
+/// Calls the evaluated model, even if the configuration does not list it.
 #[derive(Clone)]
 struct Named {
     inner: WireModel,
@@ -131,7 +132,7 @@ impl Model for Named {
     }
 }
 
-/// A call, by its tool and arguments, or a task, by its worker and prompt.
+/// The key of a call is its tool and arguments; that of a task is its worker and prompt.
 type Key = (String, String);
 
 /// The results of the recorded calls.
@@ -198,7 +199,7 @@ impl Tools for Results {
     fn call(&self, asked: Asked, _: Option<Grant>) -> Pending<'static, Result<ToolResult, String>> {
         let call = &asked.call;
         let key = (call.name.clone(), call.arguments.to_string());
-        // The model may repeat a call more often than the record has it: the last result is given again.
+        // The model may repeat a call more often than the record contains it. The last result is then returned again.
         let found = lock(&self.calls).get_mut(&key).and_then(|results| match results.len() {
             0 | 1 => results.front().cloned(),
             _ => results.pop_front(),

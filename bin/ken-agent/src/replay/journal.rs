@@ -1,4 +1,5 @@
-//! Where a replay records its steps: they are compared with the record, or kept for a comparison of the whole.
+//! Where a replay records its steps: they are compared with the record, or kept for a later comparison of the whole
+//! turn.
 
 use std::future::Future;
 
@@ -28,9 +29,9 @@ pub(super) enum Calls {
     #[default]
     None,
     Run,
-    /// They run, and one of them has recorded an event that lies after the end of the record.
+    /// The calls are running, and one of them has recorded an event that is after the end of the record.
     RunPast,
-    /// They have ended, after the end of the record.
+    /// The calls have ended, after the end of the record.
     Past,
 }
 
@@ -76,7 +77,8 @@ impl Journal for Compared {
         Ok(work.await)
     }
 
-    /// The loop calls this before it starts tool calls, which is how a replay knows that calls have begun. A call may flush too.
+    /// The loop calls this before it starts tool calls, so a replay knows that calls have begun. A running call can
+    /// also cause a flush.
     async fn flush(&mut self) -> Result<(), Error> {
         match self.calls {
             Calls::Past => return Err(stopped()),
@@ -122,7 +124,7 @@ impl Journal for Kept {
     }
 }
 
-/// Prints one line for a step; deltas are not printed.
+/// Prints one line for a step. Deltas are not printed.
 fn show(event: &Event) -> Result<(), Error> {
     if matches!(event.body, Body::TextDelta { .. } | Body::ThinkingDelta { .. }) {
         return Ok(());

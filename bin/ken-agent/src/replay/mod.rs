@@ -31,7 +31,7 @@ use tokio::runtime::Builder;
 use crate::share::Share;
 use crate::store::Store;
 
-/// The longest record or case, in bytes.
+/// The maximum size of a record or case, in bytes.
 const LONGEST: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, Parser)]
@@ -57,7 +57,7 @@ pub(crate) struct Case {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Outline {
     pub(crate) outcome: Option<Outcome>,
-    /// How the answer was judged, if it was.
+    /// The verdict on the answer, if it was validated.
     pub(crate) verdict: Option<Judgement>,
     pub(crate) answer: String,
     /// The orchestrator's calls in order, each with name and arguments.
@@ -91,7 +91,7 @@ fn call(block: &Block) -> Option<Value> {
     }
 }
 
-/// Whether the command line asks for a replay.
+/// Whether the command line requests a replay.
 pub(crate) fn is_wanted() -> bool {
     std::env::args_os().skip(1).any(|word| word == "--replay")
 }
@@ -113,7 +113,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Whether nothing differs.
+/// Replays the case on standard input. Returns whether nothing differs.
 fn replay(words: &Words) -> Result<bool, Error> {
     let mut text = String::new();
     let mut input = std::io::stdin().lock().take(LONGEST + 1);
@@ -132,12 +132,12 @@ fn replay(words: &Words) -> Result<bool, Error> {
             let runtime = runtime.enable_io().build().map_err(failed)?;
             runtime.block_on(evaluate::run(case, share, model, socket))
         }
-        // Without I/O: this runtime cannot open a socket.
+        // This runtime has no I/O, so it cannot open a socket.
         _ => runtime.build().map_err(failed)?.block_on(compare::run(case, share)),
     }
 }
 
-/// One line of JSON on standard output.
+/// Prints one line of JSON on standard output.
 fn say(line: &Value) -> Result<(), Error> {
     match writeln!(std::io::stdout(), "{line}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -147,11 +147,11 @@ fn say(line: &Value) -> Result<(), Error> {
     }
 }
 
-/// The longest that an evaluated turn may take.
+/// The maximum duration of an evaluated turn.
 const LONGEST_TURN: Duration = Duration::from_secs(600);
 
 impl Case {
-    /// The state of a model that has the window of the record.
+    /// Returns the state of a model that has the context window of the record.
     fn model_state(&self, models: Vec<String>) -> ModelState {
         ModelState {
             models,
@@ -164,7 +164,7 @@ impl Case {
     }
 }
 
-/// The history of the record, for what a turn begins with. Nothing can be written.
+/// A store that returns the recorded history to the start of a turn. Nothing can be written to it.
 #[derive(Clone)]
 struct RecordedHistory(Arc<History>);
 

@@ -1,4 +1,4 @@
-//! Model, tools, approvals and workers of a replay: everything comes from the record.
+//! The model, tools, approvals and workers of a replay. All of their replies come from the record.
 
 use ken_types::Error;
 use ken_types::event::{Body, NO_TOOL, ToolResult};
@@ -13,7 +13,7 @@ use crate::seams::{Asked, Events, Grant, Pending, Policy, Seams, Task, Tools, Wo
 use crate::tools::NOT_ALLOWED;
 use crate::worker::work;
 
-/// Gives the answers of a session as they were recorded.
+/// Returns the recorded answers of a session.
 #[derive(Clone)]
 pub(super) struct TapeModel {
     pub(super) tape: SharedTape,
@@ -23,7 +23,7 @@ pub(super) struct TapeModel {
 
 pub(super) struct TapeReply {
     answer: RecordedAnswer,
-    /// The part of the message that was recorded before.
+    /// The part of the message that was already recorded before this call.
     prefix: String,
 }
 
@@ -83,7 +83,7 @@ impl Reply for TapeReply {
     }
 }
 
-/// The tools of the record, answered with the recorded results.
+/// The tools of the record. Calls return the recorded results.
 pub(super) struct TapeTools {
     pub(super) record: Record,
     pub(super) tape: SharedTape,
@@ -111,20 +111,21 @@ impl Tools for TapeTools {
                 None if asked.call.id.is_empty() => {
                     Err(not_judged.unwrap_or_else(|| "it was not judged then".to_owned()))
                 }
-                // It had not ended when the record was cut, or the turn aborted.
+                // The record has no result because the call was still running when the record was
+                // cut off or the turn was aborted.
                 None => std::future::pending().await,
             }
         })
     }
 }
 
-/// Whether the loop itself refused a call, by a rule or because there was no such tool.
+/// Whether the loop itself refused a call, because of a rule or because there was no such tool.
 fn was_refused(why: &str) -> bool {
     let reason = why.strip_prefix(NOT_ALLOWED).unwrap_or_default();
     reason.starts_with("the rule ") || why.starts_with(NO_TOOL)
 }
 
-/// Answers requests for approval as the record has it.
+/// Decides requests for approval as they were decided in the record.
 pub(super) struct TapePolicy {
     pub(super) tape: SharedTape,
 }
@@ -157,7 +158,7 @@ impl Policy for TapePolicy {
     }
 }
 
-/// Workers run through the same loop.
+/// Workers, which use the same loop.
 pub(super) struct TapeWorkers {
     pub(super) model: TapeModel,
 }

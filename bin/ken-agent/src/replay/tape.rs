@@ -1,5 +1,5 @@
-//! The record of a turn, cut where a crash has cut it, and what the loop asks of it: the events in the order in which they must
-//! come again, the answers of models, the results of tools, and approvals.
+//! The record of a turn, divided at the crashes of its holders, and the replies that the loop needs from it: the events
+//! in the order in which they must occur again, the answers of models, the results of tools, and approvals.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,15 +18,15 @@ use crate::tools::SAME_CALL;
 use crate::turn_state::{Ending, RULE, TASK_INTERRUPTED};
 use crate::validation::NOT_JUDGED;
 
-/// The part of a record between two holders of its submission.
+/// The part of a record that one holder of the submission wrote.
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
     pub(super) events: Vec<Event>,
-    /// A crash, or something else that a replay cannot do, ends it.
+    /// Whether the segment ends with a crash of its holder. A replay cannot reproduce such an end.
     pub(super) is_cut: bool,
 }
 
-/// One for each holder, in order.
+/// Divides a record into the segments of its holders, in order.
 pub(super) fn segments(events: &[Event]) -> Vec<Segment> {
     let mut segments: Vec<Segment> = Vec::new();
     for event in events {
@@ -44,7 +44,8 @@ pub(super) fn segments(events: &[Event]) -> Vec<Segment> {
     segments
 }
 
-/// Events of one lane come in their order; lanes of calls that run at the same time may interleave in any way.
+/// Identifies a sequence of events that must occur in the same order. Events of different lanes, such as those of
+/// concurrent calls, may interleave in any order.
 type Lane = (String, String);
 
 fn lane(event: &Event) -> Lane {
@@ -62,7 +63,7 @@ fn lane(event: &Event) -> Lane {
     (place.session.clone(), within)
 }
 
-/// What is compared of an event: its own fields without times.
+/// Returns the part of an event that is compared: its own fields without times.
 fn comparable(event: &Event) -> Result<Value, Error> {
     let text = written(event)?;
     let mut value: Value = serde_json::from_str(text.get())
@@ -89,7 +90,7 @@ fn without_times(value: &mut Value) {
 /// A difference between the record and the loop.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Difference {
-    /// Of the event in the record.
+    /// The index of the recorded event.
     pub(super) event_index: Option<u64>,
     pub(super) session: String,
     pub(super) recorded: Value,
@@ -101,7 +102,7 @@ pub(crate) struct Difference {
 pub(super) enum End {
     Done(Generated),
     Failed(Error),
-    /// It was cut by the end of the turn, or of its holder.
+    /// The end of the turn or of its holder cut the answer off.
     Cut,
 }
 
@@ -117,7 +118,7 @@ pub(super) struct Tape {
     lanes: HashMap<Lane, VecDeque<(u64, Event)>>,
     left: usize,
     is_cut: bool,
-    /// Why the turn was ended from outside, and the index of the first event that this has brought about.
+    /// Why the turn was ended from outside, and the index of the first event that this caused.
     ending: Option<(Ending, u64)>,
     abort: watch::Sender<bool>,
     pub(super) difference: Option<Difference>,
@@ -125,7 +126,7 @@ pub(super) struct Tape {
     answers: HashMap<String, VecDeque<RecordedAnswer>>,
     results: HashMap<Lane, VecDeque<Result<ToolResult, String>>>,
     validations: VecDeque<Body>,
-    /// Approvals by session and the number of its turn; each once.
+    /// Approvals by session and the number of its turn. Each is returned once.
     approvals: HashMap<(String, usize), Vec<Body>>,
     turns: HashMap<String, usize>,
 }
@@ -137,13 +138,13 @@ pub(super) fn lock(tape: &SharedTape) -> MutexGuard<'_, Tape> {
     tape.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The error that stops the loop at the end of the record.
+/// Returns the error that stops the loop at the end of the record.
 pub(super) fn stopped() -> Error {
     Error::new(Code::Cancelled, "the record ends here")
 }
 
 impl Tape {
-    /// `all`: the events of the whole record.
+    /// Creates the tape of a segment. `all` contains the events of the whole record.
     pub(super) fn of(segment: &Segment, all: &[Event], abort: watch::Sender<bool>) -> Tape {
         let ending = match segment.is_cut {
             true => None,
@@ -186,8 +187,8 @@ impl Tape {
         tape
     }
 
-    /// Whether the record lacks this event of a running call because it was cut, or the turn ended, before the call got that far.
-    /// Other calls may have more events.
+    /// Whether the record lacks this event of a running call, because the record was cut off or the turn ended before
+    /// the call got that far. The record may still contain events of other calls.
     pub(super) fn is_past(&self, event: &Event) -> bool {
         match self.lanes.get(&lane(event)).and_then(VecDeque::front) {
             None => self.is_cut || self.ending.is_some(),
@@ -195,7 +196,7 @@ impl Tape {
         }
     }
 
-    /// Takes the next event of its lane off the record; an error stops the loop.
+    /// Compares an event with the next recorded event of its lane, and removes that one. An error stops the loop.
     pub(super) fn compare(&mut self, event: &Event) -> Result<(), Error> {
         if matches!(event.body, Body::TurnStart { .. }) {
             *self.turns.entry(event.place.session.clone()).or_default() += 1;
@@ -223,7 +224,7 @@ impl Tape {
         }
     }
 
-    /// Called when the loop has ended: reports the first event of the record that the loop has not produced.
+    /// Called after the loop has ended. Reports the first recorded event that the loop has not produced.
     pub(super) fn finish(&mut self) {
         let rest = self.lanes.values().filter_map(VecDeque::front);
         if let Some((at, event)) = rest.min_by_key(|(index, _)| *index).cloned() {
@@ -240,7 +241,7 @@ impl Tape {
         self.difference.get_or_insert(difference);
     }
 
-    /// Why the turn ends, once the next event is one that its end has brought about.
+    /// Returns why the turn ends, if the next event is one that its end caused.
     pub(super) fn ended(&self) -> Option<Ending> {
         let (ending, from) = self.ending.as_ref()?;
         let next = self.lanes.values().filter_map(VecDeque::front);
@@ -248,14 +249,14 @@ impl Tape {
         (next >= *from).then(|| ending.clone())
     }
 
-    /// Aborts what the loop waits for once the next event shows that the turn was ended from outside.
+    /// Aborts what the loop is waiting for if the next event shows that the turn was ended from outside.
     fn abort_if_due(&self) {
         if self.ended().is_some() {
             self.abort.send_replace(true);
         }
     }
 
-    /// Whether calls, of models too, may have been open at the end of the record.
+    /// Whether calls of tools or models may still have been open at the end of the record.
     pub(super) fn leaves_calls(&self) -> bool {
         self.is_cut || self.ending.is_some()
     }
@@ -274,7 +275,7 @@ impl Tape {
         self.results.get_mut(&lane)?.pop_front()
     }
 
-    /// The next result of a call, without taking it.
+    /// Returns the next result of a call without removing it.
     pub(super) fn coming(&self, session: &str, call: &str) -> Option<&Result<ToolResult, String>> {
         let lane = (session.to_owned(), format!("tool {call}"));
         self.results.get(&lane)?.front()
@@ -295,7 +296,7 @@ impl Tape {
         self.validations.pop_front()
     }
 
-    /// The approvals of the turn that a session is in.
+    /// Returns the approvals of the session's current turn.
     pub(super) fn approvals(&mut self, session: &str) -> Vec<Body> {
         let turn = self.turns.get(session).copied().unwrap_or_default();
         self.approvals.remove(&(session.to_owned(), turn)).unwrap_or_default()
@@ -326,11 +327,11 @@ fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
                 }
             }
             Body::Operation { error, result, .. } => {
-                // Before a rule ended it, there may have been another model to call.
+                // Before a rule ended the turn, there may have been another model to call.
                 if error.as_ref().is_some_and(|error| error.name == RULE) {
                     list.extend(list.last().cloned());
                 }
-                // That no model was called does not mean that there was none.
+                // If no model was called, there may still have been a configured one.
                 list.extend(result.as_ref().and_then(named).filter(|_| list.is_empty()));
             }
             _ => {}
@@ -347,7 +348,7 @@ fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
     lists.map(|(session, (list, _))| (session, list)).collect()
 }
 
-/// The model that a result names.
+/// Returns the model that a result names.
 fn named(result: &Value) -> Option<String> {
     let part = |name: &str| result.pointer(name)?.as_str();
     let (provider, id) = (part("/model/provider")?, part("/model/id")?);
@@ -358,7 +359,8 @@ fn index(event: &Event) -> u64 {
     event.place.event_index
 }
 
-/// Why a turn was ended from outside, if it was, and the first event that shows it: nothing is begun after it.
+/// Returns why a turn was ended from outside, if it was, and the index of the first event that shows it. Nothing was
+/// started after that event.
 fn ending(events: &[Event]) -> Option<(Ending, u64)> {
     let of = |event: &Event| match &event.body {
         Body::Operation { error: Some(error), .. } if event.place.parent_session.is_none() => outside(&error.name),
@@ -389,7 +391,7 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
         )
     };
     let shows = |event: &&Event| match &event.body {
-        // Of a model that had not begun to answer, or in the middle of a thought.
+        // The model had not begun to answer, or was cut off in the middle of a thought.
         Body::MessageStart { message: Message::Assistant { api, provider, .. } } => {
             api == provider && is_cut_next(event)
         }
@@ -398,7 +400,7 @@ fn ending(events: &[Event]) -> Option<(Ending, u64)> {
         Body::MessageEnd { message: Message::Assistant { stop_reason, .. } } => *stop_reason == Some(stop),
         Body::Turn { stop_reason, .. } => *stop_reason == stop,
         Body::Tool { interrupted, .. } => *interrupted,
-        // Of calls that had not begun.
+        // Some calls had not begun.
         Body::TurnMessages { message, tool_results, .. } => tool_results.len() < calls(message),
         Body::ApprovalDecided { status, .. } => status == "cancelled",
         Body::Compaction { error: Some(error), .. } => outside(&error.name).is_some(),
@@ -423,7 +425,7 @@ fn outside(name: &str) -> Option<Ending> {
     }
 }
 
-/// What comes of a call, as the tool has said it: without the note that the loop adds to repeated calls.
+/// Returns the result of a call as the tool returned it, without the note that the loop adds to repeated calls.
 pub(super) fn result(body: &Body) -> Option<Result<ToolResult, String>> {
     let Body::Tool { is_error, result, .. } = body else {
         return None;
@@ -439,8 +441,8 @@ pub(super) fn result(body: &Body) -> Option<Result<ToolResult, String>> {
     Some(Ok(result))
 }
 
-/// The answers of models by session, in their order. A model that had not begun to answer when the holder before was cut is
-/// called again in the same turn.
+/// Returns the answers of models by session, in order. If a model had not begun to answer when the previous holder
+/// crashed, it is called again in the same turn.
 fn answers(events: &[Event], all: &[Event]) -> HashMap<String, VecDeque<RecordedAnswer>> {
     let mut answers: HashMap<String, VecDeque<RecordedAnswer>> = HashMap::new();
     let first = events.first().map(index).unwrap_or_default();
@@ -458,7 +460,7 @@ fn answers(events: &[Event], all: &[Event]) -> HashMap<String, VecDeque<Recorded
     answers
 }
 
-/// The sessions with a turn in which the model has not begun to answer.
+/// Returns the sessions with an open turn in which the model has not begun to answer.
 fn unanswered<'a>(events: impl Iterator<Item = &'a Event>) -> HashMap<&'a str, Purpose> {
     let mut open = HashMap::new();
     for event in events {
@@ -472,7 +474,7 @@ fn unanswered<'a>(events: impl Iterator<Item = &'a Event>) -> HashMap<&'a str, P
     open
 }
 
-/// The answer of a turn that has begun; `after`: the events since then.
+/// Returns the answer of a turn that has begun. `after` contains the events since then.
 fn answer(purpose: Purpose, session: &str, after: &[Event]) -> RecordedAnswer {
     let own = after.iter().filter(|event| event.place.session == session);
     let own = own.map(|event| &event.body);
@@ -492,7 +494,7 @@ fn of_message<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
             }
             Body::TextDelta { text } => deltas.push_back(Delta::Text { delta: text.clone() }),
             Body::ThinkingDelta { delta } => deltas.push_back(Delta::Think { delta: delta.clone(), opaque: None }),
-            // A thought may say nothing, and what ended it may not be on record.
+            // A thought can be empty, and the event that ended it can be missing from the record.
             Body::ThinkingStart => deltas.push_back(Delta::Think { delta: String::new(), opaque: None }),
             Body::ThinkingEnd { .. } => deltas.push_back(Delta::Text { delta: String::new() }),
             Body::MessageEnd { message: message @ Message::Assistant { .. } } => return ended(deltas, message),
@@ -532,7 +534,7 @@ fn ended(mut deltas: VecDeque<Delta>, message: &Message) -> RecordedAnswer {
     RecordedAnswer { deltas, end }
 }
 
-/// Gives the thoughts their signatures again: that of a thought comes with its last piece.
+/// Adds the signatures to the thoughts again. The last delta of a thought contains its signature.
 fn seal(deltas: &mut VecDeque<Delta>, content: &[Block]) {
     let seals = content.iter().filter_map(|block| match block {
         Block::Thinking { opaque, .. } => Some(opaque.clone()),
@@ -550,7 +552,7 @@ fn seal(deltas: &mut VecDeque<Delta>, content: &[Block]) {
     }
 }
 
-/// The answer of a compaction, for which there is no message event.
+/// Returns the answer of a compaction, for which there are no message events.
 fn of_turn<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
     for body in events {
         if let Body::Turn { model, provider, api, output, usage, stop_reason, error, .. } = body {
@@ -577,7 +579,7 @@ fn of_turn<'a>(events: impl Iterator<Item = &'a Body>) -> RecordedAnswer {
     RecordedAnswer { deltas: VecDeque::new(), end: End::Cut }
 }
 
-/// A failure as the error that it was made from; its message has the hint already.
+/// Returns the error from which a failure was made. The message of the failure already contains the hint.
 fn failed(failure: &Failure) -> Error {
     let code = Code::all().find(|code| code.name() == failure.name);
     let mut error = Error::new(code.unwrap_or(Code::Busy), failure.message.clone());
@@ -585,7 +587,7 @@ fn failed(failure: &Failure) -> Error {
         error.retry_after_ms = Some(3_600_000);
     }
     if failure.name == BUDGET {
-        // The message names its origin already.
+        // The message already contains the place of the error.
         error.code = Code::Forbidden;
         error.message = error.message.replacen(" (at /budget)", "", 1);
         let (message, hint) = match error.message.split_once("; ") {

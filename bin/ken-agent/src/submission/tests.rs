@@ -1,4 +1,5 @@
-//! Whole submissions in memory: the order of events of every kind of turn, and resuming after a crash at every event.
+//! Complete submissions in memory: the order of events in every kind of turn, and resuming after a crash at every
+//! event.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +17,7 @@ use crate::seams::{Asked, Events, Grant, Pending, Policy, Tools};
 use crate::share::Share;
 use crate::testing::{Act, MemoryModel, MemoryStore, TestTools, claim, in_session, seams, seams_with_workers};
 
-/// A submission to be run, once or after a cut.
+/// A submission to be run from the start or resumed.
 #[derive(Clone)]
 struct Case {
     claim: Claim,
@@ -24,7 +25,7 @@ struct Case {
     history: History,
 }
 
-/// What a run has left.
+/// The results of a run.
 struct Left {
     events: Vec<Event>,
     settled: SettleSubmission,
@@ -59,7 +60,7 @@ impl Case {
         self.run_with(store, claim, false)
     }
 
-    /// Runs a claim to its end; with `aborts` it is aborted after half a second.
+    /// Runs a claim until it ends. With `aborts`, it is aborted after half a second.
     fn run_with(&self, store: MemoryStore, claim: Claim, aborts: bool) -> Left {
         let tools = TestTools::default();
         let agent =
@@ -86,7 +87,7 @@ impl Case {
         Left { events: store.events(), settled, ran, appends }
     }
 
-    /// What has ended goes through the loop again, and comes out the same.
+    /// A submission that has ended must give the same events in a replay.
     fn replay(&self, events: &[Event]) {
         let agents = ["orchestrator", "research-worker", "coding-worker"];
         let tools = agents.map(|agent| (agent.to_owned(), TestTools::default().list(agent)));
@@ -116,7 +117,7 @@ fn agent(answers: Vec<Vec<Act>>) -> (Agent<MemoryStore, MemoryModel>, MemoryStor
     (agent, store)
 }
 
-/// Aborts a submission while it hangs; returns the events until then.
+/// Aborts a submission while the model or a tool hangs. Returns the events before the abort.
 fn told_until_abort(agent: &Agent<MemoryStore, MemoryModel>) -> String {
     let (abort, aborted) = watch::channel(false);
     paused().block_on(async {
@@ -132,7 +133,7 @@ fn told_until_abort(agent: &Agent<MemoryStore, MemoryModel>) -> String {
     })
 }
 
-/// A runtime whose clock jumps when nothing else is to be done.
+/// Returns a runtime whose clock jumps forward when all tasks are waiting.
 fn paused() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
@@ -191,7 +192,7 @@ fn a_beginning_is_told_while_the_model_thinks() {
     assert_eq!(told, "operation_start agent_start turn_start message_start");
 }
 
-/// Allows what is recorded, and only that.
+/// Allows only calls whose start is recorded.
 struct RecordedMayRun(MemoryStore);
 
 impl Policy for RecordedMayRun {
@@ -270,7 +271,7 @@ fn a_task_is_told_within_its_call() {
         assert_eq!(place.task_id.as_deref(), Some("c1"));
         assert!(place.operation_id.as_ref().unwrap().starts_with("op_"));
     }
-    // What the worker used counts.
+    // The worker's usage is included.
     assert_eq!(left.settled.result.unwrap().usage.total_tokens, 4 * 12);
 }
 
@@ -282,7 +283,7 @@ fn what_a_worker_does_is_readable_while_it_does_it() {
     let told = told_until_abort(&agent);
     let wanted = "task_start operation_start agent_start turn_start message_start message_end message_start";
     assert!(told.ends_with(wanted), "{told}");
-    // The abort closes what the worker has open, inner things first.
+    // The abort closes the worker's open events, inner ones first.
     let events = store.events();
     check(&events);
     assert!(
@@ -306,7 +307,7 @@ fn an_overloaded_model_is_tried_four_times_and_each_try_is_a_turn() {
     check(&left.events);
 }
 
-/// The jitter shortens the pauses that ken chooses, not those that a provider asks for.
+/// The jitter shortens only the pauses that ken chooses, not those that a provider requests.
 #[test]
 fn a_provider_is_left_alone_for_as_long_as_it_asks() {
     let (agent, store) = agent(vec![vec![Act::Fail(Error::busy("later", 30_000))]]);
@@ -340,7 +341,7 @@ fn a_model_part_that_dies_is_asked_for_the_rest_and_no_reader_notices() {
     assert_eq!(left.settled.result.clone().unwrap().text, "Hello there.");
 }
 
-/// A thought or a tool call cannot be continued: the call has failed, and the next try is a turn of its own.
+/// Thoughts and tool calls cannot be continued. Therefore the call fails, and the next attempt is a new turn.
 #[test]
 fn a_model_part_that_dies_after_more_than_text_is_not_asked_for_the_rest() {
     for acts in
@@ -380,13 +381,13 @@ fn a_history_above_the_window_is_cut_when_it_cannot_be_compacted() {
     check(&left.events);
 }
 
-/// The model counts more tokens than were estimated.
+/// The model counts more tokens than the estimate.
 #[test]
 fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
     let too_long = || Act::Fail(Error::too_large("the context is longer than the window"));
     let mut case = Case::of(vec![]);
     case.history = history(4, "short");
-    // The prompt is refused while the history is in it: then four answers follow the last user message.
+    // The model refuses the prompt as long as the request contains the history.
     case.model.answers = Arc::new(vec![vec![], vec![text("A summary.")]]);
     case.model.refuses_history = true;
     let left = case.run();
@@ -402,7 +403,7 @@ fn a_context_that_the_model_finds_too_long_is_compacted_and_sent_again() {
     assert_eq!(left.settled.summary.as_deref(), Some("A summary."));
     check(&left.events);
     check_every_cut(&case);
-    // Without a history there is nothing to compact: it fails, and is not asked for ever.
+    // Without a history there is nothing to compact. The submission fails, and the model is not called again and again.
     let left = Case::of(vec![vec![too_long()]]).run();
     assert_eq!(left.settled.outcome, Outcome::Failed);
     assert!(!line(&left.events).contains("compaction"));
@@ -444,7 +445,7 @@ fn a_model_that_repeats_itself_is_told_and_then_stopped() {
     assert_eq!(told, [false, false, true, true, true]);
     assert_eq!(left.ran.len(), 4, "the fifth is not run");
     check(&left.events);
-    // Another call in between begins the count anew.
+    // A different call in between resets the count.
     let mut answers: Vec<Vec<Act>> = (0..4).map(again).collect();
     answers.push(vec![call("c1", "fine")]);
     answers.extend((4..8).map(again));
@@ -460,7 +461,7 @@ fn a_hundred_calls_at_once_are_all_answered() {
     check(&left.events);
 }
 
-/// The clock jumps to the limit, and past it when the limit does not hold.
+/// The clock jumps to the limit. If the limit has no effect, it jumps further, and the test fails.
 #[test]
 fn a_submission_ends_at_its_time_limit() {
     let (agent, store) = agent(vec![vec![text("Half"), Act::Hang]]);
@@ -504,7 +505,7 @@ impl Policy for SlowApproval {
 fn waiting_for_an_approval_is_no_running_time() {
     for (answers, outcome) in [
         (vec![vec![call("c1", "fine")], vec![text("Done.")]], Outcome::Completed),
-        // After the decision the limit of one hour counts again.
+        // After the decision, the limit of one hour applies again.
         (vec![vec![call("c1", "slow")]], Outcome::Failed),
     ] {
         let (mut agent, store) = agent(answers);
@@ -547,7 +548,7 @@ fn with_nothing_to_compact_no_model_is_asked() {
 fn a_full_window_is_compacted_before_the_prompt() {
     let mut case = Case::of(vec![vec![text("Hello.")]]);
     case.history = history(60, &"long ".repeat(500));
-    // The summary's request ends with an answer of the history, so its place is the next one.
+    // The request for the summary ends with an answer of the history, so the model's next answer is the summary.
     case.model.answers = std::sync::Arc::new(vec![vec![text("Hello.")], vec![text("A summary.")]]);
     let left = case.run();
     assert!(
@@ -588,7 +589,7 @@ fn a_lost_lease_stops_the_writing() {
     assert!(store.events().is_empty());
 }
 
-/// Aborts while the model hangs or a tool runs, and after the time is over.
+/// Aborts while the model hangs or a tool runs, and after the time limit.
 #[test]
 fn an_abort_closes_everything_and_keeps_the_partial_text() {
     for (answers, stop) in [
@@ -618,7 +619,8 @@ fn an_abort_closes_everything_and_keeps_the_partial_text() {
     }
 }
 
-/// Cuts a whole run after every event but the last, resumes, and cuts that again: the log stays valid and the end the same.
+/// Stops a complete run after every event but the last, resumes it, and stops that run, too. The log must remain valid
+/// and the end must be the same.
 fn check_every_cut(case: &Case) {
     let whole = case.run();
     check(&whole.events);
@@ -650,7 +652,7 @@ fn check_resumed(whole: &Left, recorded: &[Event], left: &Left) {
         assert_eq!(text(left), text(whole));
     }
     for event in recorded {
-        // What is recorded as done was not done again.
+        // A call that is recorded as done must not be run again.
         if let Body::Tool { tool_call_id, .. } = &event.body {
             let id = in_session(&event.place.session, tool_call_id);
             assert!(!left.ran.contains(&id), "{id} ran twice");
@@ -686,7 +688,7 @@ fn every_kind_of_turn_resumes_after_a_crash_at_every_event() {
     }
 }
 
-/// What holds for every log: the marks and the nesting of ken-stream(5).
+/// Checks the rules for every log: the markers and the nesting of ken-stream(5).
 fn check(events: &[Event]) {
     let shown = line(events);
     for (index, event) in events.iter().enumerate() {
@@ -710,7 +712,7 @@ fn check(events: &[Event]) {
     }
 }
 
-/// Every start has one end, after it; nothing ends that has not started; an outer thing ends after its inner ones.
+/// Every start has exactly one end after it, nothing ends without a start, and outer spans end after inner ones.
 fn check_starts_and_ends(events: &[Event]) {
     let shown = line(events);
     let mut open: Vec<String> = Vec::new();
@@ -753,7 +755,7 @@ fn check_starts_and_ends(events: &[Event]) {
     assert!(tools.values().all(|open| *open == 0), "a tool has no end: {shown}");
 }
 
-/// The deltas of a message are its text; a final answer comes once and nothing is asked after it.
+/// The text of a message is the sum of its deltas. There is one final answer at most, and no turn after it.
 fn check_messages(events: &[Event]) {
     let shown = line(events);
     let (mut said, mut finals) = (String::new(), 0);

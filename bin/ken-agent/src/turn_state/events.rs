@@ -1,4 +1,4 @@
-//! The events that follow from the state alone, and the result.
+//! The events that can be computed from the state alone, and the result of a submission.
 
 use ken_text::head;
 use ken_types::Timestamp;
@@ -12,17 +12,17 @@ use super::turn::{Call, Draft, Task, Turn};
 use super::{Compacting, MOST_REPEATS, MOST_TURNS, Operation, TurnState, Validation};
 use crate::retry::{BUDGET, is_not_configured};
 
-/// The name of the failure when no model can be called before somebody changes the configuration.
+/// The name of the failure when no model can be called until somebody changes the configuration.
 const NOT_CONFIGURED: &str = "model_not_configured";
 
-/// How a submission has ended.
+/// The end of a submission: outcome, result and error.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settlement {
     pub(crate) outcome: Outcome,
     pub(crate) result: Option<TurnResult>,
     pub(crate) error: Option<Failure>,
     pub(crate) summary: Option<String>,
-    /// The knowledge entries that it used.
+    /// The knowledge entries that the submission used, and how it used them.
     pub(crate) used: Vec<(String, Used)>,
 }
 
@@ -32,7 +32,8 @@ impl Settlement {
     }
 }
 
-/// The longest text of a result, in bytes. However it is escaped, it fits one line of the wire with all that stands beside it.
+/// The maximum size of the text of a result, in bytes. However much of it has to be escaped, it fits into one line of
+/// the wire with the other fields.
 const RESULT_BYTES: usize = 512 * 1024;
 
 fn shortened(mut text: String) -> String {
@@ -45,7 +46,7 @@ fn shortened(mut text: String) -> String {
 }
 
 impl TurnState {
-    /// Outcome and result, when everything else is recorded.
+    /// Returns outcome and result. Called when everything else is recorded.
     pub(crate) fn settlement(&self, plan: &Plan) -> Settlement {
         let error = self.error(plan);
         let outcome = match &error {
@@ -63,7 +64,7 @@ impl TurnState {
         }
     }
 
-    /// Why it did not complete. What the `operation` event says stays so.
+    /// Returns why the submission did not complete, or `None` if it did. A recorded `operation` event is final.
     fn error(&self, plan: &Plan) -> Option<Failure> {
         if let Some(Operation { ended: true, error, .. }) = &self.operation {
             return error.clone();
@@ -86,8 +87,8 @@ impl TurnState {
         ))
     }
 
-    /// The failure of the last model that was called, by name. A model whose key is missing or refused is one that is not
-    /// configured: only a person can mend that.
+    /// Returns the failure of the last model that was called. If its key is missing or refused, it is called
+    /// `model_not_configured`, because only a person can fix that.
     fn provider_failure(&self) -> Failure {
         let (name, message) = match &self.failure {
             _ if self.is_looping() && self.repeats >= MOST_REPEATS => {
@@ -144,7 +145,7 @@ impl TurnState {
         }
     }
 
-    /// The start of a message that stays empty: its call failed before the first delta.
+    /// Returns the start of a message that remains empty because its call failed before the first delta.
     pub(super) fn empty_message_start(&self, plan: &Plan) -> Body {
         let model = plan.model(self.retry.provider);
         let draft =
@@ -161,7 +162,7 @@ impl TurnState {
         Body::MessageEnd { message: draft.message(draft.blocks(), Some(stop), self.last_timestamp) }
     }
 
-    /// The end of a turn whose message has ended; `None` for a message of another role.
+    /// Returns the end of a turn whose message has ended. Returns `None` for a message of another role.
     pub(super) fn turn_ended(&self, turn: &Turn, message: &Message) -> Option<Body> {
         let Message::Assistant { content, api, provider, model, usage, stop_reason, error, .. } = message else {
             return None;
@@ -180,7 +181,7 @@ impl TurnState {
         })
     }
 
-    /// The end of a compaction's turn without a summary.
+    /// Returns the end of a compaction's turn that produced no summary.
     pub(super) fn turn_without_message(&self, turn: &Turn, plan: &Plan) -> Body {
         let model = plan.model(self.retry.provider);
         Body::Turn {
@@ -232,7 +233,7 @@ impl TurnState {
     }
 }
 
-/// How a message of the model has ended.
+/// How a message of the model ended.
 #[derive(Debug, Clone)]
 pub(crate) struct Stop {
     pub(crate) reason: StopReason,
@@ -241,7 +242,7 @@ pub(crate) struct Stop {
 }
 
 impl Draft {
-    /// The whole text first, then the thoughts.
+    /// Returns the whole text as the first block, then the thoughts.
     pub(crate) fn blocks(&self) -> Vec<Block> {
         let thoughts = self.thoughts.iter().map(|thought| Block::Thinking { thinking: thought.clone(), opaque: None });
         std::iter::once(Block::text(&self.text)).chain(thoughts).collect()
@@ -273,7 +274,7 @@ pub(super) fn tool_start(call: &Call) -> Body {
     Body::ToolStart { tool_name: call.name.clone(), tool_call_id: call.id.clone(), args: call.arguments.clone() }
 }
 
-/// The end of a task that nobody can finish.
+/// Returns the end of a task that cannot be finished.
 pub(super) fn interrupted_task(call: &Call, task: &Task) -> (Body, TaskRef) {
     let body = Body::Task {
         agent: task.agent.clone(),
@@ -285,12 +286,12 @@ pub(super) fn interrupted_task(call: &Call, task: &Task) -> (Body, TaskRef) {
     (body, TaskRef::of(&call.id))
 }
 
-/// The end of a request whose turn ends before it is decided.
+/// Returns the end of an approval request that was not decided before its turn ended.
 pub(super) fn approval_cancelled(request_id: &str) -> Body {
     Body::ApprovalDecided { request_id: request_id.to_owned(), status: "cancelled".to_owned() }
 }
 
-/// The end of a call that nobody can finish.
+/// Returns the end of a call that cannot be finished.
 pub(super) fn interrupted(call: &Call) -> Body {
     let text = "The tool was interrupted. Whether it took effect is unknown.";
     Body::Tool {
@@ -303,7 +304,7 @@ pub(super) fn interrupted(call: &Call) -> Body {
     }
 }
 
-/// Milliseconds, never negative.
+/// Returns the time between the two in milliseconds, never negative.
 pub(crate) fn since(start: Timestamp, end: Timestamp) -> u64 {
     u64::try_from(end.millis() - start.millis()).unwrap_or_default()
 }

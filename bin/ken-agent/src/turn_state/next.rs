@@ -1,4 +1,5 @@
-//! What comes next: the order of events that ken-stream(5) promises, read off the state from top to bottom.
+//! Determines the next step: the order of events that ken-stream(5) guarantees, derived from the state from top to
+//! bottom.
 
 use ken_types::event::{Block, Body, Message, OperationKind, Purpose};
 use ken_types::ops::store::SubmissionKind;
@@ -15,7 +16,7 @@ fn record(body: Body) -> Option<Step> {
 impl TurnState {
     pub(crate) fn next(&self, plan: &Plan) -> Step {
         if self.operation.is_none() && plan.ending.is_some() {
-            return Step::Settle; // nothing has begun, so nothing has to end
+            return Step::Settle; // nothing has begun, so nothing has to be closed
         }
         self.mark_resumed(plan)
             .or_else(|| self.begin(plan))
@@ -73,7 +74,7 @@ impl TurnState {
         self.another_turn(Purpose::Compaction)
     }
 
-    /// The turns of a prompt: until an answer asks for no tools, or no model is left to ask.
+    /// The turns of a prompt: until an answer requests no tools, or no model is left to call.
     fn converse(&self, plan: &Plan) -> Option<Step> {
         if self.agent != Span::Open {
             return None;
@@ -115,8 +116,8 @@ impl TurnState {
         }
     }
 
-    /// `message_start` and `message_end` of what the model is told before it is called: the prompt of a worker, and what
-    /// stands against the last answer
+    /// Records `message_start` and `message_end` of a message to the model before it is called: the prompt of a worker,
+    /// or a note on why the last answer is not accepted.
     fn say(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
         if let Some(message) = &self.saying {
             let message = Message::clone(message);
@@ -156,17 +157,18 @@ impl TurnState {
         }
     }
 
-    /// Whether the model has called tools so often that it will not come to an end by itself.
+    /// Whether the model has called tools so often that it will not give an answer.
     pub(super) fn is_looping(&self) -> bool {
         (self.turns >= MOST_TURNS || self.repeats >= MOST_REPEATS) && !self.has_answer()
     }
 
-    /// Nothing more may be asked, or no model is left to ask.
+    /// Whether the model must not be called again, or no model is left to call.
     fn must_end(&self, plan: &Plan) -> bool {
         plan.ending.is_some() || self.is_looping() || self.retry.provider >= plan.models.len()
     }
 
-    /// Every `tool_start`, the running, each `tool`; then for each call `message_start` and `message_end`.
+    /// Records every `tool_start`, runs the calls, records every `tool`, and then `message_start` and `message_end` of
+    /// each call.
     fn tools(&self, turn: &Turn, plan: &Plan) -> Option<Step> {
         let is_ending = plan.ending.is_some();
         let start = turn.calls.iter().find(|call| call.stage == Stage::Asked && !is_ending);
@@ -192,15 +194,14 @@ impl TurnState {
         })
     }
 
-    /// An approval that this agent waits for, not one below it.
+    /// Returns an approval request of this agent, not of a worker below it.
     fn own_approval(&self, turn: &Turn) -> Option<&String> {
         let tasks = || turn.calls.iter().filter_map(|call| call.task.as_ref());
         let is_below = |request: &String| tasks().any(|task| task.worker.approvals.contains(request));
         self.approvals.iter().find(|request| !is_below(request))
     }
 
-    /// The end of a call that nobody can finish: of its worker's open events first, then of its task, then of the call
-    /// itself.
+    /// Closes a call that cannot be finished: first the open events of its worker, then its task, then the call itself.
     fn close_call(&self, call: &Call, plan: &Plan) -> Step {
         let open = call.task.as_ref().filter(|task| task.result.is_none());
         let Some(task) = open else {
@@ -210,7 +211,7 @@ impl TurnState {
         match task.worker.next(&plan.closing_worker()) {
             Step::Record(body, below) => {
                 let of = match below {
-                    // Of a worker of the worker: it stays there.
+                    // The event already belongs to a worker of the worker.
                     Some(below) if below.worker.is_some() => below,
                     Some(given) => TaskRef { id: given.id, ..of_worker() },
                     None => of_worker(),

@@ -1,4 +1,4 @@
-//! The work that a submission still needs, and the steps that do it.
+//! The work that a submission still needs, and the steps that do this work.
 
 use ken_types::event::{Body, Failure, ModelName, OperationKind, StopReason};
 use ken_types::ops::store::{Claim, SubmissionKind, Verdict};
@@ -8,19 +8,19 @@ use super::session::SessionName;
 use super::turn::Call;
 use crate::governance::Demand;
 
-/// The plan of a submission. It does not change while the submission is held, except for `ending`.
+/// The plan of a submission. Only `ending` can change while one process holds the submission.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) kind: SubmissionKind,
-    /// The kind under which the operation is shown.
+    /// The kind of operation in the events.
     pub(crate) operation: OperationKind,
-    /// 1 for the first claim.
+    /// The number of the claim, starting at 1.
     pub(crate) attempt: u32,
-    /// `provider/model`, first choice first.
+    /// A list of `provider/model` in order of preference.
     pub(crate) models: Vec<String>,
-    /// The compaction that is due before the prompt, or that `/compact` asks for.
+    /// The compaction to do before the prompt, or as requested by `/compact`.
     pub(crate) compaction: Option<Planned>,
-    /// The compaction that is made when a model refuses the context as too long; none when there is no history.
+    /// The compaction to do if a model refuses the context as too long. `None` if there is no history.
     pub(crate) on_overflow: Option<Planned>,
     /// The prompt of a worker. It appears on the stream, because no stored event contains it.
     pub(crate) prompt: Option<String>,
@@ -30,27 +30,27 @@ pub(crate) struct Plan {
     pub(crate) ending: Option<Ending>,
 }
 
-/// The requirements that an answer must meet before it counts.
+/// The requirements that an answer must meet before it is accepted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Duties {
-    /// The tools that must succeed first.
+    /// The tools that must be called successfully first.
     pub(crate) required: Vec<Demand<Patterns>>,
-    /// A rule wants it judged.
+    /// Whether a rule requires validation.
     pub(crate) is_judged: bool,
-    /// The turn began with knowledge, and an answer that contradicts it is written anew.
+    /// Whether the turn was given knowledge at its start. An answer that contradicts it is rewritten.
     pub(crate) has_knowledge: bool,
 }
 
-/// A compaction that is due.
+/// A compaction that has to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Planned {
     pub(crate) reason: &'static str,
     pub(crate) estimated_tokens: u64,
-    /// Messages of the history, with the summary if there is one.
+    /// The number of messages in the history, including the summary if there is one.
     pub(crate) messages: u64,
 }
 
-/// Why a submission ends before its time.
+/// Why a submission ends early.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ending {
     Aborted,
@@ -58,35 +58,35 @@ pub(crate) enum Ending {
     RetryExhausted,
     /// Only for a worker: a crash interrupted its task.
     Interrupted,
-    /// A governing rule ends it, in words.
+    /// A governing rule requires the end. Contains the reason.
     Rule(String),
-    /// A defect, in words.
+    /// A defect. Contains its description.
     Defect(String),
 }
 
-/// The name of the failure when a governing rule is not met.
+/// The name of the failure when a governing rule is violated.
 pub(crate) const RULE: &str = "rule";
-/// The result of a task that nobody can finish.
+/// The result of a task that cannot be finished.
 pub(crate) const TASK_INTERRUPTED: &str = "The task was interrupted.";
 
 /// What to do next.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// Record this event, of a task if one is named.
+    /// Record this event. If there is a reference, the event belongs to that task.
     Record(Box<Body>, Option<TaskRef>),
-    /// Wait for about this long before the next attempt.
+    /// Wait for about this time before the next attempt.
     Backoff {
         base_ms: u64,
-        /// What the provider asked for.
+        /// The minimum time, which the provider requested.
         least_ms: u64,
     },
-    /// Call the model at this place of the list.
+    /// Call the model with this index in the list.
     CallModel { model: usize },
-    /// Run these tools, all at once.
+    /// Run these tools concurrently.
     CallTools(Vec<Call>),
-    /// Judge the answer, and record how.
+    /// Validate the answer, and record the result.
     Validate,
-    /// Record the end, with outcome and result.
+    /// Record the end of the submission, with outcome and result.
     Settle,
 }
 
@@ -94,11 +94,11 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskRef {
     pub(crate) id: String,
-    /// Set for events of the worker itself.
+    /// Set if the event is one of the worker itself.
     pub(crate) worker: Option<WorkerRef>,
 }
 
-/// The worker that an event belongs to, and operation and turn within it.
+/// The worker to which an event belongs, and the operation and turn in that worker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct WorkerRef {
     pub(crate) session: SessionName,
@@ -109,7 +109,7 @@ pub(crate) struct WorkerRef {
 }
 
 impl TaskRef {
-    /// `task_start` and `task`, which the parent records.
+    /// Returns the reference for `task_start` and `task`, which the parent records.
     pub(crate) fn of(id: &str) -> TaskRef {
         TaskRef { id: id.to_owned(), worker: None }
     }
@@ -130,7 +130,7 @@ impl Plan {
         }
     }
 
-    /// The plan of a submission before anything is loaded.
+    /// Returns the plan of a submission for which nothing is loaded yet.
     pub(crate) fn of_submission(claim: &Claim) -> Plan {
         let operation = match claim.kind {
             SubmissionKind::Compact => OperationKind::Compact,
@@ -139,19 +139,19 @@ impl Plan {
         Plan { attempt: claim.attempt, ending: claim.verdict.map(Ending::from), ..Plan::new(claim.kind, operation) }
     }
 
-    /// The plan of a worker: one prompt, without a history that could be compacted.
+    /// Returns the plan of a worker: one prompt, and no history to compact.
     pub(crate) fn of_worker(prompt: String, models: Vec<String>) -> Plan {
         Plan { models, prompt: Some(prompt), ..Plan::new(SubmissionKind::Prompt, OperationKind::Task) }
     }
 
-    /// Provider and model of this place in the list; past its end, the last of it.
+    /// Returns provider and model at this index of the list, or the last entry if the index is too large.
     pub(crate) fn model(&self, index: usize) -> ModelName {
         let name = self.models.get(index).or(self.models.last()).map(String::as_str);
         let (provider, id) = name.unwrap_or_default().split_once('/').unwrap_or_default();
         ModelName { provider: provider.to_owned(), id: id.to_owned() }
     }
 
-    /// The compaction that is under way, if one is.
+    /// Returns the compaction that is in progress, if there is one.
     pub(super) fn planned(&self) -> Option<Planned> {
         self.compaction.or(self.on_overflow)
     }

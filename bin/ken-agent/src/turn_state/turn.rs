@@ -1,4 +1,4 @@
-//! One model call, and the tools that its answer asks for.
+//! One model call, and the tool calls that its answer requests.
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, Body, Message, Purpose};
@@ -13,9 +13,9 @@ pub(crate) struct Turn {
     pub(crate) purpose: Purpose,
     pub(crate) started: Timestamp,
     pub(crate) message: MessageState,
-    /// The tool calls of the message, in its order.
+    /// The tool calls of the message, in the order of the message.
     pub(crate) calls: Vec<Call>,
-    /// Whether the model was told what stands against its last answer.
+    /// Whether the model was sent a note on why its last answer is not accepted.
     pub(crate) has_note: bool,
     /// Whether `turn_messages` is recorded.
     pub(crate) summed_up: bool,
@@ -37,30 +37,30 @@ pub(crate) struct Draft {
     pub(crate) model: String,
     pub(crate) text: String,
     pub(crate) thoughts: Vec<String>,
-    /// The thought that is open.
+    /// The thought that has begun and not ended.
     pub(crate) thinking: Option<String>,
 }
 
-/// One tool call on its way.
+/// One tool call and its progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) id: String,
-    /// The id of its turn.
+    /// The id of the turn that made the call.
     pub(crate) turn: String,
     pub(crate) name: String,
     pub(crate) arguments: Value,
     pub(crate) stage: Stage,
-    /// The task that it gave to a worker.
+    /// The task, if the call gives one to a worker.
     pub(crate) task: Option<Task>,
 }
 
-/// A task that a worker has.
+/// A task of a worker.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub(crate) agent: String,
-    /// How far the worker has come.
+    /// The state of the worker.
     pub(crate) worker: Box<TurnState>,
-    /// What came of it, once it has ended.
+    /// The result or the error message. `None` until the task has ended.
     pub(crate) result: Option<Result<Value, String>>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum Stage {
     Asked,
     Running {
         since: Timestamp,
-        /// Cut by the crash of its holder: what it did is unknown.
+        /// Whether a crash of the holder interrupted the call. What the call did is then unknown.
         cut: bool,
     },
     Done(Message),
@@ -112,13 +112,13 @@ impl Turn {
         }
     }
 
-    /// Whether the model's message is whole and none of its calls has begun.
+    /// Whether the model's message is complete and none of its calls has begun.
     pub(super) fn is_answered(&self) -> bool {
         let fresh = |call: &Call| call.stage == Stage::Asked;
         matches!(self.message, MessageState::Ended(_)) && self.calls.iter().all(fresh)
     }
 
-    /// Applies an event between `turn_start` and `turn`; returns the message that it ends, if it ends one.
+    /// Applies an event between `turn_start` and `turn`. Returns the message that the event ends, if it ends one.
     pub(super) fn apply(
         &mut self,
         body: &Body,
@@ -164,7 +164,7 @@ impl Turn {
         let mut message = message.clone();
         match &mut message {
             Message::Assistant { content, .. } => {
-                // A long text is cut in `message_end` and whole in its deltas.
+                // `message_end` contains a long text only in part. The deltas contain all of it.
                 if let (MessageState::Open(draft), Some(Block::Text { text })) = (&self.message, content.first_mut()) {
                     text.clone_from(&draft.text);
                 }
@@ -200,7 +200,7 @@ impl Turn {
         }
     }
 
-    /// A task has the id of the call that gave it.
+    /// Adds a task to the call that gave it. Both have the same id.
     fn start_task(&mut self, id: Option<&str>, agent: &str, session: &SessionName) {
         if let Some(call) = self.call_of_task(id) {
             call.task = Some(Task {
@@ -215,7 +215,7 @@ impl Turn {
         self.calls.iter_mut().find(|call| Some(call.id.as_str()) == id)
     }
 
-    /// The results that there are, in the order of the calls.
+    /// Returns the results that exist so far, in the order of the calls.
     pub(super) fn results(&self) -> Vec<Message> {
         let results = self.calls.iter().filter_map(|call| match &call.stage {
             Stage::Told(message) => Some(message.clone()),
@@ -226,7 +226,7 @@ impl Turn {
 }
 
 impl Call {
-    /// A call that no model has asked for.
+    /// Creates a call that no model has requested.
     pub(crate) fn internal(name: &str, arguments: Value) -> Call {
         Call {
             id: String::new(),
@@ -238,7 +238,8 @@ impl Call {
         }
     }
 
-    /// Names the call among all of its submission. The id alone does not: models choose it, and may choose it twice.
+    /// Returns a key that is unique within the submission. The id is not unique, because models choose it and can
+    /// choose the same one twice.
     pub(crate) fn key(&self) -> String {
         format!("{}/{}", self.turn, self.id)
     }
@@ -273,7 +274,7 @@ impl Draft {
                 }
             }
             Body::ThinkingEnd { content } => {
-                // As with texts: the deltas hold all of it.
+                // As with texts, only the deltas contain all of a long thought.
                 let thought = self.thinking.take().unwrap_or_else(|| content.clone());
                 self.thoughts.push(thought);
             }
