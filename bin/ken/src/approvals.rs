@@ -1,4 +1,4 @@
-//! `ken approvals`, `ken approve`, `ken deny`: what agents may do only after a person has said yes.
+//! `ken approvals`, `ken approve` and `ken deny`: requests of agents for actions that need a person's approval.
 
 use std::process::ExitCode;
 
@@ -45,7 +45,7 @@ pub(crate) struct Deny {
     words: Words,
 }
 
-/// What is recorded with a decision.
+/// The reason and the name that are recorded with a decision.
 #[derive(Debug, Args)]
 struct Words {
     /// Reason, for the record; the agent is told it with a denial
@@ -116,7 +116,7 @@ fn show(record: &Value, as_json: bool) -> Result<(), Error> {
     say(&format!("{:10} {}", "status", status(record)))?;
     let metadata = request.get("metadata").unwrap_or(&Value::Null);
     match metadata.get("action") {
-        // An action that was cut is a text.
+        // The gateway sends an action as a JSON object, or as text if it is shortened.
         Some(Value::String(text)) => say(&format!("\n{text}"))?,
         Some(action) => say(&format!("\n{action:#}"))?,
         None => {}
@@ -169,7 +169,8 @@ fn user() -> String {
     }
 }
 
-/// The id that a word means: a whole one, or the beginning of one that is pending.
+/// Returns the id for a word: the word itself if it has the form of a whole id, else the only pending request whose id
+/// begins with it. Fails if no pending request matches, or several.
 fn find(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
     if word.len() == PREFIX.len() + 26 && word.starts_with(PREFIX) {
         return Ok(word.to_owned());

@@ -1,4 +1,4 @@
-//! `ken audit verify`: whether the audit log is what was written.
+//! `ken audit verify`: checks whether the audit log is unchanged.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ pub(crate) struct Verify {
     pub(crate) holds: Option<String>,
 }
 
-/// One line: what was found good, or the first record that is not; then the exit status is 1.
+/// Prints one line: a summary of the verified records, or the first bad record. The exit status is 1 if there is a bad
+/// record.
 pub(crate) fn run(places: impl FnOnce() -> Result<Places, Error>, options: &Verify) -> Outcome {
     let files = match options.files.as_slice() {
         [] => all(&places()?.state.join("cognitive"))?,

@@ -60,7 +60,7 @@ fn wrong(path: &Path, error: &io::Error) -> Error {
     Error::unavailable(format!("{}: {error}", path.display()))
 }
 
-/// Has ken-store, which alone knows the database, do something with it.
+/// Runs ken-store with these arguments, because only ken-store knows the format of the database.
 fn store(args: &[&OsStr]) -> Result<(), Error> {
     let path = ken_tool::find_program("ken-store")
         .ok_or_else(|| Error::unavailable("there is no ken-store beside ken or on PATH"))?;
@@ -75,7 +75,8 @@ fn store(args: &[&OsStr]) -> Result<(), Error> {
     Err(Error::new(code, said))
 }
 
-/// Renames the folder, with all that belongs to its database, and makes an empty one.
+/// Renames the folder of the database and creates an empty one in its place. Returns the new path of the old folder, or
+/// `None` if there was none.
 fn set_aside(folder: &Path) -> io::Result<Option<PathBuf>> {
     let kept = match folder.exists() {
         true => {
@@ -90,7 +91,7 @@ fn set_aside(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok(kept)
 }
 
-/// Copies the backup to its place; it is on disk when this returns.
+/// Copies the backup into the database folder and syncs the file and the folder to disk.
 fn put(file: &Path, folder: &Path) -> io::Result<()> {
     let database = database(folder);
     let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&database)?;

@@ -1,4 +1,4 @@
-//! `ken call PART OP [key=value …]`: any operation of any part, by hand.
+//! `ken call PART OP [key=value …]`: calls any operation of any part.
 
 use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ pub(crate) fn run(places: &Places, call: &Call) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The operations that the part itself says it has, with their arguments.
+/// Prints the operations that the part reports, with their arguments.
 fn list(part: &mut Client, call: &Call) -> Outcome {
     let info = part.call("service.info", &json!({}), Some(call.timeout), |_| Ok(()))?;
     for op in items(&info, "ops").iter().filter_map(Value::as_str) {
@@ -60,7 +60,8 @@ fn list(part: &mut Client, call: &Call) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A part that is not reached may be back in a moment; a name that kend does not know is wrong.
+/// Connects to a part. If that fails, the error says whether kend knows no part of this name, or the part does not
+/// accept connections now.
 fn connect(places: &Places, call: &Call) -> Result<Client, Error> {
     client::connect(&places.socket(&call.part), &call.part).map_err(|lost| match known(places, call) {
         Err(unknown) if unknown.code == Code::NotFound => unknown,
@@ -98,7 +99,7 @@ fn read_args(words: &[String]) -> Result<Value, Error> {
     Ok(Value::Object(args))
 }
 
-/// JSON if it is JSON, else the text itself.
+/// Parses the text as JSON. Text that is not valid JSON becomes a JSON string.
 fn value(text: &str) -> Value {
     json::parse(text.as_bytes(), json::MAX_DEPTH).unwrap_or_else(|_| Value::from(text))
 }

@@ -1,4 +1,4 @@
-//! The command line. It knows every command, and no command knows it.
+//! The command line: all commands and their options.
 
 use std::ffi::OsString;
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(crate) const KEND: &str = "kend";
-/// How long a part that ends may take to close its connections.
+/// How long to wait for a part that is stopping to close its connections.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 const START: &str = "start it with `ken up`; a system under a folder is named by --home or KEN_HOME";
@@ -65,7 +65,7 @@ pub(crate) fn ask(
     connect(&places.socket(part), part)?.call(op, args, limit, |_| Ok(()))
 }
 
-/// Reads the answer of a part. A part of another version may answer something else.
+/// Converts the reply of a part to its type. Fails if the part is of a version whose reply has another form.
 pub(crate) fn typed<T: DeserializeOwned>(part: &str, value: Value) -> Result<T, Error> {
     serde_json::from_value(value).map_err(|error| {
         Error::internal(format!("the answer of {part} is not understood: {error}"))

@@ -12,7 +12,7 @@ pub(crate) struct Completions {
     pub(crate) shell: clap_complete::Shell,
 }
 
-/// `ken` is the command line of this program.
+/// Prints the completion script. `ken` is the command line of this program, as clap describes it.
 pub(crate) fn run(args: &Completions, mut ken: clap::Command) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut ken, "ken", &mut script);

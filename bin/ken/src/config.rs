@@ -1,4 +1,4 @@
-//! `ken config show`: the configuration that is in force, and where each value comes from.
+//! `ken config show`: prints the configuration in force and where each value comes from.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use toml::{Table, Value};
 
 use crate::output::{Outcome, say, say_json};
 
-/// The defaults, as kend has them.
+/// The default configuration. kend has the same one built in.
 const BUILTIN: &str = include_str!("../../../etc/ken.toml");
 const MASK: &str = "***";
 
@@ -34,13 +34,13 @@ pub(crate) struct ConfigShow {
     pub(crate) json: bool,
 }
 
-/// A value, and where it stands.
+/// A value with the file and line that sets it.
 struct Setting {
     value: Value,
     from: String,
 }
 
-/// By section and key, both as they are written in a header and before the equals sign.
+/// Settings by section and key, both spelled as in the file.
 type Settings = BTreeMap<String, BTreeMap<String, Setting>>;
 
 pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
@@ -75,7 +75,7 @@ pub(crate) fn show(places: &Places, args: &ConfigShow) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The built-in settings with the user's laid over them, key by key, as kend does.
+/// Returns the built-in settings overridden by those of the user, key by key, as kend does.
 fn in_force(path: &Path) -> Result<Settings, Error> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -125,7 +125,7 @@ fn collect(all: &mut Settings, table: Table, from: &dyn Fn(&[&str]) -> String) {
     }
 }
 
-/// The line, counted from 1, of a key.
+/// Returns the line of a key, counted from 1.
 fn line_of(text: &str, keys: &[&str]) -> Option<usize> {
     let root = DeTable::parse(text).ok()?;
     let mut table = root.get_ref();
@@ -140,7 +140,7 @@ fn line_of(text: &str, keys: &[&str]) -> Option<usize> {
     Some(text.get(..at?)?.matches('\n').count() + 1)
 }
 
-/// A value without the secrets in it: in `NAME=value` of a part's environment.
+/// Masks secrets in a value: entries `NAME=value` of a part's environment whose name suggests a secret.
 fn masked(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(match text.split_once('=') {
@@ -158,7 +158,7 @@ fn is_secret(name: &str) -> bool {
     ["SECRET", "TOKEN", "PASSWORD", "KEY"].iter().any(|word| name.contains(word))
 }
 
-/// What is in force, as kend and the parts read it.
+/// Returns the configuration in force as the type that kend and the parts use.
 pub(crate) fn typed(path: &Path) -> Result<Config, Error> {
     let mut all = Table::new();
     for (section, keys) in in_force(path)? {
@@ -174,7 +174,8 @@ pub(crate) fn typed(path: &Path) -> Result<Config, Error> {
         .map_err(|error: toml::de::Error| Error::invalid(path.display().to_string(), error.message().to_owned()))
 }
 
-/// The lines of `secrets.env`: name, value, line. A file that is absent or not ours to read has none; kend judges it.
+/// Returns the settings of `secrets.env` as name, value and line. Returns none if the file is absent or cannot be read;
+/// kend reports why.
 fn secret_lines(path: &Path) -> Vec<(String, String, usize)> {
     let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
     let text = if is_file { std::fs::read_to_string(path).unwrap_or_default() } else { String::new() };
@@ -182,7 +183,7 @@ fn secret_lines(path: &Path) -> Vec<(String, String, usize)> {
     settings.map(|one| (one.name.to_owned(), one.value.to_owned(), one.line)).collect()
 }
 
-/// The names and values that `secrets.env` sets.
+/// Returns the names and values in `secrets.env`.
 pub(crate) fn secrets(path: &Path) -> Vec<(String, String)> {
     let lines = secret_lines(path).into_iter();
     lines.map(|(name, value, _)| (name, value)).collect()

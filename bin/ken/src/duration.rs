@@ -1,8 +1,8 @@
-//! Spans of time on the command line.
+//! Durations on the command line.
 
 use std::time::Duration;
 
-/// A number with `ms`, `s` or `m`; seconds without a unit.
+/// Parses a number with the unit `ms`, `s` or `m`. Without a unit it is in seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let number: u64 = digits.parse().map_err(|_| String::from("a number with ms, s or m"))?;

@@ -1,4 +1,4 @@
-//! `ken eval`: recorded turns as test cases for other models. A case is a file of the user's folder.
+//! `ken eval`: uses recorded turns as test cases for other models. Each case is a file in a folder of the user.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ use crate::output::{Outcome, one_line, say, say_json, say_table};
 use crate::replay::{read, record, replay, save};
 
 const MODEL: &str = "model";
-/// How much of an answer is shown to a person, in bytes.
+/// The maximum length of an answer that is shown to a person, in bytes.
 const SHOWN: usize = 200;
 
 #[derive(Debug, Args)]
@@ -83,7 +83,7 @@ pub(crate) fn run(places: &Places, eval: &Eval) -> Outcome {
     }
 }
 
-/// `evals` beside ken.toml.
+/// Returns the folder of the cases: `evals` beside ken.toml.
 fn folder(places: &Places) -> PathBuf {
     places.config.with_file_name("evals")
 }
@@ -118,7 +118,7 @@ fn make(places: &Places, add: &Add) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names and files of the cases, by name.
+/// Returns the names and files of the cases, sorted by name.
 fn cases(places: &Places) -> Vec<(String, PathBuf)> {
     let files = fs::read_dir(folder(places)).into_iter().flatten().flatten();
     let mut cases: Vec<(String, PathBuf)> = files
@@ -225,7 +225,7 @@ fn is_same(result: &Value) -> bool {
     result.get("differs").is_some_and(Value::is_array) && differing(result).is_empty()
 }
 
-/// One line for the case, and two for each thing that differs.
+/// Prints one line for the case and two for each difference.
 fn show(name: &str, result: &Value) -> Result<(), Error> {
     let differs = differing(result);
     let verdict = match differs.is_empty() {

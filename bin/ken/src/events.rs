@@ -1,4 +1,4 @@
-//! `ken events`: what changes in the system.
+//! `ken events`: prints changes in the system.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::globals::Globals;
 use crate::output::{Outcome, one_line, say, say_json};
 
 const TARGET: &str = "/api/events";
-/// Fields that stand at the beginning of a line, or say nothing to a person.
+/// Fields that are printed at the start of the line, or are of no use to a person.
 const NOT_SHOWN: [&str; 4] = ["v", "type", "eventIndex", "timestamp"];
 
 #[derive(Debug, Args)]
@@ -38,7 +38,7 @@ pub(crate) fn run(globals: &Globals, args: &Events) -> Outcome {
     let from = if tail.is_some() { "-1" } else { "now" };
     let mut reader = Reader::new(gateway, TARGET, from, tail);
     loop {
-        // This stream has no other mode than live; when something is in it the first page comes at once.
+        // This stream can only be read live. Its first page arrives at once if the stream is not empty.
         let page = reader.page(true)?;
         for event in page.messages()? {
             show(&event, args.json)?;

@@ -14,7 +14,8 @@ use crate::globals::Globals;
 use crate::nearest::nearest;
 use crate::output::Outcome;
 
-/// `ken` is the command line of this program.
+/// Replaces this process by the program of the command. `ken` is the command line of this program, as clap describes
+/// it.
 pub(crate) fn run(globals: &Globals, words: &[OsString], ken: &clap::Command) -> Outcome {
     let Some((name, args)) = words.split_first() else {
         return Err(Error::invalid("", "no command"));
@@ -30,7 +31,8 @@ pub(crate) fn run(globals: &Globals, words: &[OsString], ken: &clap::Command) ->
     Err(Error::unavailable(format!("{}: {error}", path.display())))
 }
 
-/// `ken-NAME`, beside `ken` or on PATH. A name never leads to another folder.
+/// Returns the path of `ken-NAME`, beside `ken` or on PATH. A name with a slash is never a program, so that it cannot
+/// name another folder.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let file = Some(format!("ken-{name}")).filter(|_| !name.contains('/'));
     file.and_then(find_program)
@@ -50,7 +52,7 @@ pub(crate) fn error_of(program: &str, stderr: &[u8], otherwise: Code) -> Error {
     })
 }
 
-/// The error for a command that is neither built in nor a program.
+/// Returns the error for a command that is neither built in nor a program.
 pub(crate) fn unknown(name: &str, ken: &clap::Command) -> Error {
     let names = names(ken);
     let error = Error::not_found(format!("there is no command `{name}`: no ken-{name} beside ken or on PATH"));
@@ -60,7 +62,7 @@ pub(crate) fn unknown(name: &str, ken: &clap::Command) -> Error {
     }
 }
 
-/// Every command: those of `ken`, and the programs `ken-X` beside it and on PATH.
+/// Returns the names of all commands: those of `ken`, and the programs `ken-X` beside it and on PATH.
 fn names(ken: &clap::Command) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = ken.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Which gateway the commands use: that of this system, or the one at `--url`.
+//! Finds the gateway that the commands use: that of this system, or the one at `--url`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::client::{KEND, call};
 use crate::config;
 use crate::globals::Globals;
 
-/// How long kend may take to say where the gateway is.
+/// The timeout of a request to kend for its status.
 const STATUS: Duration = Duration::from_secs(5);
 
 /// Returns the gateway that the command line names. Its secret is never on the command line: it comes from `--secret-file`,
@@ -48,7 +48,7 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
     }
 }
 
-/// `API_SECRET` of `secrets.env`.
+/// Returns `API_SECRET` of `secrets.env`.
 fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
     let mut secrets = config::secrets(file).into_iter();
     let last = secrets.rfind(|(name, _)| name == "API_SECRET");
@@ -64,18 +64,18 @@ fn url(places: &Places) -> Result<String, Error> {
     })
 }
 
-/// What kend says about the parts.
+/// Returns the status of all parts, from kend.
 pub(crate) fn status(places: &Places) -> Result<SystemStatus, Error> {
     call::<PartsStatus>(places, KEND, &StatusArgs::default(), Some(STATUS))
 }
 
-/// The error for a gateway that is not going to come back by itself.
+/// Returns the error for a gateway that stays down until somebody starts it, or `None` if it may become ready.
 fn stopped(places: &Places) -> Option<Error> {
     let parts = status(places).ok()?.parts;
     parts.iter().find(|part| part.name == "gateway").and_then(not_coming)
 }
 
-/// Why a part is not going to be ready unless somebody starts it.
+/// Returns the error for a part that stays down until somebody starts it, or `None` if it may become ready.
 pub(crate) fn not_coming(part: &PartStatus) -> Option<Error> {
     let what = match part.state {
         PartState::Stopped => "is stopped",

@@ -7,7 +7,7 @@ use ken_types::Error;
 use ken_types::places::Places;
 use nix::unistd::geteuid;
 
-// No doc comment: clap would print it as that of `ken`.
+// This has no doc comment, because clap would print it as the description of `ken`.
 #[derive(Debug, Args)]
 pub(crate) struct Globals {
     /// Folder of the system [default: KEN_HOME, else the user's own folders]
@@ -25,7 +25,7 @@ pub(crate) struct Globals {
 }
 
 impl Globals {
-    /// The folder of the system, absolute, if one was named.
+    /// Returns the absolute path of the system's folder if `--home` or `KEN_HOME` names one.
     pub(crate) fn home(&self) -> Result<Option<PathBuf>, Error> {
         let set = std::env::var_os("KEN_HOME").filter(|home| !home.is_empty());
         let home = self.home.clone().or_else(|| set.map(PathBuf::from));

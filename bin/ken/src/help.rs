@@ -1,4 +1,4 @@
-//! `ken help`: the flags of a command of `ken`, or the manual page of a program.
+//! `ken help`: prints the options of a command of `ken`, or shows the manual page of a program.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ pub(crate) struct Help {
     pub(crate) topic: Vec<String>,
 }
 
-/// `ken` is the command line of this program.
+/// Shows the help for a topic. `ken` is the command line of this program, as clap describes it.
 pub(crate) fn run(help: &Help, mut ken: clap::Command) -> Outcome {
     ken.build();
     if let Some(text) = flags(&mut ken, &help.topic) {
@@ -40,7 +40,7 @@ fn not_run(what: &str, error: &std::io::Error) -> Error {
     Error::unavailable(format!("{what}: {error}"))
 }
 
-/// The help of `ken` or of one of its commands.
+/// Returns the help text of `ken` or of one of its commands.
 fn flags(ken: &mut clap::Command, topic: &[String]) -> Option<String> {
     let mut command = ken;
     for word in topic {
@@ -49,7 +49,8 @@ fn flags(ken: &mut clap::Command, topic: &[String]) -> Option<String> {
     Some(command.render_help().to_string())
 }
 
-/// `man PAGE`, if there is such a page: with the pages of this installation, or of the source tree, before the others.
+/// Returns the command `man PAGE`, or `None` if there is no such page. Pages of this installation or source tree come
+/// before those of the system.
 fn manual(page: &str) -> Option<Command> {
     let mut path = OsString::new();
     for folder in folders().iter().filter(|folder| folder.is_dir()) {

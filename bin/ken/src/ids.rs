@@ -1,9 +1,9 @@
-//! Fields of records, and ids as people type them: whole, or as much of the beginning as makes them unique.
+//! Reads fields of records, and resolves ids that people type in full or shortened to a unique beginning.
 
 use ken_types::{Code, Error};
 use serde_json::Value;
 
-/// A field of a record; empty when it is absent or not a text.
+/// Returns a text field of a record, or an empty text if it is absent or not a text.
 pub(crate) fn field<'a>(record: &'a Value, name: &str) -> &'a str {
     record.get(name).and_then(Value::as_str).unwrap_or_default()
 }
@@ -14,12 +14,13 @@ pub(crate) fn items<'a>(record: &'a Value, name: &str) -> &'a [Value] {
     list.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Whether a word is short for an id: its beginning, but not so short that a typing error is likely.
+/// Whether a word is a beginning of an id of at least 4 characters. A shorter one could match by mistake.
 pub(crate) fn is_short(id: &str, word: &str) -> bool {
     word.len() >= 4 && id.starts_with(word)
 }
 
-/// The one id that a word means: the id itself, or the beginning of it, with or without the prefix of its kind.
+/// Returns the only id that matches a word: the id itself, or one that begins with the word, with or without `prefix`.
+/// Fails if no id matches, or several. `kind` names the things in the error.
 pub(crate) fn only_one(ids: Vec<String>, word: &str, prefix: &str, kind: &str, hint: &str) -> Result<String, Error> {
     let is_meant =
         |id: &&String| is_short(id, word) || id.strip_prefix(prefix).is_some_and(|rest| is_short(rest, word));

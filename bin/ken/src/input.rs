@@ -1,4 +1,4 @@
-//! Texts that a command takes from its arguments, from files or from standard input.
+//! Reads text from the arguments of a command, from files or from standard input.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -6,8 +6,9 @@ use std::path::Path;
 
 use ken_types::Error;
 
-/// The words of the command line, or standard input where there are none or only `-`. At most one byte more than `limit` is
-/// read: whoever checks the text refuses one that is too long. `field` and `hint` are those of the error for a missing text.
+/// Returns the words of the command line joined by blanks, or standard input if there are no words or only `-`. Reads
+/// at most `limit` + 1 bytes of standard input, so that the caller can see that a text is too long. `field` and `hint`
+/// are those of the error for a missing text.
 pub(crate) fn words_or_stdin(words: &[String], limit: usize, field: &str, hint: &str) -> Result<String, Error> {
     if words.iter().any(|word| word != "-") {
         return Ok(words.join(" "));
@@ -22,13 +23,13 @@ pub(crate) fn words_or_stdin(words: &[String], limit: usize, field: &str, hint: 
     Ok(text)
 }
 
-/// The text of a file that a flag names.
+/// Reads the file that a flag names as UTF-8 text. Fails if it has more than `most` bytes.
 pub(crate) fn read_text(flag: &str, path: &Path, most: u64) -> Result<String, Error> {
     let bytes = read_bytes(flag, path, most)?;
     String::from_utf8(bytes).map_err(|_| Error::invalid(flag, format!("{}: is not text in UTF-8", path.display())))
 }
 
-/// The bytes of a file that a flag names; it is an error if there are more than `most`.
+/// Reads the file that a flag names. Fails if it has more than `most` bytes.
 pub(crate) fn read_bytes(flag: &str, path: &Path, most: u64) -> Result<Vec<u8>, Error> {
     let wrong = |what: String| Error::invalid(flag, format!("{}: {what}", path.display()));
     let mut bytes = Vec::new();

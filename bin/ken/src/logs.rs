@@ -1,5 +1,5 @@
-//! `ken logs`: what the parts have logged, merged by time. It reads the files that kend keeps, so it works while the system
-//! is down too.
+//! `ken logs`: prints the logs of the parts, merged by time. It reads the files that kend writes, so it also works
+//! while the system is down.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -22,9 +22,9 @@ use crate::output::{Outcome, say, say_coloured, wants_colour};
 
 const LINES: usize = 50;
 const CHUNK: usize = 64 * 1024;
-/// How often --follow looks for more.
+/// How often `--follow` reads the files again.
 const PAUSE: Duration = Duration::from_millis(100);
-/// From the most severe on. A line without a level counts as INFO.
+/// Log levels, the most severe first. A line without a level counts as INFO.
 const LEVELS: [&str; 5] = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
 const INFO: u8 = 2;
 
@@ -58,7 +58,7 @@ pub(crate) fn run(places: &Places, logs: &Logs) -> Outcome {
     for tail in &mut tails {
         records.extend(tail.last(&filter));
     }
-    // Stable: lines of one part stay in their order.
+    // The sort is stable, so lines of one part keep their order.
     records.sort_by_key(|record| record.time);
     let surplus = records.len().saturating_sub(filter.lines);
     records.iter().skip(surplus).try_for_each(|record| view.show(record))?;
@@ -68,7 +68,7 @@ pub(crate) fn run(places: &Places, logs: &Logs) -> Outcome {
     }
 }
 
-/// A connection that ends when kend does.
+/// Returns a connection to kend. It is used only to notice when kend ends.
 fn connect(places: &Places) -> Result<UnixStream, Error> {
     let stream =
         UnixStream::connect(places.socket("kend")).and_then(|stream| stream.set_nonblocking(true).map(|()| stream));
@@ -106,7 +106,8 @@ fn follow(
     }
 }
 
-/// The logs that are asked for. A name is good if it has a log, or if kend knows a part of that name.
+/// Returns the requested logs, or all of them if no names are given. A name is valid if it has a log or if kend has a
+/// part of that name.
 fn open(places: &Places, logs: &Logs) -> Result<Vec<Tail>, Error> {
     let found = logged(places);
     if logs.names.is_empty() && found.is_empty() {
@@ -129,7 +130,7 @@ fn is_part(places: &Places, name: &str) -> Result<(), Error> {
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5))).map(drop)
 }
 
-/// The parts that have a log, kend among them.
+/// Returns the names of all logs: those of the parts, and kend's own.
 fn logged(places: &Places) -> Vec<String> {
     let entries = std::fs::read_dir(places.state.join("log")).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -138,12 +139,12 @@ fn logged(places: &Places) -> Vec<String> {
     names
 }
 
-/// Which lines are shown.
+/// Selects the lines that are shown.
 struct Filter {
     lines: usize,
-    /// In milliseconds since 1970.
+    /// The earliest time, in milliseconds since 1970.
     since: Option<i64>,
-    /// An index into `LEVELS`.
+    /// The least severe level, as an index into `LEVELS`.
     level: Option<u8>,
 }
 
@@ -166,9 +167,9 @@ impl Filter {
 struct Record {
     part: String,
     line: String,
-    /// The line, if it is a JSON object.
+    /// The parsed line, if it is a JSON object.
     fields: Option<Map<String, Value>>,
-    /// In milliseconds since 1970; that of the line before, for one without a time of its own.
+    /// In milliseconds since 1970. A line without a time has the time of the line before it.
     time: i64,
 }
 
@@ -191,10 +192,10 @@ impl Record {
     }
 }
 
-/// How lines are shown.
+/// How lines are printed.
 struct View {
     json: bool,
-    /// The width of the parts' names; none for a single part.
+    /// The width of the column of part names. `None` if a single part was named, because the column is then left out.
     names: Option<usize>,
     colour: bool,
 }
@@ -217,7 +218,8 @@ impl View {
         }
     }
 
-    /// `TIME LEVEL PART message key=value`; a line that is no record as it stands, after the part.
+    /// Formats a JSON record as `TIME LEVEL PART message key=value`. Any other line is kept as it is, after the name of
+    /// its part.
     fn readable(&self, record: &Record) -> String {
         let part = self.names.map(|width| format!("{:width$}  ", record.part)).unwrap_or_default();
         let Some(message) = record.text("message") else {
@@ -237,12 +239,12 @@ impl View {
     }
 }
 
-/// The log of one part, read forwards over rotations.
+/// Reads the log of one part to its end and as it grows, across rotations.
 struct Tail {
     name: String,
     path: PathBuf,
     file: Option<File>,
-    /// The beginning of a line whose end has not been written yet.
+    /// The start of a line that is not complete yet.
     rest: Vec<u8>,
     /// The time of the last line.
     time: i64,
@@ -253,7 +255,8 @@ impl Tail {
         Tail { path: places.log(&name), name, file: None, rest: Vec::new(), time: 0 }
     }
 
-    /// The last lines that the filter takes, oldest first; afterwards [`Tail::read`] goes on from there.
+    /// Returns the last lines that the filter accepts, oldest first. After that, [`Tail::read`] returns only newer
+    /// lines.
     fn last(&mut self, filter: &Filter) -> VecDeque<Record> {
         self.file = self.first_file(filter).and_then(|path| File::open(path).ok());
         let mut last = VecDeque::new();
@@ -268,7 +271,8 @@ impl Tail {
         last
     }
 
-    /// The file to begin with: the newest from which there are enough lines, or that reaches back far enough.
+    /// Returns the file to start with: the newest one that gives enough lines, or that starts before the filter's
+    /// earliest time.
     fn first_file(&self, filter: &Filter) -> Option<PathBuf> {
         let mut lines = 0;
         let mut best = None;
@@ -291,14 +295,14 @@ impl Tail {
         best
     }
 
-    /// Passes on what has been written since.
+    /// Passes each line written since the last call to `each`.
     fn read(&mut self, each: &mut dyn FnMut(Record)) {
         if self.file.is_none() {
             self.file = File::open(&self.path).ok();
         }
         self.drain(each);
         while let Some(next) = self.next_file() {
-            // More may have been written before it was renamed.
+            // The file may have grown between the last read and its rotation.
             self.drain(each);
             self.file = File::open(next).ok();
             self.drain(each);
@@ -322,7 +326,8 @@ impl Tail {
         }
     }
 
-    /// The file after this one, if this one has been rotated; the oldest that is left, if this one is gone.
+    /// Returns the file that follows the open one if that has been rotated. If the open one has been deleted, returns
+    /// the oldest file that still exists.
     fn next_file(&self) -> Option<PathBuf> {
         let own = self.file.as_ref()?.metadata().ok()?.ino();
         let mut newer = None;
@@ -350,14 +355,14 @@ fn count_lines(path: &Path) -> usize {
     bytes.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// A level as a number, 0 for the most severe.
+/// Parses a level and returns its index in `LEVELS`.
 fn level(text: &str) -> Result<u8, String> {
     let found = (0..).zip(LEVELS).find(|(_, name)| name.eq_ignore_ascii_case(text));
     found.map(|(number, _)| number).ok_or_else(|| String::from("error, warn, info, debug or trace"))
 }
 
-/// A time in milliseconds since 1970: so long ago (`30s`, `10m`, `2h`, `1d`), or a date or time of RFC 3339, of which the end
-/// may be left out.
+/// Parses a time and returns milliseconds since 1970. The text is an age (`30s`, `10m`, `2h`, `1d`), or a date or time
+/// of RFC 3339 whose end may be left out.
 fn since(text: &str) -> Result<i64, String> {
     let wrong = || String::from("30s, 10m, 2h, 1d, or a time such as 2026-11-22T04:30 (UTC)");
     let unit = match text.chars().last() {
@@ -372,7 +377,7 @@ fn since(text: &str) -> Result<i64, String> {
         let ago = i64::from(number.ok_or_else(wrong)?) * unit;
         return Ok(Timestamp::now().plus_millis(-ago).millis());
     }
-    // At least the date.
+    // Completes a shortened time. The date must be complete.
     let rest = "0000-01-01T00:00:00Z".get(text.len().max(10)..).unwrap_or_default();
     let time = Timestamp::from_rfc3339(&format!("{text}{rest}"));
     time.map(Timestamp::millis).map_err(|_| wrong())

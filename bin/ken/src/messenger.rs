@@ -1,4 +1,4 @@
-//! `ken messenger`: who may write through the messaging connector, and how it does.
+//! `ken messenger`: manages who may write through the messaging connector, and its webhook, groups and messages.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::globals::Globals;
 use crate::ids::{field, items};
 use crate::output::{Outcome, say, say_json, say_table};
 
-/// The timeout of a call to a part. Some calls wait for the messenger's platform.
+/// The timeout of a call to a part. Some calls wait for a reply of the messaging platform.
 const PATIENCE: Duration = Duration::from_secs(70);
 const TARGET: &str = "/api/connectors/messenger";
 
@@ -263,7 +263,7 @@ fn set_group(globals: &Globals, group: &Group) -> Result<(), Error> {
     say_group(&post(globals, "group", &body)?)
 }
 
-/// Calls a part of this system directly, for operations that the gateway has no route for.
+/// Calls a part of this system directly. It is used for operations without a route in the gateway.
 fn part<O: Op>(globals: &Globals, part: &str, args: &O::Args) -> Result<O::Reply, Error> {
     client::call::<O>(&globals.places()?, part, args, Some(PATIENCE))
 }

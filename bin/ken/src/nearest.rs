@@ -1,6 +1,6 @@
-//! Did you mean?
+//! Suggests a command name for a misspelled one.
 
-/// The name that was probably meant: the closest one, if it is close.
+/// Returns the most similar name, if one is similar enough to be what was meant.
 pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distances = names.into_iter().map(|name| (strsim::osa_distance(word, name), name));
     let (distance, name) = distances.min_by_key(|(distance, _)| *distance)?;

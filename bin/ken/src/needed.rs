@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::gateway::{self, not_coming, status};
 use crate::globals::Globals;
 
-/// In the order in which their absence is reported.
+/// The parts that a turn needs, in the order in which they are reported.
 const PARTS: [&str; 4] = ["gateway", "store", "model", "agent"];
-/// Without these nothing can be accepted.
+/// The parts without which no message can be accepted.
 const FIRST: [&str; 2] = ["gateway", "store"];
 
-/// Who is asked about the parts: kend, or a gateway on another machine.
+/// Where the states of the parts come from: kend of this system, or a gateway on another machine.
 pub(crate) enum Needed {
     Here(Places),
     There(Box<Gateway>),
@@ -28,14 +28,14 @@ impl Needed {
         })
     }
 
-    /// Returns an error if one of `FIRST` is stopped, because it would be useless to wait for it.
+    /// Returns an error if one of `FIRST` is stopped or has failed, because waiting for it would be useless.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let missing = self.missing()?;
         let error = missing.iter().filter(|part| FIRST.contains(&part.name.as_str())).find_map(not_coming);
         error.map_or(Ok(()), Err)
     }
 
-    /// "waiting for model (stopped), agent (waiting)", when something is not ready.
+    /// Returns a text like "waiting for model (stopped), agent (waiting)", or `None` if all parts are ready.
     pub(crate) fn waiting(&self) -> Option<String> {
         let named: Vec<String> = match self {
             Needed::Here(_) => {
@@ -64,7 +64,7 @@ fn state(part: &PartStatus) -> String {
     }
 }
 
-/// What `/ready` names.
+/// Returns the parts that `/ready` of the gateway reports as not ready.
 fn not_ready(gateway: &Gateway) -> Option<Vec<String>> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[]).ok()?;
     let body = json::parse(&answer.body, json::MAX_DEPTH).ok()?;

@@ -1,11 +1,12 @@
-//! `ken call PART --list`: the operations of a part with their arguments, as `lib/types` declares and documents them.
+//! `ken call PART --list`: prints the operations of a part with their arguments, as `lib/types` declares and documents
+//! them.
 //!
-//! The declarations are read as text: they are regular, they are the one place where an argument is described, and what is
-//! printed can therefore not differ from what the part takes.
+//! The declarations are compiled in as text and parsed here. They have a regular form and are the only place that
+//! describes the arguments, so the list cannot differ from what the part accepts.
 
 use std::fmt::Write;
 
-/// Where the operations of all parts are declared.
+/// The source files that declare the operations of all parts.
 const SOURCES: &[&str] = &[
     include_str!("../../../lib/types/src/ops/service.rs"),
     include_str!("../../../lib/types/src/ops/kend.rs"),
@@ -19,7 +20,7 @@ const SOURCES: &[&str] = &[
     include_str!("../../../lib/types/src/ops/cognitive.rs"),
 ];
 
-/// An operation, its arguments and what they mean, as lines.
+/// Returns the description of an operation as lines: its name, its arguments and what they mean.
 pub(crate) fn describe(op: &str) -> String {
     let mut text = format!("{op}\n");
     let Some((doc, arguments)) = SOURCES.iter().find_map(|source| declaration(source, op)) else {
@@ -35,7 +36,8 @@ pub(crate) fn describe(op: &str) -> String {
     text
 }
 
-/// The comment of an operation, and the type of its arguments: `Name, "noun.verb": Args => Reply;`.
+/// Finds the declaration of an operation: `Name, "noun.verb": Args => Reply;`. Returns its doc comment and the type of
+/// its arguments.
 fn declaration<'a>(source: &'a str, op: &str) -> Option<(Vec<&'a str>, String)> {
     let key = format!("\"{op}\":");
     let mut doc = Vec::new();
@@ -55,12 +57,12 @@ fn declaration<'a>(source: &'a str, op: &str) -> Option<(Vec<&'a str>, String)> 
 struct Field {
     name: String,
     kind: String,
-    /// Whether a call without it is refused.
+    /// Whether a call without this field is refused.
     needed: bool,
     doc: Vec<String>,
 }
 
-/// The fields of a struct; none for what is not one.
+/// Returns the fields of a struct, or none if no struct has this name.
 fn fields(name: &str) -> Vec<Field> {
     let start = format!("pub struct {name} {{");
     let Some((before, rest)) = SOURCES.iter().find_map(|source| source.split_once(&start)) else {
@@ -91,12 +93,12 @@ fn fields(name: &str) -> Vec<Field> {
     found
 }
 
-/// `T` of `Option<T>`.
+/// Returns `T` of `Option<T>` when `start` is `Option<`.
 fn inside<'a>(kind: &'a str, start: &str) -> Option<&'a str> {
     kind.strip_prefix(start)?.strip_suffix('>')
 }
 
-/// A type as a caller writes its value.
+/// Returns a placeholder for a value of this type, as it is shown to a caller: `NUMBER`, `[TEXT]`.
 fn shown(kind: &str) -> String {
     if let Some(inner) = inside(kind, "Vec<") {
         return format!("[{}]", shown(inner));
@@ -152,7 +154,7 @@ mod tests {
         assert_eq!(describe("no.such"), "no.such\n");
     }
 
-    /// A declaration of another form would be listed without its arguments.
+    /// An operation whose declaration is not understood would be listed without arguments.
     #[test]
     fn every_operation_is_understood() {
         let mut seen = 0;

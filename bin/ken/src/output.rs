@@ -1,4 +1,4 @@
-//! Standard output for results, standard error for what went wrong, the exit status for both.
+//! Prints results on standard output and errors on standard error, and sets the exit status.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -12,15 +12,15 @@ use serde::Serialize;
 /// The result of a command: its exit status, or an error.
 pub(crate) type Outcome = Result<ExitCode, Error>;
 
-/// Whether `--raw` was given. The one piece of state that all output shares, so that no command can forget it.
+/// Whether `--raw` was given. It is a global variable so that no command can forget to pass it on.
 static RAW: AtomicBool = AtomicBool::new(false);
 
-/// Prints control characters as they are from now on, on a terminal too.
+/// From now on, control characters are printed unchanged on a terminal too.
 pub(crate) fn set_raw() {
     RAW.store(true, Ordering::Relaxed);
 }
 
-/// Whether control characters have to be replaced on standard output.
+/// Whether control characters on standard output must be replaced.
 pub(crate) fn is_guarded() -> bool {
     !RAW.load(Ordering::Relaxed) && io::stdout().is_terminal()
 }
@@ -30,7 +30,7 @@ pub(crate) fn say(line: &str) -> Result<(), Error> {
     put(&format!("{line}\n"))
 }
 
-/// Prints a piece of text at once; on a terminal without control characters.
+/// Prints text without a line end and flushes it. On a terminal, control characters are replaced.
 pub(crate) fn put(text: &str) -> Result<(), Error> {
     match is_guarded() {
         true => put_bytes(for_terminal(text).as_bytes()),
@@ -38,13 +38,13 @@ pub(crate) fn put(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Prints bytes at once, as they are.
+/// Prints bytes unchanged and flushes them.
 pub(crate) fn put_bytes(bytes: &[u8]) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(closed)
 }
 
-/// Prints a line in pieces, each of them in its colour if it has one (SGR, ECMA-48).
+/// Prints a line that consists of pieces, each with an optional colour (SGR code of ECMA-48).
 pub(crate) fn say_coloured(pieces: &[(Option<u8>, &str)]) -> Result<(), Error> {
     let mut line = String::new();
     for (colour, text) in pieces {
@@ -60,7 +60,7 @@ pub(crate) fn say_coloured(pieces: &[(Option<u8>, &str)]) -> Result<(), Error> {
     put_bytes(format!("{line}\n").as_bytes())
 }
 
-/// Whether standard output shows colour: on a terminal that can, unless NO_COLOR says otherwise (no-color.org).
+/// Whether standard output shows colour: on a terminal that supports it, unless NO_COLOR is set (no-color.org).
 pub(crate) fn wants_colour() -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     io::stdout().is_terminal() && set("NO_COLOR").is_none() && set("TERM").is_some_and(|terminal| terminal != "dumb")
@@ -135,7 +135,7 @@ pub(crate) fn say_table<const N: usize>(
     table(&rows).iter().try_for_each(|line| say(line))
 }
 
-/// Rows of cells as lines, with the columns aligned. A cell is one line.
+/// Formats rows of cells as lines, with the columns aligned. Line ends and tabs in a cell become blanks.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|cell| one_line(cell))).collect();
     let mut widths = [0; N];
@@ -152,7 +152,7 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// A number of things, as `1 file` or `2 files`.
+/// Formats a number of things, as `1 file` or `2 files`.
 pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
     match count {
         1 => format!("1 {one}"),
@@ -160,7 +160,7 @@ pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
     }
 }
 
-/// A text with blanks for its line ends and tabs.
+/// Replaces line ends and tabs of a text by blanks.
 pub(crate) fn one_line(text: &str) -> String {
     text.replace(['\n', '\t'], " ")
 }

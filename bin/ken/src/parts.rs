@@ -1,4 +1,4 @@
-//! Commands that change something: start, stop, restart, kill, reload, down.
+//! The commands that change the state of parts: start, stop, restart, kill, reload, down.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::duration::duration;
 use crate::output::{Outcome, remark, say};
 use crate::progress::during;
 
-/// The timeout of calls that are answered at once.
+/// The timeout of calls that kend answers at once.
 const SOON: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]

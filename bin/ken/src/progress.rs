@@ -1,4 +1,4 @@
-//! A line on the terminal that says what is waited for, once that takes longer than a second.
+//! A progress line on the terminal that says what `ken` is waiting for. It appears after one second.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -9,7 +9,7 @@ use ken_text::for_terminal;
 
 const TICK: Duration = Duration::from_secs(1);
 
-/// Shows the line until it is dropped; standard error that is not a terminal stays as it is.
+/// Shows the progress line until it is dropped. If standard error is not a terminal, nothing is printed.
 pub(crate) struct Progress {
     thread: Option<(Sender<String>, JoinHandle<()>)>,
 }
@@ -42,7 +42,7 @@ impl Progress {
         Progress { thread: Some((sender, thread)) }
     }
 
-    /// Says something else from now on.
+    /// Changes the text of the line.
     pub(crate) fn set(&self, what: &str) {
         if let Some((sender, _)) = &self.thread {
             _ = sender.send(what.to_owned());
@@ -59,7 +59,7 @@ impl Drop for Progress {
     }
 }
 
-/// Does something that may take long.
+/// Runs `work` and shows a progress line with `what` while it runs.
 pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let _progress = Progress::start(what);
     work()

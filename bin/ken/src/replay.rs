@@ -1,4 +1,4 @@
-//! `ken replay`: a turn goes through the turn loop again, from its record alone.
+//! `ken replay`: runs a recorded turn through the turn loop again, from its record alone.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ use crate::output::{Outcome, one_line, say, say_json};
 use crate::skills::workspace;
 
 const AGENT: &str = "agent";
-/// How much of an event is shown to a person, in bytes.
+/// The maximum length of an event that is shown to a person, in bytes.
 const SHOWN: usize = 400;
 
 #[derive(Debug, Args)]
@@ -58,7 +58,7 @@ pub(crate) fn run(places: &Places, args: &Replay) -> Outcome {
     Ok(ExitCode::from(u8::from(!is_same)))
 }
 
-/// The record of a turn, from ken-agent.
+/// Returns the record of a turn, from ken-agent.
 pub(crate) fn record(places: &Places, id: &str) -> Result<Value, Error> {
     let mut agent = client::connect(&places.socket(AGENT), AGENT)?;
     let mut events = Vec::new();
@@ -79,12 +79,13 @@ pub(crate) fn read(file: &Path) -> Result<Value, Error> {
     serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))
 }
 
-/// Writes a record, which holds what was said: for its owner alone.
+/// Writes a record to a file that only its owner can read, because it contains the conversation.
 pub(crate) fn save(file: &Path, record: &Value) -> Result<(), Error> {
     ken_trusted::replace(file, format!("{record}\n").as_bytes(), Others::Nothing)
 }
 
-/// Runs `ken-agent --replay` and passes its lines on. Status 1 says that something differs, and is no error.
+/// Runs `ken-agent --replay` and passes each line of its output to `on_line`. Exit status 1 means that there are
+/// differences, which is not an error here.
 pub(crate) fn replay(
     places: &Places,
     record: &Value,
@@ -104,7 +105,8 @@ pub(crate) fn replay(
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that refuses its command line reads nothing, and says why.
+        // If ken-agent rejects its arguments, it does not read its input. The write then fails, and the cause is
+        // reported from its standard error below.
         _ = stdin.write_all(record.to_string().as_bytes());
     }
     let lines = child.stdout.take().map(|out| BufReader::new(out).lines());

@@ -1,5 +1,5 @@
-//! `ken rules`: the governing rules, which the runtime holds every turn to. They are set on the machine itself, over the
-//! socket of the store; there is no way over HTTP.
+//! `ken rules`: manages the governing rules, which the runtime enforces in every turn. They are changed over the socket
+//! of the store, so only on the machine itself and never over HTTP.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::client::ask;
 use crate::ids::{field, items};
 use crate::output::{Outcome, fail_each, say, say_json, say_table};
 
-/// The longest file of a rule.
+/// The maximum size of a rule's file, in bytes.
 const RULE_BYTES: u64 = 64 * 1024;
 const CALL: Duration = Duration::from_secs(10);
 
@@ -74,7 +74,7 @@ struct Files {
     files: Vec<PathBuf>,
 }
 
-/// `check` does not call `places`, because it needs no system.
+/// Runs the command. `check` does not call `places`, because it needs no system.
 pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, rules: &Rules) -> Outcome {
     match &rules.command {
         Command::List(args) => list(&places()?, args)?,
@@ -112,7 +112,8 @@ fn call(places: &Places, part: &str, op: &str, args: &Value) -> Result<Value, Er
     ask(places, part, op, args, Some(CALL))
 }
 
-/// Changes a rule of the user. A built-in rule is refused by its name.
+/// Calls an operation of the store on a rule of the user. If it fails because the rule is a built-in one, the error
+/// says so.
 fn own(places: &Places, op: &str, name: &str, args: Value) -> Result<(), Error> {
     let Err(error) = call(places, "store", op, &args) else {
         return Ok(());
@@ -123,8 +124,8 @@ fn own(places: &Places, op: &str, name: &str, args: Value) -> Result<(), Error> 
     })
 }
 
-/// Refuses a rule with the name of a built-in one: somebody who switches it off could believe that the built-in one is off. While
-/// ken-agent is down, the built-in rules are not known, and nothing is refused.
+/// Fails if a built-in rule has this name, because somebody who switches off the new rule could believe that the
+/// built-in one is off. While ken-agent is down, the built-in rules are not known and every name is accepted.
 fn refuse_base_name(places: &Places, name: &str) -> Result<(), Error> {
     match is_base(places, name) {
         Ok(true) => Err(Error::conflict(format!("{name} is the name of a built-in rule")).at("/name")),

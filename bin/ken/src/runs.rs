@@ -1,4 +1,4 @@
-//! `ken runs`, `ken show` and `ken cancel`: work by its id, whatever kind it is.
+//! `ken runs`, `ken show` and `ken cancel`: find runs, sessions and knowledge entries by id.
 
 use std::process::ExitCode;
 
@@ -17,9 +17,9 @@ use crate::output::{Outcome, say, say_json, say_table};
 use crate::progress::during;
 use crate::{knowledge, sessions};
 
-/// Runs that are looked through for a short id.
+/// The number of recent runs that are searched for a shortened id.
 const RECENT: u32 = 1_000;
-/// Exchanges of a session that are shown.
+/// The maximum number of exchanges that are shown of a session.
 const EXCHANGES: u32 = 100;
 
 #[derive(Debug, Args)]
@@ -80,15 +80,15 @@ fn recent(gateway: &mut Gateway, target: &str) -> Result<Vec<Value>, Error> {
     }
 }
 
-/// What an id names.
+/// The record that an id names.
 enum Named {
     Session(Value),
     Run(String),
     Knowledge(String),
 }
 
-/// Looks for a word among sessions, runs and knowledge entries. A word with the prefix of one kind is only
-/// looked for there.
+/// Looks for a word among sessions, runs and knowledge entries. A word with the prefix of one kind is looked for only
+/// among that kind.
 fn find(gateway: &mut Gateway, word: &str) -> Result<Named, Error> {
     let may_be = |prefix: &[&str]| prefix.iter().any(|prefix| word.starts_with(prefix));
     let mut found = Vec::new();
@@ -154,7 +154,7 @@ fn show_run(record: &Value, as_json: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints a conversation: prompts after `> `, the answers as they are.
+/// Prints a conversation: each prompt after `> `, each answer unchanged.
 fn show_session(gateway: &mut Gateway, session: &Value, as_json: bool) -> Result<(), Error> {
     let identity = Identity::of(session).ok_or_else(|| Error::internal("the session has no owner"))?;
     let page = gateway.transcript(&identity, field(session, "sessionId"), EXCHANGES)?;

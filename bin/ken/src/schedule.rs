@@ -1,4 +1,4 @@
-//! `ken schedule`: prompts that are given at certain times. See ken-schedule(1).
+//! `ken schedule`: manages prompts that run at set times. See ken-schedule(1).
 
 use std::os::unix::process::CommandExt;
 use std::process::{self, ExitCode};
@@ -177,7 +177,7 @@ struct Preview {
     json: bool,
 }
 
-/// A value by the name that it has in JSON.
+/// Parses a policy by its name in JSON.
 fn policy<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     let named = serde_json::from_value(Value::String(text.to_owned()));
     named.map_err(|error| error.to_string().replace('`', ""))
@@ -223,7 +223,7 @@ fn tell(gateway: &mut Gateway, slug: &str, what: &str) -> Result<Value, Error> {
     gateway.post(&format!("{}/{what}", target(slug)), &key, &json!({}))
 }
 
-/// A part of an answer as its record.
+/// Converts a field of a reply to a record.
 fn read<T: DeserializeOwned>(answer: &mut Value, name: &str) -> Result<T, Error> {
     let value = answer.get_mut(name).map(Value::take).unwrap_or_default();
     serde_json::from_value(value)
@@ -269,7 +269,7 @@ fn list(gateway: &mut Gateway, shown: &Shown) -> Result<(), Error> {
 
 fn next(gateway: &mut Gateway, args: &Next) -> Result<(), Error> {
     const NUMBER: u32 = 10;
-    // A single word that is a number says how many schedules are listed.
+    // If the only argument is a number, it is the number of schedules to list.
     let number = match (&args.slug, args.number) {
         (None, _) => NUMBER,
         (Some(word), None) if word.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -305,7 +305,8 @@ fn times(gateway: &mut Gateway, slug: &str, number: u32, as_json: bool) -> Resul
     })
 }
 
-/// When a schedule fires after a time at which it does, without jitter, as ken-scheduler computes it.
+/// Returns the next `number` times at which a schedule fires after `at`, in milliseconds since 1970, without jitter.
+/// ken-scheduler computes them; `at` is itself a time at which the schedule fires.
 fn times_after(settings: &Settings, at: i64, number: u32) -> Result<Vec<i64>, Error> {
     #[derive(Deserialize)]
     struct Preview {
@@ -450,7 +451,7 @@ fn preview(args: &Preview) -> Outcome {
     Err(Error::unavailable(format!("ken-scheduler: {error}")))
 }
 
-/// `ken-scheduler preview`, to which the schedule has to be added.
+/// Returns the command `ken-scheduler preview`. The caller appends the schedule.
 fn previewing(format: &str, number: u32, zone: &str) -> Result<process::Command, Error> {
     let path = program("scheduler").ok_or_else(|| {
         Error::unavailable("there is no ken-scheduler beside ken or on PATH").hint("`make install` installs it")

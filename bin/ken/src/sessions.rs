@@ -1,4 +1,4 @@
-//! `ken sessions`, and the session that a person means.
+//! `ken sessions`, and the search for the session that a person names.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::ids::{field, is_short};
 use crate::output::{Outcome, say_json, say_table};
 use crate::progress::during;
 
-/// Sessions that are looked through for a short id.
+/// The number of recent sessions that are searched for a shortened id.
 const RECENT: u32 = 100;
 
 #[derive(Debug, Args)]
@@ -48,15 +48,15 @@ fn row(session: &Value) -> [String; 4] {
     })
 }
 
-/// The session that was used last.
+/// Returns the id of the session that was used last.
 pub(crate) fn last(gateway: &mut Gateway) -> Result<String, Error> {
     let sessions = gateway.sessions(Some(&Identity::local()), false, 1)?;
     let last = sessions.first().map(|session| field(session, "sessionId").to_owned());
     last.ok_or_else(|| Error::not_found("there is no session to continue"))
 }
 
-/// The one recent session that a word means: its id, the beginning or the last part of it, or its name. Archived sessions
-/// are found by their whole id only.
+/// Returns the only recent session that matches a word: by its id, the beginning or the last part of the id, or its
+/// name. An archived session is found only by its whole id.
 pub(crate) fn find(gateway: &mut Gateway, of: Option<&Identity>, word: &str) -> Result<Value, Error> {
     let sessions = gateway.sessions(of, false, RECENT)?;
     only_one(sessions, word)

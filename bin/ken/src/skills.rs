@@ -1,4 +1,5 @@
-//! `ken skills`: the texts of others that agents are told, and which of them a person has accepted. ken-skills(5).
+//! `ken skills`: lists the skills and project rules that can be given to agents, and records which of them a person has
+//! accepted. See ken-skills(5).
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -78,19 +79,20 @@ pub(crate) fn run(places: impl Fn() -> Result<Places, Error>, skills: &Skills) -
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the texts of this system are.
+/// Returns where the skills and project rules of this system are.
 pub(crate) fn sources(places: &Places) -> Sources {
     Sources::of(&places.config, workspace(places))
 }
 
-/// The folder of the workspace. A configuration that cannot be read is kend's matter; its defaults count then.
+/// Returns the folder of the workspace. If the configuration cannot be read, the default applies; kend reports the
+/// error.
 pub(crate) fn workspace(places: &Places) -> PathBuf {
     let workspace = config::typed(&places.config).unwrap_or_default().workspace;
     let variable = std::env::var_os("KEN_WORKSPACE").map(PathBuf::from);
     workspace.folder(&places.state, variable)
 }
 
-/// A text by its name.
+/// A skill or the project rules, found by name.
 enum Found {
     Skill(Skill),
     Project(Project),
@@ -106,7 +108,7 @@ impl Found {
     }
 }
 
-/// Returns the first text with this name: the one that is used, or that waits to be accepted.
+/// Returns the first text with this name: the one that is in use or waits for acceptance.
 fn found(sources: &Sources, name: &str) -> Result<Found, Error> {
     let accepted = sources.accepted()?;
     if name == PROJECT_FILE {
@@ -224,7 +226,7 @@ fn state(found: &Found) -> State {
     }
 }
 
-/// Asks the person at the terminal. Without one the answer is no.
+/// Asks the person at the terminal. Returns false if standard input is not a terminal.
 fn confirmed(name: &str) -> Result<bool, Error> {
     if !std::io::stdin().is_terminal() {
         remark(&format!("nobody is there to ask: `ken skills accept {name} --yes` puts it in force"));

@@ -1,4 +1,4 @@
-//! `ken status`: a table for a person, a line of JSON a part for a program.
+//! `ken status`: prints a table for a person, or one line of JSON per part for a program.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use ken_types::{Code, Error};
 use crate::client::{KEND, call};
 use crate::output::{Outcome, fail, remark, say, say_coloured, say_json, table, wants_colour};
 
-/// Exit statuses as the init scripts of LSB have them.
+/// The exit statuses of `status` in LSB init scripts.
 const NOT_ALL_UP: u8 = 3;
 const UNKNOWN: u8 = 4;
 
@@ -62,8 +62,8 @@ fn ask(places: &Places, args: &Status) -> Result<SystemStatus, Error> {
     call::<PartsStatus>(places, KEND, &args, Some(Duration::from_secs(5)))
 }
 
-/// Names a part that should be ready and is not, with its state. A part should be ready if its entry starts it with the
-/// system, also when a person has stopped it, or if a person has started it.
+/// Returns the name and state of a part that should be ready and is not. A part should be ready if its entry is
+/// enabled, even when a person has stopped it, or if a person has started it.
 fn what_is_missing(part: &PartStatus) -> Option<String> {
     if part.state == PartState::Ready || !part.enabled && !part.wanted {
         return None;
@@ -118,7 +118,7 @@ fn row(part: &PartStatus) -> [String; 6] {
     ]
 }
 
-/// How the last process ended, and why there is no next one.
+/// Returns how the last process ended, and why kend no longer restarts the part.
 fn last_exit(part: &PartStatus) -> Option<String> {
     let last = part.last_exit.clone();
     match &part.cause {
@@ -127,7 +127,7 @@ fn last_exit(part: &PartStatus) -> Option<String> {
     }
 }
 
-/// The two largest units: `12s`, `3m 5s`, `2h 13m`, `5d 3h`.
+/// Formats a duration with its two largest units: `12s`, `3m 5s`, `2h 13m`, `5d 3h`.
 fn uptime(ms: u64) -> String {
     let seconds = ms / 1_000;
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);

@@ -1,4 +1,5 @@
-//! `ken undo` and `ken diff`: what a run changed in the workspace. Both run ken-coder(1) and print its answer.
+//! `ken undo` and `ken diff`: undo or show what a run changed in the workspace. Both run ken-coder(1) and print its
+//! output.
 
 use std::process::{Command, ExitCode, Stdio};
 
@@ -19,7 +20,8 @@ pub(crate) struct OfRun {
     json: bool,
 }
 
-/// `what` is `undo` or `diff`. The exit status is that of ken-coder: 1 when some files were refused.
+/// Runs `ken-coder undo` or `ken-coder diff`, according to `what`. The exit status is that of ken-coder: 1 if it
+/// refused some files.
 pub(crate) fn run(globals: &Globals, what: &str, of: &OfRun) -> Outcome {
     let places = globals.places()?;
     let program =

@@ -1,4 +1,4 @@
-//! `ken up`: becomes kend, or starts it in the background and waits for its word.
+//! `ken up`: replaces itself by kend, or starts kend in the background and waits until it reports readiness.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -45,7 +45,7 @@ pub(crate) fn run(globals: &Globals, up: &Up) -> Outcome {
     wait_for_word(kend.spawn().map_err(wrong)?)
 }
 
-/// kend closes its output when it has said `ready`, or by ending.
+/// Waits for the `ready` line of kend and prints it. kend closes its output after that line, or when it fails.
 fn wait_for_word(mut kend: Child) -> Outcome {
     let mut line = String::new();
     if let Some(output) = kend.stdout.take() {
@@ -57,7 +57,7 @@ fn wait_for_word(mut kend: Child) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let status = kend.wait().map_err(|error| Error::internal(error.to_string()))?;
-    // It has said why on standard error.
+    // kend has printed the cause on standard error.
     let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0);
     Ok(ExitCode::from(code.unwrap_or(70)))
 }

@@ -1,4 +1,4 @@
-//! `ken usage` and `ken why`: what was used, and what became of a message.
+//! `ken usage` and `ken why`: show tokens and cost, and what became of a message.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::output::{Outcome, one_line, remark, say, say_json, say_table};
 
 const STORE: &str = "store";
 const MODEL: &str = "model";
-/// How long ken-model may take to say what is used of the budget. It may be starting.
+/// The timeout of the call to ken-model for the budget. It is long enough for a part that is starting.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  ken usage\n  ken usage --by model")]
 pub(crate) struct Usage {
-    /// What to add up by
+    /// Group the totals by this
     #[arg(long, value_enum, default_value_t = By::Day)]
     by: By,
-    /// Only what this session has used, and its budget
+    /// Show only what this session has used, and its budget
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Print one JSON object per line
@@ -71,7 +71,7 @@ pub(crate) fn usage(places: &Places, args: &Usage) -> Outcome {
         Ok(None) => {}
         Ok(Some(budget)) if args.json => say_json(&json!({"budget": budget}))?,
         Ok(Some(budget)) => budget_lines(&budget, args.session.as_deref()).iter().try_for_each(|line| say(line))?,
-        // What was used is known all the same.
+        // The usage has been printed, so a missing budget is not an error.
         Err(error) => remark(&format!("the budget is not known: {error}")),
     }
     Ok(ExitCode::SUCCESS)
@@ -93,14 +93,14 @@ fn show_groups(by: By, groups: &[Value]) -> Result<(), Error> {
     say_table([&by, "RUNS", "INPUT", "OUTPUT", "COST"], groups.iter().map(row))
 }
 
-/// The caps and what is used of them; `None` when there are none.
+/// Returns the limits of the budget and how much of them is used, or `None` if there are no limits.
 fn budget(places: &Places, session: Option<&str>) -> Result<Option<BudgetState>, Error> {
     let args = OfSession { session: session.map(str::to_owned) };
     let state = call::<ModelBudget>(places, MODEL, &args, Some(PATIENCE))?;
     Ok((!state.caps.is_unlimited()).then_some(state))
 }
 
-/// One line for the day, and one for a session: what is used, and what is left.
+/// Returns one line for the day and one for a session: what is used and what is left.
 fn budget_lines(state: &BudgetState, session: Option<&str>) -> Vec<String> {
     let (caps, spent) = (&state.caps, &state.spent);
     let line = |scope: &str, tokens: u64, cost: f64, used: &Sum| {

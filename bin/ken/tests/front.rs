@@ -1,4 +1,5 @@
-//! The front command over the real kend, with parts that do what their arguments say (bin/kend/examples/probe.rs).
+//! Tests of the front command with the real kend. The parts are test programs that do what their arguments say
+//! (bin/kend/examples/probe.rs).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -40,7 +41,7 @@ impl Home {
         command
     }
 
-    /// Standard output, standard error and exit status.
+    /// Runs `ken`. Returns standard output, standard error and the exit status.
     fn ken(&self, args: &[&str]) -> (String, String, i32) {
         said(self.command(args).output().unwrap())
     }
@@ -113,12 +114,12 @@ fn up_in_the_background_status_and_down() {
     let (out, err, code) = home.ken(&["status"]);
     assert_eq!((out.as_str(), code), ("", 3));
     assert!(err.contains("kend is not running"), "{err}");
-    // A command that calls a part says the same.
+    // A command that calls a part reports the same cause.
     let (out, err, code) = home.ken(&["usage"]);
     assert_eq!((out.as_str(), code), ("", 75));
     assert!(err.contains("store.sock, and kend is not running") && err.contains("start it with `ken up`"), "{err}");
     assert_eq!(home.ken(&["down"]).2, 0);
-    // Right after down everything is free again.
+    // The sockets and locks are free as soon as `down` returns.
     assert_eq!(home.ken(&["up", "-d", "--port", "0"]).2, 0);
 }
 
@@ -259,7 +260,7 @@ fn logs_to_the_end_and_beyond() {
     assert_eq!([next(), next()], ["one", "two"]);
     home.ken(&["down"]);
     assert_eq!(child.wait().unwrap().code(), Some(75));
-    // What has been logged can be read while all is down; there is nothing to follow.
+    // Logs can be read while the system is down, but not followed.
     assert_eq!(home.ken(&["logs", "a"]).0, "one\ntwo\none\ntwo\n");
     assert_eq!(home.ken(&["logs", "c"]).2, 2);
     assert_eq!(home.ken(&["logs", "a", "-f"]).2, 75);
@@ -306,7 +307,7 @@ fn logs_are_merged_by_time_and_chosen_by_level_and_time() {
     }
 }
 
-/// Lines that were rotated away while nobody looked are still shown, each once.
+/// Lines that were rotated away between two reads are still shown, each once.
 #[test]
 fn following_goes_on_over_rotations() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"lines:3000\", \"say:end\", \"ready\", \"hang\"]\n");

@@ -1,4 +1,4 @@
-//! What is said: the message with its template, fragments and attachments.
+//! Builds the message to send from the text, the template, the fragments and the attachments.
 
 use std::path::Path;
 
@@ -12,14 +12,15 @@ use ken_types::places::Places;
 use super::{Chat, template};
 use crate::input::{read_bytes, read_text, words_or_stdin};
 
-/// A message and its pictures.
+/// The text of a message and its images.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) text: String,
     pub(super) images: Vec<Image>,
 }
 
-/// Reads everything that was given, before anything is sent. `invalid` names the flag and the file.
+/// Reads all texts and files before anything is sent. If one cannot be used, returns an `invalid` error that names the
+/// flag and the file.
 pub(super) fn message(chat: &Chat, places: &Places) -> Result<Message, Error> {
     let mut text = words_or_stdin(&chat.text, PROMPT_BYTES, "TEXT", "ken chat TEXT")?;
     if let Some(name) = &chat.template {
@@ -64,7 +65,8 @@ fn attachment(path: &Path) -> Result<Attachment, Error> {
     Ok(Attachment::Text(text))
 }
 
-/// The media type of the images that models take, by the first bytes.
+/// Returns the media type of an image by its first bytes, or `None` if it is not one of the four formats that models
+/// accept.
 fn image_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
@@ -75,7 +77,7 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// A text in a code block that nothing in it can close.
+/// Puts a text into a Markdown code block. The fence is longer than any run of backquotes in the text.
 fn fenced(path: &Path, text: &str) -> String {
     let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat((longest + 1).max(3));

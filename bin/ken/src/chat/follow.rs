@@ -1,4 +1,4 @@
-//! One turn as it comes: its text is printed, or kept for the end.
+//! Follows one turn to its end and prints its text or events as they arrive.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -12,34 +12,34 @@ use crate::needed::Needed;
 use crate::output::{put, remark, say_json};
 use crate::progress::Progress;
 
-/// How often is looked at what is waited for.
+/// The longest wait for events before the progress line is updated.
 const TICK: Duration = Duration::from_secs(1);
 
 /// What is printed while a turn runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Show {
-    /// The text as it comes.
+    /// The text as it arrives.
     Text,
     /// Every event, one JSON object per line.
     Events,
     Nothing,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Said {
-    /// The last message.
+    /// The text of the agent's last message.
     pub(super) text: String,
     /// `{provider, id}`.
     pub(super) model: Option<Value>,
     pub(super) usage: Option<Value>,
 }
 
-/// A turn that is followed to its end.
+/// Reads the events of one turn.
 pub(super) struct Followed<'a> {
     turn: &'a Turn,
     show: Show,
-    /// End when no data has come for this long.
+    /// Stop with an error when no event has arrived for this long.
     patience: Duration,
     live: LiveText,
     heard: Instant,
@@ -51,7 +51,7 @@ impl<'a> Followed<'a> {
         Followed { turn, show, patience, live: LiveText::default(), heard: Instant::now(), said: Said::default() }
     }
 
-    /// Reads the events of the turn from before its first to its last.
+    /// Reads events from the offset at which the turn was accepted until the turn ends.
     pub(super) fn read_to_end(mut self, gateway: &Gateway, needed: &Needed) -> Result<Said, Error> {
         let mut events = gateway.events(&self.turn.stream, &self.turn.offset);
         let mut progress = None;
@@ -90,7 +90,7 @@ impl<'a> Followed<'a> {
             return Err(Error::deadline(message)
                 .hint("the turn continues: `ken sessions` names its session, `ken show SESSION` shows the answer"));
         }
-        // In the middle of a line of the answer there is no place for it.
+        // A progress line must not break a line of the answer that is only partly printed.
         if !self.live.is_in_line() || waiting.is_some() {
             let what = waiting.unwrap_or_else(|| "waiting for the answer".to_owned());
             progress.get_or_insert_with(|| Progress::start(&what)).set(&what);
@@ -98,7 +98,7 @@ impl<'a> Followed<'a> {
         Ok(())
     }
 
-    /// Takes an event of this submission; whether it was the last.
+    /// Handles an event of this submission. Returns true if it is the last one.
     fn take(&mut self, event: &Value) -> Result<bool, Error> {
         let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
         if self.show == Show::Events {
@@ -131,7 +131,8 @@ impl<'a> Followed<'a> {
         }
     }
 
-    /// The final text is that of the last message of the agent, whose first block is all of its text.
+    /// Keeps the text of an assistant message: its first content block holds all of the text. The last message of the
+    /// turn wins.
     fn take_message(&mut self, event: &Value) {
         let message = |pointer: &str| event.pointer(pointer).and_then(Value::as_str);
         if message("/message/role") == Some("assistant")

@@ -1,4 +1,4 @@
-//! `ken chat`: one turn, printed as it comes.
+//! `ken chat`: sends a message and prints the answer as it arrives.
 
 mod compose;
 mod follow;
@@ -36,7 +36,7 @@ pub(crate) struct Chat {
     /// Continue the last session
     #[arg(short = 'c', long = "continue", conflicts_with = "session")]
     pub(crate) resume: bool,
-    /// End when no data has come for this long: 30s, 5m
+    /// Stop when no data has arrived for this long: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
     pub(crate) wait: Duration,
     /// Answer with this model only: provider/model, one of those that are configured
@@ -90,7 +90,8 @@ pub(crate) fn run(globals: &Globals, chat: &Chat) -> Outcome {
     Ok(status)
 }
 
-/// The session that was asked for. Without one the gateway makes a new one with the prompt itself.
+/// Returns the session that `--session` or `--continue` selects. Without these options it returns `None`, and the gateway
+/// creates a session together with the prompt.
 fn session(gateway: &mut Gateway, chat: &Chat) -> Result<Option<String>, Error> {
     if chat.resume {
         return sessions::last(gateway).map(Some);
@@ -100,13 +101,13 @@ fn session(gateway: &mut Gateway, chat: &Chat) -> Result<Option<String>, Error> 
     };
     match sessions::find(gateway, Some(&Identity::local()), word) {
         Ok(session) => Ok(session.get("sessionId").and_then(Value::as_str).map(str::to_owned)),
-        // It may be archived, or somebody else's: the gateway says which.
+        // The session may be archived or belong to somebody else. The gateway's error says which.
         Err(error) if error.code == Code::NotFound => Ok(Some(word.clone())),
         Err(error) => Err(error),
     }
 }
 
-/// Prompts, one after the other.
+/// What all prompts of one `ken chat` share.
 struct Talk<'a> {
     gateway: &'a Gateway,
     chat: &'a Chat,
@@ -114,7 +115,7 @@ struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// One turn as it comes, or its end; and the session.
+    /// Runs one turn and prints the answer, as it arrives or at the end. Returns the exit status and the session.
     fn plain(&self, prompt: &Prompt) -> Result<(ExitCode, Option<String>), Error> {
         let show = match (self.chat.events, self.chat.json || self.chat.no_stream) {
             (true, _) => Show::Events,
@@ -126,14 +127,15 @@ impl Talk<'_> {
             Some(said) if self.chat.json => say_json(&self.record(&accepted, Some(&said), said.text.as_str().into()))?,
             Some(said) if show == Show::Nothing => say(&said.text)?,
             Some(_) => {}
-            // A command is done at once and has no turn.
+            // A slash command is answered at once and starts no turn.
             None if self.chat.json => say_json(&self.record(&accepted, None, accepted.result().into()))?,
             None => say(&accepted.result().unwrap_or_default())?,
         }
         Ok((ExitCode::SUCCESS, accepted.session()))
     }
 
-    /// An answer that fits the schema, after one correction at most. Else nothing is printed, and the status is 1.
+    /// Prints an answer that fits the schema. If the first answer does not fit, the model gets one chance to correct
+    /// it. If the second one does not fit either, no answer is printed and the exit status is 1.
     fn fitting(&self, mut prompt: Prompt, schema: &Schema) -> Result<(ExitCode, Option<String>), Error> {
         prompt.text = format!("{}\n\n{}", prompt.text, schema.instruction());
         let mut is_corrected = false;
@@ -163,7 +165,7 @@ impl Talk<'_> {
         }
     }
 
-    /// What was accepted, and what was said if it was a prompt.
+    /// Sends a prompt and follows its turn. The second value is `None` for a slash command, which has no turn.
     fn turn(&self, prompt: &Prompt, show: Show) -> Result<(Accepted, Option<Said>), Error> {
         let accepted = self.send(prompt)?;
         let Some(turn) = accepted.turn() else {
@@ -184,13 +186,13 @@ impl Talk<'_> {
                 }
             });
             let accepted = gateway.chat(prompt);
-            // It owns the sender, and the thread above ends with that.
+            // The gateway owns the sender. Dropping it ends the loop of the thread above.
             drop(gateway);
             accepted
         })
     }
 
-    /// The answer as programs read it; that of a command has no model and no usage.
+    /// Returns the JSON object of `--json`. The model and the usage are null for a slash command.
     fn record(&self, accepted: &Accepted, said: Option<&Said>, answer: Value) -> Value {
         json!({
             "answer": answer,

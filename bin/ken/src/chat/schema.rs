@@ -1,4 +1,4 @@
-//! `ken chat --schema`: an answer that is JSON and fits.
+//! `ken chat --schema`: checks that an answer is JSON and fits a JSON Schema.
 
 use std::path::Path;
 
@@ -12,14 +12,15 @@ use crate::input::read_text;
 const SCHEMA_BYTES: u64 = 64 * 1024;
 const MAX_DEPTH: usize = 64;
 
-/// A JSON Schema that an answer has to fit.
+/// The JSON Schema that an answer must fit.
 pub(super) struct Schema {
     text: String,
     validator: Validator,
 }
 
 impl Schema {
-    /// `invalid` for a file that is no schema. References to other documents are not resolved.
+    /// Reads a schema. Returns an `invalid` error if the file is not a JSON Schema. References to other documents are
+    /// not resolved.
     pub(super) fn read(path: &Path) -> Result<Schema, Error> {
         let text = read_text("--schema", path, SCHEMA_BYTES)?;
         let wrong = |what: String| Error::invalid("--schema", format!("{}: {what}", path.display()));
@@ -28,7 +29,7 @@ impl Schema {
         Ok(Schema { text, validator })
     }
 
-    /// What the model is told about its answer.
+    /// Returns the instruction that is appended to the prompt for the model.
     pub(super) fn instruction(&self) -> String {
         format!(
             "Answer with one JSON value that fits this JSON Schema, and with nothing else: no words around it.\n\n```json\n{}\n```",
@@ -36,7 +37,8 @@ impl Schema {
         )
     }
 
-    /// The value of an answer, or why it does not fit. A value in a code block counts.
+    /// Returns the JSON value of an answer, or the reason why it does not fit. A code block around the value is
+    /// ignored.
     pub(super) fn fit(&self, answer: &str) -> Result<Value, String> {
         let value: Value = serde_json::from_str(bare(answer)).map_err(|error| format!("it is not JSON: {error}"))?;
         match self.validator.validate(&value) {
@@ -50,7 +52,7 @@ impl Schema {
     }
 }
 
-/// An answer without the code block around all of it.
+/// Removes a code block that encloses the whole answer.
 fn bare(answer: &str) -> &str {
     let answer = answer.trim();
     let inner =

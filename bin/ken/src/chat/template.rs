@@ -1,4 +1,5 @@
-//! Named templates of prompts: `NAME.md` in `templates` beside ken.toml, then in that of the installation.
+//! Named prompt templates. `NAME.md` is looked for in the folder `templates` beside ken.toml, then in that of the
+//! installation.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,10 +12,11 @@ use ken_types::share;
 use crate::input::read_text;
 use crate::nearest::nearest;
 
-/// The placeholder of the message itself.
+/// The placeholder for the message itself.
 const INPUT: &str = "input";
 
-/// The template with its placeholders filled in. The message goes to `{{input}}`, or to the end where there is none.
+/// Returns the template with its placeholders filled in. The message replaces `{{input}}`. If the template has no
+/// `{{input}}`, the message is appended.
 pub(super) fn filled(places: &Places, name: &str, params: &[(String, String)], input: &str) -> Result<String, Error> {
     let folders = folders(places);
     let path = folders.iter().map(|folder| folder.join(format!("{name}.md"))).find(|path| path.is_file());
@@ -24,7 +26,7 @@ pub(super) fn filled(places: &Places, name: &str, params: &[(String, String)], i
         .map_err(|what| Error::invalid("--param", format!("template {name}: {what}")))
 }
 
-/// No path can be made of it.
+/// Accepts letters, digits, `-` and `_` only, so that a name cannot be a path.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
@@ -45,7 +47,7 @@ fn unknown(folders: &[PathBuf], name: &str) -> Error {
     }
 }
 
-/// Replaces `{{name}}`, once: what is filled in is not looked at again.
+/// Replaces each `{{name}}` by its value. Placeholders inside a value are not replaced.
 fn fill(template: &str, params: &[(String, String)], input: &str) -> Result<String, String> {
     let mut filled = String::new();
     let mut used = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What is on disk: the database and the audit log.
+//! Checks of the data on disk: the database and the audit log.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -12,9 +12,9 @@ use serde_json::Value;
 use super::{Findings, ask};
 use crate::client;
 
-/// How long the store may take to answer.
+/// The timeout of calls to the store.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A write-ahead log of this size is not checkpointed.
+/// The size in bytes above which the write-ahead log is reported: checkpoints normally keep it smaller.
 const WAL_BYTES: u64 = 256 * 1024 * 1024;
 
 pub(super) fn check(places: &Places, is_up: bool, findings: &mut Findings) {
@@ -43,14 +43,14 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
     let args = [OsStr::new("--check"), database.as_os_str()];
     if let Some((false, said)) = ask("ken-store", &args) {
         let why = said.trim().strip_prefix("ken-store: ").unwrap_or(said.trim()).replace('\n', " ");
-        // A database in use may be busy; that is not a fault.
+        // A lock is no fault while the system runs, because the store uses the database.
         if !(is_up && why.contains("locked")) {
             findings.error("database", database.display(), why, restore);
         }
     }
 }
 
-/// What the running store says of its files.
+/// Reports the problems that the running store has found in its files.
 fn check_store(places: &Places, findings: &mut Findings) {
     let Ok(stats) = client::call::<ServiceStats>(places, "store", &Nothing {}, Some(PATIENCE)) else {
         return; // that the store is not ready is another finding

@@ -1,4 +1,4 @@
-//! This machine: clock, disk, limits.
+//! Checks of this machine: clock, disk space and limits.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,11 +9,11 @@ use nix::sys::statvfs::statvfs;
 
 use super::Findings;
 
-/// 2026-01-01: no clock that is right says an earlier time.
+/// 2026-01-01 in seconds since 1970. A clock that shows an earlier time is wrong.
 const BUILT_AFTER: Duration = Duration::from_secs(1_767_225_600);
-/// Parts ask for this many open files (ken.toml(5), nofile).
+/// The number of open files that parts need (ken.toml(5), nofile).
 const FILES: u64 = 4_096;
-/// Logs of this size say that something fails again and again.
+/// The total size of logs, in bytes, above which something probably fails repeatedly.
 const LOG_BYTES: u64 = 1024 * 1024 * 1024;
 
 const MIB: u64 = 1024 * 1024;
@@ -25,7 +25,8 @@ enum Room {
     None,
 }
 
-/// Less than 5 % is little, unless that is still a lot; without 256 MiB the database may soon not be written.
+/// Judges free space, in bytes. Below 256 MiB, writes to the database may soon fail. Less than 5 % is little, unless it
+/// is at least 4 GiB.
 fn room(free: u64, all: u64) -> Room {
     match free {
         0..0x1000_0000 => Room::None,
@@ -69,7 +70,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     }
 }
 
-/// The folder, or the nearest one above it that exists.
+/// Returns the folder itself, or its nearest ancestor that exists.
 fn existing(path: &Path) -> &Path {
     path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"))
 }

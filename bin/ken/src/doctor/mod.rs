@@ -1,4 +1,4 @@
-//! `ken doctor`: what is wrong, or soon will be, and how to mend it. It changes nothing.
+//! `ken doctor`: reports what is wrong, or soon will be, and how to fix it. It changes nothing.
 
 mod data;
 mod host;
@@ -27,17 +27,17 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
-    /// Short and stable, for programs.
+    /// A short, stable name for use by programs.
     id: &'static str,
     severity: Severity,
-    /// The file, address or part.
+    /// The file, address or part that has the problem.
     #[serde(rename = "where")]
     place: String,
     why: String,
-    /// A command, or what to change.
+    /// A command to run, or what to change.
     fix: String,
 }
 
@@ -57,7 +57,7 @@ impl Severity {
     }
 }
 
-/// The findings so far.
+/// The problems found so far.
 #[derive(Debug, Default)]
 struct Findings(Vec<Finding>);
 
@@ -102,7 +102,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     let progress = Progress::start("checking the configuration");
     let mut findings = Findings::default();
     setup::check(places, &mut findings);
-    // A file that cannot be read was reported; the rest is judged by the defaults.
+    // An unreadable file has been reported already. The other checks then use the defaults.
     let config = config::typed(&places.config).unwrap_or_default();
     setup::check_exposure(places, &config, &mut findings);
     progress.set("checking this machine");
@@ -118,7 +118,7 @@ fn examine(places: &Places) -> Result<Vec<Finding>, Error> {
     Ok(findings.0)
 }
 
-/// What a program of ken has to say, with its exit status; `None` when it cannot be run.
+/// Runs a program of ken. Returns whether it succeeded, and all of its output. Returns `None` if it cannot be run.
 fn ask(program: &str, args: &[&std::ffi::OsStr]) -> Option<(bool, String)> {
     let path = ken_tool::find_program(program)?;
     let output = std::process::Command::new(path).args(args).stdin(std::process::Stdio::null()).output().ok()?;
@@ -127,7 +127,7 @@ fn ask(program: &str, args: &[&std::ffi::OsStr]) -> Option<(bool, String)> {
     Some((output.status.success(), text))
 }
 
-/// The sections that are judged here.
+/// Whether the configuration enables this part.
 fn is_enabled(config: &Config, part: &str) -> bool {
     config.part.get(part).is_some_and(|part| part.enabled)
 }

@@ -1,4 +1,4 @@
-//! Configuration, secrets, and who can reach the system.
+//! Checks of the configuration, the secrets, and who can reach the system.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -12,7 +12,7 @@ use nix::unistd::geteuid;
 use super::{Findings, ask};
 use crate::config;
 
-/// Files that decide what runs, and folders that hold state.
+/// Checks the configuration files, and the permissions of the folders that hold state and sockets.
 pub(super) fn check(places: &Places, findings: &mut Findings) {
     if check_secrets(&places.secrets(), findings) {
         check_configuration(places, findings);
@@ -23,7 +23,7 @@ pub(super) fn check(places: &Places, findings: &mut Findings) {
     }
 }
 
-/// kend judges the configuration; it names every problem on a line of its own.
+/// Runs `kend --check`, which reports each problem of the configuration on a line of its own.
 fn check_configuration(places: &Places, findings: &mut Findings) {
     let home = places.home.as_deref().map(Path::as_os_str);
     let mut args: Vec<&OsStr> = vec![OsStr::new("--check")];
@@ -42,7 +42,7 @@ fn check_configuration(places: &Places, findings: &mut Findings) {
     }
 }
 
-/// Whether the file can be read without harm: a FIFO would be waited for.
+/// Checks `secrets.env`. Returns false if it is not a regular file: reading it could then block, as with a FIFO.
 fn check_secrets(path: &Path, findings: &mut Findings) -> bool {
     let place = &path.display();
     let Ok(meta) = std::fs::metadata(path) else {
@@ -92,7 +92,7 @@ fn is_own(meta: &Metadata) -> bool {
     meta.uid() == geteuid().as_raw() || geteuid().is_root()
 }
 
-/// Whether others can reach the gateway, and whether they have to say who they are.
+/// Reports a gateway that other machines can reach without a secret.
 pub(super) fn check_exposure(places: &Places, config: &Config, findings: &mut Findings) {
     let gateway = &config.gateway;
     let secrets = config::secrets(&places.secrets());

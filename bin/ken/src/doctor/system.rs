@@ -1,4 +1,4 @@
-//! The programs, the addresses, and the parts that run.
+//! Checks of the programs, the addresses and the running parts.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, TcpListener};
@@ -13,7 +13,7 @@ use crate::gateway::status;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Whether a system runs.
+/// Runs the checks. Returns whether kend is running.
 pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -> bool {
     check_programs(config, findings);
     let is_up = check_parts(places, findings);
@@ -31,7 +31,7 @@ pub(super) fn check(places: &Places, config: &Config, findings: &mut Findings) -
     is_up
 }
 
-/// Every program of a part is there, and of this version.
+/// Reports programs of parts that are missing, cannot be run, or are of another version than `ken`.
 fn check_programs(config: &Config, findings: &mut Findings) {
     let builtin = config.part.iter().filter(|(_, part)| part.enabled && part.command.is_empty());
     for name in builtin.map(|(name, _)| format!("ken-{name}")).chain(["kend".to_owned()]) {
@@ -73,7 +73,7 @@ fn check_parts(places: &Places, findings: &mut Findings) -> bool {
     true
 }
 
-/// A socket that nobody listens on: kend ended without removing it. The next one replaces it.
+/// Reports a socket file that nobody listens on. A kend that ended abnormally left it, and the next kend replaces it.
 fn check_socket(places: &Places, findings: &mut Findings) {
     let socket = places.socket("kend");
     if socket.exists() {

@@ -1,4 +1,4 @@
-//! Texts of others that agents would be told, were they accepted.
+//! Reports skills and project rules that agents do not get: broken ones, and ones that nobody has accepted.
 
 use ken_types::places::Places;
 

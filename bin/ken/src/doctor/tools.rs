@@ -1,4 +1,4 @@
-//! Tools that agents are not offered, and why: files that describe none, and MCP servers that are down or not accepted.
+//! Reports tools that agents cannot use, and why: invalid tool files, and MCP servers that are down or not accepted.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const CALL: Duration = Duration::from_secs(5);
 
 pub(super) fn check(places: &Places, findings: &mut Findings) {
     let listed = call::<ToolsList>(places, "tools", &ListTools::default(), Some(CALL));
-    // That the part is down is another finding.
+    // Another check reports a part that is down.
     let Ok(listed) = listed else { return };
     for problem in listed.problems {
         let error = problem.error;

@@ -1,4 +1,5 @@
-//! `ken knowledge import`: the Markdown files of a folder as entries. What has not changed since the last time is not sent again.
+//! `ken knowledge import`: stores the Markdown files of a folder as entries. Files that have not changed since the last
+//! import are not sent again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,15 +22,15 @@ use crate::output::{Outcome, counted, remark, say, say_json};
 use crate::progress::Progress;
 
 const STORE: &str = "store";
-/// The longest file, in bytes, and how many files a folder may have.
+/// The maximum size of a file, in bytes, and the maximum number of files in a folder.
 const FILE_BYTES: u64 = 1024 * 1024;
 const FILES: usize = 20_000;
-/// How deep folders are looked into.
+/// The maximum depth of nested folders.
 const DEPTH: usize = 32;
-/// Files and bytes of JSON that are sent together.
+/// The maximum number of files, and of bytes of JSON, in one call of the store.
 const BATCH: usize = 100;
 const BATCH_BYTES: usize = 1024 * 1024;
-/// The most bytes of JSON that a file may take: it is sent as one line.
+/// The maximum size of a file as JSON, in bytes. It must fit on one line of the wire protocol.
 const DOCUMENT_BYTES: usize = WIRE_LINE_BYTES / 2;
 
 #[derive(Debug, Args)]
@@ -44,31 +45,31 @@ pub(super) struct Import {
     json: bool,
 }
 
-/// What came of an import.
+/// The result of an import.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     folder: String,
-    /// Markdown files there, and those of them that are new or have changed.
+    /// The number of Markdown files in the folder, and how many of them are new or changed.
     files: u64,
     changed: u64,
-    /// Entries.
+    /// The number of entries that were added, removed and left unchanged.
     added: u64,
     removed: u64,
     kept: u64,
-    /// Files that were imported before and are not there any more.
+    /// The number of files that were imported before and no longer exist.
     gone: u64,
     pruned: bool,
     refused: Vec<Refused>,
 }
 
-/// A file that was left out.
+/// A file that was not imported.
 #[derive(Debug, Serialize)]
 struct Refused {
     path: String,
     why: String,
 }
 
-/// The exit status is 1 when files were left out.
+/// Imports the folder. The exit status is 1 if files were not imported.
 pub(super) fn run(places: &Places, args: &Import) -> Outcome {
     let name = args.folder.display().to_string();
     let wrong = |why: String| Error::invalid(name.clone(), why);
@@ -98,7 +99,7 @@ pub(super) fn run(places: &Places, args: &Import) -> Outcome {
             Err(why) => report.refused.push(Refused { path: path.clone(), why }),
         }
     }
-    // A file that is there and cannot be read is not gone: what was imported of it stays.
+    // A file that exists but cannot be read keeps the entries of its last import.
     known.retain(|path, _| !report.refused.iter().any(|refused| refused.path == *path));
     report.gone = known.len() as u64;
     for path in known.into_keys().filter(|_| args.prune) {
@@ -136,7 +137,7 @@ fn tell(args: &Import, report: &Report) -> Result<(), Error> {
     }
 }
 
-/// Documents on their way to the store.
+/// Documents that are sent to the store in one call.
 struct Batch {
     sync: SyncDocuments,
     bytes: usize,
@@ -148,7 +149,7 @@ impl Batch {
         Batch { sync, bytes: 0 }
     }
 
-    /// Sends the batch if so many more bytes do not fit into it.
+    /// Counts a document of so many bytes into the batch. Sends the batch first if the document does not fit into it.
     fn make_room(&mut self, bytes: usize, store: &mut Client, report: &mut Report) -> Result<(), Error> {
         let count = self.sync.documents.len() + self.sync.gone.len();
         if self.bytes + bytes > BATCH_BYTES || count == BATCH {
@@ -169,7 +170,7 @@ impl Batch {
     }
 }
 
-/// Path and digest of each document that the store has of a folder.
+/// Returns the path and digest of each document of a folder that the store has.
 fn known(store: &mut Client, collection: &str) -> Result<BTreeMap<String, String>, Error> {
     let mut known = BTreeMap::new();
     let mut after = String::new();
@@ -185,8 +186,8 @@ fn known(store: &mut Client, collection: &str) -> Result<BTreeMap<String, String
     }
 }
 
-/// The Markdown files below a folder, in order, by their paths relative to `root`. Links are not followed; one that leads out of
-/// the folder is refused.
+/// Collects the Markdown files below a folder, in order, as paths relative to `root`. Symbolic links are not followed;
+/// a link that leads out of the folder is reported as refused.
 fn find(
     root: &Path,
     folder: &Path,
@@ -209,7 +210,7 @@ fn find(
         };
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
         } else if kind.is_symlink() {
-            // What a link within the folder leads to is found at its own place.
+            // The target of a link within the folder is found at its own path.
             if !path.canonicalize().is_ok_and(|target| target.starts_with(root)) {
                 refuse("it is a link that leads out of the folder");
             }
@@ -233,7 +234,8 @@ fn find(
 }
 
 fn read(root: &Path, path: &str) -> Result<ReadDocument, String> {
-    // A link that has taken the place of the file, or of a folder above it, since it was found is not followed.
+    // `read_below` follows no symbolic link, because a link may have replaced the file or a folder above it since it
+    // was found.
     let bytes = ken_trusted::read_below(root, Path::new(path), FILE_BYTES);
     let bytes = bytes.map_err(|error| format!("it {}", error.message))?;
     let text = String::from_utf8(bytes).map_err(|_| "it is not text in UTF-8")?;
@@ -260,7 +262,7 @@ fn read(root: &Path, path: &str) -> Result<ReadDocument, String> {
     }
 }
 
-/// Bytes of its JSON.
+/// Returns the size of a document as JSON, in bytes.
 fn length(document: &ReadDocument) -> usize {
     serde_json::to_string(document).map_or(usize::MAX, |text| text.len())
 }

@@ -1,4 +1,4 @@
-//! `ken knowledge`: the entries that people have added for the agent.
+//! `ken knowledge`: manages the entries that people have added for the agent.
 
 mod import;
 
@@ -21,9 +21,9 @@ use crate::output::{Outcome, say, say_json, say_table};
 use crate::progress::during;
 
 const TARGET: &str = "/api/knowledge";
-/// The largest content of an entry.
+/// The maximum size of an entry's content, in bytes.
 const CONTENT_BYTES: usize = 512 * 1024;
-/// Entries of a page, and pages that are looked through for a short id.
+/// The number of entries on a page, and the maximum number of pages that are searched for a shortened id.
 const PAGE: u32 = 100;
 const PAGES: u32 = 20;
 
@@ -185,7 +185,7 @@ fn list(gateway: &mut Gateway, args: &List, query: &str) -> Result<(), Error> {
     say_table(["ID", "UPDATED", "SCOPE", "FROM", "TITLE"], records.iter().map(row))
 }
 
-/// Where an entry is from: who added it, the turn in which an agent wrote it, or the file and its line.
+/// Returns the origin of an entry: who added it, the turn in which an agent wrote it, or the file and line.
 fn origin(record: &Value) -> String {
     let metadata = record.get("metadata").unwrap_or(&Value::Null);
     let Some(line) = metadata.get("line") else {
@@ -241,7 +241,7 @@ fn target(id: &str) -> String {
     format!("{TARGET}/{}", encode_segment(id))
 }
 
-/// The id of the one entry that a word means: a whole id, or the beginning of one, with or without `kb-`.
+/// Returns the id of the only entry that a word matches: a whole id, or the beginning of one, with or without `kb-`.
 pub(crate) fn find(gateway: &mut Gateway, word: &str) -> Result<String, Error> {
     if word.len() == 35 && word.starts_with("kb-") {
         return Ok(word.to_owned());

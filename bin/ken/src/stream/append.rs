@@ -1,7 +1,7 @@
-//! `ken stream append`: each line of standard input, in order, once.
+//! `ken stream append`: appends each line of standard input once, in order.
 //!
-//! One thread reads lines while a request is under way; the lines that came in the meantime are the next request. Each
-//! request carries the producer's next sequence number, so that a repeated one writes nothing twice.
+//! A thread reads lines while a request is in progress. The lines that arrive during that time form the next request.
+//! Each request carries the producer's next sequence number, so that a repeated request is not written twice.
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, stdin};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -12,9 +12,9 @@ use ken_types::{Error, json};
 
 use super::Append;
 
-/// Bytes of one append.
+/// The maximum size of one append, in bytes.
 const APPEND_BYTES: usize = 1024 * 1024;
-/// Lines that wait for the request before them.
+/// The maximum number of lines that wait while a request is in progress.
 const LINES: usize = 1_024;
 
 pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
@@ -25,7 +25,7 @@ pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
     let target = append.name.target();
     let content_type = open(gateway, append, &target)?;
     let (sender, lines) = sync_channel(LINES);
-    // It is not joined: it may block in a read of a pipe that nobody closes.
+    // The thread is not joined, because it may block in a read of a pipe that nobody closes.
     std::thread::spawn(move || read_lines(&sender));
     let mut producer = Producer {
         gateway,
@@ -42,7 +42,7 @@ pub(super) fn run(gateway: &mut Gateway, append: &Append) -> Result<(), Error> {
     Ok(())
 }
 
-/// The content type of the stream, which is created if needed.
+/// Creates the stream if it does not exist. Returns the content type for the appends.
 fn open(gateway: &mut Gateway, append: &Append, target: &str) -> Result<String, Error> {
     match gateway.call(&Method::HEAD, target, &[], &[]) {
         Ok(found) => {
@@ -58,7 +58,7 @@ fn open(gateway: &mut Gateway, append: &Append, target: &str) -> Result<String, 
     }
 }
 
-/// A line with its line end, or why there are no more.
+/// A line with its line end, or the error that ends the input.
 type Line = Result<Vec<u8>, Error>;
 
 fn read_lines(to: &SyncSender<Line>) {
@@ -108,7 +108,7 @@ impl Producer<'_> {
                     Err(_) => break,
                 }
             }
-            // The lines before one that is refused are appended all the same.
+            // Append the lines before the bad one, then report the error.
             self.send(batch)?;
             if let Some(wrong) = wrong {
                 return Err(wrong);
@@ -142,7 +142,7 @@ impl Producer<'_> {
     }
 }
 
-/// The lines of one append: JSON values in an array, anything else as it is.
+/// The lines of one append: JSON values as an array, anything else unchanged.
 struct Batch {
     is_json: bool,
     body: Vec<u8>,
@@ -175,7 +175,7 @@ impl Batch {
         Ok(())
     }
 
-    /// `None` when there is nothing to append.
+    /// Returns the body of the request, or `None` if there is nothing to append.
     fn into_body(mut self) -> Option<Vec<u8>> {
         if self.body.is_empty() {
             return None;
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn lines_of_text_stay_as_they_are_and_those_of_json_become_an_array() {
         assert_eq!(batch(false, &["a\n", "\n", "b"]), (Some("a\n\nb".into()), None));
-        // An array is one message: the protocol takes only the outer array apart.
+        // An array on a line is one message, because the protocol splits only the outer array.
         assert_eq!(batch(true, &["{\"n\":1}\n", " \n", "[1,2]\r\n", "3"]), (Some("[{\"n\":1},[1,2],3]".into()), None));
         assert_eq!(batch(true, &["\n"]), (None, None));
         let (body, wrong) = batch(true, &["1\n", "{x\n", "2\n"]);

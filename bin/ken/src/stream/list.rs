@@ -1,4 +1,4 @@
-//! `ken stream ls`: the streams there are.
+//! `ken stream ls`: lists the streams.
 
 use ken_client::Gateway;
 use ken_types::Error;

@@ -41,13 +41,13 @@ enum Command {
     Create(Create),
     /// Append each line of standard input; creates the stream if needed
     Append(Append),
-    /// Print its entries
+    /// Print the entries of a stream
     Read(Read),
-    /// Print its entries and new ones as they come, until it is closed
+    /// Print the entries of a stream and new ones as they arrive, until it is closed
     Follow(Follow),
-    /// Close it: its entries stay, nothing can be appended
+    /// Close a stream: its entries stay, nothing can be appended
     Close(Named),
-    /// Delete it
+    /// Delete a stream
     Rm(Named),
     /// List streams by name
     #[command(visible_alias = "list")]
@@ -64,7 +64,7 @@ struct Named {
 
 #[derive(Debug, Args)]
 struct Ls {
-    /// What the names begin with, like logs/
+    /// Prefix of the names, like logs/
     #[arg(default_value = "")]
     prefix: String,
     /// Print one JSON object per line
@@ -98,7 +98,7 @@ struct Form {
 }
 
 impl Form {
-    /// The content type that was asked for.
+    /// Returns the content type that the options set, if any.
     fn asked(&self) -> Option<&str> {
         match self.json {
             true => Some("application/json"),
@@ -198,7 +198,8 @@ fn fork(gateway: &mut Gateway, fork: &Fork) -> Result<(), Error> {
     gateway.call(&Method::PUT, &fork.name.target(), &headers, &[]).map(drop)
 }
 
-/// Waits until the stream exists. The protocol has no call for that, so it is asked for, less and less often.
+/// Waits until the stream exists. The protocol has no call that waits for this, so it polls with growing pauses of up
+/// to 500 ms.
 fn wait_for(gateway: &Gateway, follow: &Follow) -> Result<(), Error> {
     let target = follow.read.name.target();
     let until = follow.wait.map(|wait| Instant::now() + wait);
@@ -237,7 +238,7 @@ fn print(gateway: Gateway, read: &Read, follow: bool) -> Result<(), Error> {
     }
 }
 
-/// Prints JSON as one value a line, anything else as it is; on a terminal without control characters.
+/// Prints JSON with one value per line and anything else unchanged. On a terminal, control characters are replaced.
 fn show(page: &Page, read: &Read, shown: &mut TerminalBytes) -> Result<(), Error> {
     match (page.is_json, is_guarded()) {
         (true, _) => page.messages()?.iter().try_for_each(say_json)?,
@@ -245,7 +246,7 @@ fn show(page: &Page, read: &Read, shown: &mut TerminalBytes) -> Result<(), Error
         (false, false) => put_bytes(&page.body)?,
     }
     if read.offsets && !page.body.is_empty() {
-        // That nobody reads it is no reason to stop.
+        // An error is ignored: the entries are printed even if nobody reads standard error.
         _ = writeln!(std::io::stderr(), "{}", page.next);
     }
     Ok(())

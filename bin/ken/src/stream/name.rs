@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use ken_types::uri::encode_segment;
 
-/// What stands below /streams/, checked as far as a request can be made of it; the gateway has the last word.
+/// The part of a path after `/streams/`. Only what a valid request needs is checked here; the gateway checks the rest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name(String);
 
@@ -14,7 +14,7 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Name, String> {
         let path = text.strip_prefix("/streams/").unwrap_or(text);
         let segments: Vec<&str> = path.split('/').collect();
-        // `.` and `..` are taken away by every client and proxy on the way.
+        // HTTP clients and proxies remove `.` and `..` from a path.
         let is_wrong = |segment: &&str| matches!(*segment, "" | "." | "..");
         if segments.len() > 8 || segments.iter().any(is_wrong) {
             return Err(String::from("1 to 8 segments like logs/server, none of them empty"));
@@ -24,7 +24,7 @@ impl FromStr for Name {
 }
 
 impl Name {
-    /// Its path at the gateway, percent-encoded where it has to be (RFC 3986).
+    /// Returns the path for requests to the gateway, percent-encoded (RFC 3986).
     pub(crate) fn target(&self) -> String {
         let segments: Vec<String> = self.0.split('/').map(encode_segment).collect();
         format!("/streams/{}", segments.join("/"))
