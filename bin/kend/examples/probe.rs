@@ -1,4 +1,5 @@
-//! A part for the tests of kend. Its arguments are done one after the other: `probe ready say:hello hang`.
+//! A part for the tests of kend. It carries out its arguments as actions, one after the other: `probe ready say:hello
+//! hang`.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::exit)] // a test program
 
@@ -53,13 +54,14 @@ fn act(name: &str, value: &str) {
             tell("WATCHDOG=1");
             sleep(millis(value));
         },
-        // A child in the same group; one that has left group and session; and the step between.
+        // `child` starts a process in the same group. `daemon` starts one that leaves the group and the session;
+        // `detach` is its intermediate process. `watcher` leaves both too and ends with the guard.
         "child" => again(&["deaf", &format!("pid:{value}"), "hang"]),
         "daemon" => again(&[&format!("detach:{value}")]),
         "detach" => again(&["session", "deaf", &format!("pid:{value}"), "hang"]),
         "watcher" => again(&["session", "deaf", &format!("pid:{value}"), "guard"]),
-        // Descendants with a cleared environment: one in the same group, and one that has left group and session and whose
-        // parent is dead.
+        // The same with a cleared environment: `bare` stays in the group, `unmarked` leaves the group and the session
+        // and its parent ends.
         "bare" => again_with(Command::new("/usr/bin/env").arg("-i"), &["deaf", &format!("pid:{value}"), "hang"]),
         "unmarked" => again_with(Command::new("/usr/bin/env").arg("-i"), &[&format!("detach:{value}")]),
         "session" => drop(nix::unistd::setsid()),
@@ -93,7 +95,7 @@ fn again_with(command: &mut Command, actions: &[&str]) {
     command.arg(std::env::current_exe().unwrap()).args(actions).spawn().unwrap();
 }
 
-/// What the secrets descriptor holds, one entry a line.
+/// Returns the content of the secrets descriptor, one entry per line.
 fn secrets() -> String {
     let Ok(number) = std::env::var("KEN_SECRETS_FD") else {
         return String::from("none\n");
@@ -131,7 +133,7 @@ fn flood(megabytes_a_second: u32) {
 }
 
 fn inherited(number: i32) -> BorrowedFd<'static> {
-    // SAFETY: kend has passed it, and it stays open for the life of this process.
+    // SAFETY: kend has passed this descriptor, and it stays open as long as this process runs.
     #[allow(unsafe_code)]
     unsafe {
         BorrowedFd::borrow_raw(number)
@@ -145,14 +147,14 @@ fn wait_for_end() {
     exit(0);
 }
 
-/// Answers each connect to the first socket with a line.
+/// Answers each connection to the first socket with a line that holds the pid.
 fn accept() {
     let listener = inherited(3);
     loop {
         let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut wait, PollTimeout::NONE);
         if let Ok(caller) = nix::sys::socket::accept(listener.as_raw_fd()) {
-            // SAFETY: accept has just made it, and nobody else has it.
+            // SAFETY: accept has just returned this descriptor, and nothing else uses it.
             #[allow(unsafe_code)]
             let mut file = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(caller) };
             let _ = file.write_all(format!("{}\n", std::process::id()).as_bytes());

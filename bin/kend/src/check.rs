@@ -1,5 +1,5 @@
-//! Checks what the types cannot: names that refer to something, cycles, programs, addresses. Pure but for looking up
-//! programs.
+//! Checks of the configuration that its types cannot express: references between entries, cycles, programs and
+//! addresses. Apart from the search for programs, nothing is read or changed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use crate::order;
 use crate::problem::{Problem, nearest};
 
 const MAX_WAIT_MS: u32 = 600_000;
-/// Sections with `listen` and `port`.
+/// Sections with the keys `listen` and `port`.
 const LISTENING: [&str; 2] = ["gateway", "cognitive"];
 
-/// Everything that is wrong with a configuration whose types are right.
+/// Returns all problems of a configuration whose syntax and types are correct.
 pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
     let mut found = Vec::new();
     let config = &loaded.config;
@@ -39,7 +39,7 @@ pub(crate) fn check(loaded: &Loaded, places: &Places) -> Vec<Problem> {
     found
 }
 
-/// Values of sections that a part would refuse when it starts.
+/// Checks values that a part would refuse at its start.
 fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     if config.chat.wait_ms > MAX_WAIT_MS {
         say(&["chat", "wait_ms"], format!("at most {MAX_WAIT_MS}"));
@@ -61,7 +61,7 @@ fn check_values(config: &Config, say: &mut dyn FnMut(&[&str], String)) {
     }
 }
 
-/// The message alone: the key is named already.
+/// Returns the message without the field that the error names, because the problem names the key already.
 fn in_words(error: Error) -> String {
     Error { at: None, ..error }.to_string()
 }
@@ -126,14 +126,14 @@ fn is_part_name(name: &str) -> bool {
         && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Where a listening socket is to be bound.
+/// An address to bind a listening socket to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Address {
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
 
-/// The address that an entry names.
+/// Returns the address of a socket in an entry. Fails if a path is too long or the text is not an address.
 pub(crate) fn address(config: &Config, socket: &Socket, places: &Places) -> Result<Address, String> {
     match socket {
         Socket::Unix(path) => {

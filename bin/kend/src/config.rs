@@ -1,4 +1,5 @@
-//! Reads `ken.toml`: every error at once, each with file, line and key; then lays it over the built-in one.
+//! Reads `ken.toml` and merges it into the built-in configuration. Reports all errors together, each with file, line
+//! and key.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,22 +14,22 @@ use crate::files;
 use crate::problem::{Problem, nearest};
 use crate::secrets::{self, Secrets};
 
-/// The defaults with comments. A test checks that they equal those of the types.
+/// The default configuration, with comments. A test checks that its values equal the defaults of the types.
 const BUILTIN: &str = include_str!("../../../etc/ken.toml");
-/// No more errors than this are reported.
+/// The maximum number of reported type errors.
 const MAX_PROBLEMS: usize = 50;
 
-/// What the files say, laid over what is built in.
+/// The configuration in force: the built-in one, overridden by the user's files.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
     pub(crate) secrets: Secrets,
-    /// The user's file, for the line of a value.
+    /// The user's file, used to find the line of a value.
     pub(crate) source: Source,
 }
 
-/// Reads `path` (which may be absent unless `needed`) and `secrets.env` beside it. What is wrong is left out of the
-/// configuration, so that the rest can be checked further; without any problem it is what the files say.
+/// Reads `path` and `secrets.env` beside it. It is a problem if `path` does not exist and `needed` is true. Invalid
+/// values are left out of the returned configuration so that the rest can be checked further.
 pub(crate) fn load(path: &Path, needed: bool) -> (Loaded, Vec<Problem>) {
     let mut problems = Vec::new();
     if let Some(folder) = path.parent() {
@@ -64,12 +65,13 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// The file, if there is one.
+    /// Returns the path of the file, or `None` if there is no such file.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.text.as_ref().map(|_| self.path.as_path())
     }
 
-    /// A problem with the value of a key, at the line where the file sets it or the innermost table around it.
+    /// Returns a problem with the value of a key. Its line is that of the key or, if the file does not set it, of the
+    /// innermost table around it.
     pub(crate) fn problem(&self, keys: &[&str], message: impl Into<String>) -> Problem {
         Problem {
             line: self.line_of(keys),
@@ -102,8 +104,8 @@ fn line_at(text: &str, offset: usize) -> usize {
     before.filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Finds every error of syntax and type. serde stops at the first, so the value with the error is removed and the rest is read again.
-/// Returns what is left, which is empty after an error of syntax.
+/// Finds all errors of syntax and type. serde stops at the first type error, so each invalid value is removed and the
+/// rest is read again. Returns the valid rest, which is empty after a syntax error, and the problems.
 fn check_types(source: &Source) -> (Table, Vec<Problem>) {
     let text = source.text.as_deref().unwrap_or_default();
     let (mut root, errors) = DeTable::parse_recoverable(text);
@@ -149,7 +151,7 @@ impl Source {
     }
 }
 
-/// Removes the innermost entry around `span`, and adds its keys to `path`.
+/// Removes the innermost entry that contains `span`, and appends its keys to `path`. Returns false if there is none.
 fn remove(table: &mut DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) -> bool {
     let around = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
     let found = table.iter().find_map(|(name, value)| {
@@ -169,7 +171,8 @@ fn remove(table: &mut DeTable<'_>, span: &Range<usize>, path: &mut Vec<String>) 
     table.remove(&name).is_some()
 }
 
-/// Whether anything below a table lies around the span: the span of a `[header]` table does not cover what follows it.
+/// Whether an entry below a table contains the span. This searches inside, because the span of a `[header]` table does
+/// not cover the lines below the header.
 fn holds(value: &Spanned<DeValue<'_>>, around: &impl Fn(Range<usize>) -> bool) -> bool {
     let Some(table) = value.get_ref().as_table() else {
         return false;
@@ -177,7 +180,8 @@ fn holds(value: &Spanned<DeValue<'_>>, around: &impl Fn(Range<usize>) -> bool) -
     table.iter().any(|(name, value)| around(name.span()) || around(value.span()) || holds(value, around))
 }
 
-/// Lays the user's file over the built-in one: sections and parts key by key, values whole.
+/// Merges the user's file into the built-in one: sections and parts key by key, while any other value is replaced as a
+/// whole.
 fn merge(mut own: Table) -> Result<Config, toml::de::Error> {
     let mut all: Table = BUILTIN.parse()?;
     let builtin = own.get("kend").and_then(|kend| kend.get("builtin_parts"));
@@ -237,7 +241,7 @@ mod tests {
         }
         let store = Part { sockets: Default::default(), watchdog_ms: 0, ..config.part["store"].clone() };
         assert_eq!(store, Part::default());
-        // ken's own parts all speak the watchdog's protocol.
+        // The built-in file enables the watchdog for every part of ken, while the type's default is 0.
         let watched = |part: &Part| part.watchdog_ms == config.part["store"].watchdog_ms;
         assert!(config.part["store"].watchdog_ms > 0 && config.part.values().all(watched));
         for key in Table::try_from(Part::default()).unwrap().keys() {

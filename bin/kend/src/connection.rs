@@ -1,4 +1,5 @@
-//! One caller on the control socket: lines in, lines out (ken-wire(5)), without blocking and in bounded memory.
+//! One connection to the control socket. It reads and writes lines (ken-wire(5)) without blocking, and limits the
+//! memory it uses.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,30 +15,31 @@ use serde_json::Value;
 
 use crate::pending::Pending;
 
-/// From the first byte of a line to its LF.
+/// The maximum time between the first byte of a line and its end.
 const LINE_TIME: Duration = Duration::from_secs(10);
-/// A caller that reads nothing for this long is disconnected.
+/// A caller that reads no output for this long is disconnected.
 const STALL_TIME: Duration = Duration::from_secs(60);
-/// With this many bytes unsent, nothing more is read from a caller nor prepared for it.
+/// While this many bytes are unsent, no further requests are read and no further output is prepared.
 const OUTPUT_ENOUGH: usize = 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
 
 pub(crate) struct Connection {
     stream: UnixStream,
     input: Vec<u8>,
-    /// When the first byte of an incomplete line came.
+    /// When the first byte of an incomplete line arrived.
     begun: Option<Instant>,
     output: Vec<u8>,
-    /// When the caller last stopped reading.
+    /// Since when output cannot be sent because the caller does not read it.
     stalled: Option<Instant>,
     pub(crate) open: Vec<Open>,
-    /// Nothing more is read: the caller has shut its write half, or has broken the rules. It still gets its answers.
+    /// True if nothing more is read, because the caller has shut down its write half or sent an invalid line. Its
+    /// replies are still sent.
     no_input: bool,
-    /// The connection is lost.
+    /// True if the connection is closed or broken.
     lost: bool,
 }
 
-/// A request that has no final line yet.
+/// A request whose final line has not been sent yet.
 pub(crate) struct Open {
     pub(crate) id: u64,
     pub(crate) deadline: Option<Instant>,
@@ -65,17 +67,17 @@ impl Connection {
         flags
     }
 
-    /// Whether more may be prepared for it.
+    /// Whether more output may be prepared.
     pub(crate) fn has_room(&self) -> bool {
         self.output.len() < OUTPUT_ENOUGH
     }
 
-    /// Whether nothing is left to read, to answer or to send.
+    /// Whether the connection can be dropped: it is lost, or nothing is left to read, to reply or to send.
     pub(crate) fn is_over(&self) -> bool {
         self.lost || self.no_input && self.open.is_empty() && self.output.is_empty()
     }
 
-    /// Reads what has come, at most one chunk.
+    /// Reads available input, at most one chunk.
     pub(crate) fn read(&mut self, now: Instant) {
         let mut chunk = [0; CHUNK];
         match self.stream.read(&mut chunk) {
@@ -89,12 +91,13 @@ impl Connection {
         }
     }
 
-    /// The caller has closed the connection.
+    /// Notes that the caller has closed the connection.
     pub(crate) fn hang_up(&mut self) {
         self.lost = true;
     }
 
-    /// The next whole line, while there is room for its answer.
+    /// Takes the next complete line, unless too much output is unsent. A line that is too long is refused, and no more
+    /// input is read.
     pub(crate) fn next_line(&mut self, now: Instant) -> Option<Vec<u8>> {
         if !self.has_room() || self.lost {
             return None;
@@ -112,7 +115,7 @@ impl Connection {
         Some(line)
     }
 
-    /// Reads nothing more; what is prepared is still sent.
+    /// Stops reading and forgets the open requests. Prepared output is still sent.
     fn cut(&mut self) {
         self.input.clear();
         self.begun = None;
@@ -120,7 +123,7 @@ impl Connection {
         self.no_input = true;
     }
 
-    /// Whether one more request may be open.
+    /// Whether the maximum number of open requests is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.open.len() >= WIRE_OPEN_REQUESTS
     }
@@ -145,7 +148,7 @@ impl Connection {
         self.output.extend_from_slice(&line);
     }
 
-    /// Sends what can be sent now.
+    /// Sends as much output as the socket accepts without blocking.
     pub(crate) fn flush(&mut self, now: Instant) {
         while !self.output.is_empty() && !self.lost {
             match self.stream.write(&self.output) {
@@ -166,7 +169,7 @@ impl Connection {
         }
     }
 
-    /// Its next deadline.
+    /// Returns the earliest deadline: of an open request, of an incomplete line, or for the caller to read.
     pub(crate) fn due(&self) -> Option<Instant> {
         let line = self.begun.filter(|_| !self.no_input).map(|since| since + LINE_TIME);
         let stall = self.stalled.map(|since| since + STALL_TIME);
@@ -174,7 +177,7 @@ impl Connection {
         deadlines.chain(line).chain(stall).min()
     }
 
-    /// Disconnects or answers a caller that has taken too long.
+    /// Disconnects a caller that does not read, and refuses a line that is not complete in time.
     pub(crate) fn expire(&mut self, now: Instant) {
         let passed = |since: Option<Instant>, limit| since.is_some_and(|since| since + limit <= now);
         if passed(self.stalled, STALL_TIME) {

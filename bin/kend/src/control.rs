@@ -1,4 +1,4 @@
-//! The control socket, `kend.sock`: its callers, and the requests that wait.
+//! The control socket, `kend.sock`, with its connections and their open requests.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,7 +18,7 @@ use crate::ops::{self, Answer};
 use crate::sockets::bind_unix;
 use crate::system::System;
 
-/// Connections accepted in one round of the loop.
+/// The maximum number of connections accepted in one round of the loop.
 const A_ROUND: usize = 16;
 
 pub(crate) struct Control {
@@ -36,7 +36,7 @@ impl Control {
         Ok(Control { listener, connections: Vec::new() })
     }
 
-    /// Whether one more caller may come: above the limit they wait in the socket's own queue.
+    /// Whether another connection can be accepted. At the limit, callers wait in the queue of the socket.
     pub(crate) fn has_room(&self) -> bool {
         self.connections.len() < WIRE_CONNECTIONS
     }
@@ -47,7 +47,7 @@ impl Control {
 
     pub(crate) fn accept(&mut self) {
         for _ in 0..A_ROUND {
-            // An error of accept concerns that one caller, or passes.
+            // An error of accept needs no handling: it concerns only that caller, or is temporary.
             match self.listener.accept() {
                 Ok((stream, _)) if self.has_room() => self.connections.extend(admit(stream)),
                 _ => return,
@@ -55,7 +55,7 @@ impl Control {
         }
     }
 
-    /// Reads what a caller has sent.
+    /// Handles poll events of one connection: reads its input, or notes that it is closed.
     pub(crate) fn serve(&mut self, index: usize, events: PollFlags, now: Instant) {
         let Some(connection) = self.connections.get_mut(index) else {
             return;
@@ -70,7 +70,7 @@ impl Control {
         }
     }
 
-    /// Carries out new requests, answers those whose event has come, and forgets callers that have gone.
+    /// Carries out new requests, sends replies to requests whose result is now known, and drops closed connections.
     pub(crate) fn settle(&mut self, system: &mut System, now: Instant) {
         let mut chunk = Vec::new();
         for connection in &mut self.connections {
@@ -98,7 +98,7 @@ impl AsFd for Control {
     }
 }
 
-/// Admits the same user and root; anybody else gets one line.
+/// Accepts connections of kend's own user and of root. Any other user gets an error line and is disconnected.
 fn admit(stream: UnixStream) -> Option<Connection> {
     stream.set_nonblocking(true).ok()?;
     let peer = getsockopt(&stream, sockopt::PeerCredentials).ok()?;

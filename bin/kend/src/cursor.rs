@@ -1,14 +1,14 @@
-//! Reads a log from its last lines to the end and on as it grows, over rotations. A cursor holds a position in a file, never
-//! the file's content, so a caller that does not read costs nothing.
+//! Reads a log from its last lines to the end, and new lines as they are written, across rotations. A cursor holds a
+//! position in a file but no content, so a caller that does not read costs no memory.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
 use crate::logs::{CHUNK, Rotating, open_to_read};
 
-/// How many bytes are searched for the first line.
+/// The maximum number of bytes that are searched backwards for the first requested line.
 const LOOK_BACK: u64 = 16 * 1024 * 1024;
-/// A longer line is sent in pieces.
+/// The maximum length of a line, in bytes. A longer line is returned in pieces.
 const LONGEST_LINE: usize = 256 * 1024;
 
 /// A position in a log.
@@ -20,7 +20,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The position `lines` lines before the end, or the oldest that is kept.
+    /// Returns the position `lines` lines before the end, or the start of the oldest file if there are fewer lines.
     pub(crate) fn last(log: &Rotating, lines: u32) -> Cursor {
         let mut missing = u64::from(lines);
         let mut budget = LOOK_BACK;
@@ -34,7 +34,8 @@ impl Cursor {
             };
             let _ = file.seek(SeekFrom::Start(offset));
             best.file = Some(file);
-            // The files of an earlier kend count as rotations before the first: the arithmetic wraps.
+            // Files that an earlier kend wrote were rotated before this one counts rotations, so the number may wrap
+            // below 0.
             best.rotation = log.rotations().wrapping_sub(age);
             if missing == 0 || budget == 0 {
                 break;
@@ -43,7 +44,7 @@ impl Cursor {
         best
     }
 
-    /// The next lines, about one chunk at most; `None` at the current end.
+    /// Returns the next lines, about one chunk of bytes at most, or `None` at the current end of the log.
     pub(crate) fn read(&mut self, log: &Rotating, chunk: &mut [u8]) -> Option<Vec<String>> {
         loop {
             let count = self.file.as_mut().map_or(0, |file| file.read(chunk).unwrap_or(0));
@@ -56,7 +57,7 @@ impl Cursor {
         }
     }
 
-    /// Moves on to the next file, if there is one.
+    /// Moves on to the next file. Returns false if there is none.
     fn advance(&mut self, log: &Rotating) -> bool {
         let age = log.rotations().wrapping_sub(self.rotation);
         if self.file.is_none() {
@@ -66,7 +67,7 @@ impl Cursor {
         if age == 0 {
             return false;
         }
-        // Files that have been deleted meanwhile are skipped: the oldest that is kept comes next.
+        // If the next file has been deleted by rotation, continue with the oldest file that still exists.
         let next = (age - 1).min(u64::from(log.keep()));
         match open_to_read(&log.path(next)) {
             Some(file) => {
@@ -84,7 +85,7 @@ impl Cursor {
             self.rest.extend_from_slice(piece);
             if piece.ends_with(b"\n") || self.rest.len() >= LONGEST_LINE {
                 let line = String::from_utf8_lossy(&self.rest);
-                // The wire carries no NUL either (ken-wire(5)).
+                // ken-wire(5) does not allow NUL characters in a line.
                 lines.push(line.trim_end_matches('\n').replace('\0', "\u{fffd}"));
                 self.rest.clear();
             }
@@ -93,7 +94,8 @@ impl Cursor {
     }
 }
 
-/// The offset at which the last `missing` lines of a file begin. Subtracts what it has found and searched.
+/// Returns the offset at which the last `missing` lines of a file begin, or 0 if the file has fewer. Subtracts the
+/// lines found from `missing` and the bytes searched from `budget`.
 fn find_start(file: &mut File, missing: &mut u64, budget: &mut u64) -> std::io::Result<u64> {
     let size = file.seek(SeekFrom::End(0))?;
     let mut end = size;
@@ -105,7 +107,7 @@ fn find_start(file: &mut File, missing: &mut u64, budget: &mut u64) -> std::io::
         let block = block.get_mut(..length as usize).unwrap_or_default();
         file.read_exact(block)?;
         *budget = budget.saturating_sub(length);
-        // An LF ends a line: no line begins after the last one of the file.
+        // Every LF is followed by another line, except one at the end of the file.
         let ends = block.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
         for (index, _) in ends.filter(|(index, _)| begin + *index as u64 + 1 < size) {
             *missing -= 1;

@@ -1,4 +1,4 @@
-//! Opens the files that decide what kend runs.
+//! Opens the configuration files, and checks that other users cannot change them.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use ken_types::Error;
 
 use crate::problem::Problem;
 
-/// No configuration is larger.
+/// The maximum size of a configuration file, in bytes.
 const LIMIT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The text of a file; `None` if there is no such file.
+/// Returns the text of a file, or `None` if there is no such file.
 pub(crate) fn read(path: &Path, others: Others) -> Result<Option<String>, Problem> {
     let bytes = ken_trusted::find(path, others, LIMIT_BYTES);
     let text = bytes.map_err(|error| problem(path, error))?.map(String::from_utf8);
@@ -18,7 +18,7 @@ pub(crate) fn read(path: &Path, others: Others) -> Result<Option<String>, Proble
     text.map_err(|error| Problem::whole(path, format!("cannot be read: {error}")))
 }
 
-/// Checks the folder in which the configuration lies.
+/// Checks the folder that contains the configuration.
 pub(crate) fn check_folder(path: &Path) -> Result<(), Problem> {
     ken_trusted::check_folder(path).map_err(|error| problem(path, error))
 }

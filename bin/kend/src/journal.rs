@@ -45,11 +45,11 @@ impl Journal {
     }
 }
 
-/// A write of at most so many bytes never blocks on a pipe that `poll` reports as writable (pipe(7)).
+/// pipe(7): if `poll` reports a pipe as writable, a write of at most this many bytes does not block.
 const PIPE_BUF: usize = 4_096;
 
-/// Writes a line, or drops it where the write would block: a full pipe or a terminal stopped with Ctrl+S must not stop the
-/// supervisor, and with it the whole system. The line is in the log in any case.
+/// Writes a line, or drops it if the write would block, because a full pipe or a terminal stopped with Ctrl+S must not
+/// stop the supervisor. The line is in `kend.log` in any case.
 fn offer(mut to: impl Write + AsFd, line: &str) {
     let is_writable = {
         let mut polled = [PollFd::new(to.as_fd(), PollFlags::POLLOUT)];
@@ -60,7 +60,7 @@ fn offer(mut to: impl Write + AsFd, line: &str) {
     if is_writable {
         let end = (0..PIPE_BUF.min(line.len() + 1)).rev().find(|end| line.is_char_boundary(*end));
         let line = line.get(..end.unwrap_or_default()).unwrap_or_default();
-        // In a single write, so that lines of other processes do not come in between.
+        // A single write keeps output of other processes from appearing within the line.
         let _ = to.write_all(format!("{line}\n").as_bytes());
     }
 }

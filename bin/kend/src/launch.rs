@@ -1,5 +1,5 @@
-//! The program, arguments, environment, secrets and limits of a part's process. Built when the configuration is read, so
-//! that a restart has nothing left to prepare.
+//! The program, arguments, environment, secrets and limits of a part's process. These are built when the configuration
+//! is read, so that a restart needs no preparation.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -14,10 +14,10 @@ use crate::config::Loaded;
 /// First descriptor of a passed socket (sd_listen_fds(3)).
 pub(crate) const FIRST_FD: i32 = 3;
 
-/// A section as text that differs when the section does.
+/// Formats a section as text. Two texts are equal exactly if the sections are equal.
 type Shown = fn(&Config) -> String;
 
-/// The sections that a part can name in `reads`.
+/// The sections that a part can list in `reads`.
 pub(crate) const SECTIONS: [(&str, Shown); 8] = [
     ("gateway", |config| format!("{:?}", config.gateway)),
     ("cognitive", |config| format!("{:?}", config.cognitive)),
@@ -29,27 +29,29 @@ pub(crate) const SECTIONS: [(&str, Shown); 8] = [
     ("workspace", |config| format!("{:?}", config.workspace)),
 ];
 
-/// Names that every part gets from kend's own environment, besides `LC_*`.
+/// The variables that every part gets from kend's own environment, besides `LC_*`.
 const ALLOWED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "RUST_LOG", "KEN_LOG"];
 
-/// Equal values start equal processes, so a reload that leaves the value equal keeps the process.
+/// Everything that determines the process of a part. If a reload leaves this value unchanged, the process keeps
+/// running.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) program: CString,
     pub(crate) args: Vec<CString>,
-    /// Without `LISTEN_PID`, which only the child knows.
+    /// The environment without `LISTEN_PID`, whose value only the child knows.
     pub(crate) env: Vec<CString>,
-    /// `NAME=value` and a NUL for each secret. Not in the environment, which its child processes would inherit.
+    /// `NAME=value` and a NUL for each secret. Secrets are not passed in the environment, because child processes would
+    /// inherit it.
     pub(crate) secrets: Vec<u8>,
     pub(crate) nofile: u64,
     pub(crate) nice: u8,
     pub(crate) new_privileges: bool,
-    /// The content of the sections that it reads.
+    /// The configuration sections that the part reads, as text.
     sections: String,
 }
 
 impl Launch {
-    /// Fails, with the reason as text, when there is no such program or a value cannot be passed.
+    /// Returns the reason as text if there is no such program or a value contains a NUL character.
     pub(crate) fn new(name: &str, part: &Part, loaded: &Loaded, places: &Places) -> Result<Launch, String> {
         let path = program(name, part, places)?;
         let mut args = vec![text(path.as_os_str())?];
@@ -78,13 +80,14 @@ fn text(value: &OsStr) -> Result<CString, String> {
     CString::new(value.as_bytes()).map_err(|_| String::from("a value holds a NUL character"))
 }
 
-/// The sections that a part reads. check.rs refuses names that are not in the list.
+/// Returns the sections that a part reads as text. check.rs has refused unknown names.
 fn sections(part: &Part, config: &Config) -> String {
     let read = SECTIONS.iter().filter(|(name, _)| part.reads.iter().any(|read| read == name));
     read.map(|(_, shown)| shown(config)).collect()
 }
 
-/// The program of a part: beside kend, then on PATH; one with a slash is relative to the configuration's directory.
+/// Finds the program of a part, first beside kend, then on PATH. A name with a slash is a path relative to the folder
+/// of the configuration.
 pub(crate) fn program(name: &str, part: &Part, places: &Places) -> Result<PathBuf, String> {
     let default = format!("ken-{name}");
     let program = part.command.first().unwrap_or(&default);
@@ -133,7 +136,7 @@ fn environment(part: &Part, loaded: &Loaded, places: &Places) -> Vec<OsString> {
     pairs.into_iter().map(|(name, value)| pair(name, &value)).collect()
 }
 
-/// The secrets of a part as they are passed to it: `NAME=value` and a NUL each.
+/// Returns the secrets of a part in the form in which they are passed: `NAME=value` and a NUL for each.
 fn secrets(part: &Part, loaded: &Loaded) -> Vec<u8> {
     let mut text = Vec::new();
     for name in &part.secrets {
@@ -163,7 +166,7 @@ fn given(part: &Part, places: &Places) -> Vec<(&'static str, OsString)> {
     let path = |path: &Path| path.as_os_str().to_owned();
     let names: Vec<&str> = part.sockets.keys().map(String::as_str).collect();
     let mut given = vec![
-        // Also while there is no such file, so that one that appears does not restart every part.
+        // The path is set even if there is no such file. Otherwise all parts would restart when the file is created.
         ("KEN_CONFIG", path(&places.config)),
         ("KEN_RUN_DIR", path(&places.run)),
         ("KEN_STATE_DIR", path(&places.state)),
@@ -180,7 +183,7 @@ fn given(part: &Part, places: &Places) -> Vec<(&'static str, OsString)> {
     given
 }
 
-/// The guard comes right after the sockets, then the lock, then the secrets.
+/// Returns the number of the guard descriptor. It follows the sockets; after it come the lock and the secrets.
 fn guard_fd(part: &Part) -> i32 {
     FIRST_FD + i32::try_from(part.sockets.len()).unwrap_or_default()
 }

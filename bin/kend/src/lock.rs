@@ -1,8 +1,9 @@
-//! One kend on a run directory, and never two copies of a part.
+//! Locks that allow only one kend per run directory, and only one process of each part.
 //!
-//! `kend.lock` is held by kend alone, so a second kend sees at once that the first one runs. `parts.lock` is held through a
-//! descriptor that every part inherits: while a process of a dead kend still runs, the lock is taken, and its holders have to
-//! be killed. flock(2) rather than pid files: the kernel releases the lock whatever happens.
+//! `kend.lock` is held by kend alone, so a second kend notices at once that another one runs. `parts.lock` is held
+//! through a descriptor that every part inherits. While processes of a dead kend still run, they hold this lock and
+//! must be killed first. The locks use flock(2) rather than pid files, because the kernel always releases them when
+//! their holders end.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -15,12 +16,12 @@ use ken_types::ops::kend::Listener;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long the processes of a dead kend may take to end by themselves, and to end when killed.
+/// How long processes of a dead kend get to end: first without a signal, then after SIGKILL.
 const PATIENCE: [(Option<Signal>, Duration); 2] =
     [(None, Duration::from_millis(50)), (Some(Signal::SIGKILL), Duration::from_secs(2))];
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Both locks, held.
+/// Both locks, held by this process.
 pub(crate) struct Locks {
     kend: File,
     parts: File,
@@ -28,7 +29,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Fails at once when another kend lives, naming it.
+    /// Takes both locks. Fails at once if another kend holds the first one; the error describes that kend.
     pub(crate) fn take(run: &Path) -> Result<Locks, String> {
         let paths = [run.join("kend.lock"), run.join("parts.lock")];
         let [kend_path, parts_path] = &paths;
@@ -41,7 +42,7 @@ impl Locks {
         Ok(Locks { kend, parts, paths })
     }
 
-    /// Writes who holds the lock and where it is reached, for a second kend to report.
+    /// Writes the pid and the addresses of this kend into the lock file, so that a second kend can report them.
     pub(crate) fn describe(&mut self, listeners: &[Listener]) {
         let mut text = format!("kend already runs there, pid {}", std::process::id());
         for listener in listeners {
@@ -52,12 +53,12 @@ impl Locks {
         let _ = self.kend.write_all(text.as_bytes());
     }
 
-    /// The descriptor that each part inherits.
+    /// Returns the descriptor of `parts.lock`, which each part inherits.
     pub(crate) fn parts_fd(&self) -> RawFd {
         self.parts.as_raw_fd()
     }
 
-    /// Removes the files, still holding the locks.
+    /// Removes the lock files while the locks are still held.
     pub(crate) fn remove(&self) {
         for path in &self.paths {
             let _ = std::fs::remove_file(path);
@@ -79,7 +80,8 @@ fn open(path: &Path) -> Result<File, String> {
     options.open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))
 }
 
-/// Locks the file that the path names now: the one that was opened may have been removed since.
+/// Locks the file at `path`. The file that was opened may have been removed since, so it is opened again if the path
+/// names another file. Returns false if another process holds the lock.
 fn try_lock(file: &mut File, path: &Path) -> Result<bool, String> {
     let wrong = |error: std::io::Error| format!("cannot lock {}: {error}", path.display());
     loop {
@@ -96,7 +98,7 @@ fn try_lock(file: &mut File, path: &Path) -> Result<bool, String> {
     }
 }
 
-/// Waits until no process of a dead kend is left, and kills those that stay.
+/// Takes `parts.lock`. Waits for the processes of a dead kend that hold it, and kills them if they do not end.
 fn take_over(path: &Path) -> Result<File, String> {
     let mut lock = open(path)?;
     for (signal, patience) in PATIENCE {
@@ -115,7 +117,7 @@ fn take_over(path: &Path) -> Result<File, String> {
     Err(format!("processes of an earlier kend still live and cannot be killed: {}", pids.join(", ")))
 }
 
-/// The processes that have this file open.
+/// Returns the processes that have this file open.
 fn holders(lock: &File) -> Vec<Pid> {
     let Ok(mine) = lock.metadata() else {
         return Vec::new();

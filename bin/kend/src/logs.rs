@@ -1,5 +1,5 @@
-//! The logs of the parts: a pipe for each, held over restarts, whose content goes to a file that is rotated by size and
-//! count.
+//! The logs of the parts. Each part writes to a pipe that stays open across restarts. kend writes the data to a file
+//! that is rotated by size, and keeps a limited number of old files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -10,23 +10,24 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::pipe2;
 
-/// Bytes read at once. A pipe holds as much, so one read after a death finds everything that was left in it.
+/// Bytes per read. This is the capacity of a pipe, so a single read after a process has ended gets everything that was
+/// left in it.
 pub(crate) const CHUNK: usize = 64 * 1024;
-/// Bytes of the last line that are kept.
+/// The maximum number of bytes of the last line that are kept for messages.
 const LAST_LINE: usize = 1024;
 
-/// A file that is renamed to `.1`, `.2` … when it is full.
+/// A log file that is renamed to `.1`, `.2` and so on when it is full.
 pub(crate) struct Rotating {
     path: PathBuf,
     file: Option<File>,
     size: u64,
     max: u64,
     keep: u32,
-    /// Number of rotations, for readers that follow it.
+    /// The number of rotations, by which a reader finds its file again.
     rotations: u64,
     /// Bytes that could not be written since the last successful write.
     lost: u64,
-    /// The file ends within a line.
+    /// True if the file does not end with a line end.
     midline: bool,
 }
 
@@ -43,7 +44,7 @@ impl Rotating {
         self.rotations
     }
 
-    /// The current file for `0`, older ones for `1` and up.
+    /// Returns the path of the current file for `0`, and of older files for `1` and up.
     pub(crate) fn path(&self, age: u64) -> PathBuf {
         if age == 0 {
             return self.path.clone();
@@ -57,7 +58,8 @@ impl Rotating {
         self.keep
     }
 
-    /// Writes everything, without splitting lines that fit into a file. A full disk loses log lines but stops no part.
+    /// Writes all bytes. A line is split between two files only if it is too long for one. If the disk is full, log
+    /// lines are lost, but the part is not blocked.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let room = usize::try_from(self.max.saturating_sub(self.size)).unwrap_or(usize::MAX);
         if bytes.len() <= room {
@@ -67,7 +69,7 @@ impl Rotating {
         let cut = match fitting.iter().rposition(|byte| *byte == b'\n') {
             Some(last) => last + 1,
             None if self.size > 0 && !self.midline => 0,
-            // A line that began in this file ends in it, and one that is too long for any file gets its own.
+            // The line has begun in this file, or is too long for any file: write it to its end here.
             None => bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1),
         };
         let (here, next) = bytes.split_at(cut);
@@ -120,7 +122,7 @@ impl Rotating {
     }
 }
 
-/// One part's pipe and file.
+/// The pipe and the log file of one part.
 pub(crate) struct Log {
     pub(crate) out: Rotating,
     read: File,
@@ -131,17 +133,18 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(path: PathBuf, max: u64, keep: u32) -> std::io::Result<Log> {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-        // Only kend's end: a part that prints faster than kend writes has to wait, and must not get an error.
+        // Only kend's end does not block. A part that prints faster than kend reads must wait and not get an error.
         fcntl(&read, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(Log { out: Rotating::new(path, max, keep), read: File::from(read), write, last: Vec::new() })
     }
 
-    /// Standard output and error of the part. kend keeps it open too, so that the pipe never ends.
+    /// Returns the write end of the pipe, for standard output and error of the part. kend keeps it open, so that the
+    /// read end does not reach end of file between two processes.
     pub(crate) fn writer(&self) -> BorrowedFd<'_> {
         self.write.as_fd()
     }
 
-    /// Moves at most one chunk from the pipe to the file. True if there was anything.
+    /// Moves at most one chunk from the pipe to the file. Returns whether there was anything.
     pub(crate) fn pump(&mut self, chunk: &mut [u8]) -> bool {
         let count = match self.read.read(chunk) {
             Ok(count) => count,
@@ -154,7 +157,7 @@ impl Log {
         count > 0
     }
 
-    /// Reads what a dead process has left, and completes its last line.
+    /// Reads what a process that has ended left in the pipe, and ends its last line.
     pub(crate) fn end_of_life(&mut self, chunk: &mut [u8]) {
         self.pump(chunk);
         if self.out.midline {
@@ -170,7 +173,7 @@ impl Log {
         }
     }
 
-    /// The last line, for a person: only the message if it is a JSON record.
+    /// Returns the last line for a message to a person. Of a JSON record it is only the message.
     pub(crate) fn last_line(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.last).trim().to_owned();
         let record: Option<serde_json::Value> = serde_json::from_str(&text).ok();
@@ -189,7 +192,7 @@ impl AsFd for Log {
     }
 }
 
-/// Opens a log for reading, if it is there.
+/// Opens a log for reading. Returns `None` if that is not possible.
 pub(crate) fn open_to_read(path: &Path) -> Option<File> {
     File::open(path).ok()
 }

@@ -1,8 +1,8 @@
 //! kend, the supervisor of ken: starts the parts, holds their sockets, watches and restarts them. See kend(8).
 //!
-//! One thread and one poll loop, and a thread that sleeps until the configuration changes (watch.rs). What decides
-//! (policy.rs, order.rs, check.rs) is pure; what acts (spawn.rs, sockets.rs, logs.rs) is small; system.rs joins them, and
-//! run.rs is the loop.
+//! kend has one thread with a poll loop, and one that sleeps until the configuration changes (watch.rs). Decisions are
+//! made in policy.rs, order.rs and check.rs, which are pure. Effects are in small modules: spawn.rs, sockets.rs and
+//! logs.rs. system.rs combines them, and run.rs contains the loop.
 
 mod check;
 mod cli;

@@ -11,12 +11,13 @@ use sd_notify::NotifyState;
 
 use crate::sockets::bind_unix;
 
-/// Longer datagrams are cut; those of sd_notify(3) are far shorter.
+/// The maximum size of a datagram, in bytes. The rest of a longer one is dropped; those of sd_notify(3) are far
+/// shorter.
 const LONGEST: usize = 4096;
-/// Datagrams read in one round of the loop.
+/// The maximum number of datagrams read in one round of the loop.
 const A_ROUND: usize = 64;
 
-/// The socket that all parts report to. The kernel says who the sender is.
+/// The socket to which all parts report. The kernel adds the pid of the sender to each datagram.
 pub(crate) struct Notify {
     socket: UnixDatagram,
 }
@@ -41,12 +42,12 @@ impl Notify {
         Ok(Notify { socket })
     }
 
-    /// The reports that have come, each with the leader of its sender's process group.
+    /// Returns the reports that have arrived, each with the leader of its sender's process group.
     pub(crate) fn read(&self) -> Vec<(Pid, Report)> {
         std::iter::from_fn(|| self.read_one()).take(A_ROUND).flatten().collect()
     }
 
-    /// `None` when nothing is left; `Some(None)` for a datagram from an unknown process.
+    /// Reads one datagram. Returns `None` if there is none, and `Some(None)` if the sender is unknown.
     fn read_one(&self) -> Option<Option<(Pid, Report)>> {
         let mut text = [0; LONGEST];
         let mut slices = [IoSliceMut::new(&mut text)];
@@ -60,7 +61,8 @@ impl Notify {
             })
         });
         let length = message.bytes;
-        // A child in the same group may report for its part. A dead sender has no group, and is ignored.
+        // A child in the same process group may report for its part. A sender that has ended has no group, so its
+        // report is ignored.
         let leader = sender.and_then(|pid| getpgid(Some(pid)).ok());
         Some(leader.map(|leader| (leader, Report::parse(text.get(..length).unwrap_or_default()))))
     }
@@ -88,7 +90,7 @@ impl Report {
     }
 }
 
-/// Tells systemd, if it started kend and wants to know.
+/// Sends a state to systemd, if systemd started kend and expects reports.
 pub(crate) fn tell(state: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }

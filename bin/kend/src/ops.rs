@@ -22,7 +22,7 @@ use crate::pending::Pending;
 use crate::problem::nearest;
 use crate::system::System;
 
-/// All names, sorted.
+/// The names of all operations, sorted.
 const NAMES: [&str; 12] = [
     "kend.reload",
     "kend.stop",
@@ -39,14 +39,14 @@ const NAMES: [&str; 12] = [
 ];
 const MOST_LINES: u32 = 10_000;
 
-/// The answer to a request.
+/// The result of calling an operation.
 pub(crate) enum Answer {
     Now(Value),
-    /// Later, after at most this many milliseconds if the caller set a timeout.
+    /// The reply follows later. The number is the caller's timeout in milliseconds, if it set one.
     Later(Pending, Option<u64>),
 }
 
-/// The answer to a request that has taken too long.
+/// Returns the error for a request whose timeout has passed.
 pub(crate) fn late(pending: &Pending, system: &System, now: Instant) -> Error {
     let name = match pending {
         Pending::Ready { name, .. } | Pending::Stopped { name, .. } => name,
@@ -66,7 +66,7 @@ pub(crate) fn late(pending: &Pending, system: &System, now: Instant) -> Error {
     Error::deadline(message)
 }
 
-/// Carries a request out, or returns what it waits for.
+/// Carries a request out. Returns its reply, or what the reply has to wait for.
 pub(crate) fn call(system: &mut System, op: &str, args: &str, now: Instant) -> Result<Answer, Error> {
     match op {
         "service.info" => read_args(args).and_then(|Nothing {}| give(&info())),
@@ -135,7 +135,7 @@ fn status(system: &System, args: &StatusArgs, now: Instant) -> Result<Answer, Er
     give(&all)
 }
 
-/// Checks that a part may be changed, and that what is waited for can come.
+/// Returns a part that may be changed. Fails if kend is stopping or there is no such part.
 fn find<'a>(system: &'a System, name: &str) -> Result<&'a Part, Error> {
     if system.stopping {
         return Err(Error::unavailable("kend is stopping"));
@@ -204,7 +204,7 @@ fn send_signal(system: &mut System, args: &KillArgs) -> Result<Answer, Error> {
     give(&Killed { name: args.name.clone(), pid: pid.as_raw(), signal: signal.to_string() })
 }
 
-/// A signal by name, with or without `SIG`, or by number.
+/// Parses a signal: a name, with or without `SIG`, or a number.
 fn signal(text: &str) -> Option<Signal> {
     if let Ok(number) = text.parse::<i32>() {
         return Signal::try_from(number).ok();
@@ -232,7 +232,8 @@ impl System {
     }
 }
 
-/// The final line, when what a request waits for has come. Log lines are sent on the way.
+/// Returns the result of a request if it is complete, and `None` if it still has to wait. Log lines are sent as items
+/// meanwhile.
 pub(crate) fn settle(
     pending: &mut Pending,
     system: &System,
@@ -279,7 +280,7 @@ fn ready(system: &System, name: &str, after: u64, now: Instant) -> Option<Result
     })
 }
 
-/// Why a part is not going to be ready soon.
+/// Returns the error for a part that is not expected to become ready.
 fn cannot_start(name: &str, part: &Part) -> Error {
     let last = part.deaths.back().map(describe).unwrap_or_default();
     let mut message = format!("{name} {last}{}", part.last_line());
@@ -298,7 +299,7 @@ fn stopped(system: &System, name: &str, also: &[String], now: Instant) -> Option
     }
 }
 
-/// Sends new lines while the caller has room for them. True at the current end of the log.
+/// Sends new log lines while the caller's output buffer has room. Returns true at the current end of the log.
 fn send_lines(log: &Rotating, cursor: &mut Cursor, caller: &mut Connection, id: u64, chunk: &mut [u8]) -> bool {
     while caller.has_room() {
         let Some(lines) = cursor.read(log, chunk) else {

@@ -1,4 +1,4 @@
-//! Which part requires which, directly or not, and the cycles in that. Pure.
+//! Which parts require which, directly or indirectly, and cycles among them. All functions are pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use ken_types::config::Part;
 
 type Parts = BTreeMap<String, Part>;
 
-/// Every part that has to be ready for `name`, itself included.
+/// Returns `name` and every part that must be ready before it can start.
 pub(crate) fn required_by<'a>(parts: &'a Parts, name: &'a str) -> BTreeSet<&'a str> {
     closure(name, |at| {
         let requires = parts.get(at).map(|part| part.requires.as_slice());
@@ -14,7 +14,7 @@ pub(crate) fn required_by<'a>(parts: &'a Parts, name: &'a str) -> BTreeSet<&'a s
     })
 }
 
-/// Every part for which `name` has to be ready, itself included.
+/// Returns `name` and every part that needs it to be ready.
 pub(crate) fn requirers_of<'a>(parts: &'a Parts, name: &'a str) -> BTreeSet<&'a str> {
     closure(name, |at| {
         let requires_it = |part: &Part| part.requires.iter().any(|other| other == at);
@@ -32,7 +32,7 @@ fn closure<'a>(name: &'a str, next: impl Fn(&str) -> Vec<&'a str>) -> BTreeSet<&
     found
 }
 
-/// A cycle of parts that each have to be ready before the next, if there is one: `a`, `b`, `a`.
+/// Returns a cycle of parts that wait for each other, if there is one: `a`, `b`, `a`.
 pub(crate) fn cycle(parts: &Parts) -> Option<Vec<&str>> {
     let mut clear = BTreeSet::new();
     parts.keys().find_map(|name| walk(parts, name, &mut Vec::new(), &mut clear))
@@ -91,7 +91,8 @@ mod tests {
     }
 
     proptest! {
-        /// Edges that go only from a later to an earlier name never form a cycle; one edge back does.
+        /// Edges that all lead from a later name to an earlier one form no cycle. An additional edge in the other
+        /// direction can close one.
         #[test]
         fn a_cycle_is_found_exactly_when_there_is_one(pairs in prop::collection::vec((0usize..8, 0usize..8), 0..20)) {
             let name = |index: usize| format!("p{index}");

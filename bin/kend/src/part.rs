@@ -14,47 +14,47 @@ use crate::logs::Log;
 use crate::notify::Report;
 use crate::policy::Policy;
 
-/// Deaths that are remembered.
+/// The maximum number of ended processes that are remembered per part.
 const DEATHS: usize = 16;
-/// A part that dies this often before it is ready is not waited for.
+/// After this many processes in a row that ended before they were ready, callers no longer wait for the part.
 const SETBACKS: u32 = 3;
-/// From ABRT, which a part that hangs may still use to say why, to KILL.
+/// The time between SIGABRT and SIGKILL, in which a part that hangs can still log the cause.
 const ABORT: Duration = Duration::from_secs(5);
 
 pub(crate) struct Part {
     pub(crate) spec: config::Part,
-    /// How its next process is started.
+    /// What its next process is started with.
     pub(crate) launch: Launch,
     pub(crate) log: Log,
     pub(crate) wanted: bool,
-    /// A person wants a new process: it starts when this one has ended, without a delay.
+    /// A new process is requested. It starts without a delay when the current one has ended.
     pub(crate) again: bool,
-    /// No longer in the configuration: forgotten when it has ended.
+    /// The part is no longer in the configuration. It is dropped when its process has ended.
     pub(crate) removed: bool,
     pub(crate) state: State,
     pub(crate) policy: Policy,
     pub(crate) starts: u64,
     pub(crate) ever_ready: bool,
-    /// Deaths before ready since it was last ready, or since a person last wanted it started.
+    /// How many processes ended before they were ready, since the part was last ready or a person last started it.
     pub(crate) setbacks: u32,
     pub(crate) says: Option<String>,
     pub(crate) deaths: VecDeque<Death>,
 }
 
 pub(crate) enum State {
-    /// No process: not wanted, or waiting for other parts.
+    /// No process runs: the part is not wanted, or it waits for other parts.
     Down,
     Backoff {
         until: Instant,
     },
     Up(Process),
-    /// Given up on.
+    /// The part is not restarted any more.
     Failed {
         cause: String,
     },
 }
 
-/// A process that has just been made.
+/// A process that has just been started.
 pub(crate) struct Spawned {
     pub(crate) pid: Pid,
     pub(crate) mark: u64,
@@ -64,32 +64,32 @@ pub(crate) struct Spawned {
 /// The process of a part.
 pub(crate) struct Process {
     pub(crate) pid: Pid,
-    /// All its descendants have the same one (spawn.rs).
+    /// The mark that all its descendants inherit (spawn.rs).
     pub(crate) mark: u64,
     pub(crate) since: Instant,
     pub(crate) ready: Option<Instant>,
-    /// When it has to be ready.
+    /// The deadline for becoming ready.
     ready_by: Option<Instant>,
-    /// When the watchdog's next message is due.
+    /// The deadline for the next watchdog message.
     alive_by: Option<Instant>,
     pub(crate) ending: Option<Ending>,
-    /// kend's end: the part reads EOF on the other when kend is gone.
+    /// kend's end of a socket pair. The part reads end of file on the other end when kend has ended.
     _guard: OwnedFd,
 }
 
-/// A process that is ending.
+/// How a process is being ended.
 pub(crate) struct Ending {
     pub(crate) why: Why,
     pub(crate) kill_at: Option<Instant>,
 }
 
-/// Why a process ends.
+/// Why a process is ending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Why {
     Asked,
-    /// It missed a deadline: the text for a person.
+    /// It missed a deadline. The text describes which one, for a person.
     Fault(String),
-    /// It said that it ends (`STOPPING=1`).
+    /// It has announced that it ends (`STOPPING=1`).
     ByItself,
 }
 
@@ -99,9 +99,9 @@ pub(crate) enum Alarm {
     /// The delay before the next start is over.
     Due,
     NotReady,
-    /// The watchdog has heard nothing.
+    /// No watchdog message has arrived in time.
     Silent,
-    /// It has not ended in time.
+    /// The process has not ended in time.
     NotEnded,
 }
 
@@ -146,7 +146,7 @@ impl Part {
         self.process().is_some_and(|process| process.ready.is_some() && process.ending.is_none())
     }
 
-    /// Whether it is down, or going down, and is not to come back by itself.
+    /// Whether the part has stopped or is stopping, and will not start again by itself.
     pub(crate) fn is_stopped(&self) -> bool {
         match &self.state {
             State::Failed { .. } => true,
@@ -155,8 +155,9 @@ impl Part {
         }
     }
 
-    /// Whether it is not worth waiting for: it was given up on, or died before it was ready in a way that will be the same
-    /// next time. Exit 75 says "try again" (sysexits.h), and a signal may be an accident.
+    /// Whether it is useless to wait for this part: it has failed, or its last process exited before it was ready and
+    /// the next one will probably do the same. Exit status 75 means "try again" (sysexits.h), and a death by a signal
+    /// may be an accident, so these two count only after several times.
     pub(crate) fn is_hopeless(&self) -> bool {
         let code = self.deaths.back().and_then(|death| death.code);
         matches!(self.state, State::Failed { .. })
@@ -164,7 +165,7 @@ impl Part {
             || self.setbacks > 0 && code.is_some_and(|code| code != 75)
     }
 
-    /// The last line of its log, to be appended to a message.
+    /// Returns the last line of the log after `: `, to be appended to a message, or an empty text.
     pub(crate) fn last_line(&self) -> String {
         let line = self.log.last_line();
         line.map(|line| format!(": {line}")).unwrap_or_default()
@@ -178,7 +179,7 @@ impl Part {
         }
     }
 
-    /// Takes a new entry over. True if that needs a new process.
+    /// Applies a new entry of the configuration. Returns whether the part needs a new process.
     pub(crate) fn adopt(
         &mut self,
         spec: &config::Part,
@@ -197,7 +198,7 @@ impl Part {
             false => {}
         }
         if changed && self.process().is_none() {
-            // The change may have removed the cause of its failure.
+            // The change may have removed the cause of a failure.
             self.policy.reset();
             self.state = State::Down;
         }
@@ -205,7 +206,7 @@ impl Part {
         changed
     }
 
-    /// The state's name for a person.
+    /// Returns the state that is shown to a person.
     pub(crate) fn shown(&self) -> PartState {
         match &self.state {
             State::Down if self.wanted => PartState::Waiting,
@@ -218,7 +219,7 @@ impl Part {
         }
     }
 
-    /// Takes over the process that has just been made.
+    /// Records a process that has just been started.
     pub(crate) fn started(&mut self, spawned: Spawned, now: Instant) {
         let ready = self.spec.ready == config::Ready::Start;
         self.starts += 1;
@@ -240,7 +241,7 @@ impl Part {
         }
     }
 
-    /// Takes what it said. True if it became ready by that.
+    /// Applies a report of the part. Returns whether the part became ready.
     pub(crate) fn report(&mut self, report: Report, now: Instant) -> bool {
         if report.says.is_some() {
             self.says = report.says;
@@ -275,7 +276,7 @@ impl Part {
         }
     }
 
-    /// Starts the time to become ready, and the watchdog's, again from now.
+    /// Restarts the time limit for becoming ready and that of the watchdog.
     pub(crate) fn restart_deadlines(&mut self, now: Instant) {
         let ready_by = now + self.start_time();
         if let Some(process) = self.process_mut() {
@@ -288,20 +289,20 @@ impl Part {
         Duration::from_millis(self.spec.ready_timeout_ms)
     }
 
-    /// The time from TERM to KILL.
+    /// Returns the time between SIGTERM and SIGKILL.
     fn stop_time(&self) -> Duration {
         Duration::from_millis(self.spec.stop_timeout_ms)
     }
 
-    /// Tells its whole group to end.
+    /// Sends SIGTERM to its whole process group.
     pub(crate) fn end(&mut self, now: Instant) {
         if let Some(pid) = self.leave(Why::Asked, now + self.stop_time()) {
             let _ = killpg(pid, Signal::SIGTERM);
         }
     }
 
-    /// Ends it for a fault: with TERM when it did not become ready in time, with ABRT, for the process alone, when the
-    /// watchdog heard nothing.
+    /// Ends the process because it missed a deadline, and returns which one as text. If it did not become ready, its
+    /// group gets SIGTERM. If the watchdog received nothing, the process alone gets SIGABRT.
     pub(crate) fn end_for(&mut self, alarm: &Alarm, now: Instant) -> String {
         if *alarm == Alarm::Silent {
             let fault = format!("watchdog timeout after {} ms", self.spec.watchdog_ms);
@@ -317,7 +318,7 @@ impl Part {
         fault
     }
 
-    /// Marks its process as ending, and returns it unless it was ending already.
+    /// Marks the process as ending. Returns its pid, or `None` if it is ending already.
     fn leave(&mut self, why: Why, kill_at: Instant) -> Option<Pid> {
         let process = self.process_mut().filter(|process| process.ending.is_none())?;
         process.ready_by = None;
@@ -326,7 +327,7 @@ impl Part {
         Some(process.pid)
     }
 
-    /// Kills its whole group.
+    /// Sends SIGKILL to its whole process group.
     pub(crate) fn kill(&mut self) {
         if let Some(process) = self.process_mut() {
             let _ = killpg(process.pid, Signal::SIGKILL);
@@ -336,7 +337,7 @@ impl Part {
         }
     }
 
-    /// Its next deadline.
+    /// Returns the next deadline of this part.
     pub(crate) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Backoff { until } => Some(*until),
@@ -348,7 +349,7 @@ impl Part {
         }
     }
 
-    /// The deadline that has passed, if one has.
+    /// Returns the deadline that has passed, if any.
     pub(crate) fn alarm(&self, now: Instant) -> Option<Alarm> {
         let passed = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         match &self.state {
@@ -374,7 +375,7 @@ impl Part {
     }
 }
 
-/// A death as text for a person.
+/// Describes the end of a process for a person.
 pub(crate) fn describe(death: &Death) -> String {
     if death.pid == 0 {
         return death.cause.clone();

@@ -1,4 +1,4 @@
-//! What an open request waits for. Looked at whenever something has happened, never by the clock.
+//! What an open request waits for. This is checked after each event, not at intervals.
 
 use crate::cursor::Cursor;
 
@@ -6,15 +6,15 @@ pub(crate) enum Pending {
     AllReady,
     Ready {
         name: String,
-        /// Only a process after this many starts counts.
+        /// Only a process started after this many starts counts.
         after: u64,
     },
     Stopped {
         name: String,
-        /// The parts that are stopped with it.
+        /// The other parts that are stopped with it.
         also: Vec<String>,
     },
-    /// kend itself has stopped.
+    /// All parts have stopped.
     Down,
     Logs {
         name: String,
@@ -24,7 +24,7 @@ pub(crate) enum Pending {
 }
 
 impl Pending {
-    /// Whether the deadline of the request ends it.
+    /// Whether the timeout of the request ends it.
     pub(crate) fn has_deadline(&self) -> bool {
         !matches!(self, Pending::Down | Pending::Logs { .. })
     }

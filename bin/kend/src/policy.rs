@@ -1,19 +1,19 @@
-//! When to start a part again. Pure: the clock is an argument.
+//! Decides when a part is started again. The functions are pure; the current time is an argument.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use ken_types::config::Limit;
 
-/// A part that was ready for this long and then died had an accident: it is restarted at once. One that was ready for less
-/// is restarted after a delay.
+/// A part that was ready for at least this long when it died is restarted at once. One that was ready for less is
+/// restarted after a delay.
 const ACCIDENT: Duration = Duration::from_secs(1);
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
-/// After this long in state ready, or after the last delay if that is longer, the delay starts over.
+/// After this long in state ready, or after the last delay if that is longer, the next delay is the shortest one again.
 const CALM: Duration = Duration::from_secs(10);
 
-/// When one part is started next, from its past.
+/// Decides when one part is started next, from its previous starts and deaths.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policy {
     delay: Duration,
@@ -29,7 +29,7 @@ pub(crate) enum Next {
 }
 
 impl Policy {
-    /// Call this at each start; `limit` counts them.
+    /// Records a start. This is called at each start, because `limit` counts them.
     pub(crate) fn started(&mut self, now: Instant, limit: Limit) {
         self.starts.push_back(now);
         while self.starts.len() > limit.n as usize {
@@ -37,13 +37,13 @@ impl Policy {
         }
     }
 
-    /// Forgets the past, because a person has intervened.
+    /// Forgets the previous starts and deaths, because a person has intervened.
     pub(crate) fn reset(&mut self) {
         *self = Policy::default();
     }
 
-    /// `ready` is how long it was ready before it died, `None` if it never was; `spread` in 0..1 keeps parts that
-    /// died together from starting together.
+    /// Returns what to do after a death. `ready` is how long the part was ready, `None` if it never was. `spread`, from
+    /// 0 to 1, varies the delay so that parts that died together do not start together.
     pub(crate) fn died(&mut self, now: Instant, ready: Option<Duration>, limit: Limit, spread: f64) -> Next {
         if let Some(cause) = self.exhausted(now, limit) {
             return Next::GiveUp(cause);
@@ -74,7 +74,8 @@ mod tests {
 
     const NEVER: Limit = Limit { n: 0, within_ms: 0 };
 
-    /// Starts in the first 60 s of a part that lives for `life` and is ready for `ready` of it.
+    /// Returns how often a part is started in 60 s if each process lives for `life` and is ready for `ready` of that
+    /// time.
     fn starts_in_a_minute(life: Duration, ready: Option<Duration>) -> usize {
         let begin = Instant::now();
         let (mut now, mut policy, mut starts) = (begin, Policy::default(), 0);

@@ -1,21 +1,21 @@
-//! What is wrong with a file: with the place, the key, and a hint where there is one.
+//! A problem in a file, with its line, its key and, if there is one, a hint.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// One thing that is wrong with the configuration.
+/// One problem of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) file: PathBuf,
     pub(crate) line: Option<usize>,
-    /// `section.key`; empty for a problem of the file as a whole.
+    /// `section.key`, or empty for a problem of the file as a whole.
     pub(crate) key: String,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
 }
 
 impl Problem {
-    /// A problem of a file as a whole.
+    /// Returns a problem of the file as a whole.
     pub(crate) fn whole(file: &Path, message: impl Into<String>) -> Problem {
         Problem { file: file.to_owned(), line: None, key: String::new(), message: message.into(), hint: None }
     }
@@ -42,7 +42,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The known name that is closest to a mistyped one, if any is close.
+/// Returns the known name that is most similar to a mistyped one, if it is similar enough.
 pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let distance = |other: &str| strsim::damerau_levenshtein(name, other);
     let best = known.iter().min_by_key(|other| distance(other))?;

@@ -1,4 +1,4 @@
-//! Dead children, and the processes that dead parts left behind.
+//! Collects ended children and finds the processes that ended parts left behind.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// How long leftover processes may take to end when they are killed at the very end.
+/// How long killed leftover processes get to end when kend itself ends.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// How a process ended.
@@ -18,7 +18,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// As text for a person: `exit 1`, `signal SIGKILL`.
+    /// Returns a text for a person: `exit 1`, `signal SIGKILL`.
     pub(crate) fn text(self) -> String {
         match self {
             Exit::Code(code) => format!("exit {code}"),
@@ -27,7 +27,7 @@ impl Exit {
     }
 }
 
-/// The next dead child.
+/// Returns the next ended child, if any.
 pub(crate) fn next() -> Option<(Pid, Exit)> {
     loop {
         return match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -39,16 +39,16 @@ pub(crate) fn next() -> Option<(Pid, Exit)> {
     }
 }
 
-/// Children that kend has adopted, as the subreaper of its descendants, because their parents are dead. `living` are left
-/// out.
+/// Returns all children of kend except `living`. kend is the subreaper of its descendants, so these include processes
+/// whose parents have ended.
 pub(crate) fn adopted(living: &[Pid]) -> Vec<Pid> {
     let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
     let pids = text.split_whitespace().filter_map(|pid| pid.parse().ok().map(Pid::from_raw));
     pids.filter(|pid| !living.contains(pid)).collect()
 }
 
-/// Kills everything that is left below kend when no part lives any more, except children that it had before it became
-/// kend. Returns what cannot be killed.
+/// Kills all remaining descendants of kend after the parts have ended, except the children that it had before it became
+/// kend. Returns the processes that cannot be killed.
 pub(crate) fn sweep(earlier: &[Pid]) -> Vec<String> {
     let end = Instant::now() + SWEEP;
     loop {
@@ -60,12 +60,12 @@ pub(crate) fn sweep(earlier: &[Pid]) -> Vec<String> {
             let _ = kill(pid, Signal::SIGKILL);
             let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
         }
-        // The children of one become ours only when it is dead.
+        // The children of a killed process become children of kend only when that process has ended.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// The mark that a process has inherited (spawn.rs); `None` when it is gone.
+/// Returns the mark that a process has inherited (spawn.rs), or `None` if the process has ended.
 pub(crate) fn mark(pid: Pid) -> Option<u64> {
     let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max file locks"))?;
@@ -73,7 +73,7 @@ pub(crate) fn mark(pid: Pid) -> Option<u64> {
     Some(hard.parse().unwrap_or(u64::MAX))
 }
 
-/// A process with its command, for messages.
+/// Returns the pid and command name of a process, for messages.
 pub(crate) fn command(pid: Pid) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     format!("{pid} ({})", name.trim())

@@ -1,4 +1,4 @@
-//! From the command line to the end of the last part: prepare, run the loop, clean up.
+//! Runs kend from the command line to its end: prepares the system, runs the loop, cleans up.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -34,7 +34,7 @@ use crate::spawn::Spawner;
 use crate::system::{Failure, System};
 use crate::watch::Watch;
 
-/// Open files of kend itself, for logs, sockets and callers; the parts have limits of their own.
+/// The number of files that kend itself may open for logs, sockets and callers. The parts have their own limits.
 const NOFILE: u64 = 4096;
 
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
@@ -53,7 +53,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         let _ = setsid();
     }
     let signals = become_supervisor()?;
-    // A shell that has executed kend may have had children.
+    // A shell that has replaced itself by kend may have left children.
     let earlier = reap::adopted(&[]);
     let folders = Folders::make(&places)?;
     let prepared = prepare(&cli, &places, source, loaded);
@@ -110,7 +110,7 @@ fn finish(
     system.sockets.unlink_all();
     system.locks.remove();
     let fatal = system.fatal.take();
-    // Connections are closed last: a caller that waits for that may start the next kend at once.
+    // Connections are closed last, because a caller that waits for this may start the next kend at once.
     drop(system);
     drop(control);
     match fatal {
@@ -136,7 +136,8 @@ fn places(cli: &Cli) -> Result<Places, Failure> {
     Ok(places)
 }
 
-/// Signals come through a pipe, orphans come to this process, and nobody else can read its memory or the files it makes.
+/// Prepares this process: signals are read from a pipe, orphaned descendants become its children, and no other user can
+/// read its memory or the files that it creates.
 fn become_supervisor() -> Result<Signals, Failure> {
     let wrong = |errno: nix::Error| Failure::new(Code::Internal, format!("cannot start: {}", errno.desc()));
     let signals =
@@ -145,14 +146,14 @@ fn become_supervisor() -> Result<Signals, Failure> {
     nix::sys::prctl::set_dumpable(false).map_err(wrong)?;
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(wrong)?;
     if let Ok((soft, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Only the soft limit: the hard one is what the parts may be given.
+        // Only the soft limit is raised. The hard limit stays as it is for the parts.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(NOFILE.min(most)), most);
     }
     umask(Mode::from_bits_truncate(0o077));
     Ok(signals)
 }
 
-/// The folders of a system, and which of them had to be made.
+/// The folders of a system that did not exist and were created.
 struct Folders {
     made: Vec<PathBuf>,
 }
@@ -179,7 +180,7 @@ impl Folders {
         private(folder)
     }
 
-    /// Removes the folders that were made, unless something is in them.
+    /// Removes the created folders that are empty.
     fn remove(&self) {
         for folder in self.made.iter().rev() {
             let _ = std::fs::remove_dir(folder);
@@ -187,7 +188,7 @@ impl Folders {
     }
 }
 
-/// Makes sure that nobody else has access to a folder with sockets and data.
+/// Makes sure that no other user can access a folder with sockets and data.
 fn private(folder: &Path) -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
     let meta = std::fs::metadata(folder).map_err(wrong)?;
@@ -203,7 +204,7 @@ fn private(folder: &Path) -> Result<(), String> {
 
 type Prepared = (System, Control, Notify);
 
-/// Takes the locks, binds the sockets, makes the parts. An error leaves nothing behind.
+/// Takes the locks, binds the sockets and creates the parts. After an error, nothing of this is left behind.
 fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> Result<Prepared, String> {
     let mut locks = Locks::take(&places.run)?;
     let mut sockets = Sockets::default();
@@ -237,7 +238,8 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
         stopping: false,
         killed: Vec::new(),
     };
-    // The parts start in the state directory, and kend does not keep the folder of its terminal in use.
+    // The parts start in the state directory. kend also moves there so that it does not keep its start directory in
+    // use.
     std::env::set_current_dir(&places.state).map_err(|error| format!("{}: {error}", places.state.display()))?;
     system.make_parts()?;
     let text = format!("kend {}, pid {}", env!("CARGO_PKG_VERSION"), std::process::id());
@@ -245,8 +247,8 @@ fn prepare(cli: &Cli, places: &Places, source: ConfigSource, loaded: Loaded) -> 
     Ok((system, control, notify))
 }
 
-/// When kend wakes up this much later than it asked for, the whole system stood still, as in a paused container, and the parts
-/// could not report in time either.
+/// If kend wakes up this much later than planned, the whole system was suspended, as in a paused container. The parts
+/// could not report in time either, so their deadlines start again.
 const ABSENT: Duration = Duration::from_secs(1);
 
 struct Loop {
@@ -257,11 +259,11 @@ struct Loop {
     terminal: bool,
     background: bool,
     told_ready: bool,
-    /// The interval of systemd's watchdog, and the next time it is due.
+    /// The interval between messages to systemd's watchdog, and the time of the next one.
     watchdog: Option<(Duration, Instant)>,
 }
 
-/// The descriptor that an event belongs to.
+/// The descriptor to which an event belongs.
 enum Source {
     Signals,
     Notify,
@@ -303,7 +305,7 @@ impl Loop {
         }
     }
 
-    /// One round: dead processes first, logs last, and only one chunk of each log.
+    /// Handles one round of events: ended processes first and logs last, with at most one chunk of each log.
     fn turn(&mut self, system: &mut System, control: &mut Control, events: Vec<(Source, PollFlags)>) {
         let now = Instant::now();
         let mut logs = Vec::new();
@@ -326,7 +328,7 @@ impl Loop {
             system.pump(&name);
         }
         control.settle(system, now);
-        // For the requests of callers.
+        // Again, because callers may have requested starts and stops.
         system.advance(now);
         self.pat(now);
     }
@@ -354,7 +356,7 @@ impl Loop {
             fds.push(PollFd::new(part.log.as_fd(), PollFlags::POLLIN));
         }
         let timeout = due.map(|due| TimeSpec::from(due.saturating_duration_since(Instant::now())));
-        // An interrupted wait is a round without events.
+        // If the wait is interrupted, the round has no events.
         let _ = ppoll(&mut fds, timeout, None);
         let seen = sources.into_iter().zip(&fds);
         seen.filter_map(|(source, fd)| Some((source, fd.revents().filter(|flags| !flags.is_empty())?))).collect()
@@ -364,7 +366,7 @@ impl Loop {
         for signal in self.signals.pending() {
             match signal {
                 Signal::SIGCHLD => system.reap(now),
-                // A terminal that has gone takes its foreground system with it.
+                // If the terminal has been closed, a system that runs in its foreground stops.
                 Signal::SIGHUP if self.terminal && File::open("/dev/tty").is_err() => {
                     system.stop("the end of its terminal");
                 }
@@ -377,8 +379,9 @@ impl Loop {
         }
     }
 
-    /// Reports readiness once: to systemd, which would end kend for one bad part, when no part is starting any more; on standard
-    /// output when all parts are ready.
+    /// Reports readiness once. systemd is told as soon as no part is starting for the first time any more, because it
+    /// would otherwise end kend for one bad part. The `ready` line on standard output is printed when all parts are
+    /// ready.
     fn announce(&mut self, system: &mut System) {
         if system.stopping || system.fatal.is_some() {
             return;
@@ -419,7 +422,7 @@ impl Loop {
     }
 }
 
-/// Watches the configuration, unless it says not to.
+/// Watches the configuration, unless the configuration disables this.
 fn watch(system: &mut System) -> Option<Watch> {
     if !system.loaded.config.kend.watch {
         return None;
@@ -433,7 +436,8 @@ fn watch(system: &mut System) -> Option<Watch> {
         .ok()
 }
 
-/// Reloads after a change. A file that was deleted is more likely a mistake than a request for the defaults.
+/// Reloads after a change. If the file was deleted, its settings stay in force, because that is more likely a mistake
+/// than a request for the defaults.
 fn reload_changed(system: &mut System) {
     match system.loaded.source.path() {
         Some(path) if !path.exists() => {
@@ -448,7 +452,7 @@ fn reload(system: &mut System) {
     if let Ok(stamp) = NotifyState::monotonic_usec_now() {
         tell(&[NotifyState::Reloading, stamp]);
     }
-    // Errors are in the log and in the status.
+    // `reload` has logged the errors, and the status shows them.
     let _ = system.reload();
     tell(&[NotifyState::Ready]);
 }

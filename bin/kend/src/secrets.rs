@@ -1,4 +1,4 @@
-//! `secrets.env`: lines `NAME=value`, in a file that nobody else can read.
+//! Reads `secrets.env`, a file of `NAME=value` lines that no other user can read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::problem::Problem;
 
 pub(crate) type Secrets = BTreeMap<String, String>;
 
-/// Reads the file if there is one. A problem never shows a value.
+/// Reads the file if it exists. The text of a problem never contains a value.
 pub(crate) fn read(path: &Path) -> Result<Secrets, Vec<Problem>> {
     match files::read(path, Others::Nothing) {
         Ok(text) => parse(path, text.as_deref().unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Signals as something to poll: each handler writes into a pipe, whose other end the event loop watches.
+//! Makes signals pollable: each handler writes to a pipe whose other end the event loop watches.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// What kend acts on. All other signals keep their default effect.
+/// The signals that kend handles. All others keep their default effect.
 const CAUGHT: [Signal; 4] = [Signal::SIGCHLD, Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
 
 pub(crate) struct Signals {
@@ -24,7 +24,7 @@ impl Signals {
         Ok(Signals { delivery })
     }
 
-    /// The signals since the last call, each once however often it came.
+    /// Returns the signals that have arrived since the last call, each of them once.
     pub(crate) fn pending(&mut self) -> Vec<Signal> {
         let numbers = self.delivery.pending();
         numbers.filter_map(|number| Signal::try_from(number).ok()).collect()

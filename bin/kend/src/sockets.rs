@@ -1,5 +1,5 @@
-//! Listening sockets, which belong to kend and outlive the processes that accept from them. Those of a stopped part are
-//! closed, so that its callers are refused at once instead of waiting.
+//! Listening sockets. They belong to kend and stay open when the processes that accept from them end. The sockets of a
+//! stopped part are closed, so that callers are refused at once and do not wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
@@ -15,17 +15,16 @@ use nix::sys::socket::{Backlog, listen};
 
 use crate::check::{Address, address};
 
-/// Part and name of a socket.
+/// The names of a part and of its socket.
 type Key = (String, String);
 
-/// Connections that wait while a part restarts. The limit of the system (somaxconn) applies.
+/// The maximum number of connections that wait while a part restarts. The system's limit (somaxconn) applies too.
 const BACKLOG: i32 = 4096;
 
-/// A socket that has been bound.
+/// A socket that has been bound, possibly closed since.
 struct Held {
     address: Address,
-    /// Where it is reached, when it is TCP. A closed one is bound there again, also when the configuration leaves the port
-    /// to the system.
+    /// The actual address of a TCP socket. A closed socket is bound to it again, even if the configured port is 0.
     local: Option<SocketAddr>,
     /// `None` while its part is stopped.
     fd: Option<OwnedFd>,
@@ -38,7 +37,8 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Binds what enabled parts name and is not bound yet, and says whose sockets are new. On an error nothing has changed.
+    /// Binds the sockets of enabled parts that are not bound yet. Returns the parts that got a new socket. After an
+    /// error, nothing has changed.
     pub(crate) fn open(&mut self, config: &Config, places: &Places) -> Result<BTreeSet<String>, String> {
         let mut missing = Vec::new();
         for (key, socket) in named(config) {
@@ -51,7 +51,8 @@ impl Sockets {
                 missing.push((address, key));
             }
         }
-        // TCP first, because a port may be taken: binding a Unix socket replaces its file, which cannot be undone.
+        // TCP comes first, because it can fail if a port is taken. Binding a Unix socket replaces its file, which
+        // cannot be undone.
         missing.sort_by_key(|(address, _)| matches!(address, Address::Unix(_)));
         let mut fresh: BTreeMap<Key, Held> = BTreeMap::new();
         for (address, key) in missing {
@@ -72,7 +73,7 @@ impl Sockets {
         Ok(owners)
     }
 
-    /// Binds the sockets of a part that are not open, before it starts.
+    /// Binds the closed sockets of a part before it starts.
     pub(crate) fn open_part(&mut self, part: &str, config: &Config, places: &Places) -> Result<(), String> {
         for (key, socket) in named(config).filter(|(key, _)| key.0 == part) {
             let held = self.held.get(&key);
@@ -95,7 +96,7 @@ impl Sockets {
         }
     }
 
-    /// Closes what the configuration no longer names.
+    /// Closes the sockets that are no longer in the configuration.
     pub(crate) fn close_others(&mut self, config: &Config) {
         let named: BTreeMap<Key, &Socket> = named(config).collect();
         self.held.retain(|key, held| {
@@ -107,14 +108,14 @@ impl Sockets {
         });
     }
 
-    /// The descriptors of a part, in the order of their names.
+    /// Returns the socket descriptors of a part, in the order of the sockets' names.
     pub(crate) fn of(&self, part: &str) -> Vec<RawFd> {
         let rows = self.held.iter().filter(|((owner, _), _)| owner == part);
         rows.filter_map(|(_, held)| Some(held.fd.as_ref()?.as_raw_fd())).collect()
     }
 
-    /// Where ken is reached over TCP: sockets that belong to a section under its name, others under part and socket.
-    /// The gateway comes first, as what most people want.
+    /// Returns the TCP addresses of the system. A socket that belongs to a section has the name of the section, any
+    /// other one that of its part and socket. The gateway comes first, because most people look for it.
     pub(crate) fn listeners(&self, config: &Config) -> Vec<Listener> {
         let rows = named(config).filter_map(|(key, socket)| {
             let local = self.held.get(&key)?.local?;
@@ -129,13 +130,13 @@ impl Sockets {
         listeners
     }
 
-    /// Removes the files of Unix sockets, at the very end.
+    /// Removes the files of the Unix sockets when kend ends.
     pub(crate) fn unlink_all(&self) {
         self.held.values().for_each(Held::unlink);
     }
 }
 
-/// The sockets that the configuration names.
+/// Returns the sockets that the configuration names.
 fn named(config: &Config) -> impl Iterator<Item = (Key, &Socket)> {
     config.part.iter().flat_map(|(name, part)| {
         let sockets = part.sockets.iter();
@@ -160,7 +161,7 @@ fn bind(address: Address) -> Result<Held, String> {
             (OwnedFd::from(socket), local)
         }
     };
-    // The standard library asks for a shorter queue; listen(2) may be called again to lengthen it.
+    // The standard library requests a shorter queue. A second call of listen(2) lengthens it.
     let backlog = Backlog::new(BACKLOG).unwrap_or(Backlog::MAXCONN);
     listen(&fd.as_fd(), backlog).map_err(|errno| format!("cannot listen: {}", errno.desc()))?;
     Ok(Held { address, local, fd: Some(fd) })
@@ -176,7 +177,8 @@ fn refused(addr: SocketAddr, error: &std::io::Error) -> String {
     }
 }
 
-/// Binds a Unix socket of mode 0600. An existing file is a leftover, because kend holds the lock of the run directory.
+/// Binds a Unix socket with mode 0600. An existing file is left over from an earlier kend, because this kend holds the
+/// lock of the run directory.
 pub(crate) fn bind_unix<S>(path: &Path, bind: impl FnOnce(&Path) -> std::io::Result<S>) -> Result<S, String> {
     let bound = || {
         match std::fs::remove_file(path) {

@@ -1,13 +1,13 @@
-//! Starts a process with `clone(CLONE_VM | CLONE_VFORK)`, as posix_spawn(3) does: no page table is copied, the parent waits
-//! until the program runs, and the reason why it does not run comes back through shared memory.
+//! Starts a process with `clone(CLONE_VM | CLONE_VFORK)`, as posix_spawn(3) does. No page table is copied, the parent
+//! waits until the program runs, and the reason for a failure is returned through shared memory.
 //!
-//! The child sets its own death signal, which follows the thread that cloned it: that of the loop, which lives as long as
-//! kend.
+//! The child asks the kernel to kill it when its parent thread ends. That thread is the one with the event loop, which
+//! runs as long as kend.
 //!
-//! Each process is marked with a value of its own for RLIMIT_LOCKS, which Linux has not enforced since 2.4.25. All its
-//! descendants inherit the mark, whatever they do with their environment, descriptors, group and session, and without
-//! CAP_SYS_RESOURCE nobody can raise it again: that tells what a dead part has left behind from what belongs to a living
-//! one, also where no cgroup can be made.
+//! Each process is marked with its own value of RLIMIT_LOCKS, a limit that Linux has not enforced since 2.4.25. All
+//! descendants inherit the mark, even if they change their environment, descriptors, process group or session, and
+//! without CAP_SYS_RESOURCE they cannot raise it again. The mark tells the processes that a dead part left behind from
+//! those of a running one, even where no cgroup can be created.
 
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -24,15 +24,15 @@ use nix::unistd::{Pid, getpid};
 use crate::launch::{FIRST_FD, Launch};
 
 const STACK_BYTES: usize = 64 * 1024;
-/// Marks of one kend; those of another kend among its descendants lie in another range.
+/// The number of marks reserved for one kend. A kend that runs below another one uses a different range.
 const MARKS: u64 = 1 << 20;
 
-/// What a child is given besides its `Launch`.
+/// What a child inherits besides its `Launch`.
 pub(crate) struct Inherit<'a> {
     pub(crate) null: BorrowedFd<'a>,
-    /// Standard output and error.
+    /// The descriptor for standard output and error.
     pub(crate) log: BorrowedFd<'a>,
-    /// In this order from descriptor 3: the sockets, the guard, the lock that says that a part lives, the secrets.
+    /// Descriptors from number 3 on, in this order: the sockets, the guard, `parts.lock`, the secrets.
     pub(crate) passed: &'a [RawFd],
     pub(crate) mark: u64,
 }
@@ -46,10 +46,10 @@ pub(crate) struct NotStarted {
 
 const STEPS: [&str; 6] = ["clone", "death signal", "descriptors", "limits", "privileges", "execute"];
 
-/// Starts processes on one stack, which the children use one after the other.
+/// Starts processes. All children use the same stack, one after the other.
 pub(crate) struct Spawner {
     stack: Vec<u8>,
-    /// Marks are below this, the hard limit of kend itself.
+    /// The upper bound of all marks: the hard limit of kend itself.
     marks_end: u64,
     next_mark: u64,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Spawner {
 impl Spawner {
     pub(crate) fn new() -> Spawner {
         let (_, most) = getrlimit(Resource::RLIMIT_LOCKS).unwrap_or((u64::MAX, u64::MAX));
-        // The largest values mean "unlimited".
+        // Values near the maximum mean "unlimited".
         let marks_end = most.min(1 << 60);
         Spawner {
             stack: vec![0; STACK_BYTES],
@@ -66,18 +66,18 @@ impl Spawner {
         }
     }
 
-    /// Whether a mark can come from this kend.
+    /// Whether a mark can be one of this kend.
     pub(crate) fn is_own(&self, mark: u64) -> bool {
         mark < self.marks_end
     }
 
-    /// A mark for one process and its descendants.
+    /// Returns a new mark for a process and its descendants.
     pub(crate) fn next_mark(&mut self) -> u64 {
         self.next_mark = self.next_mark.saturating_sub(1);
         self.next_mark
     }
 
-    /// Returns when the program runs, or with the step that failed.
+    /// Starts a program. Returns its pid when the program runs, or the step that failed.
     pub(crate) fn spawn(&mut self, launch: &Launch, inherit: &Inherit<'_>) -> Result<Pid, NotStarted> {
         let mut listen_pid = ListenPid::new();
         let args = pointers(&launch.args, None);
@@ -91,7 +91,7 @@ impl Spawner {
             failed[1].store(errno as i32, Ordering::Relaxed);
             127
         });
-        // A handler must not run in the child, where it would act for kend.
+        // Signals are blocked, because a handler of kend that ran in the child would change the shared memory.
         let mut before = SigSet::empty();
         let all = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before));
         all.map_err(|errno| NotStarted { step: STEPS[0], errno })?;
@@ -114,7 +114,7 @@ impl Spawner {
     }
 }
 
-/// `LISTEN_PID=…`, written by the child, because only the child knows its pid before the program runs.
+/// `LISTEN_PID=…`. The child writes the number, because only the child knows its pid before the program runs.
 struct ListenPid([u8; 24]);
 
 impl ListenPid {
@@ -153,7 +153,7 @@ fn pointers(texts: &[CString], last: Option<*const c_char>) -> Vec<*const c_char
 
 type Step = (i32, Errno);
 
-/// What the child does until its program runs: only system calls, as it shares kend's memory.
+/// Runs in the child until its program starts. It makes system calls only, because the child shares kend's memory.
 fn become_part(
     launch: &Launch,
     inherit: &Inherit<'_>,
@@ -170,12 +170,13 @@ fn become_part(
         nix::sys::prctl::set_no_new_privs().map_err(|errno| (4, errno))?;
     }
     listen_pid.set(getpid().as_raw());
-    // SAFETY: all three are NUL-terminated and null-terminated, and belong to the parent's frame, which waits.
+    // SAFETY: the program name is NUL-terminated and both arrays are null-terminated. They belong to the stack frame of
+    // the parent, which waits until this call.
     unsafe { libc::execve(launch.program.as_ptr(), args.as_ptr(), env.as_ptr()) };
     Err((5, Errno::last()))
 }
 
-/// Gives the child its own process group and default signals, and lets the kernel kill it when kend dies.
+/// Gives the child its own process group and default signal handlers, and asks the kernel to kill it when kend ends.
 fn chain(parent: i32) -> Result<(), Errno> {
     // SAFETY: plain system calls on this process.
     unsafe {
@@ -187,7 +188,7 @@ fn chain(parent: i32) -> Result<(), Errno> {
         libc::sigemptyset(&mut none);
         Errno::result(libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()))?;
         Errno::result(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0))?;
-        // kend may have died before the line above.
+        // kend may have ended before the call above.
         if libc::getppid() != parent {
             libc::_exit(127);
         }
@@ -195,12 +196,12 @@ fn chain(parent: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Puts the descriptors where they belong and closes all others.
+/// Moves the descriptors to their numbers and closes all others.
 fn pass(inherit: &Inherit<'_>, moved: &mut [RawFd]) -> Result<(), Errno> {
     let first_free = FIRST_FD + inherit.passed.len() as RawFd;
     // SAFETY: plain system calls on descriptors of this process; its table is a copy, not kend's.
     unsafe {
-        // First moved out of the way: one descriptor may have the number that another one is to get.
+        // Duplicate each descriptor to a free number first, because it may have the number that another one must get.
         for (to, from) in moved.iter_mut().zip(inherit.passed) {
             *to = Errno::result(libc::fcntl(*from, libc::F_DUPFD, first_free))?;
         }
@@ -210,8 +211,8 @@ fn pass(inherit: &Inherit<'_>, moved: &mut [RawFd]) -> Result<(), Errno> {
         for (target, from) in (FIRST_FD..).zip(moved.iter()) {
             Errno::result(libc::dup2(*from, target))?;
         }
-        // Closes what kend itself may have inherited. Kernels before 5.9 lack the call; there, kend's own descriptors are
-        // still closed by their flag.
+        // Close descriptors that kend itself may have inherited. Kernels before 5.9 lack this call; there,
+        // close-on-exec still closes kend's own descriptors.
         libc::syscall(libc::SYS_close_range, first_free, libc::c_uint::MAX, 0);
     }
     Ok(())
@@ -223,7 +224,7 @@ fn limit(launch: &Launch, mark: u64) -> Result<(), Errno> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let files = launch.nofile.min(most);
     setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
-    // SAFETY: a plain system call on this process. A part may be nicer than kend, not less nice.
+    // SAFETY: a plain system call on this process. The nice value of a part can be higher than kend's, but not lower.
     let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let nice = own.max(launch.nice.into());
     // SAFETY: as above.

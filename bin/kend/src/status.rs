@@ -1,4 +1,4 @@
-//! What `ken status` shows.
+//! The status of the system and its parts, as `ken status` shows it.
 
 use std::time::Instant;
 

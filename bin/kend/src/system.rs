@@ -1,4 +1,4 @@
-//! All parts together: which may start, which have to stop, which died and what follows.
+//! All parts together: decides which may start, which must stop, and what follows when one has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -30,7 +30,7 @@ use crate::sockets::Sockets;
 use crate::source::ConfigSource;
 use crate::spawn::{Inherit, Spawner};
 
-/// Why kend ends with a failure: lines for standard error, and the code whose exit status it has.
+/// The reason why kend fails: lines for standard error, and the code that determines the exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
@@ -47,7 +47,7 @@ pub(crate) struct System {
     pub(crate) places: Places,
     pub(crate) source: ConfigSource,
     pub(crate) loaded: Loaded,
-    /// What is wrong with the files as they are now, while `loaded` stays in force.
+    /// The errors of the configuration files at the last reload. While there are any, `loaded` stays in force.
     pub(crate) config_errors: Vec<String>,
     pub(crate) parts: BTreeMap<String, Part>,
     pub(crate) journal: Journal,
@@ -58,15 +58,15 @@ pub(crate) struct System {
     pub(crate) chunk: Vec<u8>,
     /// `--announce` was given, and the ready line has not been printed yet.
     pub(crate) announcing: bool,
-    /// Why kend ends with a failure.
+    /// Set if kend must stop and exit with a failure.
     pub(crate) fatal: Option<Failure>,
     pub(crate) stopping: bool,
-    /// Parts that did not end by themselves when everything was stopped.
+    /// Parts that had to be killed when everything was stopped.
     pub(crate) killed: Vec<String>,
 }
 
 impl System {
-    /// Makes a part for each entry, none of them started.
+    /// Creates a part for each entry, without starting it.
     pub(crate) fn make_parts(&mut self) -> Result<(), String> {
         let config = self.loaded.config.clone();
         for (name, spec) in &config.part {
@@ -87,7 +87,7 @@ impl System {
         self.sockets.listeners(&self.loaded.config)
     }
 
-    /// Starts and ends whatever can be started and has to end now.
+    /// Starts all parts that can be started, and ends all that must be ended now.
     pub(crate) fn advance(&mut self, now: Instant) {
         while let Some(name) = self.next_start() {
             self.start(&name, now);
@@ -121,7 +121,7 @@ impl System {
         self.blockers(part).next().is_none()
     }
 
-    /// The parts that have to be ready before this one may start, and are not.
+    /// Returns the parts for which this one has to wait before it can start.
     pub(crate) fn blockers<'a>(&'a self, part: &'a Part) -> impl Iterator<Item = &'a String> {
         let is_ready = |name: &&String| self.parts.get(*name).is_some_and(Part::is_ready);
         let has_had_its_chance = |name: &&String| {
@@ -138,7 +138,7 @@ impl System {
         running && (part.again || !part.wanted && !self.is_needed(name))
     }
 
-    /// Whether a part that is being stopped too has to end before this one.
+    /// Whether another part that is being stopped depends on this one, and must therefore end first.
     fn is_needed(&self, name: &str) -> bool {
         let names = |list: &[String]| list.iter().any(|other| other == name);
         self.parts.values().any(|other| {
@@ -176,7 +176,7 @@ impl System {
         }
     }
 
-    /// Makes the process of a part.
+    /// Starts the process of a part.
     fn spawn(&mut self, name: &str) -> Result<Spawned, String> {
         let part = self.parts.get(name).ok_or("it has been removed")?;
         let wrong = |step: &str, errno: Errno| format!("{step}: {}", errno.desc());
@@ -193,7 +193,8 @@ impl System {
         Ok(Spawned { pid, mark, guard })
     }
 
-    /// Collects dead children: parts are restarted as their policy says, and what they left behind is killed.
+    /// Collects ended children. Parts are restarted according to their policy, and the processes that they left behind
+    /// are killed.
     pub(crate) fn reap(&mut self, now: Instant) {
         let mut any = false;
         while let Some((pid, exit)) = reap::next() {
@@ -212,8 +213,8 @@ impl System {
         found.map(|(name, _)| name.clone())
     }
 
-    /// Kills what dead parts have left behind, which has become kend's own child. The descendants of those come with the
-    /// next SIGCHLD.
+    /// Kills processes that dead parts left behind; they have become children of kend. Their own descendants become
+    /// children of kend then, and are killed at the next SIGCHLD.
     fn kill_orphans(&self) {
         let processes = || self.parts.values().filter_map(Part::process);
         let parts: Vec<Pid> = processes().map(|process| process.pid).collect();
@@ -259,12 +260,12 @@ impl System {
             ready: ready.is_some(),
             asked: why == Some(&Why::Asked),
         };
-        // A fault is a failure however long it was ready.
+        // A missed deadline counts as a failure, no matter how long the part was ready.
         let credit = ready.filter(|_| fault.is_none());
         self.follow(name, death, credit, now);
     }
 
-    /// Decides what follows a death.
+    /// Decides what follows when a process has ended or could not be started.
     fn follow(&mut self, name: &str, death: Death, ready: Option<Duration>, now: Instant) {
         let spread = spread(now);
         let Some(part) = self.parts.get_mut(name) else {
@@ -298,7 +299,7 @@ impl System {
         self.journal.warn(Some(name), &format!("{text}; {next}{last}"));
     }
 
-    /// Takes the reports of the parts.
+    /// Applies the reports of the parts.
     pub(crate) fn reports(&mut self, reports: Vec<(Pid, Report)>, now: Instant) {
         for (leader, report) in reports {
             let found = self.parts.iter_mut().find(|(_, part)| part.pid() == Some(leader));
@@ -311,7 +312,7 @@ impl System {
         }
     }
 
-    /// Acts on every deadline that has passed.
+    /// Handles every deadline that has passed.
     pub(crate) fn alarms(&mut self, now: Instant) {
         let due: Vec<(String, Alarm)> =
             self.parts.iter().filter_map(|(name, part)| Some((name.clone(), part.alarm(now)?))).collect();
@@ -320,7 +321,7 @@ impl System {
         }
     }
 
-    /// Gives every part its whole time again.
+    /// Restarts the time limits of all parts.
     pub(crate) fn restart_deadlines(&mut self, now: Instant) {
         self.parts.values_mut().for_each(|part| part.restart_deadlines(now));
     }
@@ -359,7 +360,7 @@ impl System {
         self.fatal.get_or_insert(Failure::new(Code::Unavailable, format!("{name}: {why}{hint}")));
     }
 
-    /// The next deadline of any part.
+    /// Returns the next deadline of any part.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.parts.values().filter_map(Part::due).min()
     }
@@ -386,7 +387,7 @@ impl System {
         }
     }
 
-    /// Starts a part and what it requires. Those that were given up on get a new chance.
+    /// Marks a part and all that it requires to be started. Failed parts are started again.
     pub(crate) fn want(&mut self, name: &str) {
         for name in names(order::required_by(&self.loaded.config.part, name)) {
             if let Some(part) = self.parts.get_mut(&name).filter(|part| !part.removed) {
@@ -400,7 +401,8 @@ impl System {
         }
     }
 
-    /// Stops a part, and with `dependents` what requires it. Returns the other parts that this stops.
+    /// Marks a part to be stopped, and with `dependents` also the parts that require it. Returns the other parts that
+    /// are stopped by this.
     pub(crate) fn unwant(&mut self, name: &str, dependents: bool) -> Vec<String> {
         let all = match dependents {
             true => names(order::requirers_of(&self.loaded.config.part, name)),
@@ -418,7 +420,7 @@ impl System {
         also
     }
 
-    /// Gives a part a new process.
+    /// Requests a new process for a part.
     pub(crate) fn renew(&mut self, name: &str) {
         self.want(name);
         if let Some(part) = self.parts.get_mut(name) {
@@ -426,8 +428,8 @@ impl System {
         }
     }
 
-    /// Stops everything; a second call kills what is left. `by` names who wants it, for whoever still waits for the ready
-    /// line.
+    /// Stops everything. A second call kills what is left. `by` names the cause in the error that replaces a `ready`
+    /// line not printed yet.
     pub(crate) fn stop(&mut self, by: &str) {
         if self.stopping {
             self.parts.values_mut().for_each(Part::kill);
@@ -440,12 +442,12 @@ impl System {
         self.parts.values_mut().for_each(Part::stop_wanting);
     }
 
-    /// Reads the configuration again and applies all of it or nothing.
+    /// Reads the configuration again. Applies all of it, or nothing if there is an error.
     pub(crate) fn reload(&mut self) -> Result<Reloaded, Vec<String>> {
         let result = self.source.load(&self.places).and_then(|loaded| {
             let one = |error: String| vec![error];
             let launches = launches(&loaded, &self.places).map_err(one)?;
-            // Last, because it is the first step with an effect.
+            // This comes last, because it is the first step with an effect.
             let moved = self.sockets.open(&loaded.config, &self.places).map_err(one)?;
             Ok((loaded, launches, moved))
         });
@@ -487,7 +489,7 @@ impl System {
             };
             if let Some(part) = self.parts.get_mut(&name) {
                 let changed = part.adopt(spec, launch, &config.kend, moved.contains(&name));
-                // It was removed, and its process has not ended yet.
+                // The entry had been removed and is back before its process has ended.
                 if std::mem::take(&mut part.removed) {
                     part.wanted = part.spec.enabled;
                     done.added.push(name);
@@ -523,7 +525,7 @@ fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// A file in memory that can only be read, from its beginning; none for no bytes.
+/// Returns a sealed memory file with these bytes, positioned at its start, or `None` for no bytes.
 fn memory_file(bytes: &[u8]) -> Result<Option<File>, Errno> {
     if bytes.is_empty() {
         return Ok(None);
@@ -536,7 +538,7 @@ fn memory_file(bytes: &[u8]) -> Result<Option<File>, Errno> {
     Ok(Some(file))
 }
 
-/// What is still in the group of a process.
+/// Returns the processes that are left in a process group, for a message.
 fn members(leader: Option<Pid>) -> Vec<String> {
     let Some(leader) = leader else {
         return Vec::new();
@@ -547,7 +549,7 @@ fn members(leader: Option<Pid>) -> Vec<String> {
     inside.map(reap::command).collect()
 }
 
-/// A number in 0..1 that differs from one death to the next; its quality does not matter.
+/// Returns a number from 0 to 1 that differs from call to call. It need not be a good random number.
 fn spread(now: Instant) -> f64 {
     use std::hash::{BuildHasher, RandomState};
     let hash = RandomState::new().hash_one(now);

@@ -1,5 +1,5 @@
-//! Sees changes of `ken.toml`, `secrets.env` and the `workflows` folder beside them. inotify(7) tells, through a thread that
-//! sleeps until then: an idle kend does not wake up.
+//! Notices changes of `ken.toml`, `secrets.env` and the `workflows` folder beside them. A thread sleeps until
+//! inotify(7) reports a change, so an idle kend does not wake up.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
-/// An editor makes several changes to save a file; this long after the last one they count as one.
+/// An editor makes several changes to save a file. They count as one when this much time has passed after the last one.
 const QUIET: Duration = Duration::from_millis(200);
 
 pub(crate) struct Watch {
     watcher: RecommendedWatcher,
-    /// Readable when something has changed.
+    /// Becomes readable when something has changed.
     changes: UnixStream,
     workflows: PathBuf,
     due: Option<Instant>,
 }
 
 impl Watch {
-    /// Watches the folder of `config`. Fails, with the reason as text, when there is no such folder or the system has no
-    /// watch left.
+    /// Watches the folder of `config`. Returns the reason as text if there is no such folder or the system's limit of
+    /// watches is reached.
     pub(crate) fn new(config: &Path) -> Result<Watch, String> {
         let folder = config.parent().unwrap_or(Path::new("/"));
         let workflows = folder.join("workflows");
@@ -37,18 +37,18 @@ impl Watch {
         let watched = workflows.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.is_ok_and(|event| concerns(&event, &files, &watched)) {
-                // A full pipe has told already.
+                // If the pipe is full, the change has been signalled already.
                 _ = tell.write(&[0]);
             }
         });
         let mut watcher = watcher.map_err(|error| error.to_string())?;
         watcher.watch(folder, RecursiveMode::NonRecursive).map_err(|error| error.to_string())?;
-        // The folder of workflows is optional, and may come later.
+        // The folder of workflows is optional, and can be created later.
         _ = watcher.watch(&workflows, RecursiveMode::NonRecursive);
         Ok(Watch { watcher, changes, workflows, due: None })
     }
 
-    /// Takes note of the changes that have been told.
+    /// Reads the signalled changes and restarts the quiet time.
     pub(crate) fn read(&mut self, now: Instant) {
         let mut told = [0; 64];
         while matches!(self.changes.read(&mut told), Ok(1..)) {}
@@ -59,7 +59,7 @@ impl Watch {
         self.due
     }
 
-    /// Whether there were changes, and no more have come for a while. Says so once.
+    /// Returns true once after changes, when no more of them have arrived for the quiet time.
     pub(crate) fn is_settled(&mut self, now: Instant) -> bool {
         let settled = self.due.is_some_and(|due| due <= now);
         if settled {
@@ -76,7 +76,7 @@ impl AsFd for Watch {
     }
 }
 
-/// Whether an event completes a change of one of the files: a file that is still being written does not count.
+/// Whether an event completes a change of one of the files. A file that is still being written does not count.
 fn concerns(event: &Event, files: &[OsString; 2], workflows: &Path) -> bool {
     let completes = matches!(
         event.kind,

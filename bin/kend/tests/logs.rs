@@ -1,4 +1,4 @@
-//! What the parts print is kept, over restarts and rotations.
+//! The output of the parts is kept across restarts and rotations.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ fn no_line_is_lost_over_restarts() {
     let count = || home.read("state/log/a.log").lines().count();
     until("the first lines", || count() == 20_000);
     become_steady();
-    // Killed right after it has written: what it wrote is in the pipe, at most.
+    // It is killed right after it has written, when its output may still be in the pipe.
     kill9(kend.part_pid("a"));
     until("the second lines", || count() == 40_000);
     for (index, line) in home.read("state/log/a.log").lines().enumerate() {
@@ -66,7 +66,7 @@ fn a_flood_delays_nobody_else_and_its_own_end() {
         let done = kend.restart_part("a");
         assert_eq!(done["state"], "ready");
     }
-    // Rotation bounds what a flood can take.
+    // Rotation limits the disk space that excessive output can take.
     let size =
         |age: &str| std::fs::metadata(home.path(&format!("state/log/loud.log{age}"))).map_or(0, |meta| meta.len());
     assert!(size("") <= 10 * 1024 * 1024 && size(".6") == 0);

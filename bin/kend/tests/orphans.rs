@@ -1,4 +1,4 @@
-//! Nothing outlives what it belongs to.
+//! No process outlives its part or kend.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -24,7 +24,7 @@ fn what_a_dead_part_left_behind_is_killed_with_it() {
     assert_eq!(kend.part_pid("b"), other);
     until("the next family", || home.numbers("daemons").len() == 2);
     assert!(lives(home.numbers("daemons")[1]));
-    // No zombies: kend's children are its parts and the living daemon.
+    // There are no zombies: the only children of kend are its parts and the running daemon.
     until("only living children", || {
         let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", kend.pid())).unwrap();
         children.split_whitespace().all(|pid| lives(pid.parse().unwrap()))
@@ -42,7 +42,7 @@ fn a_stopped_system_leaves_nobody() {
     until("all are gone", || all.iter().all(|pid| !lives(*pid)));
 }
 
-/// A cleared environment, another group and a dead parent hide nobody.
+/// A process is found even if its environment is cleared, its group is another one and its parent is dead.
 #[test]
 fn what_hides_where_it_comes_from_dies_with_its_part_and_not_with_another() {
     let part = |name: &str, child: &str| {
@@ -85,7 +85,7 @@ fn nothing_survives_a_killed_kend_twenty_times_of_twenty() {
         assert_eq!(parts.len(), 2 * round);
         until("the parts are gone", || parts.iter().all(|pid| !lives(*pid)));
     }
-    // What had left its group is cleared away by the next kend, before it starts anything.
+    // The next kend kills processes that had left their group before it starts anything.
     let kend = home.start();
     let mut daemons = home.numbers("daemons");
     daemons.truncate(20);

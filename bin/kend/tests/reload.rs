@@ -1,4 +1,4 @@
-//! A changed configuration: all of it or nothing, and what did not change goes on.
+//! A changed configuration is applied as a whole or not at all, and unchanged parts keep running.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -84,7 +84,8 @@ fn a_socket_that_cannot_be_bound_changes_nothing() {
     assert!(!home.path("run/more.sock").exists());
 }
 
-/// Another address of the same name leaves the process as it is to look at, but its descriptor is another.
+/// A changed address of a socket changes neither the arguments nor the environment of the part, but the part needs the
+/// new descriptor.
 #[test]
 fn a_socket_that_moves_restarts_its_own_part_alone() {
     let entry = |socket: &str| {
@@ -169,14 +170,14 @@ fn a_corrected_entry_is_tried_at_once() {
     kend.until_state("x", "ready");
 }
 
-/// A home whose kend sees changes by itself.
+/// Returns a home whose kend watches its configuration.
 fn watching(parts: &str) -> Home {
     let home = Home::new(parts);
     rewrite(&home, parts);
     home
 }
 
-/// As an editor does: a new file takes the place of the old one.
+/// Replaces the file by a new one, as an editor does.
 fn rewrite(home: &Home, parts: &str) {
     home.configure(parts);
     let text = home.read("ken.toml").replace("watch = false", "watch = true");
@@ -215,7 +216,7 @@ fn a_changed_workflow_is_seen_also_in_a_folder_that_came_later() {
     until("the folder is seen", || reloads() == 1);
     std::fs::write(home.path("workflows/a.json"), "{}").unwrap();
     until("the workflow is seen", || reloads() == 2);
-    // Other files in the home are none of kend's business.
+    // Changes of other files in the home are ignored.
     std::fs::write(home.path("other"), "").unwrap();
     std::fs::write(home.path("workflows/a.json"), "{ }").unwrap();
     until("the change is seen", || reloads() == 3);

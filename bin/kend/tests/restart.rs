@@ -1,4 +1,4 @@
-//! What follows a death.
+//! What follows when the process of a part ends.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -55,7 +55,7 @@ fn a_crash_loop_backs_off_and_the_others_do_not_notice() {
     assert_eq!(part["state"], "backoff");
     assert!(part["retry_in_ms"].as_u64().unwrap() <= 2_200, "{part}");
     assert_eq!(kend.part_pid("b"), other);
-    // What a person wants does not wait for the delay.
+    // A start requested by a person does not wait for the delay.
     std::fs::remove_file(home.path("bad")).unwrap();
     let started = kend.start_part("a");
     assert_eq!(started["state"], "ready");
@@ -63,7 +63,7 @@ fn a_crash_loop_backs_off_and_the_others_do_not_notice() {
 
 #[test]
 fn a_limit_ends_in_failed_with_its_cause_until_a_person_says_start() {
-    // It looks before it is ready: after that, only the kill ends the first process.
+    // The process reads the file before it is ready. After that, only the kill ends it.
     let home = Home::new(
         "[part.a]\ncommand = [\"PROBE\", \"exit-if:DIR/bad\", \"ready\", \"hang\"]\nlimit = { n = 2, within_ms = 60000 }\n",
     );
@@ -80,7 +80,7 @@ fn a_limit_ends_in_failed_with_its_cause_until_a_person_says_start() {
 
 #[test]
 fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
-    // Four parts, each killed five times when it has been ready for a second.
+    // Four parts, each killed five times after it has been ready for a second.
     let entry = |name: &str| {
         format!(
             "[part.{name}]\ncommand = [\"PROBE\", \"ready\", \"accept\"]\nsockets = {{ wire = {{ unix = \"{name}.sock\" }} }}\n"
@@ -97,7 +97,8 @@ fn held_sockets_refuse_nobody_while_their_parts_are_killed() {
             scope.spawn(move || {
                 let mut answered = 0;
                 while !over.load(Ordering::Relaxed) {
-                    // Refused would be an error here. A connection that the victim had already taken may end unanswered.
+                    // A refused connection is an error here. A connection that the killed process had accepted may end
+                    // without an answer.
                     let mut stream = UnixStream::connect(&path).expect("refused");
                     let mut text = String::new();
                     answered += usize::from(stream.read_to_string(&mut text).is_ok_and(|length| length > 0));
@@ -132,7 +133,7 @@ fn a_silent_part_is_aborted_and_started_again() {
     assert_eq!(kend.part("b")["restarts"], 0);
 }
 
-/// A part that the watchdog ended has failed, however long it was ready.
+/// A part that the watchdog ended has failed, no matter how long it was ready.
 #[test]
 fn a_watchdog_timeout_is_followed_by_a_delay() {
     let home =
@@ -149,7 +150,7 @@ fn a_watchdog_timeout_is_followed_by_a_delay() {
     assert_eq!(kend.part("a")["deaths"][0]["ready"], true);
 }
 
-/// All of the system stands still for longer than the watchdog allows: nobody was silent.
+/// If the whole system is suspended for longer than the watchdog allows, no part is treated as hanging.
 #[test]
 fn a_pause_of_the_whole_system_kills_nobody() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"alive:20\"]\nwatchdog_ms = 1000\n");

@@ -1,4 +1,4 @@
-//! From `kend` to `ready`, and every way not to get there.
+//! Starting kend until its `ready` line, and all ways in which that fails.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -157,7 +157,7 @@ fn check_says_every_error_and_starts_nothing() {
     assert!(!home.path("run").exists());
 }
 
-/// Whoever can write the configuration decides what kend runs.
+/// Anybody who can write the configuration decides what kend runs.
 #[test]
 fn files_that_others_can_change_are_refused_with_the_remedy() {
     let mode = |path: &Path, mode: u32| {
@@ -188,7 +188,7 @@ fn files_that_others_can_change_are_refused_with_the_remedy() {
     mode(&home.path("secrets.env"), 0o640);
     refused("secrets.env", "has mode 0640, others can read it", "chmod 600");
     mode(&home.path("secrets.env"), 0o600);
-    // Only root can make a file of somebody else.
+    // Only root can create a file that belongs to another user.
     if nix::unistd::geteuid().is_root() {
         for name in ["", "ken.toml", "secrets.env"] {
             std::os::unix::fs::chown(home.path(name), Some(12_345), None).unwrap();
@@ -257,7 +257,7 @@ fn a_system_that_is_stopped_before_it_is_ready_says_by_whom() {
     }
 }
 
-/// Nobody but root can look into kend: /proc shows a process that cannot be dumped as root's.
+/// Only root can read the memory of kend: files in /proc of a process that is not dumpable belong to root.
 #[test]
 fn the_memory_of_kend_is_closed_to_its_user() {
     let home = Home::new(READY);
@@ -283,7 +283,7 @@ fn a_home_too_deep_for_sockets_says_so() {
     std::fs::create_dir(&deep).unwrap();
     let deep = deep.to_str().unwrap();
     let ended = home.run(&["--home", deep]);
-    // The option is given twice by the harness; the last folder has to be the one that is judged.
+    // The harness gives the option too. The last folder on the command line must be the one that is checked.
     assert!(!ended.status.success());
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_kend")).args(["--home", deep]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -345,7 +345,8 @@ fn privileges_limits_and_signals_of_a_part() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\nnofile = 99\nnice = 7\n");
     let kend = home.start();
     let pid = kend.part_pid("a");
-    // Field 19 of /proc/PID/stat, the 17th after the name; kend itself may have been started with a nice value.
+    // The nice value is field 19 of /proc/PID/stat, the 17th after the name. kend itself may have been started with a
+    // nice value.
     let nice = |pid: &str| -> i32 {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         let fields = stat.rsplit(')').next().unwrap();

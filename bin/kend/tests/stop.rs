@@ -1,4 +1,4 @@
-//! Stopping: in reverse order, with patience, and by name.
+//! Stopping in reverse order, within time limits, and of single parts.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -60,7 +60,8 @@ fn stopping_a_part_stops_no_other_unless_dependents_are_named() {
     assert_eq!(["a", "b", "c", "d"].map(state), ["ready", "ready", "stopped", "ready"]);
 }
 
-/// Callers of a stopped part are refused at once. They are not while it restarts, and its address stays the same.
+/// Callers of a stopped part are refused at once. Callers of a part that restarts are not, and its address stays the
+/// same.
 #[test]
 fn the_sockets_of_a_stopped_part_are_closed_and_opened_again_at_start() {
     let home = Home::new(
@@ -80,11 +81,11 @@ fn the_sockets_of_a_stopped_part_are_closed_and_opened_again_at_start() {
     tcp().unwrap().read_to_string(&mut answer).unwrap();
     assert_eq!(answer.trim(), kend.part_pid("a").to_string());
     assert!(unix().is_ok());
-    // A reload leaves them closed.
+    // A reload leaves the sockets of a stopped part closed.
     kend.stop_part("a");
     kend.reload();
     assert_eq!(tcp().unwrap_err(), ErrorKind::ConnectionRefused);
-    // One that was given up on does not come back by itself either.
+    // A failed part does not start again by itself either.
     kend.start_part("a");
     for _ in 0..3 {
         let starts = kend.part("a")["restarts"].clone();
@@ -102,7 +103,7 @@ fn the_sockets_of_a_stopped_part_are_closed_and_opened_again_at_start() {
     assert_eq!(tcp().unwrap_err(), ErrorKind::ConnectionRefused);
 }
 
-/// The port of a stopped part may be taken by another program: its start fails, and says so.
+/// If another program has taken the port of a stopped part, starting the part fails with an error that names the port.
 #[test]
 fn a_port_that_was_taken_meanwhile_is_named_by_start() {
     let home =

@@ -27,7 +27,7 @@ fn conformance() {
     child.wait().unwrap();
 }
 
-/// As `printf … | nc -NU kend.sock` does: the request, then the end of the caller's side.
+/// As with `printf … | nc -NU kend.sock`: the caller sends a request and shuts down its write half.
 #[test]
 fn a_caller_that_shuts_its_write_half_is_answered() {
     let home = Home::new("[part.a]\ncommand = [\"PROBE\", \"ready\", \"hang\"]\n");

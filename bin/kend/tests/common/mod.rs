@@ -1,4 +1,5 @@
-//! A system of its own in a temporary folder: kend over parts that do what their arguments say (examples/probe.rs).
+//! A system in its own temporary folder: kend with test programs as parts, which do what their arguments say
+//! (examples/probe.rs).
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub)]
 
@@ -27,7 +28,7 @@ pub struct Home {
     pub dir: TempDir,
 }
 
-/// How a run of kend ended.
+/// The output and exit status of a kend that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
@@ -43,7 +44,7 @@ impl Ended {
 }
 
 impl Home {
-    /// `PROBE` and `DIR` in the text stand for the program and the folder.
+    /// Writes the configuration. `PROBE` and `DIR` in the text stand for the test program and the folder.
     pub fn new(parts: &str) -> Home {
         let home = Home { dir: tempfile::Builder::new().prefix("kend").tempdir().unwrap() };
         home.configure(parts);
@@ -93,7 +94,7 @@ impl Home {
         }
     }
 
-    /// Starts kend and waits for its `ready`.
+    /// Starts kend and waits for its `ready` line.
     pub fn start(&self) -> Kend<'_> {
         self.start_with(&mut self.command(&["--announce"]))
     }
@@ -112,7 +113,7 @@ impl Home {
     }
 }
 
-/// A running kend; dropped, it is stopped, and all below it.
+/// A running kend. When dropped, it is stopped with all its processes.
 pub struct Kend<'a> {
     pub home: &'a Home,
     pub child: Child,
@@ -128,7 +129,7 @@ impl Kend<'_> {
         Caller::connect(&self.home.path("run/kend.sock"))
     }
 
-    /// The final line's `ok`, or its `error`.
+    /// Calls an operation. Returns the final line's `ok`, or its `error`.
     pub fn call(&self, op: &str, args: Value) -> Result<Value, Value> {
         self.connect().call(op, args)
     }
@@ -179,7 +180,7 @@ impl Kend<'_> {
         caller.items()
     }
 
-    /// kend's own log, as messages about one part.
+    /// Returns the messages about one part in kend's own log.
     pub fn notes(&self, part: &str) -> Vec<String> {
         let text = self.home.read("state/log/kend.log");
         let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -191,7 +192,7 @@ impl Kend<'_> {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// TERM, and the end.
+    /// Sends SIGTERM and waits for the end.
     pub fn stop(mut self) -> Ended {
         self.signal(Signal::SIGTERM);
         self.end()
@@ -250,7 +251,7 @@ impl Caller {
         }
     }
 
-    /// Log lines up to the final line.
+    /// Returns the log lines before the final line.
     pub fn items(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.item()).collect()
     }
@@ -269,7 +270,7 @@ pub fn until(what: &str, mut test: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process runs: a zombie does not.
+/// Whether a process runs. A zombie does not.
 pub fn lives(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
@@ -280,7 +281,7 @@ pub fn kill9(pid: Pid) {
     kill(pid, Signal::SIGKILL).unwrap();
 }
 
-/// Waits until a death counts as an accident (policy.rs).
+/// Waits until the death of a part is followed by a restart without a delay (policy.rs).
 pub fn become_steady() {
     std::thread::sleep(Duration::from_millis(1_050));
 }
