@@ -1,12 +1,14 @@
-//! The clipboard of the terminal, by OSC 52: it also works through ssh, and through tmux as far as that allows it.
+//! Copies text to the terminal's clipboard with OSC 52. This also works through ssh, and through tmux if tmux is
+//! configured to pass it on.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The largest text, in bytes, that terminals accept; a longer one would be cut or shown as text.
+/// The maximum size of a text, in bytes. Terminals would truncate a longer one or show the sequence as text.
 pub(crate) const LARGEST: usize = 74_994;
 
-/// The sequence that copies a text. Terminals do not report whether they accepted it.
+/// Returns the sequence that copies a text, or `None` if the text is too long. Terminals do not report whether they
+/// accepted it.
 pub(crate) fn offer(text: &str, in_tmux: bool) -> Option<String> {
     let encoded = STANDARD.encode(text);
     if encoded.len() > LARGEST.div_ceil(3) * 4 {

@@ -1,4 +1,4 @@
-//! The files of the client: the history of prompts, and a log for diagnosis. Errors in writing them are ignored.
+//! The files of the client: the history of prompts, and a log for diagnosis. Errors while writing them are ignored.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ use ken_types::Error;
 use crate::message::{Attachment, Content};
 
 const HISTORY: usize = 1_000;
-/// A history file with more lines is rewritten without the oldest ones.
+/// If the history file has more lines than this, it is rewritten without the oldest ones.
 const HISTORY_LINES: usize = 4 * HISTORY;
 const LOG_BYTES: u64 = 1024 * 1024;
 const TEXT_BYTES: usize = 128 * 1024;
@@ -40,7 +40,7 @@ impl Files {
         private().append(true).open(self.folder.join(name))
     }
 
-    /// The prompts of earlier launches, the newest last.
+    /// Returns the prompts of earlier runs of the client, the newest last.
     pub(crate) fn history(&self) -> Vec<String> {
         let path = self.folder.join("history.jsonl");
         let Ok(file) = File::open(&path) else {
@@ -73,7 +73,7 @@ impl Files {
         }
     }
 
-    /// Writes a line of the log: a category, never a text of the conversation.
+    /// Writes a line to the log. It names a category and never contains text of the conversation.
     pub(crate) fn log(&self, category: &'static str) {
         let Ok(mut file) = self.open("log.jsonl") else {
             return;
@@ -91,7 +91,7 @@ impl Files {
         }
     }
 
-    /// A private temporary file for the editor.
+    /// Creates a temporary file with a text for the editor. Only its owner can read it.
     pub(crate) fn draft(&self, text: &str) -> io::Result<PathBuf> {
         self.make_folder()?;
         let path = self.folder.join(format!("draft-{}.md", std::process::id()));
@@ -100,7 +100,7 @@ impl Files {
     }
 }
 
-/// Options that create a file which only its owner can read.
+/// Returns options for creating a file that only its owner can read.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.create(true).mode(0o600);
@@ -112,7 +112,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// A file as an attachment: a picture, or a text of at most 128 KiB.
+/// Reads a file as an attachment: an image, or a text of at most 128 KiB.
 pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
     let path = path.trim();
     let wrong = |message: String| Error::invalid(path, format!("{path}: {message}"));
@@ -145,7 +145,7 @@ pub(crate) fn attachment(path: &str) -> Result<Attachment, Error> {
     }
 }
 
-/// The type of a picture, by its first bytes.
+/// Returns the media type of an image by its first bytes, or `None` if it is not a supported image.
 fn picture(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),

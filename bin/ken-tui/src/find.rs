@@ -16,10 +16,10 @@ use serde_json::Value;
 
 use crate::cli::Cli;
 
-/// How long kend may take to report the address of the gateway.
+/// The timeout of the call to kend for the address of the gateway.
 const STATUS: Duration = Duration::from_secs(5);
 
-/// The settings of the command line and the environment about the gateway.
+/// The settings that determine which gateway is used, from the command line and the environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Finder {
     base: Option<String>,
@@ -52,12 +52,12 @@ impl Finder {
         })
     }
 
-    /// The state directory, where there is one.
+    /// Returns the state directory, if there is one.
     pub(crate) fn state(&self) -> Option<&Path> {
         self.places.as_ref().map(|places| places.state.as_path())
     }
 
-    /// Connects to the gateway; calls `say` when the system has to be started first.
+    /// Connects to the gateway. Starts the system first if it is not running, and calls `say` with what it is doing.
     pub(crate) fn gateway(&self, say: impl Fn(&str)) -> Result<Gateway, Error> {
         if let Some(base) = &self.base {
             return Gateway::at(Endpoint::new(base).with_secret(self.secret.clone()));
@@ -91,7 +91,7 @@ impl Finder {
             .ok_or_else(|| Error::unavailable("no gateway runs in this system").hint("`ken status` lists its parts"))
     }
 
-    /// `ken up -d`, which ends when everything is ready.
+    /// Runs `ken up -d`, which returns when all parts are ready.
     fn start(&self) -> Result<(), Error> {
         let ken = find_program("ken").ok_or_else(|| Error::unavailable("there is no ken beside ken-tui or on PATH"))?;
         let mut up = Command::new(&ken);
@@ -125,7 +125,8 @@ impl Finder {
 
 const STOPPED: &str = "ken is not running";
 
-/// The error of `ken up` from its standard error, which has JSON because it is no terminal.
+/// Returns the error that `ken up` printed on standard error. It is JSON, because standard error is not a terminal
+/// there.
 fn refusal(said: &str) -> Error {
     let last = said.lines().last().unwrap_or_default();
     let line: Value = serde_json::from_str(last).unwrap_or_default();
@@ -149,7 +150,7 @@ fn checked(url: &str) -> Result<String, Error> {
     }
 }
 
-/// The secret is never read from the command line.
+/// Returns the secret from `file`, or else from the environment. The command line never contains the secret itself.
 fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
     let Some(file) = file else {
         return match std::env::var("KEN_API_SECRET") {
@@ -166,7 +167,7 @@ fn given_secret(file: Option<&Path>) -> Result<Option<Secret>, Error> {
     Secret::from_file(file).map(Some)
 }
 
-/// `API_SECRET` of the system's own `secrets.env`; a file that cannot be read has none.
+/// Returns `API_SECRET` of the system's own `secrets.env`, or `None` if the file cannot be read.
 fn own_secret(file: &Path) -> Result<Option<Secret>, Error> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     secrets::find(&text, "API_SECRET").map_or(Ok(None), |value| Secret::new(value, &file.display().to_string()))

@@ -1,4 +1,5 @@
-//! Highlights code in the colours of the terminal's palette. The grammars are loaded with the first piece of code.
+//! Highlights code in the colours of the terminal's palette. The grammars are loaded when the first code block is
+//! shown.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,12 +16,12 @@ use syntect::highlighting::{FontStyle, Theme};
 use syntect::parsing::SyntaxSet;
 use two_face::theme::{EmbeddedThemeName, extra};
 
-/// The longest code that is highlighted, since the parser is slow.
+/// The maximum size of a code block that is highlighted, in bytes. The parser is slow.
 const LARGEST: usize = 64 * 1024;
 
-/// How long the process that colours code stays when it has no work.
+/// How long the highlighting process keeps running without work.
 const IDLE: Duration = Duration::from_secs(2);
-/// Its hidden option.
+/// The hidden option that starts the highlighting process.
 const OPTION: &str = "--colour-code";
 
 /// The syntaxes and the theme.
@@ -29,7 +30,7 @@ struct Languages {
     theme: Theme,
 }
 
-/// Loaded with the first piece of code.
+/// Returns the syntaxes and the theme, which are loaded at the first call.
 fn languages() -> &'static Languages {
     static LOADED: OnceLock<Languages> = OnceLock::new();
     LOADED.get_or_init(|| Languages {
@@ -38,28 +39,29 @@ fn languages() -> &'static Languages {
     })
 }
 
-/// The lines of a piece of code, in spans.
+/// The lines of a code block, each as styled spans.
 pub(crate) type Lines = Vec<Vec<Span<'static>>>;
 
-/// The state of the colours of a piece of code.
+/// The colours of a code block.
 pub(crate) enum Colours {
     Known(Lines),
     /// The language is unknown.
     Unknown,
-    /// They are being computed; see [`in_background`].
+    /// They are still being computed; see [`in_background`].
     Later,
 }
 
-/// The colours that the pieces of a text have so far, by [`key`]; `None` for an unknown language.
+/// The colours computed so far for the code blocks of a text, by [`key`]; `None` for an unknown language.
 pub(crate) type Known = HashMap<u64, Option<Lines>>;
 
-/// How many pieces of code may wait for their colours, and how many have them that nobody has asked for since.
+/// The maximum number of code blocks that wait for their colours. Results that nobody takes are dropped at twice this
+/// number.
 const PIECES: usize = 64;
 
-/// A piece of code, as [`filter`] reads it: its language and its lines.
+/// A code block in the form in which [`filter`] reads it: its language and its lines.
 type Piece = (String, Vec<String>);
 
-/// The pieces that wait for their colours, and those whose colours were not taken yet.
+/// Code blocks that wait for their colours, and finished ones that have not been taken yet.
 struct Background {
     wanted: SyncSender<(u64, Piece)>,
     pieces: Mutex<HashMap<u64, Progress>>,
@@ -72,9 +74,10 @@ enum Progress {
 
 static BACKGROUND: OnceLock<Background> = OnceLock::new();
 
-/// Has colours computed in a process of its own from now on; `tell` is called when some are ready. There are three reasons: the
-/// first piece of a language takes longer than a frame, the compiled syntaxes take tens of megabytes that only the end of a
-/// process gives back, and a fault in them must not end the client. Without this call colours are computed at once.
+/// From now on, colours are computed in a separate process, and `tell` is called when some are ready. There are three
+/// reasons: the first block of a language takes longer than a frame, the compiled syntaxes take tens of megabytes that
+/// are only freed when a process ends, and a fault in the parser must not end the client. Without this call, colours
+/// are computed synchronously.
 pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> io::Result<()> {
     let (wanted, pieces) = sync_channel(PIECES);
     let background = BACKGROUND.get_or_init(|| Background { wanted, pieces: Mutex::default() });
@@ -97,7 +100,7 @@ pub(crate) fn in_background(tell: impl Fn() + Send + 'static) -> io::Result<()> 
     Ok(())
 }
 
-/// This program, run as a [`filter`]. It ends when its input ends.
+/// This program running as a [`filter`]. It ends when its input is closed.
 struct Process {
     child: Child,
     input: Option<ChildStdin>,
@@ -118,7 +121,7 @@ impl Process {
         Ok(Process { child, input, output: BufReader::new(output) })
     }
 
-    /// The colours, or `Some(None)` for an unknown language; `None` when the process has failed.
+    /// Returns the colours, `Some(None)` for an unknown language, or `None` if the process has failed.
     fn ask(&mut self, piece: &Piece) -> Option<Option<Lines>> {
         let line = serde_json::to_string(piece).ok()? + "\n";
         self.input.as_mut()?.write_all(line.as_bytes()).ok()?;
@@ -136,7 +139,7 @@ impl Drop for Process {
     }
 }
 
-/// A text with the number of its colour in the terminal's palette, if any, and whether it is bold and italic.
+/// A text with an optional colour number of the terminal's palette, and whether it is bold and italic.
 type Coloured = (Option<u8>, bool, bool, String);
 
 fn spans(lines: Vec<Vec<Coloured>>) -> Lines {
@@ -155,8 +158,8 @@ fn span((colour, is_bold, is_italic, text): Coloured) -> Span<'static> {
     Span::styled(text, style)
 }
 
-/// Reads pieces of code from standard input, a line of JSON each, and writes their colours to standard output, `null` for an
-/// unknown language.
+/// Reads code blocks from standard input, one line of JSON each, and writes their colours to standard output. An
+/// unknown language gives `null`.
 pub(crate) fn filter() -> io::Result<()> {
     for line in io::stdin().lines() {
         let (language, lines): Piece = serde_json::from_str(&line?)?;
@@ -171,14 +174,14 @@ pub(crate) fn filter() -> io::Result<()> {
 impl Background {
     fn keep(&self, key: u64, coloured: Option<Lines>) {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-        // What nobody has taken has left the screen.
+        // Drop results that nobody has taken, because their code is no longer on the screen.
         if pieces.len() > 2 * PIECES {
             pieces.retain(|_, progress| matches!(progress, Progress::Waiting));
         }
         pieces.insert(key, Progress::Done(coloured));
     }
 
-    /// The colours of a piece, which are the caller's from now on. One that is new begins to wait for them.
+    /// Removes and returns the colours of a code block if they are ready. A new block is put into the queue.
     fn take(&self, key: u64, piece: impl FnOnce() -> Piece) -> Option<Option<Lines>> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         let is_waiting = match pieces.remove(&key) {
@@ -200,8 +203,9 @@ fn key(language: &str, lines: &[String]) -> u64 {
     hasher.finish()
 }
 
-/// The colours of a piece of code. Those that the text around it has already are `known`, and new ones are added, so that a text is
-/// complete after as many requests as it has pieces, however many that are.
+/// Returns the colours of a code block. Colours already received for the same text are in `known`, and new ones are
+/// added to it. A text is therefore complete after at most as many calls as it has blocks, even if they are more than
+/// the queue holds.
 pub(crate) fn highlight(language: &str, lines: &[String], known: &mut Known) -> Colours {
     if language.is_empty() || lines.iter().map(String::len).sum::<usize>() > LARGEST {
         return Colours::Unknown;
@@ -224,7 +228,7 @@ pub(crate) fn highlight(language: &str, lines: &[String], known: &mut Known) -> 
 }
 
 impl Languages {
-    /// Colours the lines; `None` when nothing is known of the language.
+    /// Colours the lines. Returns `None` if the language is unknown.
     fn colour(&self, language: &str, lines: &[String]) -> Option<Vec<Vec<Coloured>>> {
         let syntax = self.syntaxes.find_syntax_by_token(language)?;
         let mut state = HighlightLines::new(syntax, &self.theme);
@@ -233,7 +237,8 @@ impl Languages {
             let with_end = format!("{line}\n");
             let pieces = state.highlight_line(&with_end, &self.syntaxes).ok()?;
             let of_line = pieces.into_iter().map(|(style, text)| {
-                // The theme `ansi` names places in the palette: alpha 0 is the colour of number `r`, alpha 1 the default.
+                // The theme `ansi` encodes palette colours: with alpha 0, `r` is the colour number; alpha 1 means the
+                // default colour.
                 let number = (style.foreground.a == 0).then_some(style.foreground.r);
                 let has = |font| style.font_style.contains(font);
                 let text = text.trim_end_matches('\n').to_owned();
@@ -284,7 +289,7 @@ mod tests {
         let count = 5 * PIECES as u64;
         let (mut known, mut coloured) = (Known::new(), 0);
         for _ in 0..count {
-            // A drawing takes what there is, and asks for the rest; then the queue is worked off.
+            // Drawing takes the finished colours and requests the others. Then the queue is processed.
             for key in 0..count {
                 if !known.contains_key(&key)
                     && let Some(lines) = background.take(key, || (String::new(), Vec::new()))

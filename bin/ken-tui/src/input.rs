@@ -3,11 +3,11 @@
 
 use ratatui_textarea::{Input, Key};
 
-/// The sequence that ends a pasted text.
+/// The sequence that ends pasted text.
 const PASTE_END: &[u8] = b"\x1b[201~";
-/// The most bytes of a pasted text that are kept; the gateway refuses prompts of this size.
+/// The maximum size of pasted text, in bytes. The gateway refuses prompts of this size anyway.
 const LARGEST_PASTE: usize = 2 * 1024 * 1024;
-/// The longest control sequence, in bytes.
+/// The maximum length of a control sequence, in bytes.
 const LONGEST_SEQUENCE: usize = 64;
 
 /// An event from the terminal.
@@ -15,21 +15,21 @@ const LONGEST_SEQUENCE: usize = 64;
 pub(crate) enum Event {
     Key(Input),
     Paste(String),
-    /// Whether the terminal's window has the keyboard now.
+    /// Whether the terminal's window has the keyboard focus.
     Focus(bool),
 }
 
 /// Decodes events from bytes that arrive in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// Bytes that do not make a whole event yet.
+    /// Bytes that do not form a complete event yet.
     bytes: Vec<u8>,
     is_pasting: bool,
 }
 
-/// The event at the beginning of some bytes.
+/// What was found at the start of the bytes.
 enum Found {
-    /// This many bytes are an event, or an unknown sequence.
+    /// The number of bytes, and their event. An unknown sequence has no event.
     Event(usize, Option<Event>),
     PasteBegin(usize),
     /// The event is not complete yet.
@@ -37,7 +37,7 @@ enum Found {
 }
 
 impl Decoder {
-    /// The events that these bytes complete.
+    /// Adds bytes. Returns the events that are complete now.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Event> {
         self.bytes.extend_from_slice(bytes);
         let mut events = Vec::new();
@@ -62,12 +62,13 @@ impl Decoder {
         events
     }
 
-    /// Whether the bytes so far are a key if no more arrive soon.
+    /// Whether the bytes so far are a key unless more bytes follow soon.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.is_pasting && !self.bytes.is_empty()
     }
 
-    /// No more bytes arrived: what looked like a sequence was the escape key, or a key with Alt.
+    /// Called when no more bytes follow: the bytes are then the escape key, or a key with Alt, and not the start of a
+    /// sequence.
     pub(crate) fn flush(&mut self) -> Option<Event> {
         let bytes = std::mem::take(&mut self.bytes);
         match bytes.as_slice() {
@@ -77,7 +78,7 @@ impl Decoder {
         }
     }
 
-    /// The pasted text once its end has arrived, and how many bytes it took.
+    /// Returns the pasted text once its end has arrived, and how many bytes it took with the end sequence.
     fn pasted(&mut self) -> Option<(usize, String)> {
         match memchr::memmem::find(&self.bytes, PASTE_END) {
             Some(end) => {
@@ -86,7 +87,7 @@ impl Decoder {
                 Some((end + PASTE_END.len(), String::from_utf8_lossy(text).into_owned()))
             }
             None => {
-                // The rest of the end sequence may still arrive.
+                // Keep the last bytes, because they may be the start of the end sequence.
                 let kept = self.bytes.len().saturating_sub(PASTE_END.len());
                 if kept > LARGEST_PASTE {
                     self.bytes.drain(LARGEST_PASTE..kept);
@@ -108,12 +109,12 @@ fn with_alt(key: Input) -> Input {
 fn find(bytes: &[u8]) -> Found {
     match bytes {
         [0x1b] => Found::Part,
-        // The first of two is the key.
+        // Of two escape characters, the first is the key.
         [0x1b, 0x1b, ..] => Found::Event(1, Some(Event::Key(plain(Key::Esc)))),
         [0x1b, b'[', rest @ ..] => sequence(rest),
         [0x1b, b'O', rest @ ..] => match rest.first() {
             None => Found::Part,
-            // Enter on the number pad is a letter in this form only.
+            // Enter on the number pad is sent as a letter in this form only.
             Some(b'M') => Found::Event(3, Some(Event::Key(plain(Key::Enter)))),
             Some(letter) => Found::Event(3, named(*letter).map(plain).map(Event::Key)),
         },
@@ -128,7 +129,7 @@ fn find(bytes: &[u8]) -> Found {
     }
 }
 
-/// A character or a control character, and its bytes; `None` while some are missing.
+/// Decodes a character or a control character and returns its length in bytes. Returns `None` while bytes are missing.
 fn typed(bytes: &[u8]) -> Option<(usize, Option<Input>)> {
     let first = *bytes.first()?;
     let control = |base: u8| Input { ctrl: true, ..plain(Key::Char(char::from(first + base))) };
@@ -137,9 +138,9 @@ fn typed(bytes: &[u8]) -> Option<(usize, Option<Input>)> {
         b'\t' => plain(Key::Tab),
         0x7f => plain(Key::Backspace),
         0 => control(b' '),
-        // Ctrl+A is 1.
+        // Control characters 1 to 26 are Ctrl+A to Ctrl+Z.
         0x01..=0x1a => control(b'a' - 1),
-        // Ctrl+\ ] ^ _.
+        // Control characters 28 to 31 are Ctrl with `\`, `]`, `^` and `_`.
         0x1c..=0x1f => control(b'@'),
         _ => {
             let length = match first {
@@ -147,7 +148,7 @@ fn typed(bytes: &[u8]) -> Option<(usize, Option<Input>)> {
                 0xc2..=0xdf => 2,
                 0xe0..=0xef => 3,
                 0xf0..=0xf4 => 4,
-                // No character of UTF-8 begins so.
+                // No UTF-8 character begins with this byte, so it is skipped.
                 _ => return Some((1, None)),
             };
             let character = bytes.get(..length)?;
@@ -160,10 +161,10 @@ fn typed(bytes: &[u8]) -> Option<(usize, Option<Input>)> {
     Some((1, Some(key)))
 }
 
-/// A control sequence, without the two bytes that introduce it (ECMA-48, 5.4).
+/// Decodes a control sequence. `bytes` begins after the two bytes that introduce it (ECMA-48, 5.4).
 fn sequence(bytes: &[u8]) -> Found {
     if let [b'[', rest @ ..] = bytes {
-        // The function keys of Linux's console.
+        // Function keys of the Linux console.
         return match rest.first() {
             None => Found::Part,
             Some(letter) => {
@@ -190,16 +191,16 @@ fn sequence(bytes: &[u8]) -> Found {
     }
 }
 
-/// The key of a sequence: `parameters` are numbers with `;` between them, of which the second gives the modifiers.
+/// Returns the key of a sequence. `parameters` are numbers separated by `;`, the second of which encodes the modifiers.
 fn key(parameters: &[u8], last: u8) -> Option<Input> {
     let text = std::str::from_utf8(parameters).ok()?;
-    // Alternate forms of the key follow a colon. They were not requested, and are ignored.
+    // Alternate codes of the key follow a colon. The client does not request them, so they are ignored.
     let mut numbers = text.split(';').map(|number| number.split(':').next().unwrap_or_default().parse::<u32>().ok());
     let mut next = || numbers.next().flatten();
     let (first, second, third) = (next(), next(), next());
     let key = match (last, first) {
         (b'u', Some(code)) => of_code(code)?,
-        // xterm's modifyOtherKeys.
+        // The form of xterm's modifyOtherKeys.
         (b'~', Some(27)) => of_code(third?)?,
         (b'~', Some(number)) => of_number(number)?,
         (b'Z', _) => Key::Tab,
@@ -209,7 +210,7 @@ fn key(parameters: &[u8], last: u8) -> Option<Input> {
     Some(Input { key, shift: modifiers & 1 != 0 || last == b'Z', alt: modifiers & 2 != 0, ctrl: modifiers & 4 != 0 })
 }
 
-/// Keys that a letter names, as in `ESC [ A` and `ESC O A`.
+/// Returns the key for a letter, as in `ESC [ A` and `ESC O A`.
 fn named(letter: u8) -> Option<Key> {
     Some(match letter {
         b'A' => Key::Up,
@@ -223,7 +224,7 @@ fn named(letter: u8) -> Option<Key> {
     })
 }
 
-/// Keys that a number names, as in `ESC [ 5 ~`.
+/// Returns the key for a number, as in `ESC [ 5 ~`.
 fn of_number(number: u32) -> Option<Key> {
     let function = |base: u32| u8::try_from(number - base).ok().map(Key::F);
     match number {
@@ -239,15 +240,15 @@ fn of_number(number: u32) -> Option<Key> {
     }
 }
 
-/// Keys by the code of their character.
+/// Returns the key for a character code.
 fn of_code(code: u32) -> Option<Key> {
     match code {
         9 => Some(Key::Tab),
-        // Enter on the number pad has a code of its own.
+        // Enter on the number pad has its own code.
         13 | 57_414 => Some(Key::Enter),
         27 => Some(Key::Esc),
         8 | 127 => Some(Key::Backspace),
-        // The private area holds keys without a character.
+        // These private-use codes are keys without a character.
         57_344..=63_743 => None,
         _ => char::from_u32(code).filter(|c| !c.is_control()).map(Key::Char),
     }
@@ -264,7 +265,7 @@ mod tests {
         events
     }
 
-    /// A key as it is written in the manual page.
+    /// Returns the name of a key as in the manual page.
     fn name(event: &Event) -> String {
         let Event::Key(input) = event else {
             return format!("{event:?}");
@@ -296,13 +297,13 @@ mod tests {
             ("\x1bc\x1bé\x1b\r", "Alt+c Alt+é Alt+Enter"),
             ("\x1b[Z", "Shift+Tab"),
             ("\x1b[13;2u\x1b[27u\x1b[97;5u\x1b[27;2;13~", "Shift+Enter Esc Ctrl+a Shift+Enter"),
-            // Releases, modifiers alone, replies to queries and the mouse are no keys.
+            // Key releases, modifier keys alone, replies to queries and mouse events are not keys.
             ("\x1b[57441;2u\x1b[?1;2c\x1b[<0;1;1Mx", "x"),
             ("\x1b", "Esc"),
             ("\x1b\x1b", "Esc Esc"),
             ("\x1b[", "Alt+["),
             ("\x1b[12", ""),
-            // A sequence that is broken off by another.
+            // A sequence that is interrupted by another one.
             ("\x1b[1\x1b[Ax", "Up x"),
         ] {
             assert_eq!(names(bytes.as_bytes()), expected, "{bytes:?}");

@@ -1,5 +1,5 @@
-//! ken-tui: the terminal client. It holds no state of its own: all that it shows comes from the gateway over HTTP. See
-//! ken-tui(1).
+//! ken-tui: the terminal client. It stores no conversation: everything that it shows comes from the gateway over HTTP.
+//! See ken-tui(1).
 
 mod cli;
 mod clipboard;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<ExitCode, Error> {
     if cli.colour_code {
-        // It fails when its client has gone or has written no JSON; nobody would read an error.
+        // An error means that the client has ended or sent invalid JSON. Nobody would read a message.
         return Ok(highlight::filter().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS));
     }
     let finder = Finder::of(cli)?;
@@ -63,7 +63,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
     }
 }
 
-/// One line on standard error: text on a terminal, JSON elsewhere.
+/// Prints an error as one line on standard error: text on a terminal, JSON elsewhere.
 fn fail(error: &Error) -> ExitCode {
     if error.message.is_empty() {
         return ExitCode::SUCCESS;

@@ -8,28 +8,30 @@ use tui_markdown::{Options, StyleSheet, from_str_with_options};
 use crate::highlight::{Colours, Known, highlight};
 use crate::wrap::{Cut, hang, width, wrap};
 
-/// Marks the beginning and the end of a piece of code: a private character, which no text on the screen contains.
+/// Marks the start and the end of a code block: a private-use character that never occurs in a text on the screen.
 const FENCE: &str = "\u{f8ff}";
-/// Begins a line that continues an item of a list. It is white space, so that emphasis may begin behind it.
+/// Marks the start of a line that continues a list item. It is white space, because emphasis can start only after white
+/// space.
 const CONTINUED: char = '\u{2001}';
-/// Longer texts are shown without rendering.
+/// The maximum size of a text that is rendered, in bytes. Longer texts are shown unrendered.
 const LARGEST: usize = 512 * 1024;
 const CODE: Style = Style::new().fg(Color::Cyan);
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// A text as it is drawn.
+/// A rendered text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rendered {
     pub(crate) lines: Vec<Line<'static>>,
-    /// The pieces of code, as they are written.
+    /// The source of its code blocks.
     pub(crate) code: Vec<String>,
-    /// Whether some of its code is still waiting for its colours.
+    /// Whether some of its code blocks have no colours yet.
     pub(crate) lacks_colours: bool,
-    /// The colours that have come, while some have not.
+    /// The colours received so far, while others are missing.
     pub(crate) known: Known,
 }
 
-/// Renders a text that holds no control characters. The colours that its code had when it was drawn before are `known`.
+/// Renders a text without control characters. `known` holds the colours that its code blocks already had when it was
+/// last drawn.
 pub(crate) fn render(source: &str, columns: u16, known: Known) -> Rendered {
     let source = source.replace(FENCE, "\u{fffd}");
     if source.len() > LARGEST {
@@ -57,14 +59,15 @@ pub(crate) fn render(source: &str, columns: u16, known: Known) -> Rendered {
     rendered
 }
 
-/// A text as it is written.
+/// Wraps a text without rendering it as Markdown.
 pub(crate) fn plain(source: &str, columns: u16) -> Rendered {
     let lines =
         source.split('\n').flat_map(|line| wrap(&Line::raw(line.to_owned()), usize::from(columns), 0, Cut::Words));
     Rendered { lines: lines.collect(), ..Rendered::default() }
 }
 
-/// Keeps line breaks: Markdown joins the lines of a paragraph, but in a conversation a line break is meant.
+/// Marks line breaks so that they are kept. Markdown joins the lines of a paragraph, but in a conversation line breaks
+/// are intended.
 fn keep_line_ends(source: &str) -> String {
     let extensions = Extensions::ENABLE_TABLES
         | Extensions::ENABLE_STRIKETHROUGH
@@ -98,13 +101,14 @@ fn keep_line_ends(source: &str) -> String {
     kept
 }
 
-/// The language of a line that opens or closes a piece of code.
+/// Returns the language if the line starts or ends a code block.
 fn fence<'a>(line: &'a Line<'_>) -> Option<&'a str> {
     line.spans.last()?.content.strip_prefix(FENCE)
 }
 
 impl Rendered {
-    /// Adds a line that continues, if it does, an item whose text stands at a column; the column of its own text.
+    /// Adds a line. If it continues a list item, it is indented to the column `indent` of the item's text. Returns the
+    /// column at which its own text starts.
     fn add(&mut self, mut line: Line<'_>, indent: usize, columns: u16) -> usize {
         let mut before = 0;
         for span in &mut line.spans {
@@ -118,7 +122,7 @@ impl Rendered {
         let mut spans = line.spans.iter();
         let is_blank = spans.all(|span| span.content.trim_matches([' ', '>']).is_empty());
         let indent = if is_blank { indent } else { hang(&line) };
-        // A line that fits, such as that of a table, stays as it is.
+        // A line that fits, such as a table row, is not wrapped at blanks.
         let columns = usize::from(columns);
         let cut = if line.width() <= columns { Cut::Anywhere } else { Cut::Words };
         self.lines.extend(wrap(&line, columns, indent, cut));
@@ -159,7 +163,7 @@ impl Rendered {
     }
 }
 
-/// A line of code without the prefixes of lists and quotations around it.
+/// Returns a line of code without the prefixes of the lists and quotations around it.
 fn code_of(line: &Line<'_>) -> String {
     line.spans.last().map(|span| span.content.to_string()).unwrap_or_default()
 }
@@ -169,7 +173,7 @@ fn prefix(line: &Line<'_>) -> String {
     before.unwrap_or_default().iter().map(|span| span.content.as_ref()).collect()
 }
 
-/// The styles: emphasis and the sixteen colours of the terminal's palette, which suit a light and a dark background.
+/// Styles for Markdown. They use emphasis and the sixteen palette colours, which suit both light and dark backgrounds.
 #[derive(Debug, Clone)]
 struct Sheet;
 

@@ -1,4 +1,4 @@
-//! Messages from outside the state, and actions to carry out there.
+//! Messages that change the state, and effects that the state requests. The state itself does no I/O.
 
 use std::time::Duration;
 
@@ -9,17 +9,18 @@ use serde_json::Value;
 
 use crate::input::Event;
 
-/// Something that happened.
+/// An event that changes the state.
 #[derive(Debug)]
 pub(crate) enum Message {
     Terminal(Event),
-    /// The wheel of the mouse, in lines; down is positive.
+    /// The mouse wheel, in lines; positive is down.
     Wheel(i64),
     Resized,
     /// A row of the start-up report.
     Preflight(String),
     Opened(Result<Session, Error>),
-    /// Events of a session's stream. After a change of the session those of the old one have an older epoch.
+    /// Events of a session's stream. The epoch increases with each change of session, so late events of an earlier
+    /// session can be recognised.
     Stream {
         epoch: u64,
         events: Vec<Value>,
@@ -33,7 +34,7 @@ pub(crate) enum Message {
         older: bool,
         page: Result<Value, Error>,
     },
-    /// A prompt or a command was accepted, or was refused for good.
+    /// A prompt or a command was accepted, or was refused permanently.
     Sent {
         id: u64,
         answer: Result<Value, Error>,
@@ -54,15 +55,15 @@ pub(crate) enum Message {
         error: Error,
     },
     Edited(Option<String>),
-    /// A file that goes with the next prompt.
+    /// A file to send with the next prompt.
     Attached(Result<Attachment, Error>),
     History(Vec<String>),
-    /// Colours of code that was shown without them are ready.
+    /// Colours of code that is shown without them are ready.
     Coloured,
     Tick,
 }
 
-/// The session to open at the start.
+/// The session to open when the client starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Selector {
     Fresh,
@@ -70,7 +71,7 @@ pub(crate) enum Selector {
     Last,
 }
 
-/// A file that goes with a prompt.
+/// A file that is sent with a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attachment {
     pub(crate) name: String,
@@ -79,15 +80,15 @@ pub(crate) struct Attachment {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Becomes part of the prompt's text.
+    /// A text that becomes part of the prompt.
     Text(String),
     Image(Image),
 }
 
-/// A prompt on its way to the gateway.
+/// A prompt that is being sent to the gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Outgoing {
-    /// The client's own number for it.
+    /// The number that the client uses for it.
     pub(crate) id: u64,
     pub(crate) key: String,
     pub(crate) session: String,
@@ -125,22 +126,22 @@ pub(crate) enum Effect {
         decision: Decision,
     },
     Parts,
-    /// Puts a text on the clipboard of the terminal.
+    /// Copies a text to the terminal's clipboard.
     Copy(String),
-    /// Notifies a person whose attention is elsewhere.
+    /// Notifies the person when the terminal is not in focus.
     Notify(&'static str),
-    /// Opens the editor of the environment on a text.
+    /// Opens the editor (VISUAL or EDITOR) with a text.
     Edit(String),
     /// Reads a file to attach.
     ReadFile(String),
     LoadHistory,
     Remember(String),
     Suspend,
-    /// Paints every cell anew.
+    /// Paints every cell again.
     Repaint,
     Log(&'static str),
     Quit(u8),
 }
 
-/// How long a turn may be silent before the client asks which part is missing.
+/// How long a turn can be without events before the client asks which parts are not ready.
 pub(crate) const SILENCE: Duration = Duration::from_secs(2);

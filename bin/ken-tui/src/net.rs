@@ -1,4 +1,4 @@
-//! Requests to the gateway. Each runs on a thread of its own and is answered with a message.
+//! Requests to the gateway. Each one runs on its own thread, which sends a message with the result.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -16,15 +16,15 @@ use serde_json::Value;
 use crate::find::Finder;
 use crate::message::{Message, Outgoing, Selector};
 
-/// How many exchanges a page has, which is enough for a screen or two.
+/// The number of exchanges per page, enough for one or two screens.
 pub(crate) const PAGE: u32 = 50;
 const SESSIONS: u32 = 100;
-/// How long a prompt is repeated while the gateway is away: practically without end.
+/// How long a prompt is retried while the gateway is unreachable: practically without limit.
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
 const PAUSE: Duration = Duration::from_secs(1);
 const STACK: usize = 256 * 1024;
 
-/// Where messages go: a bounded channel, and a byte that wakes its reader.
+/// Sends messages to the loop: a bounded channel, and a pipe that wakes the loop with a byte.
 #[derive(Debug, Clone)]
 pub(crate) struct Port {
     pub(crate) messages: SyncSender<Message>,
@@ -32,10 +32,10 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Whether the receiver still exists.
+    /// Sends a message. Returns whether the receiver still exists.
     pub(crate) fn send(&self, message: Message) -> bool {
         let is_heard = self.messages.send(message).is_ok();
-        // A full pipe wakes the reader as well.
+        // If the pipe is full, the reader will wake up anyway.
         _ = (&*self.wake).write(&[1]);
         is_heard
     }
@@ -46,7 +46,7 @@ pub(crate) struct Net {
     finder: Finder,
     port: Port,
     gateway: Arc<Mutex<Option<Gateway>>>,
-    /// Streams of an older epoch end.
+    /// The current epoch. Threads that follow a stream of an earlier epoch end.
     epoch: Arc<AtomicU64>,
 }
 
@@ -55,7 +55,7 @@ impl Net {
         Net { finder, port, gateway: Arc::default(), epoch: Arc::default() }
     }
 
-    /// Runs `work` with the gateway on a thread of its own.
+    /// Runs `work` with the gateway on a new thread.
     fn spawn(&self, work: impl FnOnce(&Net, Gateway) + Send + 'static) {
         let net = self.clone();
         let run = move || {
@@ -72,14 +72,15 @@ impl Net {
     fn thread(&self, run: impl FnOnce() + Send + 'static) {
         let spawned = std::thread::Builder::new().stack_size(STACK).spawn(run);
         if let Err(error) = spawned {
-            // This is the thread that reads the channel, so it must not wait for room there.
+            // This thread reads the channel itself, so it must not wait for room in it.
             let what = "no thread";
             let error = Error::internal(error.to_string());
             _ = self.port.messages.try_send(Message::Failed { what, error });
         }
     }
 
-    /// Finds the gateway the first time, and opens a session. The first one, when it is fresh, begins with a report.
+    /// Connects to the gateway if needed, and opens a session. At the start of the client, a new session begins with
+    /// the start-up report.
     pub(crate) fn open(&self, selector: Selector) {
         let net = self.clone();
         self.thread(move || {
@@ -95,7 +96,7 @@ impl Net {
         });
     }
 
-    /// The gateway, and whether it was found just now.
+    /// Returns the gateway, and whether this is the first connection.
     fn connect(&self, say: impl Fn(&str)) -> Result<(Gateway, bool), Error> {
         if let Some(gateway) = self.held().clone() {
             return Ok((gateway, false));
@@ -235,7 +236,7 @@ pub(crate) fn send(gateway: &mut Gateway, outgoing: &Outgoing) -> Result<Value, 
     Ok(accepted.body().clone())
 }
 
-/// Rows of the report at the start.
+/// Returns the rows of the start-up report.
 pub(crate) fn preflight(gateway: &Gateway) -> Vec<String> {
     let url = gateway.url();
     let mut rows = Vec::new();
@@ -252,7 +253,7 @@ pub(crate) fn preflight(gateway: &Gateway) -> Vec<String> {
     rows
 }
 
-/// The parts that `/ready` names.
+/// Returns the parts that `/ready` reports as not ready.
 fn not_ready(gateway: &Gateway) -> Result<Vec<String>, Error> {
     let answer = gateway.send(&Method::GET, "/ready", &[], &[])?;
     let body = json::parse(&answer.body, json::MAX_DEPTH)?;
@@ -261,7 +262,7 @@ fn not_ready(gateway: &Gateway) -> Result<Vec<String>, Error> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// Whether a later attempt may succeed.
+/// Whether a later attempt can succeed.
 pub(crate) fn may_pass(error: &Error) -> bool {
     matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline)
 }

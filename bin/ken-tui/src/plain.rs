@@ -1,5 +1,5 @@
-//! The client in plain lines, without moving the cursor or drawing over anything: for screen readers, logs and simple
-//! terminals.
+//! The client as plain lines of text, without moving the cursor or overwriting anything. It is meant for screen
+//! readers, logs and simple terminals.
 
 use std::io::{self, BufRead};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use crate::model::{PREFLIGHT, greeting, name_of, sentence};
 use crate::net::{PAGE, open, preflight};
 use crate::print::{outcome, put, remark, shown, telling};
 
-/// How often a running turn checks whether it has to be cancelled.
+/// How often it is checked whether a running turn must be cancelled.
 const TICK: Duration = Duration::from_millis(200);
 
 pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Error> {
@@ -31,7 +31,7 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
     let session = open(&mut gateway, selector)?;
     let failed = |error: io::Error| Error::internal(error.to_string());
     let (idle, interrupted) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
-    // Ctrl+C ends the program while it waits for a line, and the turn while one runs.
+    // Ctrl+C ends the program while it waits for a line. While a turn is running, it cancels the turn.
     signal_hook::flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&idle)).map_err(failed)?;
     signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).map_err(failed)?;
     let mut plain = Plain { gateway, session, idle, interrupted };
@@ -51,7 +51,7 @@ pub(crate) fn run(finder: &Finder, selector: &Selector) -> Result<ExitCode, Erro
 struct Plain {
     gateway: Gateway,
     session: Session,
-    /// Whether it waits for a line.
+    /// Whether the program waits for a line.
     idle: Arc<AtomicBool>,
     interrupted: Arc<AtomicBool>,
 }
@@ -97,7 +97,7 @@ impl Plain {
         Ok(())
     }
 
-    /// Prints the newest page of a continued session, and the rest of its running turn.
+    /// Prints the newest page of a continued session, and follows its running turn, if any.
     fn show_page(&mut self) -> Result<(), Error> {
         let page = self.gateway.transcript(&Identity::local(), &self.session.id, PAGE)?;
         let mut open = None;
@@ -123,7 +123,7 @@ impl Plain {
         self.follow(&turn)
     }
 
-    /// Sends a line, and prints the outcome.
+    /// Sends a line and prints the result.
     fn say(&mut self, prompt: &Prompt) -> Result<(), Error> {
         let accepted = self.gateway.chat(prompt)?;
         if let Some(turn) = accepted.turn() {
@@ -179,7 +179,8 @@ impl Plain {
         Err(Error::unavailable("the session's stream ended before the turn did"))
     }
 
-    /// Shows a request whole and asks for a word; anything but the three words leaves it open.
+    /// Shows a whole request and asks for a decision. Any reply other than approve, session or deny leaves the request
+    /// open.
     fn decide(&mut self, request: &str) -> Result<(), Error> {
         let record = self.gateway.approval(request)?;
         let Some(known) = Request::of(&record).filter(|known| known.status == "pending") else {
@@ -194,7 +195,7 @@ impl Plain {
         }
         loop {
             put("approve, session (approve for the session), deny REASON, or later? ")?;
-            // While it waits for a line, Ctrl+C ends the program; the request stays open.
+            // While the program waits for a line here, Ctrl+C ends it and the request stays open.
             self.idle.store(true, Ordering::Relaxed);
             let line = read_line();
             self.idle.store(false, Ordering::Relaxed);
@@ -216,7 +217,7 @@ impl Plain {
     }
 }
 
-/// A line of standard input; `None` at its end.
+/// Reads a line of standard input. Returns `None` at its end.
 fn read_line() -> Result<Option<String>, Error> {
     let mut line = String::new();
     let read = io::stdin().lock().read_line(&mut line);

@@ -1,4 +1,4 @@
-//! One turn without a screen: a question in, the answer out.
+//! Sends one question without a screen and prints the answer.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
@@ -16,10 +16,10 @@ use crate::message::Selector;
 use crate::model::events::{failure, text};
 use crate::net::open;
 
-/// What is asked, and in which session.
+/// A question and the session for it.
 #[derive(Debug)]
 pub(crate) struct Question {
-    /// The words of the command line; standard input is added to them, or is the question.
+    /// The words of the command line. Standard input is appended to them.
     pub(crate) text: String,
     pub(crate) selector: Selector,
     pub(crate) as_json: bool,
@@ -30,7 +30,7 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
     let mut gateway = telling(finder.gateway(remark)?);
     let mut prompt = Prompt::new(Identity::local(), &text);
     prompt.session = match &question.selector {
-        // The gateway makes it with the prompt.
+        // The gateway creates the session together with the prompt.
         Selector::Fresh => None,
         selector => Some(open(&mut gateway, selector)?.id),
     };
@@ -41,7 +41,7 @@ pub(crate) fn run(finder: &Finder, question: &Question) -> Result<ExitCode, Erro
     }
 }
 
-/// The question with what standard input adds to it.
+/// Returns the question, followed by the text from standard input if that is not a terminal.
 fn whole(text: &str) -> Result<String, Error> {
     let mut piped = String::new();
     let stdin = io::stdin();
@@ -94,7 +94,7 @@ fn follow(gateway: &Gateway, turn: &Turn, as_json: bool) -> Result<ExitCode, Err
     Err(Error::unavailable("the session's stream ended before the turn did"))
 }
 
-/// How a turn ended.
+/// Returns the exit status or the error for the event that ends a turn.
 pub(crate) fn outcome(event: &Value) -> Result<ExitCode, Error> {
     match event.get("outcome").and_then(Value::as_str) {
         Some("completed") => Ok(ExitCode::SUCCESS),
@@ -103,7 +103,7 @@ pub(crate) fn outcome(event: &Value) -> Result<ExitCode, Error> {
     }
 }
 
-/// A text, unchanged for a program, and without control characters for a terminal.
+/// Returns a text for standard output: without control characters on a terminal, unchanged elsewhere.
 pub(crate) fn shown(text: &str) -> String {
     match io::stdout().is_terminal() {
         true => for_terminal(text).into_owned(),
@@ -114,13 +114,13 @@ pub(crate) fn shown(text: &str) -> String {
 pub(crate) fn put(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
-        // A reader that closes the pipe early is no error.
+        // It is no error if the reader closes the pipe early.
         io::ErrorKind::BrokenPipe => Error::cancelled(""),
         _ => Error::internal(format!("cannot write: {error}")),
     })
 }
 
-/// Has the gateway tell a person at the terminal what a request waits for, each reason once.
+/// Returns a gateway that prints what a request waits for, each reason once, if standard error is a terminal.
 pub(crate) fn telling(gateway: Gateway) -> Gateway {
     if !io::stderr().is_terminal() {
         return gateway;
@@ -135,7 +135,7 @@ pub(crate) fn telling(gateway: Gateway) -> Gateway {
     })
 }
 
-/// A line on standard error.
+/// Prints a line on standard error.
 pub(crate) fn remark(text: &str) {
     _ = io::stderr().write_all(format!("ken-tui: {}\n", for_terminal(text)).as_bytes());
 }

@@ -1,4 +1,4 @@
-//! The client on a screen: waits for keys, messages and signals, updates the state, and paints.
+//! The client on a screen. It waits for keys, messages and signals, updates the state, and paints.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -26,13 +26,13 @@ use crate::screen::{Screen, printed, put};
 use crate::view::view;
 use crate::{clipboard, highlight};
 
-/// How many messages may be queued for the loop; a sender waits while the queue is full.
+/// The maximum number of queued messages. A sender waits while the queue is full.
 const MESSAGES: usize = 256;
-/// The most frames a second while text streams in.
+/// The minimum time between two frames while text is streamed.
 const FRAME: Duration = Duration::from_millis(16);
-/// How long to wait for the rest of a sequence before its first byte counts as the escape key.
+/// How long to wait for the rest of a control sequence before its first byte counts as the escape key.
 const SEQUENCE: Duration = Duration::from_millis(10);
-/// The most bytes that are read from the terminal at once.
+/// The maximum number of bytes per read from the terminal.
 const INPUT: usize = 4096;
 
 pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error> {
@@ -53,7 +53,7 @@ pub(crate) fn run(finder: Finder, selector: Selector) -> Result<ExitCode, Error>
         has_colour,
         quit: None,
     };
-    // The first frame waits for nothing.
+    // The first frame is drawn before anything is waited for.
     app.draw().map_err(failed)?;
     highlight::in_background({
         let port = app.port.clone();
@@ -76,12 +76,12 @@ struct App {
     quit: Option<u8>,
 }
 
-/// What may wake the loop.
+/// The sources that can wake the loop.
 struct Sources {
     woken: UnixStream,
-    /// The size of the terminal changed, or the program goes on after a stop.
+    /// Readable after the size of the terminal has changed, or the program continues after a stop.
     resized: UnixStream,
-    /// The program has to end.
+    /// Readable when the program must end.
     ended: UnixStream,
 }
 
@@ -99,7 +99,7 @@ impl Sources {
     }
 }
 
-/// Empties a pipe. Returns whether it held anything.
+/// Empties a pipe. Returns whether it contained anything.
 fn drain(mut pipe: &UnixStream) -> bool {
     let mut bytes = [0; 256];
     let mut any = false;
@@ -154,7 +154,7 @@ impl App {
                 return Ok(ExitCode::from(status));
             }
             is_due |= changed;
-            // A key is shown at once; text that streams in is shown frame by frame.
+            // The effect of a key is drawn at once. Streamed text is drawn at the frame rate.
             if is_due && (has_input || drawn.elapsed() >= FRAME) {
                 self.draw()?;
                 drawn = Instant::now();
@@ -229,7 +229,8 @@ impl App {
         }
     }
 
-    /// Stops the process as Ctrl+Z does with any program, after printing the conversation on the terminal's own screen.
+    /// Stops the process, as Ctrl+Z does with other programs. The conversation is printed on the terminal's normal
+    /// screen before.
     fn suspend(&mut self) -> io::Result<()> {
         self.screen.suspend();
         self.print_conversation()?;
@@ -257,7 +258,7 @@ impl App {
             return Ok(());
         };
         self.screen.suspend();
-        // The variable may hold arguments, so a shell splits it, as other programs do.
+        // The variable can contain arguments, so the shell splits it, as in other programs.
         let status = Command::new("/bin/sh").arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(&path).status();
         self.screen.resume()?;
         let edited = match status {
@@ -268,7 +269,7 @@ impl App {
         self.handle(Message::Edited(edited))
     }
 
-    /// Gives the terminal back, with the conversation and the session's id on it.
+    /// Restores the terminal, and prints the conversation and the id of the session there.
     fn leave(&mut self) {
         self.screen.suspend();
         if let Some(why) = &self.model.fatal {
@@ -284,13 +285,13 @@ impl App {
     }
 }
 
-/// Waits until there is something to do. Returns whether it is a key.
+/// Waits until there is something to do. Returns whether there is input from the terminal.
 fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut fds = [stdin.as_fd(), sources.woken.as_fd(), sources.resized.as_fd(), sources.ended.as_fd()]
         .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     let timeout = match timeout {
-        // Rounded up: a wait that ends too early would be followed by another one.
+        // The timeout is rounded up, because a wait that ends too early would be followed by another one.
         Some(timeout) => PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX),
         None => PollTimeout::NONE,
     };
@@ -302,10 +303,10 @@ fn wait(sources: &Sources, timeout: Option<Duration>) -> io::Result<bool> {
     Ok(input.is_some_and(|flags| !flags.is_empty()))
 }
 
-/// Reads what the terminal has sent. A terminal that has gone is an error.
+/// Reads what the terminal has sent. Fails if the terminal has been closed.
 fn read_terminal() -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; INPUT];
-    // Not through std's buffer: poll(2) does not see what is in it.
+    // This bypasses the buffer of `Stdin`, because poll(2) does not see what is in it.
     match nix::unistd::read(io::stdin(), &mut bytes) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(count) => {
@@ -317,7 +318,8 @@ fn read_terminal() -> io::Result<Vec<u8>> {
     }
 }
 
-/// Recognises the wheel: it sends several arrow keys at once, which a person cannot do.
+/// Converts events to messages, and recognises the mouse wheel: it sends several arrow keys at once, which a person
+/// cannot do.
 fn messages_of(events: Vec<Event>) -> Vec<Message> {
     let mut messages = Vec::new();
     let mut rest = events.into_iter().peekable();

@@ -12,21 +12,21 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 use crate::wrap::width;
 
-/// The second screen, arrow keys for the wheel there (1007), pasted text in brackets (2004), news of the focus (1004), and
-/// keys that tell Shift+Enter from Enter (the first level of the kitty keyboard protocol).
+/// The sequences for the alternate screen, arrow keys for the wheel there (1007), bracketed paste (2004), focus reports
+/// (1004), and keys that distinguish Shift+Enter from Enter (the first level of the kitty keyboard protocol).
 const ENTER: &str = "\x1b[?1049h\x1b[?1007h\x1b[?2004h\x1b[?1004h\x1b[>1u";
 const LEAVE: &str = "\x1b[<1u\x1b[?1004l\x1b[?2004l\x1b[?1007l\x1b[0m\x1b[?25h\x1b[?1049l";
-/// Terminals with synchronized output show a frame as a whole; others ignore this.
+/// Terminals with synchronized output show the whole frame at once; others ignore this.
 const BEGIN: &str = "\x1b[?2026h";
 const END: &str = "\x1b[?2026l";
-/// A symbol that no cell of a frame contains.
+/// A symbol that no cell of a frame contains, for cells whose content is unknown.
 const UNKNOWN: &str = "\u{f8fe}";
 
 pub(crate) struct Screen {
     painter: Painter,
 }
 
-/// The terminal, with the cells that it shows now.
+/// Writes frames. It holds the cells that the terminal shows now.
 struct Painter {
     front: Buffer,
     cursor: Option<Position>,
@@ -34,7 +34,7 @@ struct Painter {
 }
 
 impl Screen {
-    /// Takes the terminal. It is given back when this is dropped, and before a panic is reported.
+    /// Enters the alternate screen. It is left when this is dropped, and before a panic is reported.
     pub(crate) fn enter(has_colour: bool) -> io::Result<Screen> {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -47,7 +47,7 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes the terminal again after [`Screen::suspend`].
+    /// Enters the alternate screen again after [`Screen::suspend`].
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         let modes = tcgetattr(io::stdin())?;
         let mut raw = modes.clone();
@@ -62,22 +62,22 @@ impl Screen {
         leave();
     }
 
-    /// The area of the terminal now.
+    /// Returns the current area of the terminal.
     pub(crate) fn area() -> Rect {
         match tcgetwinsize(io::stdout()) {
-            // A terminal that does not report its size counts as empty.
+            // If the terminal does not report its size, the area is empty.
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Rect::new(0, 0, size.ws_col, size.ws_row),
             _ => Rect::new(0, 0, 80, 24),
         }
     }
 
-    /// Has every cell painted with the next frame. The screen is not cleared, because that would flicker.
+    /// Makes the next frame paint every cell. The screen is not cleared, because that would flicker.
     pub(crate) fn forget(&mut self) {
         self.painter.front = Buffer::empty(Rect::ZERO);
         self.painter.cursor = None;
     }
 
-    /// Shows a frame. Only cells that changed are written; an unchanged frame writes nothing.
+    /// Shows a frame. Only changed cells are written, and nothing if the frame has not changed.
     pub(crate) fn paint(&mut self, frame: &Buffer, cursor: Option<Position>) -> io::Result<()> {
         let bytes = self.painter.difference(frame, cursor);
         match bytes.is_empty() {
@@ -99,11 +99,11 @@ impl Painter {
         let mut next = None;
         let mut covered = None;
         for (x, y, cell) in self.front.diff_iter(frame) {
-            // The second half of a wide character that was just written.
+            // This is the second half of the wide character that was just written.
             if covered == Some((x, y)) {
                 continue;
             }
-            // The cursor is placed, not counted, after a character whose width terminals disagree on.
+            // After a character whose width differs between terminals, the cursor is moved explicitly.
             if next != Some((x, y)) {
                 _ = write!(out, "\x1b[{};{}H", y + 1, x + 1);
             }
@@ -115,7 +115,8 @@ impl Painter {
             let symbol = cell.symbol();
             let is_doubtful = symbol.chars().any(|c| matches!(c, '\u{fe0f}' | '\u{200d}'));
             if is_doubtful && width(symbol) == 2 {
-                // A terminal that gives it one cell would still show the old content of the second.
+                // Clear both cells first: a terminal that draws the character in one cell would still show the old
+                // content of the second.
                 _ = write!(out, "  \x1b[{};{}H", y + 1, x + 1);
                 covered = Some((x + 1, y));
             }
@@ -145,11 +146,11 @@ impl Drop for Screen {
     }
 }
 
-/// The terminal modes from before the alternate screen, while that is shown. They are static because the panic hook has no
-/// `Screen` to take them from.
+/// The terminal modes from before the alternate screen, while it is shown. They are static because the panic hook has
+/// no `Screen`.
 static MODES: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Whether the alternate screen was left: leaving it a second time would move the cursor back.
+/// Leaves the alternate screen, unless that has been done: leaving it a second time would move the cursor back.
 fn leave() {
     let modes = MODES.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(modes) = modes {
@@ -165,7 +166,7 @@ pub(crate) fn put(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Whether every terminal draws the character in one cell.
+/// Whether all terminals draw the character in one cell.
 fn is_one_cell(symbol: &str) -> bool {
     symbol.len() == 1 || (symbol.chars().count() == 1 && width(symbol) == 1 && !symbol.starts_with(is_emoji))
 }
@@ -174,7 +175,7 @@ fn is_emoji(c: char) -> bool {
     matches!(c, '\u{2190}'..='\u{21ff}' | '\u{2300}'..='\u{23ff}' | '\u{25a0}'..='\u{27bf}' | '\u{2900}'..='\u{2bff}' | '\u{1f000}'..)
 }
 
-/// Lines for the terminal's own screen, in colours unless they are not wanted.
+/// Returns lines as text for the terminal's normal screen, with colours if `has_colour`.
 pub(crate) fn printed(lines: &[Line<'_>], has_colour: bool) -> String {
     let mut out = String::new();
     for line in lines {
@@ -193,7 +194,7 @@ pub(crate) fn printed(lines: &[Line<'_>], has_colour: bool) -> String {
     out
 }
 
-/// Select Graphic Rendition (ECMA-48, 8.3.117) of a style, from nothing.
+/// Returns the SGR sequence for a style (Select Graphic Rendition, ECMA-48, 8.3.117), starting from the default style.
 fn sgr(style: Style, has_colour: bool) -> String {
     let mut out = "\x1b[0".to_owned();
     let set = style.add_modifier;
@@ -303,7 +304,7 @@ mod tests {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--ignored", "--exact", "screen::tests::panics", "--nocapture"]);
         let mut terminal = ken_tests::Terminal::start(&command, 80, 24);
-        // The terminal modes have to be restored, too.
+        // The terminal modes must be restored too.
         assert!(!terminal.ends().success());
         let written = terminal.written();
         let (left, told) = (written.find(LEAVE).unwrap(), written.find("on purpose").unwrap());

@@ -16,7 +16,7 @@ use crate::wrap::{Cut, width, wrap};
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
 const PANE: u16 = 34;
-/// On a narrower screen the pane replaces the conversation.
+/// The minimum width for showing the pane beside the conversation. On a narrower screen, it replaces the conversation.
 const WIDE: u16 = 90;
 const EDITOR_ROWS: u16 = 10;
 const QUEUE_ROWS: usize = 3;
@@ -47,7 +47,7 @@ Ctrl+Z            suspend
 /// Draws the state. Returns the position of the cursor.
 pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let is_beside = model.pane && area.width >= WIDE;
-    // A blank column keeps the text off the pane's border.
+    // A blank column separates the text from the pane's border.
     let width = if is_beside { area.width - PANE - 1 } else { area.width };
     let main = Rect { width, ..area };
     let cursor = conversation(model, main, buffer);
@@ -66,7 +66,7 @@ pub(crate) fn view(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option
     overlay(model, area, buffer).unwrap_or(cursor)
 }
 
-/// Draws the pane in place of the conversation, from the line `top` on.
+/// Draws the pane in place of the conversation, starting with its line `top`.
 fn pane_over(model: &mut Model, top: usize, area: Rect, buffer: &mut Buffer) {
     Clear.render(area, buffer);
     let lines = pane_lines(model, area.width);
@@ -141,11 +141,11 @@ fn conversation(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Po
     Some(place).filter(|place| area.contains(*place))
 }
 
-/// The rows that the text in the editor takes.
+/// Returns the number of rows that the text in the editor takes.
 fn editor_rows(model: &Model, columns: u16) -> u16 {
     let columns = usize::from(columns);
     let rows = model.editor.lines().iter().map(|line| {
-        // One cell for the cursor behind the last character.
+        // One more cell is needed for the cursor after the last character.
         wrap(&Line::raw(line.as_str()), columns, 0, Cut::Words).len().max((width(line) + 1).div_ceil(columns))
     });
     u16::try_from(rows.take(usize::from(EDITOR_ROWS)).sum::<usize>()).unwrap_or(EDITOR_ROWS).max(1)
@@ -192,7 +192,7 @@ fn attachment_line(model: &Model) -> Option<Line<'static>> {
     Some(Line::styled(line, Style::new().fg(Color::Cyan)))
 }
 
-/// A line that is cut to the width, with `…` at its end if something is missing.
+/// Shortens a line to the width, with `…` at its end if something is missing.
 fn clip(line: String, columns: u16) -> String {
     if width(&line) <= usize::from(columns) {
         return line;
@@ -202,7 +202,7 @@ fn clip(line: String, columns: u16) -> String {
     format!("{}…", clipped.swap_remove(0))
 }
 
-/// Draws one row. The most important part is on the left, and is cut last.
+/// Draws the status row. The most important part is on the left, so that it is cut off last.
 fn status(model: &Model, area: Rect, buffer: &mut Buffer) {
     if !buffer.area.contains(Position::new(area.x, area.y)) {
         return;
@@ -223,7 +223,7 @@ fn status(model: &Model, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// The parts of the status row, the most important first.
+/// Returns the parts of the status row, the most important first.
 fn status_pieces(model: &Model, columns: u16) -> Vec<(String, Style)> {
     let mut pieces: Vec<(String, Style)> = Vec::new();
     let trouble = match &model.connection {
@@ -270,7 +270,7 @@ fn context_left(usage: &Usage) -> Option<String> {
     Some(format!("{left}% context left"))
 }
 
-/// Plan, usage, approvals, parts.
+/// Returns the lines of the pane: plan, usage, approvals, parts.
 fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let mut add = |text: &str, style: Style| {
@@ -322,7 +322,7 @@ fn pane_lines(model: &Model, columns: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// Draws the overlay. Returns the position of its cursor, if it has the keyboard.
+/// Draws the overlay. Returns the position of its cursor, if it receives typed text.
 #[allow(clippy::option_option, reason = "no overlay, an overlay without a cursor, one with a cursor")]
 fn overlay(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Option<Position>> {
     match &mut model.overlay {
@@ -338,7 +338,7 @@ fn overlay(model: &mut Model, area: Rect, buffer: &mut Buffer) -> Option<Option<
     }
 }
 
-/// Draws the help, or as much of it as there is room for.
+/// Draws the help, or the part of it that fits.
 fn help_window(scroll: &mut usize, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let columns = area.width.saturating_sub(4).min(76);
     let wrapped = |line| wrap(&Line::raw(line), usize::from(columns), 18, Cut::Words);
@@ -354,7 +354,7 @@ fn help_window(scroll: &mut usize, area: Rect, buffer: &mut Buffer) -> Option<Po
     None
 }
 
-/// A row for typing in place of the status row.
+/// Draws a row for typing in place of the status row.
 fn input_row(label: &str, typed: &str, hint: &str, area: Rect, buffer: &mut Buffer) -> Option<Position> {
     let y = area.bottom().checked_sub(1)?;
     let blanks = " ".repeat(usize::from(area.width));
@@ -366,7 +366,7 @@ fn input_row(label: &str, typed: &str, hint: &str, area: Rect, buffer: &mut Buff
     Some(Position::new(x.min(area.right().saturating_sub(1)), y))
 }
 
-/// The end of a text that is typed, as much as there is room for: the cursor is behind it.
+/// Returns as much of the end of a typed text as fits, because the cursor is there.
 fn end_of(typed: &str, room: usize) -> String {
     let shown = ken_text::for_terminal(typed);
     let mut used = 0;
@@ -378,7 +378,7 @@ fn end_of(typed: &str, room: usize) -> String {
     shown.get(shown.len() - bytes..).unwrap_or_default().to_owned()
 }
 
-/// Draws a framed window in the middle. Returns the area inside it.
+/// Draws a framed window in the centre. Returns the area inside it.
 fn window(title: &str, area: Rect, columns: u16, rows: u16, buffer: &mut Buffer) -> Rect {
     let columns = (columns + 4).min(area.width);
     let rows = (rows + 2).min(area.height);
@@ -439,7 +439,7 @@ fn approval_window(dialog: &mut Dialog, area: Rect, buffer: &mut Buffer) -> Opti
         }
         None => wrap(&Line::raw(DECIDE), usize::from(columns), 0, Cut::Words),
     };
-    // One more row above the keys.
+    // There is one more row above the keys.
     let below = u16::try_from(keys.len()).unwrap_or(1) + 1;
     let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(below);
     let rows = rows.min(area.height.saturating_sub(2));
@@ -503,7 +503,7 @@ fn text(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Reverses the colours of the matches of a search on one row.
+/// Reverses the colours of the search matches on one row.
 fn mark(wanted: &str, area: Rect, buffer: &mut Buffer) {
     let wanted: Vec<String> = wanted.to_lowercase().chars().map(String::from).collect();
     if wanted.is_empty() {

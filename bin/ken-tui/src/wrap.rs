@@ -1,4 +1,4 @@
-//! Wraps styled lines to a width: at blanks if there are any, and never inside a grapheme.
+//! Wraps styled lines to a width, at blanks if there are any and never inside a grapheme.
 
 use ratatui::buffer::CellWidth;
 use ratatui::style::Style;
@@ -7,12 +7,12 @@ use unicode_segmentation::UnicodeSegmentation;
 
 const TAB: usize = 4;
 
-/// Where a line may be cut.
+/// Where a line can be broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
-    /// After a blank; anywhere only in a word that is longer than a line.
+    /// After a blank. A word that is longer than a line can be broken anywhere.
     Words,
-    /// Anywhere: every character keeps its column.
+    /// Anywhere, so that every character keeps its column.
     Anywhere,
 }
 
@@ -22,12 +22,13 @@ struct Glyph<'a> {
     width: usize,
 }
 
-/// The number of cells that a text takes.
+/// Returns the number of cells that a text takes.
 pub(crate) fn width(text: &str) -> usize {
     text.graphemes(true).map(|glyph| usize::from(glyph.cell_width())).sum()
 }
 
-/// Wraps a line to lines of at most `columns` cells. Lines after the first are indented by `hang` blanks if there is room.
+/// Wraps a line to lines of at most `columns` cells. Lines after the first are indented by `hang` blanks if there is
+/// room.
 pub(crate) fn wrap(line: &Line<'_>, columns: usize, hang: usize, cut: Cut) -> Vec<Line<'static>> {
     let columns = columns.max(2);
     let hang = if hang * 2 > columns { 0 } else { hang };
@@ -60,12 +61,12 @@ pub(crate) fn wrap(line: &Line<'_>, columns: usize, hang: usize, cut: Cut) -> Ve
     }
 }
 
-/// Replaces tabs by blanks, because a terminal would move its cursor without drawing.
+/// Replaces tabs by blanks, because for a tab a terminal moves its cursor without drawing.
 fn expand(text: &str) -> String {
     text.replace('\t', &" ".repeat(TAB))
 }
 
-/// How many glyphs the next line takes; at least one.
+/// Returns how many glyphs fit on the next line, at least one.
 fn end_of_line(glyphs: &[Glyph<'_>], columns: usize, cut: Cut) -> usize {
     let mut used = 0;
     let mut blank = None;
@@ -106,7 +107,7 @@ fn join(glyphs: &[Glyph<'_>], indent: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The width of the marker of a list item or a quotation, by which its continuation lines are indented.
+/// Returns the width of the marker of a list item or quotation, by which its continuation lines are indented.
 pub(crate) fn hang(line: &Line<'_>) -> usize {
     let text: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
     let trimmed = text.trim_start_matches([' ', '>', '│']);

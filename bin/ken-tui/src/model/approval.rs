@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::block::one_line;
 
-/// What a person has to know to decide.
+/// What a person must know for a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) id: String,
@@ -17,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) expires_at: String,
     pub(crate) status: String,
     pub(crate) session: Option<String>,
-    /// The exact action, in lines.
+    /// The exact action, as lines.
     pub(crate) details: Vec<String>,
     /// A unified diff.
     pub(crate) diff: String,
@@ -32,7 +32,7 @@ impl Request {
         let id = record.pointer("/request/id").or_else(|| record.get("requestId"))?.as_str()?;
         let metadata = |name: &str| record.pointer(&format!("/request/metadata/{name}"));
         let diff = metadata("diff").and_then(Value::as_str).unwrap_or_default();
-        // The action of a plain call contains the name of its tool.
+        // The action of an ordinary tool call names the tool already.
         let tool = metadata("tool").filter(|_| metadata("action/tool").is_none());
         let tool = tool.and_then(Value::as_str).map(|tool| format!("tool: {}", one_line(tool)));
         let action = metadata("action").map(fields).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Request {
     }
 }
 
-/// An action field by field, each whole.
+/// Formats an action as lines, field by field, without shortening any value.
 fn fields(action: &Value) -> Vec<String> {
     let shown = |value: &Value| match value {
         Value::String(text) => ken_text::for_terminal(text).into_owned(),
@@ -72,9 +72,9 @@ fn fields(action: &Value) -> Vec<String> {
 #[derive(Debug)]
 pub(crate) struct Dialog {
     pub(crate) request: Request,
-    /// The first line that is shown.
+    /// The index of the first visible line.
     pub(crate) scroll: usize,
-    /// The reason of a denial, while it is typed.
+    /// The reason for a denial, while it is being typed.
     pub(crate) reason: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! One piece of a conversation: what it says, and its lines at the width they were last drawn with.
+//! One block of a conversation: its content, and its lines rendered for the width at which it was last drawn.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use crate::highlight::Known;
 use crate::markdown::{self, Rendered};
 use crate::wrap::{Cut, wrap};
 
-/// Lines of an output that are shown before it is unfolded.
+/// The number of lines of a folded output that are shown.
 const FOLDED: usize = 4;
 const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Prompt,
-    /// A prompt that was sent and is not shown.
+    /// A prompt that was sent but is not shown.
     Hidden,
     Thinking,
     Answer,
@@ -38,20 +38,20 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) kind: Kind,
-    /// The source: Markdown of an answer, the output of an activity.
+    /// The source text: Markdown of an answer, or the output of an activity.
     text: String,
     /// The name of an activity.
     pub(crate) name: String,
-    /// The id of a call, task or approval, by which its end is matched to its beginning.
+    /// The id of a call, task or approval. The event for its end finds the block by this id.
     pub(crate) id: String,
     pub(crate) state: State,
-    /// What an activity is doing right now.
+    /// What an activity is doing at the moment.
     pub(crate) detail: String,
     pub(crate) since: Option<Instant>,
     pub(crate) duration: Option<Duration>,
-    /// Whether nothing is added any more.
+    /// True if the text is complete.
     settled: bool,
-    /// The rendered lines. Only blocks near the screen have some.
+    /// The rendered lines. Only blocks near the screen have them.
     cache: Option<Box<Cache>>,
 }
 
@@ -59,10 +59,10 @@ pub(crate) struct Block {
 struct Cache {
     columns: u16,
     unfolded: bool,
-    /// Whether colours may have come since it was drawn.
+    /// Whether new colours may be available since it was rendered.
     is_stale: bool,
     rendered: Rendered,
-    /// How many bytes of a growing text are finished lines, and how many rows those take.
+    /// For a text that is still growing: how many bytes of it are complete lines, and how many rows those take.
     finished: (usize, usize),
 }
 
@@ -82,7 +82,7 @@ impl Block {
         }
     }
 
-    /// A block whose text still grows.
+    /// Returns a block whose text is still growing.
     pub(crate) fn growing(kind: Kind) -> Block {
         Block { settled: false, state: State::Running, ..Block::new(kind, "") }
     }
@@ -91,7 +91,7 @@ impl Block {
         Block { name: one_line(name), id: id.to_owned(), state, ..Block::new(Kind::Activity, "") }
     }
 
-    /// An activity that begins now.
+    /// Returns a block for an activity that starts now.
     pub(crate) fn running(name: &str, id: &str, now: Instant) -> Block {
         Block { since: Some(now), ..Block::activity(name, id, State::Running) }
     }
@@ -100,7 +100,7 @@ impl Block {
         &self.text
     }
 
-    /// Whether it holds a text, which is in lower case.
+    /// Whether it contains a text, ignoring case. `wanted` must be in lower case.
     pub(crate) fn contains(&self, wanted: &str) -> bool {
         [&self.text, &self.name, &self.detail].into_iter().any(|text| text.to_lowercase().contains(wanted))
     }
@@ -127,7 +127,7 @@ impl Block {
         self.cache = None;
     }
 
-    /// Forgets the rendered lines; the source stays.
+    /// Drops the rendered lines. The source text stays.
     pub(crate) fn forget_lines(&mut self) {
         self.cache = None;
     }
@@ -136,20 +136,20 @@ impl Block {
         self.cache.is_some()
     }
 
-    /// Has the block rendered again if some of its code had no colours yet.
+    /// Marks the block to be rendered again if some of its code has no colours yet.
     pub(crate) fn draw_colours(&mut self) {
         if let Some(cache) = &mut self.cache {
             cache.is_stale |= cache.rendered.lacks_colours;
         }
     }
 
-    /// The pieces of code of an answer that was drawn.
+    /// Returns the code blocks of an answer that has been drawn.
     pub(crate) fn code(&self) -> &[String] {
         let cache = self.cache.as_ref();
         cache.map(|cache| cache.rendered.code.as_slice()).unwrap_or_default()
     }
 
-    /// Its lines at a width. `unfolded` shows what is folded otherwise.
+    /// Returns its lines for a width. With `unfolded`, folded text is shown as a whole.
     pub(crate) fn lines(&mut self, columns: u16, unfolded: bool) -> &[Line<'static>] {
         let stale = !self
             .cache
@@ -168,7 +168,7 @@ impl Block {
         if let Some(mut cache) = self.cache.take() {
             match (self.settled, self.kind) {
                 (false, Kind::Answer) => self.grow(&mut cache),
-                // A settled block is rendered once.
+                // A settled block is rendered only once.
                 _ if stale || !self.settled => {
                     let known = std::mem::take(&mut cache.rendered.known);
                     cache.rendered = self.render(columns, unfolded, known);
@@ -181,7 +181,7 @@ impl Block {
         cache.map(|cache| cache.rendered.lines.as_slice()).unwrap_or_default()
     }
 
-    /// Wraps only the text that was added since, and the unfinished line before it.
+    /// Wraps only the unfinished last line and the text that was added since.
     fn grow(&self, cache: &mut Cache) {
         let (bytes, lines) = cache.finished;
         cache.rendered.lines.truncate(lines);
@@ -218,7 +218,7 @@ impl Block {
         if !unfolded {
             let hidden = rendered.lines.len().saturating_sub(FOLDED);
             match self.settled {
-                // While it grows, its end is the current thought.
+                // While the text grows, its last lines are shown.
                 false => _ = rendered.lines.drain(..hidden),
                 true => rendered.lines.truncate(FOLDED),
             }
@@ -263,7 +263,7 @@ fn folded(hidden: usize) -> Line<'static> {
     Line::styled(format!("  … {hidden} more {lines}, Ctrl+O unfolds"), FAINT)
 }
 
-/// A text with a marker before its first line, and its other lines indented by the width of the marker.
+/// Renders a text with a marker before its first line. The other lines are indented by the width of the marker.
 fn gutter(text: &str, mark: &str, style: Style, columns: u16) -> Rendered {
     let indent = mark.chars().count();
     let room = usize::from(columns).saturating_sub(indent).max(2);
@@ -280,12 +280,12 @@ fn gutter(text: &str, mark: &str, style: Style, columns: u16) -> Rendered {
     Rendered { lines, ..Rendered::default() }
 }
 
-/// A text on one line, without control characters.
+/// Returns a text on one line, without control characters.
 pub(crate) fn one_line(text: &str) -> String {
     ken_text::for_terminal(text).replace(['\n', '\t'], " ")
 }
 
-/// "0.4 s", "12 s", "2:05 min".
+/// Formats a duration: "0.4 s", "12 s", "2:05 min".
 pub(crate) fn short(duration: Duration) -> String {
     match duration.as_secs() {
         0..10 => format!("{:.1} s", duration.as_secs_f32()),
@@ -312,7 +312,7 @@ mod tests {
         }
         let expected: Vec<String> = markdown::plain(whole, 9).lines.iter().map(ToString::to_string).collect();
         assert_eq!(text(&mut growing, 9), expected);
-        // Another width starts from the source.
+        // After a change of width, the text is rendered from its source.
         let expected: Vec<String> = markdown::plain(whole, 5).lines.iter().map(ToString::to_string).collect();
         assert_eq!(text(&mut growing, 5), expected);
     }

@@ -9,9 +9,9 @@ use super::transcript::{Exchange, Status};
 use super::{Connection, Model};
 use crate::message::Effect;
 
-/// How many characters of a call's arguments are shown beside its name.
+/// The maximum number of characters of a call's arguments that are shown beside its name.
 const ARGUMENTS: usize = 60;
-/// How many bytes of a tool's output are kept for the screen.
+/// The maximum number of bytes of a tool's output that are kept.
 const OUTPUT: usize = 16 * 1024;
 
 impl Model {
@@ -77,7 +77,7 @@ impl Model {
         }
     }
 
-    /// The exchange of a submission; a new one for a prompt that another client sent.
+    /// Returns the exchange of a submission. Creates one for a prompt that another client sent.
     fn exchange(&mut self, submission: &str) -> &mut Exchange {
         if self.transcript.find(submission).is_none() {
             let mut exchange = Exchange::new(Some(submission), Status::Running);
@@ -90,7 +90,7 @@ impl Model {
         self.transcript.entry(submission)
     }
 
-    /// Shows what a worker is doing right now beside its task; nothing else of its work is shown.
+    /// Shows beside a task what its worker is doing at the moment. Other events of a worker are not shown.
     fn worker_event(&mut self, event: &Value, kind: &str) {
         if !matches!(kind, "tool_start" | "turn_start" | "task_start") {
             return;
@@ -114,7 +114,7 @@ impl Model {
             self.plan = plan;
         }
         if name == "task" {
-            // Its task has a row of its own.
+            // The task that this call starts is shown by its own events.
             return;
         }
         let mut block = Block::running(name, text(event, "toolCallId"), self.now);
@@ -146,7 +146,7 @@ impl Model {
         block.duration = duration(event);
         block.settle(if failed { State::Failed } else { State::Done });
         if kind == "compaction" {
-            // The next compaction gets a row of its own.
+            // Without the id, the next compaction gets its own row.
             block.id.clear();
         }
     }
@@ -219,7 +219,7 @@ impl Model {
             _ => {}
         }
         if std::mem::take(&mut self.cancelling) {
-            // "cancelling" is no longer true.
+            // The notice "cancelling" no longer applies.
             self.notice = self.armed.then(|| "Ctrl+C again leaves".to_owned());
         }
         self.effects.push(Effect::Log("turn.settled"));
@@ -229,7 +229,7 @@ impl Model {
         self.pump();
     }
 
-    /// Tells a person whose terminal is not in focus.
+    /// Notifies the person if the terminal is not in focus.
     pub(super) fn tell(&mut self, what: &'static str) {
         if !self.focused {
             self.effects.push(Effect::Notify(what));
@@ -237,7 +237,8 @@ impl Model {
     }
 }
 
-/// The steps in the arguments of a planning tool. Such tools come from many sources and have many names.
+/// Returns the steps of a plan in the arguments of a planning tool. Such tools have different names, so they are
+/// recognised by a word in the name.
 fn plan(tool: &str, arguments: &Value) -> Option<Vec<(bool, String)>> {
     let is_plan = ["todo", "plan", "checklist"].iter().any(|word| tool.contains(word));
     let lists = arguments.as_object().filter(|_| is_plan)?;
@@ -245,7 +246,7 @@ fn plan(tool: &str, arguments: &Value) -> Option<Vec<(bool, String)>> {
     Some(steps.iter().map(step).collect())
 }
 
-/// A step of a plan: whether it is done, and what it is.
+/// Returns whether a step of a plan is done, and its text.
 fn step(item: &Value) -> (bool, String) {
     let names = ["text", "content", "step", "title", "task", "description"];
     let given = names.iter().find_map(|name| item.get(name)?.as_str());
@@ -258,14 +259,14 @@ fn step(item: &Value) -> (bool, String) {
     }
 }
 
-/// The block of this kind that grows at the end of an exchange; a new one if there is none.
+/// Returns the growing block of this kind at the end of an exchange. Adds one if the last block is another one.
 fn open_text(exchange: &mut Exchange, kind: Kind) -> &mut Block {
     let last = exchange.blocks.last();
     if !last.is_some_and(|block| block.kind == kind && !block.is_settled()) {
         exchange.blocks.push(Block::growing(kind));
     }
     let last = exchange.blocks.len() - 1;
-    // There is one now.
+    // The vector is not empty, because a block was added if needed.
     &mut exchange.blocks.as_mut_slice()[last]
 }
 
@@ -277,7 +278,7 @@ fn end_thinking(exchange: &mut Exchange, content: &str) {
     block.settle(State::Done);
 }
 
-/// Replaces the pieces of a message by the message as it was recorded.
+/// Replaces the streamed pieces of a message with the recorded message.
 fn end_message(exchange: &mut Exchange, event: &Value) {
     if event.pointer("/message/role").and_then(Value::as_str) != Some("assistant") {
         return;
@@ -294,7 +295,8 @@ fn end_message(exchange: &mut Exchange, event: &Value) {
     drop_beginning(exchange);
 }
 
-/// A message that continues after an interruption begins with the text from before it, which is shown once.
+/// After an interruption, a message begins with the text that was streamed before. The earlier block is removed so that
+/// the text appears once.
 fn drop_beginning(exchange: &mut Exchange) {
     let blocks = exchange.blocks.iter().enumerate().rev();
     let mut answers = blocks.filter(|(_, block)| block.kind == Kind::Answer);
@@ -306,7 +308,7 @@ fn drop_beginning(exchange: &mut Exchange) {
     }
 }
 
-/// The arguments of a call in a few words.
+/// Returns the arguments of a call as a short text.
 fn arguments(arguments: &Value) -> String {
     let Some(fields) = arguments.as_object() else {
         return String::new();
@@ -320,7 +322,7 @@ fn arguments(arguments: &Value) -> String {
     }
 }
 
-/// The text of a result.
+/// Returns the text of a tool's result.
 fn output(result: &Value) -> String {
     if let Some(text) = result.as_str() {
         return text.to_owned();
@@ -336,24 +338,24 @@ fn output(result: &Value) -> String {
     }
 }
 
-/// Why a turn failed, from its last event.
+/// Returns the reason why a turn failed, from its last event.
 pub(crate) fn failure(settled: &Value) -> &str {
     let error = settled.get("error");
     let message = error.and_then(Value::as_str).or_else(|| error?.get("message")?.as_str());
     message.unwrap_or("the turn failed")
 }
 
-/// The duration in the field `durationMs`, if it is present.
+/// Returns the duration in the field `durationMs`, if it is present.
 pub(super) fn duration(value: &Value) -> Option<Duration> {
     value.get("durationMs").and_then(Value::as_u64).map(Duration::from_millis)
 }
 
-/// The string in a field; empty if there is none.
+/// Returns the string in a field, or an empty one if there is none.
 pub(crate) fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The string at a JSON pointer; empty if there is none.
+/// Returns the string at a JSON pointer, or an empty one if there is none.
 pub(crate) fn text_at<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

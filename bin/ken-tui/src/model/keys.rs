@@ -1,4 +1,4 @@
-//! Keys and pasted text.
+//! Handles keys and pasted text.
 
 use ratatui_textarea::{CursorMove, Input, Key};
 
@@ -9,7 +9,7 @@ use super::{Draft, Model, Overlay};
 use crate::input::Event;
 use crate::message::{Effect, Selector};
 
-/// Commands of the palette: the name, the key, and the description of each.
+/// The commands of the palette, each with its name, key and description.
 const PALETTE: [(&str, &str, &str); 13] = [
     ("approval", "F2", "Decide the pending approval"),
     ("sessions", "/sessions", "Choose another session"),
@@ -35,7 +35,7 @@ impl Model {
         }
     }
 
-    /// Pasted text is shown and never sent by itself.
+    /// Inserts pasted text where the person is typing. It is never sent automatically.
     fn paste(&mut self, text: &str) {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
         self.effects.push(Effect::Log("input.paste"));
@@ -43,7 +43,7 @@ impl Model {
             Overlay::None => _ = self.editor.insert_str(ken_text::for_terminal(&text)),
             Overlay::Attach(path) => path.push_str(text.trim()),
             Overlay::Search(wanted) => wanted.push_str(text.lines().next().unwrap_or_default()),
-            // In the other overlays a pasted text is ignored, so that it decides nothing.
+            // The other overlays ignore pasted text, because it could otherwise trigger a decision.
             _ => {}
         }
     }
@@ -74,7 +74,7 @@ impl Model {
         }
     }
 
-    /// The wheel scrolls what lies over the conversation: there it is the arrow keys that it sends.
+    /// Scrolls with the mouse wheel. An open overlay receives arrow keys instead.
     pub(super) fn wheel(&mut self, lines: i64) {
         match self.overlay {
             Overlay::Palette(_) | Overlay::Sessions(_) | Overlay::Approval(_) | Overlay::Help(_) => {
@@ -85,7 +85,7 @@ impl Model {
         }
     }
 
-    /// Ctrl+C: the turn first, then a draft, and the program when it is pressed again.
+    /// Handles Ctrl+C: it cancels the running turn, or else clears the draft. Pressed again, it ends the program.
     fn interrupt(&mut self) {
         if self.armed {
             return self.quit(0);
@@ -169,7 +169,8 @@ impl Model {
         self.browsing.is_some() && self.editor.cursor().0 + 1 >= self.editor.lines().len()
     }
 
-    /// Up: takes back the last message of the queue to edit it; then goes through the history.
+    /// Handles Up: moves the last queued message back into the editor, or else goes to the previous entry of the
+    /// history.
     fn earlier(&mut self) {
         if self.editor.is_empty()
             && self.browsing.is_none()
@@ -217,7 +218,7 @@ impl Model {
         match command {
             "approval" => match self.approvals.first().cloned() {
                 Some(request) => {
-                    // The list of requests leaves long actions and diffs out.
+                    // The list of requests omits long actions and diffs, so the whole request is fetched.
                     self.effects.push(Effect::Approval { request: request.id.clone() });
                     self.overlay = Overlay::Approval(Dialog::new(request));
                 }
@@ -314,14 +315,14 @@ impl Model {
         self.overlay = Overlay::Attach(path);
     }
 
-    /// Arrows scroll; every other key closes it.
+    /// Handles keys of the help: arrows scroll, any other key closes it.
     fn help_key(&mut self, scroll: usize, key: &Input) {
         if let Some(scroll) = scrolled(scroll, key) {
             self.overlay = Overlay::Help(scroll);
         }
     }
 
-    /// Keys of the dialog, which a person has opened: only here do keys decide.
+    /// Handles keys of the approval dialog. Keys can decide a request only here, after a person has opened the dialog.
     fn approval_key(&mut self, mut dialog: Dialog, key: &Input) {
         let request = dialog.request.id.clone();
         if let Some(reason) = &mut dialog.reason {
@@ -374,7 +375,7 @@ fn list_key(list: &mut List, key: &Input) -> Choice {
     Choice::Open
 }
 
-/// The first line of a window after a key that scrolls; `None` for any other key.
+/// Returns the first visible line of a window after a scrolling key, or `None` for any other key.
 fn scrolled(top: usize, key: &Input) -> Option<usize> {
     Some(match key.key {
         Key::Up => top.saturating_sub(1),
@@ -385,7 +386,7 @@ fn scrolled(top: usize, key: &Input) -> Option<usize> {
     })
 }
 
-/// Applies a key to a text of one line: it appends a character or deletes the last one.
+/// Applies a key to a one-line text: appends a character or deletes the last one.
 fn type_into(text: &mut String, key: &Input) {
     match key.key {
         Key::Backspace => _ = text.pop(),
@@ -394,7 +395,7 @@ fn type_into(text: &mut String, key: &Input) {
     }
 }
 
-/// Whether a key is a character and not a command.
+/// Whether a key types a character rather than being a command.
 fn is_typed(key: &Input) -> bool {
     !key.ctrl && !key.alt
 }

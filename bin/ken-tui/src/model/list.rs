@@ -1,9 +1,9 @@
-//! A list that is searched by typing: the palette, the sessions.
+//! A list that is filtered by typing: the palette, the sessions.
 
 /// A row of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// What it stands for.
+    /// The value that choosing the row yields, such as a session id.
     pub(crate) value: String,
     pub(crate) text: String,
     pub(crate) remark: String,
@@ -15,7 +15,7 @@ pub(crate) struct List {
     rows: Vec<Row>,
     pub(crate) filter: String,
     selected: usize,
-    /// The cursor of the next page, where there is more.
+    /// The cursor of the next page, if there is one.
     pub(crate) more: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl List {
         self.rows.extend(rows);
     }
 
-    /// The rows that hold every word of the filter.
+    /// Returns the rows that contain every word of the filter.
     pub(crate) fn matching(&self) -> Vec<&Row> {
         let filter = self.filter.to_lowercase();
         let holds = |row: &&Row| {
@@ -46,7 +46,7 @@ impl List {
         self.matching().get(self.selected()).map(|row| row.value.clone())
     }
 
-    /// Moves the selection. Returns whether it is on the last row now.
+    /// Moves the selection. Returns whether the last row is selected now.
     pub(crate) fn move_by(&mut self, rows: isize) -> bool {
         let last = self.matching().len().saturating_sub(1);
         self.selected = self.selected().saturating_add_signed(rows).min(last);

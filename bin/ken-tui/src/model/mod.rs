@@ -1,4 +1,5 @@
-//! The state of the client. `update` changes it by a message and returns the effects to carry out; nothing here does I/O.
+//! The state of the client. `update` applies a message to it and returns the effects to carry out. Nothing here does
+//! I/O.
 
 pub(crate) mod approval;
 pub(crate) mod block;
@@ -25,12 +26,12 @@ use events::{text, text_at};
 use list::{List, Row};
 use transcript::{Exchange, Status, Transcript};
 
-/// Marks the prompt that a fresh session begins with; transcripts leave it out.
+/// The workflow name of the first prompt in a new session, by which transcripts omit it.
 pub(crate) const PREFLIGHT: &str = "tui.startup-preflight";
 const PREFLIGHT_REPORT: &str = "Preflight report:";
 const EDITOR_UNDO: usize = 200;
 
-/// Whether the gateway answers.
+/// Whether the gateway responds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Connection {
     Starting,
@@ -39,7 +40,7 @@ pub(crate) enum Connection {
     Lost(String),
 }
 
-/// What lies over the conversation and receives the keys.
+/// A window or row over the conversation that receives the keys.
 #[derive(Debug, Default)]
 pub(crate) enum Overlay {
     #[default]
@@ -48,13 +49,13 @@ pub(crate) enum Overlay {
     Sessions(List),
     Search(String),
     Approval(Dialog),
-    /// The name of a file to attach.
+    /// The path of a file to attach, while it is being typed.
     Attach(String),
-    /// The first line that is shown.
+    /// The index of the first visible line.
     Help(usize),
 }
 
-/// A message that was written and not yet sent.
+/// A message that has not been sent yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Draft {
     pub(crate) text: String,
@@ -90,13 +91,13 @@ struct InFlight {
 pub(crate) struct Model {
     pub(crate) session: Option<Session>,
     epoch: u64,
-    /// Whether the stream is attached and prompts can be sent.
+    /// Whether the stream is being followed, so that prompts can be sent.
     attached: bool,
     pub(crate) transcript: Transcript,
     pub(crate) editor: TextArea<'static>,
     pub(crate) attachments: Vec<Attachment>,
     pub(crate) queue: VecDeque<Draft>,
-    /// Whether the queue waits for Enter, as after a cancelled turn.
+    /// Whether queued messages are held back until Enter is pressed, as after a cancelled turn.
     pub(crate) held: bool,
     in_flight: Vec<InFlight>,
     next_id: u64,
@@ -104,19 +105,19 @@ pub(crate) struct Model {
     pub(crate) connection: Connection,
     pub(crate) usage: Usage,
     pub(crate) approvals: Vec<Request>,
-    /// Parts that are not ready; `None` until that was asked.
+    /// The parts that are not ready; `None` if this has not been requested yet.
     pub(crate) parts: Option<Vec<String>>,
     pub(crate) plan: Vec<(bool, String)>,
     pub(crate) pane: bool,
-    /// The first line of the pane that is shown, while the pane is where the conversation would be.
+    /// The first visible line of the pane while it replaces the conversation on a narrow screen.
     pub(crate) pane_top: Option<usize>,
-    /// A line that disappears with the next key.
+    /// A line that disappears at the next key.
     pub(crate) notice: Option<String>,
     older: Option<String>,
     loading_older: bool,
     search_again: Option<String>,
     history: Vec<String>,
-    /// The entry of the history that is in the editor, and the draft that it replaced.
+    /// The index of the history entry in the editor, and the draft that it replaced.
     browsing: Option<(usize, Draft)>,
     pub(crate) focused: bool,
     pub(crate) now: Instant,
@@ -125,13 +126,13 @@ pub(crate) struct Model {
     cancelling: bool,
     armed: bool,
     preflight: Vec<String>,
-    /// Why the client cannot go on; printed once it has left the screen.
+    /// Why the client must end. It is printed after leaving the alternate screen.
     pub(crate) fatal: Option<String>,
     effects: Vec<Effect>,
 }
 
 impl Model {
-    /// The state at the start, and the first effects.
+    /// Returns the initial state and the first effects.
     pub(crate) fn new(selector: Selector, now: Instant) -> (Model, Vec<Effect>) {
         let model = Model {
             session: None,
@@ -171,7 +172,7 @@ impl Model {
         (model, vec![Effect::Log("start"), Effect::Open(selector), Effect::LoadHistory])
     }
 
-    /// Changes the state by a message. Returns the effects to carry out.
+    /// Applies a message. Returns the effects to carry out.
     pub(crate) fn update(&mut self, message: Message, now: Instant) -> Vec<Effect> {
         self.now = now;
         match message {
@@ -223,7 +224,7 @@ impl Model {
         std::mem::take(&mut self.effects)
     }
 
-    /// How long until the screen changes without a message.
+    /// Returns after what time the screen changes without a message, if it does.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         self.is_busy().then_some(Duration::from_secs(1))
     }
@@ -237,12 +238,12 @@ impl Model {
         }
     }
 
-    /// Whether a turn runs or waits.
+    /// Whether a turn is running or waiting.
     pub(crate) fn is_busy(&self) -> bool {
         self.open_exchange().is_some()
     }
 
-    /// The running turn, or else the first waiting one.
+    /// Returns the oldest exchange that has not ended, usually the running turn.
     pub(crate) fn open_exchange(&self) -> Option<&Exchange> {
         let newest = self.transcript.iter().rev().take(300);
         let mut open = newest.filter(|exchange| exchange.is_open());
@@ -272,7 +273,7 @@ impl Model {
         }
     }
 
-    /// Shows a session: a fresh one from its beginning, another from its newest page.
+    /// Shows a session: a new one from its start, any other from its newest page.
     fn opened(&mut self, session: Session) {
         self.connection = Connection::Connected;
         let is_first = self.session.is_none();
@@ -317,7 +318,7 @@ impl Model {
         self.send(draft, Some(PREFLIGHT));
     }
 
-    /// Sends a message now, or queues it while a turn runs.
+    /// Runs a command at once. Any other message is sent now, or queued while a turn is running.
     fn submit(&mut self, draft: Draft) {
         let is_blank = draft.text.trim().is_empty() && draft.attachments.is_empty();
         if is_blank {
@@ -345,7 +346,7 @@ impl Model {
         self.browsing = None;
     }
 
-    /// Sends the first message of the queue if nothing else is under way.
+    /// Sends the first queued message if no turn or request is in progress.
     fn pump(&mut self) {
         if !self.attached || self.held || self.is_busy() || !self.in_flight.is_empty() {
             return;
@@ -360,7 +361,7 @@ impl Model {
         let mut exchange = Exchange::new(None, Status::Waiting);
         exchange.since = Some(self.now);
         let mut prompt = match workflow {
-            // The greeting's own prompt is not shown.
+            // The prompt for the greeting is not shown.
             Some(_) => Block::new(Kind::Hidden, ""),
             None => Block::new(Kind::Prompt, &shown_text(&draft)),
         };
@@ -399,7 +400,7 @@ impl Model {
 
     /// Runs a command of the client, or sends it to the gateway.
     fn run_command(&mut self, name: &str, rest: &str, mut draft: Draft) {
-        // Attachments go with the next prompt.
+        // Attachments stay for the next prompt, because a command takes none.
         self.attachments = std::mem::take(&mut draft.attachments);
         match name {
             "exit" | "quit" => self.quit(0),
@@ -444,7 +445,7 @@ impl Model {
                     false => {
                         self.transcript.adopt(&prompt_id(id), text(&body, "submissionId"));
                         if !self.is_busy() {
-                            // The turn ended before the answer to its request arrived.
+                            // The turn ended before the reply to the request arrived.
                             self.tell("ken: the answer is there");
                         }
                     }
@@ -452,7 +453,7 @@ impl Model {
             }
             Err(error) => {
                 if !sent.is_command {
-                    // The text goes back into the editor.
+                    // The text is returned to the editor.
                     self.transcript.remove(&prompt_id(id));
                     self.give_back(sent.draft);
                 }
@@ -492,7 +493,7 @@ impl Model {
         }
     }
 
-    /// Takes over how much of the model's context is used, if an answer says so.
+    /// Updates the usage of the model's context if a reply reports it.
     fn take_context(&mut self, body: &Value) {
         let number = |name: &str| body.pointer("/contextUsage")?.get(name)?.as_u64();
         self.usage.capacity = number("capacityTokens").or(self.usage.capacity);
@@ -525,7 +526,7 @@ impl Model {
         list.more = Some(text_at(&page, "/page/after").to_owned()).filter(|after| !after.is_empty());
     }
 
-    /// Remembers a request for approval as it stands now.
+    /// Stores the current state of a request for approval.
     fn know(&mut self, request: Request) {
         let is_pending = request.status == "pending";
         if let Some(block) = self.transcript.block_mut(&request.id) {
@@ -555,7 +556,7 @@ impl Model {
             Ok(_) => self.approvals.retain(|known| known.id != request),
             Err(error) => {
                 self.notice = Some(sentence(&error));
-                // Somebody else has decided, or the request has expired.
+                // Somebody else has decided the request, or it has expired.
                 if matches!(error.code, Code::Conflict | Code::NotFound) {
                     self.approvals.retain(|known| known.id != request);
                 }
@@ -569,7 +570,7 @@ impl Model {
             return;
         }
         self.transcript.scroll(lines);
-        // Loaded early, so that they are there before they are scrolled to.
+        // Older exchanges are loaded before the first one is reached.
         if lines < 0 && self.transcript.is_near_beginning() {
             self.load_older();
         }
@@ -582,7 +583,7 @@ impl Model {
         }
     }
 
-    /// Fetches the newest page of the session, or the one before a cursor.
+    /// Requests the newest page of the session, or the one before a cursor.
     fn fetch_page(&mut self, before: Option<String>) {
         if let Some(session) = &self.session {
             let (epoch, session) = (self.epoch, session.id.clone());
@@ -636,7 +637,7 @@ impl Model {
         true
     }
 
-    /// Ends the client. Unsent messages go into the history.
+    /// Ends the client. Unsent messages are saved in the history.
     pub(crate) fn quit(&mut self, status: u8) {
         let draft = self.draft_text();
         let queued = std::mem::take(&mut self.queue).into_iter();
@@ -651,7 +652,7 @@ impl Model {
     }
 }
 
-/// The name of a session in a list: the one that a person gave it, else its title.
+/// Returns the name of a session in a list: the one that a person gave it, or else its title.
 pub(crate) fn name_of(session: &Value) -> Option<&str> {
     let names = ["displayName", "title"].map(|name| text(session, name));
     names.into_iter().find(|name| !name.is_empty())
@@ -661,7 +662,7 @@ fn editor(text: &str) -> TextArea<'static> {
     let mut editor = TextArea::new(text.split('\n').map(str::to_owned).collect());
     editor.set_wrap_mode(WrapMode::WordOrGlyph);
     editor.set_cursor_line_style(Style::new());
-    // The terminal's own cursor is used instead, because input methods open beside it.
+    // The terminal's own cursor is shown instead, because input methods open at its position.
     editor.set_cursor_style(Style::new());
     editor.set_max_histories(EDITOR_UNDO);
     editor.set_tab_length(4);
@@ -670,7 +671,7 @@ fn editor(text: &str) -> TextArea<'static> {
     editor
 }
 
-/// The first prompt of a fresh session: the rows of the start-up report, and a request for a greeting.
+/// Returns the first prompt of a new session: the start-up report and a request for a greeting.
 pub(crate) fn greeting(rows: &[String]) -> String {
     let report = rows.join("\n");
     format!("{PREFLIGHT_REPORT}\n{report}\nUse the built-in greeting skill.")
@@ -680,7 +681,7 @@ fn prompt_id(id: u64) -> String {
     format!("prompt:{id}")
 }
 
-/// A prompt as the conversation shows it.
+/// Returns a prompt as it is shown in the conversation.
 fn shown_text(draft: &Draft) -> String {
     let mut text = draft.text.clone();
     for attachment in &draft.attachments {
@@ -689,7 +690,7 @@ fn shown_text(draft: &Draft) -> String {
     text.trim_start_matches('\n').to_owned()
 }
 
-/// The prompt with the texts that are attached to it.
+/// Returns the prompt together with its attached texts.
 fn full_text(draft: &Draft) -> String {
     let mut text = draft.text.clone();
     for attachment in &draft.attachments {
@@ -702,7 +703,7 @@ fn full_text(draft: &Draft) -> String {
     text
 }
 
-/// A code fence longer than any in the text.
+/// Returns a code fence that is longer than any in the text.
 fn fence_for(text: &str) -> String {
     let mut fence = "```".to_owned();
     while text.contains(&fence) {
@@ -711,7 +712,7 @@ fn fence_for(text: &str) -> String {
     fence
 }
 
-/// `/name rest`, as the gateway reads commands.
+/// Splits `/name rest` into name and rest, by the same rules as the gateway.
 fn command(text: &str) -> Option<(String, String)> {
     let text = text.trim().strip_prefix('/')?;
     let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -721,7 +722,7 @@ fn command(text: &str) -> Option<(String, String)> {
     (begins && name.chars().all(is_plain)).then(|| (name, rest.trim().to_owned()))
 }
 
-/// An error as a sentence for a person.
+/// Formats an error as a sentence for a person.
 pub(crate) fn sentence(error: &Error) -> String {
     let message = one_line(&error.message);
     match &error.hint {

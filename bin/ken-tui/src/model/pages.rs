@@ -22,7 +22,7 @@ impl Model {
         let exchanges = page.get("exchanges").and_then(Value::as_array);
         let exchanges: Vec<Exchange> = exchanges.into_iter().flatten().map(exchange).collect();
         if self.attached && !older {
-            // Only the prompts of another client were missing.
+            // The page was requested only for prompts that another client sent.
             return self.add_prompts(exchanges);
         }
         self.older = page.pointer("/page/before").and_then(Value::as_str).map(str::to_owned);
@@ -37,7 +37,7 @@ impl Model {
             if let Some(wanted) = self.search_again.take() {
                 self.search(&wanted, true);
             } else if !self.transcript.follows() && self.transcript.is_near_beginning() {
-                // One page ahead, for a key that is held down.
+                // Load one more page in advance, for a scrolling key that is held down.
                 self.load_older();
             }
             return;
@@ -63,7 +63,8 @@ impl Model {
     }
 }
 
-/// An exchange of a page. A running turn has its prompt only, because the stream delivers all its events.
+/// Converts an exchange of a page. Of a running turn only the prompt is used, because the stream delivers all its
+/// events.
 fn exchange(record: &Value) -> Exchange {
     let text = |pointer: &str| text_at(record, pointer);
     let status = match text("/status") {
@@ -92,12 +93,12 @@ fn exchange(record: &Value) -> Exchange {
         Status::Failed => exchange.blocks.push(Block::new(Kind::Problem, "the turn failed")),
         _ => {}
     }
-    // Thousands of exchanges may be loaded.
+    // Saves memory, because thousands of exchanges may be loaded.
     exchange.blocks.shrink_to_fit();
     exchange
 }
 
-/// An activity of an exchange. The operation itself is left out, because every exchange has one.
+/// Converts an activity of an exchange. Returns `None` for the operation itself, because every exchange has one.
 fn activity(record: &Value) -> Option<Block> {
     let text = |name: &str| text(record, name);
     let failed = text("status") == "failed";

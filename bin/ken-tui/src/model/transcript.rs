@@ -1,7 +1,8 @@
 //! The conversation, and which part of it is on the screen.
 //!
-//! A place is an exchange, a block and a line. All movement starts from a place, so its cost depends on the screen and not
-//! on the length of the conversation. Exchanges are numbered so that older ones, which come later, leave the numbers alone.
+//! A place consists of an exchange, a block and a line. All movement starts from a place, so its cost depends on the
+//! size of the screen and not on the length of the conversation. Exchanges are numbered, and older ones that are loaded
+//! later get lower numbers, so existing numbers stay valid.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -10,9 +11,9 @@ use ratatui::text::Line;
 
 use super::block::{Block, Kind};
 
-/// After this many blocks were rendered, the lines of those far from the screen are dropped.
+/// When this many blocks have been rendered, the lines of those far from the screen are dropped.
 const CACHED: usize = 256;
-/// Older exchanges are loaded when fewer than this many are above the screen.
+/// Older exchanges are loaded when there are fewer than this many above the screen.
 const NEAR: i64 = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(crate) enum Status {
     Cancelled,
 }
 
-/// A prompt and what followed it, or a message of the client itself.
+/// A prompt with its answer and activities, or a message of the client itself.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) submission: Option<String>,
@@ -44,7 +45,7 @@ impl Exchange {
     }
 }
 
-/// The first line of the screen.
+/// A position in the conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     exchange: i64,
@@ -55,21 +56,21 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 pub(crate) struct Transcript {
     exchanges: VecDeque<Exchange>,
-    /// The number of the first exchange.
+    /// The number of the first loaded exchange.
     first: i64,
-    /// The first line of the screen; `None` while the end is shown.
+    /// The place of the first line on the screen; `None` while the end is shown.
     top: Option<Place>,
     pub(crate) columns: u16,
     pub(crate) rows: u16,
     pub(crate) unfolded: bool,
-    /// Blocks that were rendered since lines were last dropped.
+    /// The number of blocks rendered since lines were last dropped.
     made: usize,
-    /// Exchanges before this number were printed on the terminal's own screen.
+    /// Exchanges with lower numbers have been printed on the terminal's normal screen.
     pub(crate) printed: i64,
 }
 
 impl Transcript {
-    /// An empty conversation on the same screen.
+    /// Returns an empty conversation for the same screen size.
     pub(crate) fn fresh(&self) -> Transcript {
         Transcript { columns: self.columns, rows: self.rows, unfolded: self.unfolded, ..Transcript::default() }
     }
@@ -78,7 +79,7 @@ impl Transcript {
         self.exchanges.push_back(exchange);
     }
 
-    /// Puts older exchanges before the first.
+    /// Adds older exchanges before the first one.
     pub(crate) fn prepend(&mut self, older: Vec<Exchange>) {
         for exchange in older.into_iter().rev() {
             self.exchanges.push_front(exchange);
@@ -95,12 +96,12 @@ impl Transcript {
         self.exchanges.back_mut()
     }
 
-    /// The exchange of a submission. Recent ones are found at once.
+    /// Returns the exchange of a submission. The search starts at the newest one.
     pub(crate) fn find(&mut self, submission: &str) -> Option<&mut Exchange> {
         self.exchanges.iter_mut().rev().find(|exchange| exchange.submission.as_deref() == Some(submission))
     }
 
-    /// The same, or a new one at the end.
+    /// Returns the exchange of a submission. Adds one at the end if there is none.
     pub(crate) fn entry(&mut self, submission: &str) -> &mut Exchange {
         let is_meant = |exchange: &Exchange| exchange.submission.as_deref() == Some(submission);
         let index = match self.exchanges.iter().rposition(is_meant) {
@@ -118,8 +119,8 @@ impl Transcript {
         blocks.into_iter().find(|block| block.id == id)
     }
 
-    /// Sets the submission of an exchange that this client has sent, once the answer to its request names it. Events that
-    /// arrived before that answer are in an exchange of their own until then.
+    /// Sets the submission of an exchange that this client has sent, as soon as the reply to its request names it.
+    /// Events that arrived before that reply are in a separate exchange, which is merged into this one.
     pub(crate) fn adopt(&mut self, prompt: &str, submission: &str) {
         let early = self.exchanges.iter().rposition(|exchange| exchange.submission.as_deref() == Some(submission));
         let early = early.and_then(|index| self.exchanges.remove(index));
@@ -147,7 +148,7 @@ impl Transcript {
         self.top.is_none()
     }
 
-    /// Whether few exchanges stand above the screen.
+    /// Whether so few exchanges are above the screen that older ones should be loaded.
     pub(crate) fn is_near_beginning(&self) -> bool {
         self.top.is_none_or(|top| top.exchange - self.first < NEAR)
     }
@@ -156,7 +157,7 @@ impl Transcript {
         self.exchanges.get(usize::try_from(number - self.first).ok()?)
     }
 
-    /// Blank lines before a block.
+    /// Returns the number of blank lines before a block.
     fn gap(&self, place: Place) -> usize {
         let Some(exchange) = self.exchange(place.exchange) else {
             return 0;
@@ -175,7 +176,7 @@ impl Transcript {
         self.exchanges.get_mut(index)?.blocks.get_mut(place.block)
     }
 
-    /// The lines of a block, with the blank ones before it.
+    /// Returns the number of lines of a block, including the blank lines before it.
     fn height(&mut self, place: Place) -> usize {
         let (columns, unfolded) = (self.columns, self.unfolded);
         let gap = self.gap(place);
@@ -213,7 +214,7 @@ impl Transcript {
         })
     }
 
-    /// Where the screen begins.
+    /// Returns the place of the first line on the screen.
     fn shown_from(&mut self) -> Option<Place> {
         let last = self.last()?;
         let end = Place { line: self.height(last), ..last };
@@ -228,7 +229,8 @@ impl Transcript {
         Some(if is_beyond { at_end } else { top })
     }
 
-    /// The place this many lines further up, and how many of the lines are missing at the beginning.
+    /// Returns the place this many lines further up. The second value is how many of the lines do not exist because the
+    /// conversation begins there.
     fn up(&mut self, from: Place, lines: usize) -> (Place, usize) {
         let (mut place, mut left) = (from, lines);
         while left > place.line {
@@ -242,7 +244,7 @@ impl Transcript {
         (place, 0)
     }
 
-    /// Scrolls. Returns how many of the lines are missing at the beginning of the conversation.
+    /// Scrolls; positive is down. Returns how many of the lines do not exist because the conversation begins there.
     pub(crate) fn scroll(&mut self, lines: i64) -> usize {
         let Some(from) = self.shown_from() else {
             return 0;
@@ -282,7 +284,8 @@ impl Transcript {
         }
     }
 
-    /// The lines on the screen from top to bottom; fewer than its rows while the conversation is short.
+    /// Returns the lines on the screen from top to bottom. They are fewer than its rows while the conversation is
+    /// short.
     pub(crate) fn visible(&mut self) -> Vec<Line<'static>> {
         let rows = usize::from(self.rows);
         let mut shown = Vec::with_capacity(rows);
@@ -306,13 +309,14 @@ impl Transcript {
         shown
     }
 
-    /// Has the blocks rendered again whose code had no colours yet.
+    /// Marks blocks to be rendered again if some of their code has no colours yet.
     pub(crate) fn draw_colours(&mut self) {
         let exchanges = self.exchanges.iter_mut();
         exchanges.flat_map(|exchange| &mut exchange.blocks).for_each(Block::draw_colours);
     }
 
-    /// Drops the lines of blocks far from the screen, so that a long conversation takes little more memory than its texts.
+    /// Drops the rendered lines of blocks far from the screen, so that a long conversation takes little more memory
+    /// than its text.
     fn forget_far_lines(&mut self, around: Option<Place>) {
         let Some(place) = around.filter(|_| self.made > CACHED) else {
             return;
@@ -327,7 +331,8 @@ impl Transcript {
         }
     }
 
-    /// Goes to the next line with a text (case is ignored), up or down from the first line of the screen.
+    /// Scrolls to the next line that contains a text, up or down from the first line of the screen. Case is ignored.
+    /// Returns whether one was found.
     pub(crate) fn search(&mut self, wanted: &str, up: bool) -> bool {
         let wanted = wanted.to_lowercase();
         let Some(from) = self.shown_from() else {
@@ -348,7 +353,7 @@ impl Transcript {
         false
     }
 
-    /// The lines of a block that hold a text, which is in lower case.
+    /// Returns the lines of a block that contain a text. `wanted` must be in lower case.
     fn lines_with(&mut self, wanted: &str, place: Place) -> Vec<usize> {
         let (columns, unfolded) = (self.columns, self.unfolded);
         let gap = self.gap(place);
@@ -361,13 +366,13 @@ impl Transcript {
             .map(|(_, number)| number)
             .collect();
         match found.is_empty() {
-            // It is folded, or the end of a line is within it.
+            // The text is in a folded part or is split by a line break. Use the first line of the block.
             true => vec![gap],
             false => found,
         }
     }
 
-    /// The last matching block on the screen or above it.
+    /// Returns the last matching block on or above the screen.
     pub(crate) fn last_of(&mut self, is_meant: impl Fn(&Block) -> bool) -> Option<&mut Block> {
         let mut place = match self.top {
             None => self.last(),
@@ -400,7 +405,7 @@ impl Transcript {
         }
     }
 
-    /// The lines that were not printed on the terminal's own screen yet. They count as printed afterwards.
+    /// Returns the lines that have not been printed on the terminal's normal screen yet, and marks them as printed.
     pub(crate) fn take_unprinted(&mut self) -> Vec<Line<'static>> {
         let (columns, unfolded) = (self.columns.max(20), self.unfolded);
         let skip = usize::try_from(self.printed - self.first).unwrap_or(0);
@@ -414,7 +419,7 @@ impl Transcript {
             }
             open = if exchange.is_open() { open + 1 } else { 0 };
         }
-        // A running turn is printed again as a whole the next time.
+        // A running turn is printed again as a whole next time.
         self.printed = self.first + i64::try_from(self.exchanges.len() - open).unwrap_or(0);
         lines
     }
@@ -453,7 +458,7 @@ mod tests {
         transcript.scroll(1);
         assert_eq!(shown(&mut transcript)[5], "b99");
         assert!(transcript.follows());
-        // A page down and a page up lead back to the same place.
+        // Scrolling a page down and a page up leads back to the same place.
         transcript.scroll(-250);
         let before = shown(&mut transcript);
         transcript.scroll(37);

@@ -11,7 +11,7 @@ use crate::input::Event;
 use crate::message::{Effect, Message, Selector};
 use crate::model::Model;
 
-/// A state that is told what happens, and looked at.
+/// A state with helpers that send it messages and read the screen.
 struct Client {
     model: Model,
     now: Instant,
@@ -25,7 +25,7 @@ impl Client {
         Client { model, now, effects }
     }
 
-    /// With an open session of one exchange.
+    /// Returns a client with an open session that has one exchange.
     fn opened() -> Client {
         let mut client = Client::new();
         let session = Session {
@@ -69,7 +69,7 @@ impl Client {
         self.tell(Message::Terminal(Event::Key(input)));
     }
 
-    /// Sends a line, which the gateway takes.
+    /// Sends a line. The gateway accepts it.
     fn say(&mut self, text: &str, submission: &str) {
         self.type_text(text);
         self.key(Key::Enter);
@@ -139,7 +139,7 @@ fn settled(outcome: &str) -> Value {
     event("submission_settled", json!({"outcome": outcome}))
 }
 
-/// A turn in the middle of everything: thinking, a tool, an approval, text that comes, a queue, a draft.
+/// Returns a client during a turn with thinking, a tool, an approval, streamed text, a queue and a draft.
 fn busy() -> Client {
     let mut client = Client::opened();
     client.say("Mend them", "s2");
@@ -174,7 +174,7 @@ fn record() -> Value {
         "status": "pending", "requestId": "apr_1"})
 }
 
-/// Compares with the screens beside this file; KEN_SCREENS=write writes them anew.
+/// Compares with the screens beside this file. KEN_SCREENS=write writes them again.
 #[track_caller]
 fn is_screen(client: &mut Client, name: &str, columns: u16, rows: u16) {
     let (lines, _) = client.look(columns, rows);
@@ -212,7 +212,7 @@ fn screens() {
     }
 }
 
-/// What a small screen has no room for can be scrolled to, and what decides is always on it.
+/// Content that does not fit on a small screen can be scrolled to, and the keys for a decision are always visible.
 #[test]
 fn windows_on_a_small_screen_are_read_whole() {
     let mut client = busy();
@@ -234,7 +234,7 @@ fn windows_on_a_small_screen_are_read_whole() {
     client.tell(Message::Wheel(100));
     let end = client.look(40, 12).0.join("\n");
     assert!(end.contains("+port 0") && end.contains("d deny") && !end.contains("more"), "{end}");
-    // The end of a long reason is where the cursor is.
+    // Of a long reason, the end with the cursor is shown.
     client.key(Key::Char('d'));
     client.type_text("a reason that is longer than the row, to its last word");
     let (lines, cursor) = client.look(40, 12);
@@ -253,7 +253,7 @@ fn windows_on_a_small_screen_are_read_whole() {
     client.key(Key::PageDown);
     let end = client.look(40, 12).0.join("\n");
     assert!(end.contains("Session") && end.contains("nightly") && !end.contains("↓ more"), "{end}");
-    // Beside the conversation it is whole, and the keys scroll the conversation.
+    // On a wide screen the whole pane is shown beside the conversation, and the keys scroll the conversation.
     assert!(client.look(200, 60).0.join("\n").contains("Session"));
     client.key(Key::PageUp);
     client.control('s');
@@ -314,7 +314,7 @@ fn every_size_can_be_drawn_and_the_cursor_is_on_the_screen() {
 fn what_is_written_while_a_turn_runs_waits_and_can_be_edited() {
     let mut client = busy();
     assert_eq!(client.sends(), ["Mend them"]);
-    // The draft in the editor stays; the queue comes back into an empty editor.
+    // The draft in the editor stays. The queued message returns only to an empty editor.
     client.control('u');
     client.key(Key::Up);
     assert_eq!(client.model.draft_text(), "and then deploy");
@@ -400,7 +400,7 @@ fn a_notification_comes_only_while_nobody_looks() {
         json!({"requestId": "apr_2", "actionType": "git.push", "risk": "high"}),
     )]);
     assert_eq!(tells(&client), 1);
-    // The end of a turn may be read before the answer to its request: it is told once all the same.
+    // The end of a turn may arrive before the reply to its request. The person is still notified exactly once.
     let mut quick = Client::opened();
     quick.tell(Message::Terminal(Event::Focus(false)));
     quick.type_text("quick");
