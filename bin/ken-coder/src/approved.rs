@@ -1,5 +1,6 @@
-//! Edits that a person has approved as parts of a plan. Each of them needs no further approval, once. Anything else asks as
-//! always: another content, another file, or a file that has changed since the plan was made.
+//! Edits that a person has approved as parts of a plan. Each of them can be made once without further approval.
+//! Anything else needs approval as usual: different content, another file, or a file that has changed since the plan
+//! was made.
 
 use std::path::PathBuf;
 
@@ -9,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::journal::{Entry, Journal};
 use crate::settings::Settings;
 
-/// The approved edits of a run that have not been made yet: a file in the folder `plans` of the state directory, where no
-/// command can write.
+/// The approved edits of a run that have not been made yet. They are stored in a file in the folder `plans` of the
+/// state directory, where no command can write.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Approved {
     edits: Vec<Entry>,
@@ -20,7 +21,7 @@ fn file(settings: &Settings) -> PathBuf {
     settings.state.join(format!("plans/{}.json", settings.run))
 }
 
-/// A file that cannot be read approves nothing.
+/// Reads the approved edits of this run. If the file cannot be read, nothing is approved.
 fn read(settings: &Settings) -> Approved {
     let bytes = std::fs::read(file(settings)).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
@@ -32,8 +33,8 @@ pub(crate) fn frees(settings: &Settings, changes: &[Entry]) -> bool {
     !changes.is_empty() && changes.iter().all(|change| approved.contains(change))
 }
 
-/// Uses up the approval of these changes, which are about to be made. It is used up on the disk before the first file changes: a
-/// change that is then interrupted has to be approved again, but none is ever made twice with one approval.
+/// Uses up the approval of these changes before they are made. This is written to disk before the first file changes,
+/// so an interrupted change must be approved again, but none is made twice with one approval.
 pub(crate) fn strike(settings: &Settings, journal: &Journal, changes: &[Entry]) -> Result<(), Error> {
     let mut approved = read(settings);
     let before = approved.edits.len();
@@ -44,7 +45,7 @@ pub(crate) fn strike(settings: &Settings, journal: &Journal, changes: &[Entry]) 
     }
 }
 
-/// Records the edits of an approved plan. They replace what is left of an earlier plan of the run.
+/// Records the edits of an approved plan. They replace the remaining edits of an earlier plan of the run.
 pub(crate) fn keep(settings: &Settings, journal: &Journal, edits: Vec<Entry>) -> Result<(), Error> {
     write(settings, journal, &Approved { edits })
 }

@@ -1,4 +1,4 @@
-//! A command as a filter: it runs a call, or previews what the call would do.
+//! A command that reads a call as JSON and carries it out, or previews what it would do.
 
 use std::marker::PhantomData;
 
@@ -10,18 +10,18 @@ use serde::de::DeserializeOwned;
 use crate::preview::Preview;
 use crate::settings::Settings;
 
-/// One command; the type is its arguments.
+/// One command. The implementing type holds its arguments.
 pub(crate) trait Operation: DeserializeOwned + Send + Sync {
-    /// The command with its program, such as `ken-coder edit`.
+    /// The full name of the command, such as `ken-coder edit`.
     const NAME: &'static str;
     /// The word after `ken-coder`, such as `edit`.
     const COMMAND: &'static str;
     const ABOUT: &'static str;
-    /// The fields, for `--help`.
+    /// The description of the fields for `--help`.
     const FIELDS: &'static str;
     type Answer: Answer;
 
-    /// Describes what the call would do, and changes nothing.
+    /// Describes what the call would do, without changing anything.
     fn preview(&self, settings: &Settings) -> Result<Preview, Error>;
 
     fn run(&self, settings: &Settings) -> Result<Self::Answer, Error>;

@@ -1,4 +1,4 @@
-//! A change of several files that happens as a whole or not at all.
+//! A change of several files that is made completely or not at all.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,11 +12,12 @@ use crate::place::Place;
 use crate::settings::Settings;
 use crate::tree::{Links, Node, Tree, Version};
 
-/// The largest file that a change can replace or write, in bytes.
+/// The maximum size of a file that a change can replace or write, in bytes.
 pub(crate) const MAX_FILE: u64 = 16 * 1024 * 1024;
-/// The most files of one change, and the most edits in a list.
+/// The maximum number of files in a change, and of edits in a list.
 pub(crate) const MAX_FILES: usize = 2_000;
-/// A change of at most this many files syncs each file before renaming it; a larger change syncs the file system once.
+/// A change of at most this many files syncs each new file before it is renamed. A larger change syncs the whole file
+/// system once.
 const SYNCED_ALONE: usize = 16;
 
 /// The content and the permissions that a file gets.
@@ -29,7 +30,7 @@ pub(crate) struct Target {
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     Bytes(Vec<u8>),
-    /// The content that the journal has under the digest of the version.
+    /// The content that the journal stores under the digest of the version.
     Kept,
 }
 
@@ -45,7 +46,8 @@ pub(crate) struct Change {
 /// The files of a change, by path.
 pub(crate) type Changes = BTreeMap<Place, Change>;
 
-/// The files of a change while its edits are applied one after the other: each before the change and after the edits so far.
+/// The files of a change while its edits are applied one after the other. Each file is held in its original state and
+/// in its state after the edits so far.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     tree: &'a Tree,
@@ -57,12 +59,12 @@ impl<'a> Plan<'a> {
         Plan { tree, files: BTreeMap::new() }
     }
 
-    /// The file after the edits so far; `None` if it does not exist then.
+    /// Returns the file after the edits so far, or `None` if it does not exist then.
     pub(crate) fn file(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
         Ok(self.entry(place)?.1.as_ref())
     }
 
-    /// The file as it is on the disk.
+    /// Returns the file as it is on disk.
     pub(crate) fn original(&mut self, place: &Place) -> Result<Option<&Node>, Error> {
         Ok(self.entry(place)?.0.as_ref())
     }
@@ -83,7 +85,8 @@ impl<'a> Plan<'a> {
         self.files.get_mut(place).ok_or_else(|| Error::internal("a file of the plan is missing"))
     }
 
-    /// Sets the content of a file. Without `mode` the file keeps its permissions, and a new one gets the usual ones.
+    /// Sets the content of a file. Without `mode`, an existing file keeps its permissions and a new one gets the
+    /// default ones.
     pub(crate) fn set(&mut self, place: &Place, bytes: Vec<u8>, mode: Option<u32>) -> Result<(), Error> {
         const NEW: u32 = 0o644;
         let (before, after) = self.entry(place)?;
@@ -98,7 +101,7 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    /// The files that the edits change, each before and after them.
+    /// Returns the files that the edits change, each with its state before and after.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (&Place, Option<&Node>, Option<&Node>)> {
         self.files
             .iter()
@@ -106,7 +109,7 @@ impl<'a> Plan<'a> {
             .map(|(place, (before, after))| (place, before.as_ref(), after.as_ref()))
     }
 
-    /// The same without the contents.
+    /// Returns the files that the edits change, without their contents.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let versions = |node: Option<&Node>| node.map(|node| node.version.clone());
         let entry = |(path, before, after): (&Place, _, _)| Entry {
@@ -130,7 +133,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// What a change does to a file, for people.
+/// Returns a word for people that says what a change does to a file.
 pub(crate) fn action(before: Option<&Version>, after: Option<&Version>) -> &'static str {
     match (before, after) {
         (None, _) => "created",
@@ -143,7 +146,7 @@ fn version(node: &Option<Node>) -> Option<&Version> {
     node.as_ref().map(|node| &node.version)
 }
 
-/// An empty record for a change of this run.
+/// Returns an empty record for a change of this run.
 pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error> {
     Ok(Record {
         run: settings.run.clone(),
@@ -159,7 +162,8 @@ pub(crate) fn record(settings: &Settings, command: &str) -> Result<Record, Error
     })
 }
 
-/// Makes the change and returns its record. After an error every file is as it was.
+/// Makes the change and returns its record. After an error, every file is as it was before, unless it could not be
+/// restored.
 pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes: &Changes) -> Result<Record, Error> {
     let entry = |(path, change): (&Place, &Change)| Entry {
         path: path.clone(),
@@ -178,7 +182,8 @@ pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes
         Err(error) => {
             match roll_back(tree, journal, &record) {
                 true => journal.forget(&record),
-                // The record of files that could not be restored stays, so that `undo` can try again and name the obstacle.
+                // If files could not be restored, the record stays, so that `undo` can try again and report why it
+                // fails.
                 false => journal.end(&record)?,
             }
             Err(error)
@@ -186,7 +191,7 @@ pub(crate) fn commit(tree: &Tree, journal: &Journal, mut record: Record, changes
     }
 }
 
-/// The folders that have to be made for new files, each after the one around it.
+/// Returns the folders that must be created for new files, parents first.
 fn missing_folders(tree: &Tree, changes: &Changes) -> Result<Vec<Place>, Error> {
     let around = |place: &Place| place.split().map(|(folder, _)| folder);
     let (mut seen, mut missing) = (BTreeSet::new(), BTreeSet::new());
@@ -216,8 +221,8 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> 
         };
         tree.stage(place, &staged(record, place), &target.version, &bytes, alone)?;
     }
-    // All contents have to be on the disk before the first file is replaced. One syncfs(2) for all of them is many times faster
-    // than writing each file when it is renamed (auto_da_alloc of ext4(5)).
+    // All contents must be on disk before the first file is replaced. A single syncfs(2) is many times faster than
+    // writing each file when it is renamed (auto_da_alloc of ext4(5)).
     if !alone {
         tree.sync();
     }
@@ -238,7 +243,7 @@ fn apply(tree: &Tree, journal: &Journal, record: &Record, changes: &Changes) -> 
     journal.sync(&kept)
 }
 
-/// The file that is to be replaced. Refuses one that somebody else has changed since the change was planned.
+/// Returns the file that will be replaced. Fails if somebody else has changed it since the change was planned.
 fn check(tree: &Tree, place: &Place, change: &Change) -> Result<Option<Node>, Error> {
     let now = tree.read(place, Links::Refuse, MAX_FILE)?;
     match version(&now) == change.before.as_ref() {
@@ -251,8 +256,8 @@ fn meanwhile(place: &Place) -> Error {
     Error::conflict(format!("{place} has changed meanwhile; nothing was changed")).at("/path")
 }
 
-/// The temporary name of a file, first of the new one and then of the old one. It depends only on the record and the path, so
-/// that the file is found after a crash.
+/// Returns the temporary name of a file, which the new file has first and the old one afterwards. It depends only on
+/// the record and the path, so the file can be found after a crash.
 fn staged(record: &Record, place: &Place) -> String {
     let name = crate::tree::digest(place.as_str().as_bytes());
     format!(".ken-{}-{}", record.call, name.get(..12).unwrap_or_default())
@@ -270,11 +275,12 @@ pub(crate) fn roll_back(tree: &Tree, journal: &Journal, record: &Record) -> bool
     all
 }
 
-/// Restores one file, unless it was not replaced yet or somebody else has changed it since.
+/// Restores one file, unless it has not been replaced yet or somebody else has changed it since.
 fn restore(tree: &Tree, journal: &Journal, entry: &Entry, staged: &str) -> Result<(), Error> {
     let path = &entry.path;
     let now = tree.read(path, Links::Refuse, MAX_FILE);
-    // The old file lies beside it until it is in the journal. Anything else there was not written to its end, or not put in place.
+    // Until the old file is in the journal, it is under the temporary name. Any other content there is a new file that
+    // was not completely written or not renamed.
     let aside = tree.read_aside(path, staged, MAX_FILE)?;
     let is_old = aside.is_some_and(|aside| Some(&aside.version) == entry.before.as_ref());
     let is_as_planned = |now: &Option<Node>| version(now) == entry.after.as_ref();

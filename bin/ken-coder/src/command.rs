@@ -21,17 +21,17 @@ use crate::settings::Settings;
 use crate::snapshot::{Differences, Snapshot, recover};
 use crate::tree::{Links, Tree};
 
-/// The default and the longest time of a command, in seconds. ken-tools ends every call after 600.
+/// The default and the maximum timeout of a command, in seconds. ken-tools ends every call after 600 s.
 const TIMEOUT: f64 = 120.0;
 const MAX_TIMEOUT: f64 = 590.0;
-/// The default and the largest size of each output in the answer, in bytes.
+/// The default and the maximum number of bytes of each output in the reply.
 const OUTPUT_BYTES: usize = 256 * 1024;
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
-/// The most files that an answer lists.
+/// The maximum number of files that a reply lists.
 const LISTED: usize = 100;
-/// The largest program in the workspace whose content is checked, in bytes.
+/// The maximum size of a program in the workspace whose content is checked, in bytes.
 const MAX_PROGRAM: u64 = 64 * 1024 * 1024;
-/// The most words of a command line, and the most bytes of all of them.
+/// The maximum number of words of a command line, and of bytes of all of them.
 const WORDS: usize = 1_000;
 const WORD_BYTES: usize = 100_000;
 
@@ -40,12 +40,12 @@ const WORD_BYTES: usize = 100_000;
 pub(crate) struct Run {
     #[serde(default)]
     argv: Vec<String>,
-    /// A command line for a shell, in place of `argv`.
+    /// A command line for a shell, instead of `argv`.
     shell: Option<String>,
     #[serde(default)]
     cwd: Place,
     stdin: Option<String>,
-    /// Whether it may reach what the rule of its folder names.
+    /// Whether the command can reach the hosts that the rule of its folder names.
     #[serde(default)]
     network: bool,
     timeout_seconds: Option<f64>,
@@ -56,12 +56,12 @@ pub(crate) struct Run {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ran {
-    /// The run that `ken undo` and `ken diff` take.
+    /// The id of the run, for `ken undo` and `ken diff`.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<String>,
     command: Vec<String>,
     cwd: Place,
-    /// 128 + N after signal N.
+    /// The exit status, or 128 + N after signal N.
     pub(crate) status: i32,
     timed_out: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,10 +71,10 @@ pub(crate) struct Ran {
     pub(crate) stdout_bytes: u64,
     stderr_bytes: u64,
     duration_ms: u64,
-    /// The first of the files that it changed.
+    /// The files that it changed. A long list is cut off.
     changed: Vec<Place>,
     changed_count: usize,
-    /// Files that it changed and that `ken undo` cannot put back.
+    /// Files that it changed and that `ken undo` cannot restore.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_saved: Vec<Place>,
 }
@@ -176,7 +176,8 @@ impl Run {
     }
 }
 
-/// A program that lies in the workspace can be replaced between the approval and the start.
+/// Returns the digest of a program in the workspace. It is part of the fingerprint, because the program could be
+/// replaced between the approval and the start.
 fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
     let program = argv.first().filter(|program| program.contains('/'))?;
     let place = Place::parse(&format!("{}/{program}", cwd.as_str())).ok()?;
@@ -184,7 +185,7 @@ fn program_digest(tree: &Tree, cwd: &Place, argv: &[String]) -> Option<String> {
     Some(node.version.digest)
 }
 
-/// The command on one short line, for people.
+/// Formats the command as one short line for people.
 fn shown(argv: &[String]) -> String {
     const SHOWN: usize = 120;
     let is_quoted = |word: &str| word.contains(char::is_whitespace) || word.is_empty();
@@ -201,7 +202,7 @@ struct Open {
     record: Record,
 }
 
-/// Runs a command and records what it changes. A command that can change nothing needs no record.
+/// Runs a command and records what it changes. A command without write access needs no record.
 pub(crate) fn journaled(settings: &Settings, command: &str, job: &Job<'_>) -> Result<Ran, Error> {
     if job.write.is_empty() {
         within(settings, Access::Read, || Tree::open(&settings.root)?.folder(job.cwd).map(drop))?;
@@ -296,7 +297,8 @@ pub(crate) struct Test {
     max_bytes: Option<usize>,
 }
 
-/// How the tests of a project are run, by a file that shows its kind; the first one counts.
+/// A file that identifies the kind of a project, and the command that runs its tests. The first file that exists
+/// decides.
 const TESTS: [(&str, &[&str]); 6] = [
     ("Cargo.toml", &["cargo", "test", "--offline"]),
     ("go.mod", &["go", "test", "./..."]),
@@ -307,7 +309,7 @@ const TESTS: [(&str, &[&str]); 6] = [
 ];
 
 impl Test {
-    /// The command that runs the tests.
+    /// Returns the command that runs the tests.
     fn command(&self, settings: &Settings) -> Result<Run, Error> {
         let argv = within(settings, Access::Read, || {
             let tree = Tree::open(&settings.root)?;

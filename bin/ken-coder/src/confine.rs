@@ -1,5 +1,6 @@
-//! Confines the work on files: it happens in a thread of its own, to which the kernel gives the workspace and the journal
-//! and nothing else. The thread that waits for it is not confined, because ken-sandbox(1) needs more to set up its own.
+//! Confines the work on files to a thread that can access the workspace and the journal, and nothing else. The kernel
+//! enforces this with Landlock. The thread that waits for it is not confined, because ken-sandbox(1) needs more access
+//! to set up its own confinement.
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
@@ -11,17 +12,17 @@ use ken_types::Error;
 
 use crate::settings::Settings;
 
-/// The Landlock version that is needed, as for ken-sandbox: older kernels do not restrict signals and abstract sockets.
+/// The required Landlock version, as for ken-sandbox. Older kernels do not restrict signals and abstract sockets.
 const REQUIRED: ABI = ABI::V6;
 
-/// The access that the work gets.
+/// The access that the confined thread gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
 }
 
-/// Runs `work` confined. An error with the reason if the kernel cannot confine it.
+/// Runs `work` in a confined thread. Fails with the reason if the kernel cannot confine it.
 pub(crate) fn within<T: Send>(
     settings: &Settings,
     access: Access,

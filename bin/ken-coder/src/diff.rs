@@ -1,4 +1,4 @@
-//! Changes as a unified diff, for those who approve them.
+//! Formats changes as a unified diff for the person who approves them.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use similar::TextDiff;
 use crate::place::Place;
 use crate::tree::Node;
 
-/// The longest diff, in bytes; what exceeds it is counted only.
+/// The maximum length of a diff, in bytes. Of the rest, only the size is given.
 pub(crate) const MAX_DIFF: usize = 128 * 1024;
-/// A larger file is named without its diff. In bytes.
+/// The maximum size of a file whose diff is shown, in bytes. A larger file is only named.
 const MAX_FILE: usize = 2 * 1024 * 1024;
-/// How long the search for the smallest diff of a file may take; after that, a larger diff is shown.
+/// How long the search for the smallest diff of a file can take. After that, a larger diff is used.
 const PATIENCE: Duration = Duration::from_millis(200);
 const CONTEXT: usize = 3;
 
-/// A diff that grows file by file and stays within its limit.
+/// A diff that is built file by file and stays within its limit.
 #[derive(Debug, Default)]
 pub(crate) struct Diff {
     text: String,
@@ -31,7 +31,7 @@ impl Diff {
         }
     }
 
-    /// The text of the diff, and how much of it was left out.
+    /// Returns the text of the diff. At its end it says how much was left out.
     pub(crate) fn finish(mut self) -> String {
         if self.left_out > 0 {
             self.text.push_str(&format!(
@@ -76,7 +76,7 @@ fn mode(node: &Node) -> String {
     }
 }
 
-/// The content as text; a missing file is an empty text.
+/// Returns the content if it is text. A missing file counts as empty text.
 fn shown(node: Option<&Node>) -> Option<&str> {
     let bytes = node.map_or(&[][..], |node| &node.bytes);
     if bytes.len() > MAX_FILE || bytes.contains(&0) {

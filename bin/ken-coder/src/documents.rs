@@ -1,5 +1,6 @@
-//! `ken-coder documents`: the text files of the workspace, or the documents of the installation, cut into the pieces that become
-//! knowledge entries. It returns a page at a time and keeps no state, so that the caller can be killed between two pages.
+//! `ken-coder documents`: returns the text files of the workspace, or the documents of the installation, split into
+//! pieces that become knowledge entries. It returns one page per call and keeps no state, so the caller can be killed
+//! between two pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,12 +20,13 @@ use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
 
-/// The largest file that is read, in bytes.
+/// The maximum size of a file that is read, in bytes.
 const FILE_BYTES: u64 = 256 * 1024;
-/// A page ends once it has this many bytes of JSON; a file with more than `LONGEST` is left out. ken-tools passes on 128 KiB.
+/// A page ends when it has this many bytes of JSON. A file with more than `LONGEST` bytes is left out, because
+/// ken-tools passes on at most 128 KiB.
 const PAGE_BYTES: usize = 64 * 1024;
 const LONGEST: usize = 120 * 1024;
-/// The most files that one page examines, and the most that a collection has.
+/// The maximum number of files that one page examines, and of files in a collection.
 const PAGE_FILES: usize = 1_000;
 const FILES: usize = 50_000;
 
@@ -32,13 +34,13 @@ const FILES: usize = 50_000;
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Documents {
     collection: Collection,
-    /// Files strictly after this path, in the order of their bytes.
+    /// Only files whose paths sort after this one, compared by bytes.
     #[serde(default)]
     after: String,
-    /// Files up to this path.
+    /// Only files whose paths do not sort after this one.
     #[serde(default)]
     until: Option<String>,
-    /// The known digests of the files between these two paths.
+    /// The digests, by path, of the files between `after` and `until` that the caller already has.
     #[serde(default)]
     known: BTreeMap<String, String>,
 }
@@ -57,10 +59,10 @@ pub(crate) struct Page {
     documents: Vec<ReadDocument>,
     /// Known files that no longer exist, or are no longer text.
     gone: BTreeSet<String>,
-    /// Text files of this page, and files that are left after it.
+    /// The number of text files on this page, and the number of files that follow it.
     done: usize,
     left: usize,
-    /// Where the next page begins; absent when this was the last.
+    /// The path for `after` of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -91,7 +93,8 @@ impl Operation for Documents {
     }
 }
 
-/// How a file is cut, by its name; `None` for one that is no document.
+/// A function that splits a file into sections. It takes the name and the text, and returns `None` if the file is not a
+/// document.
 type Cut = fn(&str, &str) -> Option<Vec<Section>>;
 
 fn is_markdown(name: &str) -> bool {
@@ -110,7 +113,7 @@ fn lines(name: &str, text: &str) -> Option<Vec<Section>> {
 }
 
 impl Documents {
-    /// The page before any file is read: everything that was known is gone.
+    /// Returns the page before any file is read: all known files count as gone.
     fn empty(&self) -> Page {
         Page { gone: self.known.keys().cloned().collect(), next: self.until.clone(), ..Page::default() }
     }
@@ -140,14 +143,14 @@ impl Documents {
             page.done += 1;
             page.gone.remove(place.as_str());
         }
-        // What lies beyond the page has not been read yet.
+        // Files after this page have not been examined, so they do not count as gone.
         if let Some(next) = &page.next {
             page.gone.retain(|gone| gone <= next);
         }
         Ok(page)
     }
 
-    /// The files that the page may be about, in the order of their paths.
+    /// Returns the files between `after` and `until`, sorted by path.
     fn files(&self, settings: &Settings) -> Vec<Place> {
         let walk = walk(settings, &Place::default(), false).build().flatten();
         let files = walk.filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
@@ -162,14 +165,14 @@ impl Documents {
     }
 }
 
-/// The digest and the text of a file, if it is text.
+/// Returns the digest and the text of a file, or `None` if it is not text.
 fn read(tree: &Tree, place: &Place) -> Option<(String, String)> {
     let node = tree.read(place, Links::Refuse, FILE_BYTES).ok()??;
     let text = String::from_utf8(node.bytes).ok().filter(|text| !node.version.link && !text.contains('\0'))?;
     Some((node.version.digest, text))
 }
 
-/// A document with the bytes of its JSON, if it is not too long.
+/// Returns a document and its size as JSON in bytes, or `None` if it is too long.
 fn document(place: &Place, digest: String, text: &str, cut: Cut) -> Option<(ReadDocument, usize)> {
     let pieces = cut(place.as_str(), text)?.into_iter().map(|section| Piece {
         title: section.title,

@@ -1,4 +1,4 @@
-//! `ken-coder write`, `edit`, `patch` and `apply`: changes of files that happen as a whole or not at all.
+//! `ken-coder write`, `edit`, `patch` and `apply`: changes of files that are made completely or not at all.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::tree::Tree;
 /// The outcome of a change.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed {
-    /// For `ken undo` and `ken diff`.
+    /// The id of the run, for `ken undo` and `ken diff`.
     run: String,
     changed: Vec<ChangedFile>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Changed {
 struct ChangedFile {
     path: Place,
     action: &'static str,
-    /// The digest of the file as it is now.
+    /// The digest of the file after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
 }
@@ -106,7 +106,7 @@ impl<E: Edits> Operation for E {
     }
 }
 
-/// Refuses a file that has changed since the caller read it.
+/// Fails if a file has changed since the caller read it.
 fn check_expected(plan: &mut Plan<'_>, place: &Place, expect: Option<&str>) -> Result<(), Error> {
     let Some(expect) = expect else { return Ok(()) };
     let now = plan.original(place)?.map(|node| node.version.digest.clone());
@@ -123,7 +123,7 @@ fn text_of(plan: &mut Plan<'_>, place: &Place) -> Result<String, Error> {
     String::from_utf8(node.bytes.clone()).map_err(|_| Error::invalid("/path", format!("{place} is not text in UTF-8")))
 }
 
-/// Replaces a text that must occur exactly once.
+/// Replaces a text that must occur exactly once in the file.
 fn replace(plan: &mut Plan<'_>, place: &Place, old: &str, new: &str) -> Result<(), Error> {
     if old.is_empty() {
         let error = Error::invalid("/old", "the text to replace is empty");
@@ -192,7 +192,7 @@ impl Edits for Edit {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Patch {
     patch: String,
-    /// The folder that its names are relative to.
+    /// The folder to which the names in the patch are relative.
     #[serde(default)]
     folder: Place,
     #[serde(default)]
@@ -286,7 +286,7 @@ impl Edits for Apply {
     }
 }
 
-/// The files as they are after all edits.
+/// Returns the files as they will be after all edits.
 pub(crate) fn plan_of<'a>(tree: &'a Tree, edits: &[OneEdit]) -> Result<Plan<'a>, Error> {
     let mut plan = Plan::new(tree);
     plan_all(edits, &mut plan)?;

@@ -14,15 +14,16 @@ use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, in_words};
 
-/// The largest file that is read, in bytes.
+/// The maximum size of a file that is read, in bytes.
 const MAX_FILE: u64 = 64 * 1024 * 1024;
-/// The default and the largest size of the text in an answer, in bytes.
+/// The default and the maximum number of bytes of text in a reply.
 const TEXT_BYTES: usize = 24 * 1024;
 const MAX_TEXT_BYTES: usize = 256 * 1024;
 const ENTRIES: usize = 500;
 const MAX_ENTRIES: usize = 5_000;
 
-/// A walk over a folder: no links are followed, git's own folders are left out, and what git ignores too unless `all`.
+/// Returns a walk over a folder. It follows no links and omits git's own folders. It also omits what git ignores,
+/// unless `all` is true.
 pub(crate) fn walk(settings: &Settings, folder: &Place, all: bool) -> WalkBuilder {
     let mut walk = WalkBuilder::new(settings.root.join(folder.as_str()));
     walk.hidden(false)
@@ -38,7 +39,7 @@ pub(crate) fn walk(settings: &Settings, folder: &Place, all: bool) -> WalkBuilde
     walk
 }
 
-/// The place of a path from a walk, if a call can name that path.
+/// Returns the place for a path from a walk, or `None` if a call cannot name that path.
 pub(crate) fn place_of(settings: &Settings, path: &std::path::Path) -> Option<Place> {
     let relative = path.strip_prefix(&settings.root).ok()?.to_str()?;
     Place::parse(relative).ok()
@@ -49,7 +50,7 @@ pub(crate) fn place_of(settings: &Settings, path: &std::path::Path) -> Option<Pl
 pub(crate) struct List {
     #[serde(default)]
     path: Place,
-    /// How many levels of folders below it are listed.
+    /// The number of levels of folders that are listed.
     depth: Option<usize>,
     max_entries: Option<usize>,
     #[serde(default)]
@@ -60,7 +61,7 @@ pub(crate) struct List {
 pub(crate) struct Listed {
     path: Place,
     entries: Vec<ListedEntry>,
-    /// Whether there are more entries than are listed.
+    /// Whether there are more entries than the listed ones.
     truncated: bool,
 }
 
@@ -86,7 +87,7 @@ impl Operation for List {
 
     fn run(&self, settings: &Settings) -> Result<Listed, Error> {
         within(settings, Access::Read, || {
-            // A walk does not begin at something that is not a folder, or is reached by a link.
+            // Fail early if the path is not a folder or leads through a link.
             Tree::open(&settings.root)?.folder(&self.path)?;
             let most = self.max_entries.unwrap_or(ENTRIES).min(MAX_ENTRIES);
             let mut walk = walk(settings, &self.path, self.all);
@@ -126,7 +127,7 @@ impl Answer for Listed {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Read {
     path: Place,
-    /// From 1.
+    /// The number of the first line, from 1.
     first_line: Option<usize>,
     lines: Option<usize>,
     max_bytes: Option<usize>,
@@ -136,13 +137,13 @@ pub(crate) struct Read {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WasRead {
     path: Place,
-    /// The digest of the whole file, which `expect` of a change takes.
+    /// The digest of the whole file, for the field `expect` of a change.
     digest: String,
     bytes: usize,
     lines: usize,
     first_line: usize,
     text: String,
-    /// Whether the file goes on after the text.
+    /// Whether the file continues after this text.
     truncated: bool,
 }
 
@@ -179,7 +180,7 @@ impl Read {
         let (mut part, mut taken) = (String::new(), 0);
         for line in wanted {
             if part.len() + line.len() > most {
-                // A single line that is too long is cut rather than left out.
+                // A single line that is too long is cut off rather than omitted.
                 if part.is_empty() {
                     let end = (0..=most).rev().find(|end| line.is_char_boundary(*end)).unwrap_or(0);
                     part.push_str(line.get(..end).unwrap_or_default());

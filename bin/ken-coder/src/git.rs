@@ -1,7 +1,7 @@
-//! `ken-coder status`, `changes`, `log`, `commit`, `push` and `clone`: git in the sandbox.
+//! `ken-coder status`, `changes`, `log`, `commit`, `push` and `clone`: runs git in the sandbox.
 //!
-//! A command that only reads cannot change anything, whatever a repository's settings make git run. Hooks never run: they are
-//! programs that nobody has approved with the commit.
+//! The sandbox keeps a command that only reads from changing anything, even if the repository's settings make git run
+//! other programs. Hooks never run, because the approval of a commit does not cover these programs.
 
 use std::fmt;
 use std::time::Duration;
@@ -22,19 +22,19 @@ use crate::sandbox::{self, Job};
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
 
-/// The largest part of an output that is shown, in bytes.
+/// The maximum number of bytes of an output that are shown.
 const OUTPUT: usize = 24 * 1024;
-/// The largest part of the diff of a commit that is shown, in bytes.
+/// The maximum number of bytes of a commit's diff that are shown.
 const DIFF: usize = crate::diff::MAX_DIFF;
 const TIMEOUT: Duration = Duration::from_secs(120);
 const COMMITS: usize = 20;
 const MAX_COMMITS: usize = 200;
 const MESSAGE_BYTES: usize = 16 * 1024;
 
-/// Options that hold for every call, whatever the repository says. They come through the environment, so that git's own
-/// children have them too.
+/// Options that override the settings of the repository in every call. They are passed in the environment, so that
+/// git's child processes use them too.
 const OPTIONS: [(&str, &str); 7] = [
-    // The workspace may belong to another user than the one that runs ken.
+    // The workspace can belong to another user than the one that runs ken.
     ("safe.directory", "*"),
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -44,14 +44,15 @@ const OPTIONS: [(&str, &str); 7] = [
     ("gc.auto", "0"),
 ];
 
-/// The author of a commit in a repository that names none.
+/// The author of a commit if the repository does not set one.
 const AUTHOR: (&str, &str) = ("ken coding worker", "ken@localhost");
 
 const STATUS: &str = "git status --porcelain=v1 --branch --untracked-files=all";
 const LOOK: &str = "git diff --no-color --no-ext-diff --no-textconv \"$@\"";
 const HISTORY: &str = "git log --no-color --no-show-signature --date=iso-strict --format='%h %ad %an: %s' \"$@\"";
-/// The commit as it would be, made in the temporary directory: its tree names exactly what it contains. The copy of the index
-/// keeps its time stamp, by which git recognises files that changed right after the index was written.
+/// Prepares the commit in the temporary directory without making it. The id of the tree identifies exactly what the
+/// commit would contain. The copy of the index keeps its time stamp, because git uses it to recognise files that
+/// changed right after the index was written.
 const STAGE: &str = r#"set -e
 index=$(git rev-parse --path-format=absolute --git-path index)
 objects=$(git rev-parse --path-format=absolute --git-path objects)
@@ -82,7 +83,7 @@ GIT_ALLOW_PROTOCOL=file:http:https git push --no-verify "$1" "refs/heads/$branch
 const CLONE: &str =
     r#"GIT_ALLOW_PROTOCOL=file:http:https git clone --no-hardlinks --no-recurse-submodules -- "$1" . 2>&1"#;
 
-/// What git printed.
+/// The output of git.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Printed {
@@ -141,7 +142,7 @@ impl<'a> Git<'a> {
             "GIT_CONFIG_NOSYSTEM=1".to_owned(),
             "GIT_TERMINAL_PROMPT=0".to_owned(),
             "GIT_OPTIONAL_LOCKS=0".to_owned(),
-            // A repository above the workspace does not belong to the coding worker.
+            // git must not use a repository that encloses the workspace.
             format!("GIT_CEILING_DIRECTORIES={}", ceilings.join(":")),
             format!("KEN_NAME={}", AUTHOR.0),
             format!("KEN_MAIL={}", AUTHOR.1),
@@ -152,7 +153,7 @@ impl<'a> Git<'a> {
         env
     }
 
-    /// The output as far as it is shown, and the length of the whole output in bytes.
+    /// Runs git. Returns the part of the output that is shown, and the length of the whole output in bytes.
     fn read(&self) -> Result<(String, u64), Error> {
         let ended = sandbox::run(self.settings, &self.job()?)?;
         match ended.status {
@@ -161,7 +162,7 @@ impl<'a> Git<'a> {
         }
     }
 
-    /// Runs something that changes the repository, with what it changes on record.
+    /// Runs a command that changes the repository, and records what it changes.
     fn change(&self, command: &str) -> Result<Printed, Error> {
         let verdict = policy::of_folder(&self.settings.workspace, self.repo, "");
         if verdict.approval == Approval::Deny {
@@ -180,7 +181,7 @@ fn failed(repo: &Place, status: i32, said: &str) -> Error {
     Error::conflict(format!("git in {repo} ended with {status}: {}", lines.join("; "))).at("/repo")
 }
 
-/// Refuses a name that git would take for an option, or for more than a name.
+/// Refuses a name that git would interpret as an option or as something other than a name.
 fn check_name(at: &str, name: &str) -> Result<(), Error> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._/~^@{}-".contains(letter);
     match !name.is_empty() && !name.starts_with('-') && name.len() <= 200 && name.chars().all(plain) {
@@ -190,7 +191,8 @@ fn check_name(at: &str, name: &str) -> Result<(), Error> {
 }
 
 fn paths(repo: &Place, paths: &[Place]) -> Vec<String> {
-    // Paths are relative to the repository; a path from the workspace that names the repository is accepted too.
+    // Paths are relative to the repository. A path that starts with the repository's own path in the workspace is
+    // accepted too.
     let relative = |place: &Place| match place.as_str().strip_prefix(repo.as_str()) {
         Some(rest) if rest.starts_with('/') => format!(".{rest}"),
         _ => format!("./{}", place.as_str()),
@@ -198,7 +200,7 @@ fn paths(repo: &Place, paths: &[Place]) -> Vec<String> {
     paths.iter().map(relative).collect()
 }
 
-/// A command that prints something and changes nothing.
+/// Implements a command that prints something and changes nothing.
 macro_rules! looking {
     ($type:ty, $command:literal, $action:literal, $about:literal, $fields:literal) => {
         impl Operation for $type {
@@ -443,7 +445,7 @@ fn shown(network: Option<&Network<'_>>) -> serde_json::Value {
     network.map_or(serde_json::Value::Bool(false), Network::shown)
 }
 
-/// The network that a remote needs; `None` for a folder of the workspace.
+/// Returns the network that a remote needs, or `None` if the remote is a folder of the workspace.
 fn network_of<'a>(settings: &'a Settings, repo: &Place, at: &str, url: &str) -> Result<Option<Network<'a>>, Error> {
     let forbidden = |why: String| Error::forbidden(format!("the remote {url}: {why}")).at(at);
     if let Some(host) = host_of(url) {
@@ -463,7 +465,7 @@ fn network_of<'a>(settings: &'a Settings, repo: &Place, at: &str, url: &str) -> 
     }
 }
 
-/// Fetches a repository into a new folder.
+/// Clones a repository into a new folder.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Clone {
@@ -508,7 +510,7 @@ impl Operation for Clone {
 
     fn run(&self, settings: &Settings) -> Result<Printed, Error> {
         let network = self.check(settings)?;
-        // Only a folder that exists can be given to the sandbox.
+        // The folder must exist before the sandbox can be given access to it.
         within(settings, Access::Write, || Tree::open(&settings.root)?.make_folder(&self.repo))?;
         let git = Git {
             write: std::slice::from_ref(&self.repo),
@@ -517,7 +519,7 @@ impl Operation for Clone {
         };
         let cloned = git.change(Self::COMMAND);
         if cloned.is_err() {
-            // git leaves the folder empty, as it was before.
+            // After a failed clone, git leaves the folder empty.
             let _ = within(settings, Access::Write, || {
                 Tree::open(&settings.root)?.remove_folder(&self.repo);
                 Ok(())

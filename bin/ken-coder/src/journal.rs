@@ -1,11 +1,13 @@
-//! The journal: what each change replaced, so that it can be undone. It lies outside the workspace, where no command can reach it:
+//! The journal stores what each change replaced, so that the change can be undone. It is outside the workspace, where
+//! no command can access it:
 //!
 //! - `objects/ab/abcd…`: contents, by digest;
-//! - `pending/CALL.json`: a change that has begun, and may not have ended;
+//! - `pending/CALL.json`: a change that has begun and may not have ended;
 //! - `journal/RUN/CALL.json`: a change that has ended.
 //!
-//! The record of a change is on the disk before the change begins, and leaves `pending` when the change has ended. A file that is
-//! replaced is moved to `objects`; what a command may replace is copied there before it starts.
+//! The record of a change is on disk before the change begins. It leaves `pending` when the change has ended. A file
+//! that is replaced is moved to `objects`. Files that a command could replace are copied there before the command
+//! starts.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -24,16 +26,16 @@ use crate::tree::{Node, Tree, Version, digest};
 
 /// How long a change waits for another one to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The age at which the journal of a run is removed, counted from its last change.
+/// The journal of a run is removed when its last change is older than this.
 pub(crate) const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// When all contents together are larger, in bytes, the oldest runs are removed.
+/// The maximum size of all contents together, in bytes. Above it, the oldest runs are removed.
 pub(crate) const MAX_BYTES: u64 = 1024 * 1024 * 1024;
-/// How often a change checks whether old runs have to be removed.
+/// The minimum time between two removals of old runs.
 const PRUNED_EVERY: Duration = Duration::from_secs(3600);
-/// Up to this many new contents are synced one by one; more are synced together.
+/// The maximum number of new contents that are synced one by one. More are synced together.
 const SYNCED_ALONE: usize = 16;
 
-/// A change: each file before and after it.
+/// A change, with the state of each file before and after it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) run: String,
@@ -41,20 +43,20 @@ pub(crate) struct Record {
     pub(crate) call: String,
     /// The command, such as `edit`.
     pub(crate) command: String,
-    /// The workspace.
+    /// The path of the workspace.
     pub(crate) root: PathBuf,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<String>,
-    /// When it began, RFC 3339.
+    /// The time at which it began, in RFC 3339.
     pub(crate) at: String,
     pub(crate) files: Vec<Entry>,
-    /// Folders that it made.
+    /// The folders that it created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) folders: Vec<Place>,
-    /// For a command that is running: the folders that it can change. `files` then lists everything in them.
+    /// The folders that a running command can change. `files` then lists all files in them. Empty for other changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) scope: Vec<Place>,
-    /// Whether the change was interrupted, so that its end was not recorded.
+    /// Whether the change was interrupted before its end was recorded.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) interrupted: bool,
 }
@@ -67,11 +69,11 @@ pub(crate) struct Entry {
     pub(crate) after: Option<Version>,
 }
 
-/// The journal, and the lock that a change of the workspace needs.
+/// The journal, with the lock that is needed to change the workspace.
 #[derive(Debug)]
 pub(crate) struct Journal {
     state: PathBuf,
-    /// `None` for a caller that only reads.
+    /// `None` for a reader, which needs no lock.
     _lock: Option<OwnedFd>,
 }
 
@@ -84,7 +86,7 @@ impl Journal {
         Journal { state: state.to_owned(), _lock: None }
     }
 
-    /// Waits for the change that is under way, if there is one.
+    /// Opens the journal and takes its lock. Waits for a change that is in progress.
     pub(crate) fn lock(state: &Path) -> Result<Journal, Error> {
         let path = state.join("lock");
         let mut options = fs::OpenOptions::new();
@@ -116,13 +118,14 @@ impl Journal {
         self.object(digest).exists()
     }
 
-    /// Stores a copy of a content. Returns whether it is new. It may be lost with the power until `sync`.
+    /// Stores a copy of a content. Returns whether it is new. Until `sync`, a power failure can lose it.
     pub(crate) fn keep(&self, digest: &str, bytes: &[u8]) -> Result<bool, Error> {
         self.store(digest, |path| write(path, bytes, false))
     }
 
-    /// Moves the replaced file that lies beside `place` into the journal: no content is copied, and no file is removed, which can
-    /// take milliseconds. A link, and a file of another file system, is copied. Returns the digest if the content is new.
+    /// Moves the replaced file, which has the temporary name `staged` beside `place`, into the journal. Moving avoids
+    /// copying its content, and removing a file, which can take milliseconds. A link, or a file of another file system,
+    /// is copied. Returns the digest if the content is new.
     pub(crate) fn adopt(&self, tree: &Tree, place: &Place, staged: &str, old: &Node) -> Result<Option<String>, Error> {
         let digest = &old.version.digest;
         let mut is_moved = false;
@@ -151,7 +154,7 @@ impl Journal {
         put(&path).map(|()| true)
     }
 
-    /// Reads a stored content and checks it against its digest.
+    /// Reads a stored content and verifies its digest.
     pub(crate) fn content(&self, wanted: &str) -> Result<Vec<u8>, Error> {
         let path = self.object(wanted);
         let bytes = fs::read(&path).map_err(|error| match error.kind() {
@@ -184,7 +187,7 @@ impl Journal {
         self.state.join("pending").join(format!("{}.json", record.call))
     }
 
-    /// Writes the record of a change that is about to begin.
+    /// Writes the record of a change before it begins.
     pub(crate) fn begin(&self, record: &Record) -> Result<(), Error> {
         let path = self.pending(record);
         write(&path, &encoded(record), true)
@@ -202,22 +205,23 @@ impl Journal {
         }
     }
 
-    /// Removes the record of a change that did not happen.
+    /// Removes the record of a change that was not made.
     pub(crate) fn forget(&self, record: &Record) {
         let _ = fs::remove_file(self.pending(record));
     }
 
-    /// The records of interrupted changes. Only the holder of the lock may ask: without the lock, a change may still be running.
+    /// Returns the records of interrupted changes. The caller must hold the lock, because otherwise such a change could
+    /// still be running.
     pub(crate) fn interrupted(&self) -> Result<Vec<Record>, Error> {
         records(&self.state.join("pending"))
     }
 
-    /// The records of a run, oldest first; none for an unknown one.
+    /// Returns the records of a run, oldest first, or none if the run is unknown.
     pub(crate) fn records(&self, run: &str) -> Result<Vec<Record>, Error> {
         records(&self.state.join("journal").join(run))
     }
 
-    /// All runs and the time of the last change of each, newest first.
+    /// Returns all runs with the time of the last change of each, newest first.
     pub(crate) fn runs(&self) -> Result<Vec<(String, SystemTime)>, Error> {
         let folder = self.state.join("journal");
         let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
@@ -232,19 +236,19 @@ impl Journal {
         Ok(runs)
     }
 
-    /// From time to time, removes runs that are too old and runs beyond the size limit.
+    /// Removes runs that are too old or beyond the size limit, at most once per `PRUNED_EVERY`.
     pub(crate) fn prune_sometimes(&self) {
         let mark = self.state.join("pruned");
         let age = fs::metadata(&mark).and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
         if age.is_none_or(|age| age >= PRUNED_EVERY) {
-            // An error is ignored: the change itself reports the same cause.
+            // An error is ignored, because the change itself succeeded.
             let _ = self.prune(KEPT, MAX_BYTES);
             let _ = fs::write(&mark, "");
         }
     }
 
-    /// Removes the runs that are older than `kept`, then the oldest ones while all contents together have more than `most`
-    /// bytes. Returns how many runs and contents were removed.
+    /// Removes the runs that are older than `kept`, then the oldest ones while all contents together take more than
+    /// `most` bytes. Returns how many runs and contents were removed.
     pub(crate) fn prune(&self, kept: Duration, most: u64) -> Result<(usize, usize), Error> {
         let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > kept);
         let plans = fs::read_dir(self.state.join("plans"));
@@ -265,7 +269,7 @@ impl Journal {
             if bytes <= most || runs.is_empty() {
                 return Ok((gone, objects));
             }
-            // A tenth at a time: each sweep reads every record.
+            // A tenth of the runs is removed at a time, because each sweep reads every record.
             for _ in 0..(runs.len() / 10).max(1) {
                 gone += usize::from(self.remove_oldest(&mut runs)?);
             }
@@ -281,7 +285,8 @@ impl Journal {
         Ok(true)
     }
 
-    /// Removes the contents that no record names. Returns how many, and the bytes of those that remain.
+    /// Removes the contents that no record refers to. Returns how many were removed, and the total size in bytes of the
+    /// others.
     fn sweep(&self, runs: &[(String, SystemTime)]) -> Result<(usize, u64), Error> {
         let mut needed = HashSet::new();
         let mut records = self.interrupted()?;
@@ -305,17 +310,17 @@ impl Journal {
         Ok((removed, bytes))
     }
 
-    /// The file in which a command keeps the state of the files at its last run.
+    /// Returns the path of the file in which snapshots store the state of the files that they have read.
     pub(crate) fn notes(&self) -> PathBuf {
         self.state.join("seen.json")
     }
 
-    /// Replaces a file of the journal. After a loss of power it may be the old one again.
+    /// Replaces a file of the journal. After a power failure, the old file may be back.
     pub(crate) fn replace(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         write(path, bytes, false)
     }
 
-    /// Replaces a file of the journal. On return the new one is on the disk.
+    /// Replaces a file of the journal. When this returns, the new file is on disk.
     pub(crate) fn replace_durably(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         write(path, bytes, true)
     }

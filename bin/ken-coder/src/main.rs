@@ -1,9 +1,10 @@
-//! ken-coder: the coding worker's hands. Each command is a filter that reads one JSON object and writes one, and does one
-//! thing below one folder: the workspace. See ken-coder(1).
+//! ken-coder: the tool with which the coding worker reads and changes files, and runs commands and git. Each command
+//! reads one JSON object, writes one, and works below a single folder: the workspace. See ken-coder(1).
 //!
-//! Three things keep it there. Paths are resolved below the workspace by the kernel ([`tree`]); all work on files happens in
-//! a thread that Landlock confines to the workspace and the journal ([`confine`]); programs run in ken-sandbox(1)
-//! ([`sandbox`]). What a change replaces is kept in the journal ([`journal`]), so that it can be undone.
+//! Three mechanisms keep it in the workspace. The kernel resolves paths below the workspace ([`tree`]). All work on
+//! files is done in a thread that Landlock confines to the workspace and the journal ([`confine`]). Programs run in
+//! ken-sandbox(1) ([`sandbox`]). What a change replaces is stored in the journal ([`journal`]), so that the change can
+//! be undone.
 
 mod approved;
 mod call;
@@ -39,7 +40,7 @@ const ABOUT: &str = "Work on the files of the workspace, and run commands there"
 
 type Run = fn() -> ExitCode;
 
-/// Name, line for `--help`, and what runs it.
+/// The name of each command, its line in `--help`, and the function that runs it.
 const COMMANDS: [(&str, &str, Run); 21] = [
     entry::<files::List>(),
     entry::<files::Read>(),

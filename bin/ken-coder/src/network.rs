@@ -1,4 +1,5 @@
-//! The network of a command: it reaches the hosts that the rule of its folder names, only through ken-proxy(1).
+//! The network access of a command. It can reach only the hosts that the rule of its folder names, and only through
+//! ken-proxy(1).
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -22,7 +23,8 @@ pub(crate) struct Network<'a> {
 }
 
 impl Network<'_> {
-    /// The network of commands in `place`. `forbidden` if no rule of the operator names hosts for it.
+    /// Returns the network of commands in `place`. Fails with `forbidden` if no rule of the operator names hosts for
+    /// it.
     pub(crate) fn of<'a>(settings: &'a Settings, place: &Place) -> Result<Network<'a>, Error> {
         match rule_of(&settings.workspace, place) {
             Some(rule) if !rule.hosts.is_empty() => Ok(Network { rule }),
@@ -36,24 +38,26 @@ impl Network<'_> {
         self.rule.hosts.contains(host)
     }
 
-    /// The hosts, and for which of them a key is added: shown to the person who approves, and part of the fingerprint.
+    /// Returns the hosts, and for which of them a key is added. It is shown to the person who approves the call, and is
+    /// part of the fingerprint.
     pub(crate) fn shown(&self) -> Value {
         let keys: Vec<&Host> = self.rule.keys.keys().collect();
         json!({"hosts": self.rule.hosts, "keysFor": keys, "private": self.rule.private})
     }
 
-    /// Options of git. For a host with a key, git speaks http to the proxy, which adds the key and speaks https to the host.
+    /// Returns options for git. For a host with a key, git speaks http to the proxy, which adds the key and speaks
+    /// https to the host.
     pub(crate) fn git_options(&self) -> Vec<(String, String)> {
         let mut options = vec![("http.proxyAuthMethod".to_owned(), "basic".to_owned())];
         for host in self.rule.keys.keys() {
-            // The port stays the same, so that the proxy recognises the host.
+            // The port stays the same, because the proxy recognises the host by it.
             let [plain, secure] = ["http", "https"].map(|scheme| format!("{scheme}://{}/", host.authority("https")));
             options.push((format!("url.{plain}.insteadOf"), secure));
         }
         options
     }
 
-    /// Starts the proxy with the keys that `secrets.env` holds.
+    /// Starts the proxy with the keys from `secrets.env`.
     pub(crate) fn open(&self, settings: &Settings) -> Result<Proxy, Error> {
         let mut rules =
             ProxyRules { hosts: self.rule.hosts.clone(), private: self.rule.private.clone(), ..ProxyRules::default() };
@@ -73,7 +77,8 @@ impl Network<'_> {
     }
 }
 
-/// The value of the header: `USER:PASSWORD` is Basic, a value with a blank stands as it is, any other one is a Bearer token.
+/// Returns the value of the `Authorization` header for a key. A value with a blank is used unchanged, `USER:PASSWORD`
+/// becomes Basic, and any other one becomes a Bearer token.
 fn authorization(held: &str) -> String {
     match held {
         held if held.contains(' ') => held.to_owned(),
@@ -82,7 +87,7 @@ fn authorization(held: &str) -> String {
     }
 }
 
-/// A running proxy. It ends when this is dropped, and when this process ends, because that closes its standard input.
+/// A running proxy. It ends when this value is dropped or this process ends, because that closes its standard input.
 pub(crate) struct Proxy {
     child: Child,
     _input: ChildStdin,
@@ -120,12 +125,12 @@ impl Proxy {
         }
     }
 
-    /// The only address that the command may connect to.
+    /// Returns the only address to which the command can connect.
     pub(crate) fn address(&self) -> &str {
         &self.ready.address
     }
 
-    /// The variables that tell programs of the proxy.
+    /// Returns the environment variables that make programs use the proxy.
     pub(crate) fn variables(&self) -> Vec<String> {
         const NAMES: [&str; 6] = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
         let named = NAMES.iter().map(|name| format!("{name}={}", self.ready.url));
@@ -140,7 +145,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Settings of git as variables, so that git's own children have them too.
+/// Returns git options as environment variables, so that git's child processes use them too.
 pub(crate) fn git_variables(options: &[(String, String)]) -> Vec<String> {
     let mut variables = vec![format!("GIT_CONFIG_COUNT={}", options.len())];
     for (number, (name, value)) in options.iter().enumerate() {
@@ -150,7 +155,7 @@ pub(crate) fn git_variables(options: &[(String, String)]) -> Vec<String> {
     variables
 }
 
-/// The host of a remote that is reached over http or https; `None` for any other URL.
+/// Returns the host of an http or https URL, or `None` for any other URL.
 pub(crate) fn host_of(url: &str) -> Option<Result<Host, String>> {
     let (scheme, rest) = url.split_once("://")?;
     let port = match scheme {

@@ -1,29 +1,29 @@
-//! Unified diffs, as `diff -u` and git write them. Every line of context and every removed line must be there exactly; the
-//! place may have moved, when it is the only one.
+//! Unified diffs, as `diff -u` and git write them. Every context line and every removed line must match exactly. If
+//! they are not at the given position, they must occur at exactly one other place.
 
-/// What a patch does to one file.
+/// The changes of a patch to one file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FilePatch {
     /// `None` if the file is new.
     pub(crate) old: Option<String>,
     /// `None` if the file is removed.
     pub(crate) new: Option<String>,
-    /// Permissions, where the patch names them.
+    /// The permissions, if the patch sets them.
     pub(crate) mode: Option<u32>,
     hunks: Vec<Hunk>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Hunk {
-    /// The first line in the old file, from 1; 0 for an empty file.
+    /// The number of the first line in the old file, from 1; 0 for an empty file.
     start: usize,
     old: Vec<String>,
     new: Vec<String>,
 }
 
-/// The files of a patch; the error says why the text is not a patch.
+/// Parses a patch. The error says why the text is not a patch.
 pub(crate) fn parse(text: &str) -> Result<Vec<FilePatch>, String> {
-    // The line feed at the very end is often lost, and is not needed.
+    // The last line feed is often missing, and is not needed.
     let text = &format!("{}\n", text.strip_suffix('\n').unwrap_or(text));
     let mut parser = Parser { lines: text.split_inclusive('\n').collect(), at: 0 };
     let mut files = Vec::new();
@@ -52,7 +52,7 @@ impl<'a> Parser<'a> {
         line
     }
 
-    /// The next file. The lines before it, which programs write around diffs, are skipped.
+    /// Parses the next file. Lines before it, which programs write around diffs, are skipped.
     fn file(&mut self) -> Result<Option<FilePatch>, String> {
         let (mut old, mut new, mut mode) = (None, None, None);
         let (mut is_git, mut is_new, mut is_gone, mut is_complete) = (false, false, false, false);
@@ -121,7 +121,7 @@ impl<'a> Parser<'a> {
             let over = || format!("line {number}: more lines than the head of the hunk says");
             let (mark, rest) = match line.chars().next() {
                 Some(mark @ (' ' | '-' | '+')) => (mark, line.get(1..).unwrap_or_default()),
-                // Editors and models strip the blank that stands for an empty line of context.
+                // Editors and models often remove the blank of an empty context line.
                 Some('\n' | '\r') => (' ', line),
                 Some('\\') => {
                     self.no_line_end(&mut hunk);
@@ -145,7 +145,7 @@ impl<'a> Parser<'a> {
         Ok(hunk)
     }
 
-    /// `\ No newline at end of file` is about the line before it.
+    /// Handles `\ No newline at end of file`, which refers to the line before it.
     fn no_line_end(&self, hunk: &mut Hunk) {
         let before = self.lines.get(..self.at).unwrap_or_default().iter().rev().find(|line| !line.starts_with('\\'));
         let mark = before.and_then(|line| line.chars().next()).unwrap_or(' ');
@@ -163,7 +163,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The names of `a/x b/x`. With blanks in them they can only be told apart when both are the same.
+/// Splits `a/x b/x` into two names. If they contain blanks, this works only if both are the same.
 fn git_names(names: &str) -> (Option<String>, Option<String>) {
     let half = names.len() / 2;
     match (names.get(..half), names.get(half + 1..)) {
@@ -172,7 +172,7 @@ fn git_names(names: &str) -> (Option<String>, Option<String>) {
     }
 }
 
-/// The name without git's prefix and the time that `diff -u` appends; `None` for /dev/null.
+/// Returns the name without git's prefix and without the time that `diff -u` appends, or `None` for /dev/null.
 fn name_of(name: &str, prefix: &str) -> Option<String> {
     let name = name.split('\t').next().unwrap_or_default().trim_end();
     let name = name.strip_prefix(prefix).unwrap_or(name);
@@ -187,7 +187,7 @@ fn permissions(bits: &str) -> Result<Option<u32>, String> {
     }
 }
 
-/// `@@ -1,3 +1,4 @@`: the first old line, and how many old and new ones follow.
+/// Parses `@@ -1,3 +1,4 @@`: the first old line, and the numbers of old and new lines.
 fn ranges(line: &str) -> Option<(usize, usize, usize)> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let (new, _) = rest.split_once(" @@")?;
@@ -202,7 +202,7 @@ fn ranges(line: &str) -> Option<(usize, usize, usize)> {
 }
 
 impl FilePatch {
-    /// The text of the file after the patch, or which hunk does not apply and why.
+    /// Returns the text of the file after the patch. The error says which hunk does not apply, and why.
     pub(crate) fn apply(&self, text: &str) -> Result<String, String> {
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let (mut done, mut next) = (String::with_capacity(text.len()), 0);
@@ -220,10 +220,11 @@ impl FilePatch {
 }
 
 impl Hunk {
-    /// The index of the first line: where the patch says, else the only place that fits.
+    /// Returns the index of the line at which the hunk applies: the given position, or else the only place that
+    /// matches.
     fn find(&self, lines: &[&str], from: usize) -> Result<usize, &'static str> {
         if self.old.is_empty() {
-            // A hunk that only adds lines goes after the line that its header names.
+            // A hunk without old lines is inserted after the line that its header names.
             return match self.start >= from && self.start <= lines.len() {
                 true => Ok(self.start),
                 false => Err("the file has fewer lines"),

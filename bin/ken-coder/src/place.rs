@@ -1,18 +1,18 @@
-//! A path below the workspace, as it may be written in a call.
+//! A path below the workspace, in the form in which a call can name it.
 
 use std::fmt;
 
 use ken_types::Error;
 use serde::{Deserialize, Serialize};
 
-/// The longest path, in bytes. The kernel allows longer ones, but a call has no use for them.
+/// The maximum length of a path, in bytes. The kernel allows longer ones, but calls do not need them.
 const PATH_BYTES: usize = 1024;
-/// The longest name of a file (NAME_MAX of <limits.h>).
+/// The maximum length of a file name, in bytes (NAME_MAX of <limits.h>).
 const NAME_BYTES: usize = 255;
-/// The folders of the workspace whose files may be changed.
+/// The folders of the workspace whose files can be changed.
 pub(crate) const FOLDERS: [&str; 2] = ["repos", "projects"];
 
-/// A relative path of plain names. The empty one is the workspace itself.
+/// A relative path without `.` and `..`. The empty path is the workspace itself.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Place(String);
@@ -48,7 +48,7 @@ impl Place {
         &self.0
     }
 
-    /// The path for a system call, which does not accept an empty one.
+    /// Returns the path for a system call: `.` if it is empty.
     pub(crate) fn or_dot(&self) -> &str {
         if self.0.is_empty() { "." } else { &self.0 }
     }
@@ -57,7 +57,7 @@ impl Place {
         self.0.split('/').filter(|name| !name.is_empty())
     }
 
-    /// The folder around it and its own name; `None` for the workspace itself.
+    /// Returns the parent folder and the last name, or `None` for the workspace itself.
     pub(crate) fn split(&self) -> Option<(Place, &str)> {
         match self.0.rsplit_once('/') {
             _ if self.0.is_empty() => None,
@@ -73,20 +73,20 @@ impl Place {
         }
     }
 
-    /// Whether it is `folder` or lies below it.
+    /// Whether it is `folder` itself or below it.
     pub(crate) fn is_in(&self, folder: &Place) -> bool {
         let rest = self.0.strip_prefix(folder.as_str());
         folder.0.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// The repository or project that it belongs to, such as `repos/site`.
+    /// Returns the repository or project that contains it, such as `repos/site`.
     pub(crate) fn project(&self) -> Option<Place> {
         let mut names = self.names();
         let folder = names.next().filter(|name| FOLDERS.contains(name))?;
         Some(Place(format!("{folder}/{}", names.next()?)))
     }
 
-    /// Refuses the paths that no call may change: files outside repositories and projects, and git's own files.
+    /// Fails for paths that no call can change: files outside repositories and projects, and git's own files.
     pub(crate) fn check_changeable(&self) -> Result<(), Error> {
         let at = |message: String| Err(Error::forbidden(message).at("/path"));
         if self.project().is_none_or(|project| project == *self) {

@@ -1,4 +1,5 @@
-//! Which calls need approval, by the rules of the operator in `[workspace]` of ken.toml. Nothing else permits a call.
+//! Decides which calls need approval, by the operator's rules in `[workspace]` of ken.toml. Nothing else can permit a
+//! call.
 
 use ken_types::config::{Workspace, WorkspacePolicy, WorkspaceRule};
 pub(crate) use ken_types::ops::tools::Need as Approval;
@@ -14,15 +15,15 @@ pub(crate) struct Verdict {
     pub(crate) reason: String,
 }
 
-/// How a command may run.
+/// Whether a command needs approval, and how it runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandVerdict {
     pub(crate) verdict: Verdict,
-    /// Whether the kernel keeps it from changing anything.
+    /// Whether the kernel prevents it from changing anything.
     pub(crate) is_read_only: bool,
 }
 
-/// Decides on a change of these files: the strictest of their rules counts.
+/// Decides on a change of these files. The strictest of their rules applies.
 pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &'a Place>) -> Verdict {
     let strictest = places.map(|place| (policy_of(workspace, place), place)).max_by_key(|(policy, _)| *policy);
     match strictest {
@@ -33,7 +34,7 @@ pub(crate) fn of_files<'a>(workspace: &Workspace, places: impl Iterator<Item = &
     }
 }
 
-/// Decides on a change of a folder when the files are not known beforehand, as with git.
+/// Decides on a change of a folder whose files are not known beforehand, as with git.
 pub(crate) fn of_folder(workspace: &Workspace, folder: &Place, why: &str) -> Verdict {
     match denied_below(workspace, folder) {
         true => denied(folder),
@@ -63,7 +64,7 @@ pub(crate) fn of_command(
     CommandVerdict { verdict, is_read_only }
 }
 
-/// A program that is named without a path must not be found in the workspace.
+/// Whether PATH has no folder in the workspace, where a program named without a path could have been replaced.
 fn is_path_safe(settings: &Settings) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).all(|folder| folder.is_absolute() && !folder.starts_with(&settings.root))
@@ -89,7 +90,7 @@ fn policy_of(workspace: &Workspace, place: &Place) -> WorkspacePolicy {
     rule_of(workspace, place).map_or(WorkspacePolicy::Ask, |rule| rule.policy)
 }
 
-/// Whether a command that can change a folder could change a denied path: the folder itself, or a path below it.
+/// Whether a command that can change a folder could change a denied path: the folder itself or a path below it.
 fn denied_below(workspace: &Workspace, folder: &Place) -> bool {
     let below = workspace
         .rules

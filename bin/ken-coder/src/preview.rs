@@ -1,4 +1,4 @@
-//! The preview of a call, for whoever approves it.
+//! The preview of a call, for the person who approves it.
 
 use std::fmt;
 
@@ -30,20 +30,20 @@ pub(crate) struct Preview {
     pub(crate) fingerprint: String,
 }
 
-/// The parts of a fingerprint, in this order.
+/// The data that a fingerprint covers, in this order.
 #[derive(Serialize)]
 struct Exact<'a> {
     action_type: &'a str,
     target: &'a str,
     action: &'a Value,
-    /// What the action itself does not name, such as the state of a repository.
+    /// What the call depends on besides the action, such as the state of a repository.
     state: &'a Value,
     root: String,
     sandbox: &'a str,
 }
 
 impl Preview {
-    /// `sandbox` describes what the call can touch, and `state` everything else that it depends on.
+    /// Returns a preview. `sandbox` describes what the call can access, and `state` everything else that it depends on.
     #[allow(clippy::too_many_arguments)] // each is a field of the answer
     pub(crate) fn new(
         settings: &Settings,
@@ -77,14 +77,14 @@ impl Preview {
         }
     }
 
-    /// The preview of a call that only reads.
+    /// Returns the preview of a call that only reads.
     pub(crate) fn free(settings: &Settings, action_type: &'static str, target: &Place) -> Preview {
         let verdict = free("it only reads");
         let about = (format!("Read {target}"), target, Risk::Low);
         Preview::new(settings, verdict, action_type, about, Value::Null, None, ("read", &Value::Null))
     }
 
-    /// The preview of a plan that makes this change of files, which a person has to approve in any case.
+    /// Converts the preview of a change of files into that of a plan to make it. A person must always approve a plan.
     pub(crate) fn into_proposal(self, summary: &str) -> Preview {
         let (approval, reason) = match self.approval {
             Approval::Deny => (Approval::Deny, self.reason),
@@ -100,7 +100,7 @@ impl Preview {
         }
     }
 
-    /// The preview of a change of files.
+    /// Returns the preview of a change of files.
     pub(crate) fn of_plan(settings: &Settings, plan: &Plan<'_>) -> Preview {
         let mut diff = Diff::default();
         let (mut files, mut places, mut removed) = (Vec::new(), Vec::new(), 0);
@@ -122,7 +122,7 @@ impl Preview {
             _ => Risk::Medium,
         };
         let summary = summary(&places, removed, &target);
-        // The action that is shown is bounded; the fingerprint covers the whole of it.
+        // The shown action lists a limited number of files. The fingerprint covers all of them.
         const SHOWN: usize = 200;
         let all = Value::from(files);
         let shown: Vec<_> = all.as_array().into_iter().flatten().take(SHOWN).cloned().collect();
@@ -139,7 +139,7 @@ impl Preview {
     }
 }
 
-/// Files that builds, editors or hosting services execute.
+/// Whether builds, editors or hosting services execute this file.
 fn is_run_by_tools(place: &Place) -> bool {
     const NAMES: [&str; 8] =
         ["Makefile", "build.rs", "package.json", "setup.py", "conftest.py", "Dockerfile", ".envrc", ".gitattributes"];
@@ -160,7 +160,7 @@ fn summary(places: &[&Place], removed: usize, target: &Place) -> String {
     }
 }
 
-/// The only file, else the project that all files belong to, else the workspace.
+/// Returns the only file, or else the project that contains all files, or else the workspace.
 fn common(places: &[&Place]) -> Place {
     let project = places.first().and_then(|place| place.project());
     match places {

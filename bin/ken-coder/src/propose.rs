@@ -1,4 +1,4 @@
-//! `ken-coder plan`: a list of edits that a person approves together before each of them is made.
+//! `ken-coder plan`: a list of edits that a person approves together before they are made.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::Tree;
 
-/// How much of the first line of the summary is shown, in characters.
+/// The maximum number of characters of the summary's first line that are shown.
 const SUMMARY: usize = 200;
 
 #[derive(Debug, Deserialize)]
@@ -26,7 +26,7 @@ pub(crate) struct Propose {
     edits: Vec<OneEdit>,
 }
 
-/// The answer: the files whose edits need no further approval.
+/// The reply: the files whose edits need no further approval.
 #[derive(Debug, Serialize)]
 pub(crate) struct Proposed {
     run: String,

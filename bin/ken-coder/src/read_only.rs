@@ -1,8 +1,8 @@
-//! Commands that only read. A command line is one if its program and each of its options are on this list. The text of a shell, an
-//! abbreviated option or a program that runs another one is not. Such a command runs without approval, and the kernel does not
-//! let it change anything.
+//! Recognises commands that only read. A command line is one of them if its program and all its options are on the list
+//! below. Shell text, an abbreviated option, or a program that runs another one is not. Such a command runs without
+//! approval, and the kernel prevents it from changing anything.
 
-/// A program with its options that affect only what it prints.
+/// A program, with the options that affect only what it prints.
 struct Program {
     name: &'static str,
     /// Short options without a value.
@@ -50,7 +50,7 @@ const PROGRAMS: [Program; 20] = [
     program("wc", "LclmwL", "", "bytes chars lines words"),
 ];
 
-/// Whether a command line only reads. The program has to be named without a path.
+/// Whether a command line only reads. The program must be named without a path.
 pub(crate) fn is_read_only(argv: &[String]) -> bool {
     let Some((name, words)) = argv.split_first() else {
         return false;
@@ -74,7 +74,7 @@ impl Program {
             } else if let Some(short) = word.strip_prefix('-').filter(|short| !short.is_empty()) {
                 match self.short(short) {
                     None => return false,
-                    // The value is the next word, whatever it looks like.
+                    // The next word is the value, even if it looks like an option.
                     Some(true) => drop(words.next()),
                     Some(false) => {}
                 }
@@ -83,7 +83,7 @@ impl Program {
         true
     }
 
-    /// Whether the next word is the value of these options; `None` when one of them is not on the list.
+    /// Returns whether the next word is the value of these short options, or `None` if one of them is not on the list.
     fn short(&self, options: &str) -> Option<bool> {
         let is_count = options.bytes().all(|byte| byte.is_ascii_digit());
         if is_count && matches!(self.name, "head" | "tail") {

@@ -1,4 +1,4 @@
-//! Runs a program in ken-sandbox(1), with bounded output, time and disk.
+//! Runs a program in ken-sandbox(1), with limits on its output, time and disk space.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -14,14 +14,14 @@ use crate::place::Place;
 use crate::settings::Settings;
 use crate::tree::Tree;
 
-/// The limits of a command: data memory of each process and size of each file, in MiB, and processes at a time.
+/// The limits of a command: data memory per process and size per file, both in MiB, and the number of processes.
 const MEMORY: &str = "4096";
 const FILE_SIZE: &str = "512";
 const PROCESSES: &str = "512";
-/// How much of the disk a command may fill, in bytes, and how much it must leave.
+/// How many bytes of the disk a command can fill, and how many must stay free.
 const DISK: u64 = 2 * 1024 * 1024 * 1024;
 const DISK_LEFT: u64 = 256 * 1024 * 1024;
-/// How often the disk is checked.
+/// How often the disk space is checked.
 const LOOK: Duration = Duration::from_millis(100);
 /// The exit statuses of ken-sandbox(1) itself.
 const TIMED_OUT: i32 = 124;
@@ -34,32 +34,32 @@ const NOT_FOUND: i32 = 127;
 pub(crate) struct Job<'a> {
     pub(crate) argv: Vec<String>,
     pub(crate) cwd: &'a Place,
-    /// Folders that it can change.
+    /// The folders that it can change.
     pub(crate) write: &'a [Place],
-    /// `NAME=value`, besides the variables that the operator lets pass.
+    /// Variables as `NAME=value`, besides those that the operator's configuration passes on.
     pub(crate) env: Vec<String>,
     pub(crate) stdin: Option<&'a str>,
-    /// The address that it can reach; `None` for no network.
+    /// The network that it can reach; `None` for no network.
     pub(crate) network: Option<Network<'a>>,
     pub(crate) timeout: Duration,
-    /// How many bytes of each of its two outputs are kept, half from the beginning and half from the end.
+    /// How many bytes of each of its two outputs are kept: half from the start and half from the end.
     pub(crate) keep: usize,
 }
 
 /// The outcome of a program.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// 128 + N after signal N.
+    /// The exit status, or 128 + N after signal N.
     pub(crate) status: i32,
     pub(crate) timed_out: bool,
-    /// Why it was stopped, other than by the timeout.
+    /// Why it was stopped, if not by the timeout.
     pub(crate) stopped: Option<String>,
     pub(crate) stdout: Kept,
     pub(crate) stderr: Kept,
     pub(crate) duration: Duration,
 }
 
-/// What the program can touch, as text for a fingerprint.
+/// Describes what the program can access, as text for a fingerprint.
 pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Network<'_>>) -> String {
     let network = network.map_or_else(|| "no network".to_owned(), |network| network.shown().to_string());
     let write: Vec<String> = write.iter().map(Place::to_string).collect();
@@ -72,11 +72,11 @@ pub(crate) fn profile(settings: &Settings, write: &[Place], network: Option<&Net
     )
 }
 
-/// Runs the program to its end. An error says why it was not run.
+/// Runs the program to its end. Fails if it cannot be started.
 pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
     let begun = Instant::now();
     let network = job.network.as_ref();
-    // The proxy ends with the command.
+    // The proxy runs until the command has ended.
     let proxy = network.map(|network| network.open(settings)).transpose()?;
     let mut child = command(settings, job, proxy.as_ref())?
         .spawn()
@@ -90,7 +90,7 @@ pub(crate) fn run(settings: &Settings, job: &Job<'_>) -> Result<Ended, Error> {
         let err = scope.spawn(move || Kept::read(stderr, job.keep, &also_done));
         if let (Some(mut stdin), Some(text)) = (stdin, job.stdin) {
             scope.spawn(move || {
-                // A command may do its work without having read all of its input.
+                // An error is ignored, because a command need not read all of its input.
                 let _ = stdin.write_all(text.as_bytes());
             });
         }
@@ -141,14 +141,15 @@ fn command(settings: &Settings, job: &Job<'_>, proxy: Option<&Proxy>) -> Result<
     Ok(command)
 }
 
-/// Waits until both outputs are closed and the sandbox has ended; stops it when it fills the disk.
+/// Waits until both outputs are closed and the sandbox has ended. Stops the program if it fills the disk, and then
+/// returns the reason.
 fn watch(child: &mut Child, outputs_done: &Receiver<()>, disk: &Disk) -> Option<String> {
     let (mut open, mut stopped) = (2, None);
     while open > 0 || !matches!(child.try_wait(), Ok(Some(_))) {
         match outputs_done.recv_timeout(if open > 0 { LOOK } else { LOOK / 20 }) {
             Ok(()) => open -= 1,
             Err(RecvTimeoutError::Timeout) => {}
-            // Both outputs are closed, but the program still runs.
+            // Both outputs are closed, but the sandbox still runs.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK / 20),
         }
         if stopped.is_none()
@@ -164,12 +165,12 @@ fn watch(child: &mut Child, outputs_done: &Receiver<()>, disk: &Disk) -> Option<
 fn terminate(child: &Child) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // The process has not been waited for, so its number has not been reused.
+        // The process has not been waited for, so its pid has not been reused.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
 
-/// The disk, as it was when the command began. Others write to it too, so the limits are wide.
+/// The free disk space when the command started. Other programs write to the disk too, so the limits are generous.
 struct Disk {
     tree: Option<Tree>,
     free: u64,
@@ -194,19 +195,19 @@ impl Disk {
     }
 }
 
-/// `KEN_CODER_DISK`, in MiB: a smaller limit.
+/// Returns the lower limit that `KEN_CODER_DISK` sets in MiB, as bytes. It is used in tests.
 fn limit() -> Option<u64> {
     let mib: u64 = std::env::var("KEN_CODER_DISK").ok()?.parse().ok()?;
     Some(mib.saturating_mul(1024 * 1024).min(DISK))
 }
 
-/// The error of ken-sandbox itself, which is one line of JSON; `None` if the output is that of the command.
+/// Returns the error of ken-sandbox itself, which is one line of JSON, or `None` if the output comes from the command.
 fn own_error(stderr: &Kept) -> Option<Error> {
     let said: serde_json::Value = serde_json::from_slice(&stderr.head).ok()?;
     serde_json::from_value(said.get("error")?.clone()).ok()
 }
 
-/// The beginning and the end of an output.
+/// The start and the end of an output.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     head: Vec<u8>,
@@ -242,7 +243,7 @@ impl Kept {
         self.tail.drain(..over);
     }
 
-    /// The output as text, with the number of bytes that are missing in the middle.
+    /// Returns the output as text. It says how many bytes are missing in the middle.
     pub(crate) fn text(&self) -> String {
         let (front, back) = self.tail.as_slices();
         let tail = [front, back].concat();
@@ -258,7 +259,7 @@ impl Kept {
     }
 }
 
-/// The folders that a command that starts in `cwd` can change: its repository or project, else all of them.
+/// Returns the folders that a command started in `cwd` can change: its repository or project, or else all of them.
 pub(crate) fn scope(cwd: &Place) -> Vec<Place> {
     match cwd.project() {
         Some(project) => vec![project],

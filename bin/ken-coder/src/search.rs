@@ -15,13 +15,13 @@ use crate::preview::Preview;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree};
 
-/// Larger files are not searched, in bytes.
+/// The maximum size of a file that is searched, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 const MATCHES: usize = 100;
 const MAX_MATCHES: usize = 1_000;
-/// What is shown of a line, in characters.
+/// The maximum number of characters of a line that are shown.
 const LINE: usize = 240;
-/// Memory of a compiled expression, in bytes.
+/// The maximum memory for a compiled expression, in bytes.
 const EXPRESSION: usize = 1 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -30,7 +30,7 @@ pub(crate) struct Search {
     pattern: String,
     #[serde(default)]
     path: Place,
-    /// Such as `*.rs`.
+    /// A pattern for file names, such as `*.rs`.
     glob: Option<String>,
     #[serde(default)]
     literal: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Search {
 pub(crate) struct Found {
     matches: Vec<Match>,
     files_searched: usize,
-    /// Binary and large files, and those that are not plain files.
+    /// The number of files that were not searched: binary and large ones, and those that are not regular files.
     files_skipped: usize,
     truncated: bool,
 }

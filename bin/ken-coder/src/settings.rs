@@ -1,4 +1,4 @@
-//! Where the workspace and the journal are, and what the operator decided about them.
+//! The folders of the workspace and the journal, and the operator's settings for them.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,20 +12,20 @@ use serde::Deserialize;
 
 use crate::place::FOLDERS;
 
-/// The longest id of a run, in bytes.
+/// The maximum length of a run's id, in bytes.
 const RUN_BYTES: usize = 64;
 
-/// What every command needs to know.
+/// The settings that every command uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// The workspace, without links in its path.
+    /// The path of the workspace, without symbolic links.
     pub(crate) root: PathBuf,
-    /// Where the journal is; outside of the workspace.
+    /// The folder of the journal, outside the workspace.
     pub(crate) state: PathBuf,
     pub(crate) workspace: Workspace,
-    /// The keys that ken-proxy is given.
+    /// The file with the keys for ken-proxy.
     pub(crate) secrets: PathBuf,
-    /// The run that the changes of this call belong to: `KEN_RUN`, or a new id.
+    /// The run to which the changes of this call belong: `KEN_RUN`, or a new id.
     pub(crate) run: String,
     /// Whether the caller has named the run.
     pub(crate) has_run: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Reads `ken.toml`, and makes the folders that are missing.
+    /// Reads `ken.toml`, and creates missing folders.
     pub(crate) fn load() -> Result<Settings, Error> {
         let places = places()?;
         let workspace = read(&places.config)?;
@@ -58,14 +58,14 @@ impl Settings {
         })
     }
 
-    /// The same settings for another folder, which is only read.
+    /// Returns the same settings for another folder that is only read.
     pub(crate) fn at(&self, root: PathBuf) -> Settings {
         Settings { root, ..self.clone() }
     }
 }
 
-/// The paths of this system. Those that kend passes have precedence over those below `KEN_HOME`. The run directory is not used, so
-/// it need not exist.
+/// Returns the paths of this system. Variables that kend sets take precedence over paths below `KEN_HOME`. The run
+/// directory is not used, so it need not exist.
 fn places() -> Result<Places, Error> {
     let uid = rustix::process::geteuid().as_raw();
     let mut places = Places::resolve(None, uid, |name| match name {
@@ -88,7 +88,7 @@ fn text(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Reads the section `[workspace]`. Errors in other sections are left to kend.
+/// Reads the section `[workspace]`. Errors in other sections are reported by kend.
 fn read(config: &Path) -> Result<Workspace, Error> {
     #[derive(Default, Deserialize)]
     struct File {
@@ -131,7 +131,7 @@ fn run() -> Result<String, Error> {
     check_run(&run).map(|()| run)
 }
 
-/// Checks the id of a run, which is the name of a folder of the journal.
+/// Checks the id of a run, because a folder of the journal is named after it.
 pub(crate) fn check_run(run: &str) -> Result<(), Error> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     match (1..=RUN_BYTES).contains(&run.len()) && run.bytes().all(plain) {

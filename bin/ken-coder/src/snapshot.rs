@@ -1,7 +1,8 @@
-//! What a command changed: the files that it can reach are kept before it runs, and compared afterwards.
+//! Finds out what a command has changed. The files that it can change are stored before it runs, and compared
+//! afterwards.
 //!
-//! Files that git ignores are left out, because they can be made again. A file whose content is in the journal is not read again if
-//! its size, times and inode number have not changed since it was read.
+//! Files that git ignores are left out, because they can be generated again. A file whose content is in the journal is
+//! not read again if its size, times and inode number have not changed since it was read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,14 +18,14 @@ use crate::place::Place;
 use crate::settings::Settings;
 use crate::tree::{Links, Tree, Version};
 
-/// The most files, and the most bytes that were not in the journal before.
+/// The maximum number of files in a snapshot, and of bytes that it adds to the journal.
 const FILES: usize = 20_000;
 const NEW_BYTES: u64 = 256 * 1024 * 1024;
-/// The coarsest granularity of file times, in nanoseconds. A file that was read within this time after a change could change again
-/// without a trace.
+/// The coarsest granularity of file times, in nanoseconds. If a file is read within this time after a change, a second
+/// change might leave the same time stamps.
 const TICK: i128 = 50_000_000;
 
-/// The metadata that shows whether a file was touched.
+/// The metadata that shows whether a file has been changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     bytes: i64,
@@ -47,7 +48,7 @@ impl Stamp {
     }
 }
 
-/// A file that was read, and when.
+/// A file that has been read, with the time of reading.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Seen {
     stamp: Stamp,
@@ -56,7 +57,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether a file with this stamp certainly still has the version that was read.
+    /// Whether a file with this stamp certainly still has the content that was read.
     fn holds(&self, stamp: &Stamp) -> bool {
         self.stamp == *stamp && self.stamp.changed + TICK < self.at
     }
@@ -71,14 +72,14 @@ fn now() -> i128 {
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     files: BTreeMap<Place, Seen>,
-    /// Files whose content is not kept: those beyond the limits, and those that are not regular files.
+    /// Files whose content is not stored: those beyond the limits, and those that are not regular files.
     unsaved: BTreeSet<Place>,
     folders: BTreeSet<Place>,
     at: i128,
 }
 
 impl Snapshot {
-    /// Takes a snapshot, and stores the contents in the journal.
+    /// Takes a snapshot, and stores the contents of the files in the journal.
     pub(crate) fn take(
         settings: &Settings,
         tree: &Tree,
@@ -110,7 +111,7 @@ impl Snapshot {
             }
         }
         journal.sync(&new)?;
-        // What is known about files in other folders stays.
+        // Data about files in other folders is kept.
         known.retain(|place, _| !scope.iter().any(|folder| place.is_in(folder)));
         known.extend(snapshot.files.clone());
         journal.replace(&notes, &serde_json::to_vec(&known).unwrap_or_default())?;
@@ -118,7 +119,7 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// The files for the record of a command that is about to start.
+    /// Returns the files for the record of a command that is about to start.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |(path, seen): (&Place, &Seen)| Entry {
             path: path.clone(),
@@ -128,7 +129,7 @@ impl Snapshot {
         self.files.iter().map(entry).collect()
     }
 
-    /// The changes since the snapshot.
+    /// Returns the changes since the snapshot.
     pub(crate) fn changes(&self, settings: &Settings, tree: &Tree, scope: &[Place]) -> Differences {
         let before = |place: &Place| match self.files.get(place) {
             Some(seen) => Before::Was(seen.version.clone(), Some(seen.clone())),
@@ -146,9 +147,9 @@ impl Snapshot {
 #[derive(Debug)]
 pub(crate) struct Differences {
     pub(crate) files: Vec<Entry>,
-    /// Folders that are new.
+    /// New folders.
     pub(crate) folders: Vec<Place>,
-    /// Files that have changed, as far as can be told, and whose old content is not in the journal.
+    /// Files that seem to have changed and whose old content is not in the journal.
     pub(crate) unsaved: Vec<Place>,
 }
 
@@ -177,7 +178,7 @@ fn differences<'a>(
         let is_touched = stamp.as_ref().is_none_or(|stamp| stamp.changed + TICK >= at);
         let (before, seen) = match before(&path) {
             Before::Was(version, seen) => (Some(version), seen),
-            // An old file that appears only now was ignored by git before.
+            // An older file that was not there before had been ignored by git.
             Before::Absent if is_touched => (None, None),
             Before::Absent => continue,
             Before::Unknown => {
@@ -205,7 +206,8 @@ fn differences<'a>(
     differences
 }
 
-/// The present state of a file, and how many bytes of it the journal did not have.
+/// Reads a file unless its known state still holds. Returns its current state, and how many bytes of it are new in the
+/// journal.
 fn seen(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Seen>) -> Option<(Seen, u64)> {
     let stat = tree.stat(place, Links::Refuse).ok()??;
     let stamp = Stamp::of(&stat);
@@ -223,7 +225,8 @@ fn seen(tree: &Tree, journal: &Journal, place: &Place, known: Option<&Seen>) -> 
     Some((seen, bytes))
 }
 
-/// The files and folders below some folders, and what git runs by itself: its settings and hooks.
+/// Returns the files and folders below some folders, and the files from which git runs programs by itself: its
+/// configuration and hooks.
 fn found(settings: &Settings, scope: &[Place]) -> (Vec<Place>, BTreeSet<Place>) {
     let (mut files, mut folders) = (Vec::new(), BTreeSet::new());
     for folder in scope {
@@ -245,13 +248,13 @@ fn found(settings: &Settings, scope: &[Place]) -> (Vec<Place>, BTreeSet<Place>) 
         let names = names.into_iter().flatten().flatten();
         files.extend(names.filter_map(|entry| Some(hooks.join(entry.file_name().to_str()?))));
     }
-    // The settings of git were added without a check that they exist.
+    // The configuration of git was added without a check that it exists.
     files.retain(|place| settings.root.join(place.as_str()).symlink_metadata().is_ok());
     (files, folders)
 }
 
-/// Finishes what a kill or a loss of power has interrupted: a change of files is rolled back; the changes that a command had made
-/// until then are recorded.
+/// Completes changes that a kill or a power failure interrupted. A change of files is rolled back. For a command, the
+/// changes that it made until then are recorded.
 pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Result<(), Error> {
     for mut record in journal.interrupted()? {
         if record.root != settings.root {
@@ -281,7 +284,7 @@ pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Re
     Ok(())
 }
 
-/// When the change began, in nanoseconds since 1970.
+/// Returns the time at which the change began, in nanoseconds since 1970.
 fn begun(record: &Record) -> i128 {
     let at: Option<ken_types::time::Timestamp> = record.at.parse().ok();
     at.map_or(i128::MAX, |at| i128::from(at.millis()) * 1_000_000)

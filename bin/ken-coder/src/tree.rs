@@ -1,5 +1,5 @@
-//! The files of the workspace. Every path is resolved below its root by the kernel (openat2(2)), so that neither `..`, nor a
-//! link, nor a folder that is swapped meanwhile leads out of it.
+//! The files of the workspace. The kernel resolves every path below the root (openat2(2)). Neither `..`, nor a link,
+//! nor a folder that is replaced meanwhile can lead out of it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,15 +18,15 @@ use sha2::{Digest, Sha256};
 
 use crate::place::Place;
 
-/// How often a path is resolved again after a rename elsewhere in the tree has interfered (EAGAIN of openat2(2)).
+/// How often resolving a path is tried when renames elsewhere in the tree interfere (EAGAIN of openat2(2)).
 const TRIES: usize = 16;
 
-/// The state of a file, for comparison.
+/// The state of a file, used for comparison.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Version {
-    /// SHA-256 of the content, in hexadecimal; for a symbolic link that of its target.
+    /// SHA-256 of the content, or of the target of a symbolic link, in hexadecimal.
     pub(crate) digest: String,
-    /// Permissions.
+    /// The permission bits.
     pub(crate) mode: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) link: bool,
@@ -38,19 +38,19 @@ impl Version {
     }
 }
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 digest in hexadecimal.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     hex::encode(&Sha256::digest(bytes))
 }
 
-/// A file that was read.
+/// A file that has been read.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) version: Version,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Whether symbolic links below the root are followed. A link that leads out of the root never is.
+/// Whether symbolic links below the root are followed. A link that leads out of the root is never followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
     Follow,
@@ -71,7 +71,8 @@ impl Tree {
             .map_err(|errno| Error::unavailable(format!("the workspace {}: {errno}", root.display())))
     }
 
-    /// The metadata of a place, or `None` if nothing is there. With [`Links::Refuse`] it is that of a link itself.
+    /// Returns the metadata of a place, or `None` if nothing is there. With [`Links::Refuse`], it is that of a link
+    /// itself.
     pub(crate) fn stat(&self, place: &Place, links: Links) -> Result<Option<Stat>, Error> {
         let mut flags = OFlags::PATH;
         flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
@@ -120,7 +121,7 @@ impl Tree {
         }
     }
 
-    /// Writes a new file beside `place` under a temporary name.
+    /// Writes a new file under a temporary name beside `place`.
     pub(crate) fn stage(
         &self,
         place: &Place,
@@ -145,7 +146,7 @@ impl Tree {
         written.map_err(|error| Error::unavailable(format!("{place} cannot be written: {error}")))
     }
 
-    /// Renames a staged file to its final name. It never replaces another file.
+    /// Renames a staged file to its final name. Fails if a file has that name already.
     pub(crate) fn put(&self, place: &Place, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.around(place)?;
         renameat_with(&folder, staged, &folder, name, RenameFlags::NOREPLACE).map_err(|errno| match errno {
@@ -154,7 +155,7 @@ impl Tree {
         })
     }
 
-    /// Exchanges a file with a staged one, in one step.
+    /// Exchanges a file and a staged one atomically.
     pub(crate) fn exchange(&self, place: &Place, staged: &str) -> Result<(), Error> {
         let (folder, name) = self.around(place)?;
         renameat_with(&folder, staged, &folder, name, RenameFlags::EXCHANGE).map_err(|errno| refused(place, errno))
@@ -183,21 +184,21 @@ impl Tree {
         unlinkat(&folder, name, AtFlags::empty()).map_err(|errno| refused(place, errno))
     }
 
-    /// Removes a staged file, if it is there.
+    /// Removes a staged file if it exists.
     pub(crate) fn discard(&self, place: &Place, staged: &str) {
         if let Ok((folder, _)) = self.around(place) {
             let _ = unlinkat(&folder, staged, AtFlags::empty());
         }
     }
 
-    /// Removes a folder, if it is empty.
+    /// Removes a folder if it is empty.
     pub(crate) fn remove_folder(&self, place: &Place) {
         if let Ok((folder, name)) = self.around(place) {
             let _ = unlinkat(&folder, name, AtFlags::REMOVEDIR);
         }
     }
 
-    /// Makes a folder, unless it is there already. The folder around it must exist.
+    /// Creates a folder if it does not exist. Its parent folder must exist.
     pub(crate) fn make_folder(&self, place: &Place) -> Result<(), Error> {
         let (around, name) = self.around(place)?;
         match mkdirat(&around, name, Mode::from_raw_mode(0o755)) {
@@ -206,7 +207,7 @@ impl Tree {
         }
     }
 
-    /// Opens a folder; no component of its path may be a link.
+    /// Opens a folder. No component of its path can be a symbolic link.
     pub(crate) fn folder(&self, place: &Place) -> Result<OwnedFd, Error> {
         self.resolve(place, OFlags::RDONLY | OFlags::DIRECTORY, Links::Refuse).map_err(|errno| refused(place, errno))
     }
@@ -216,7 +217,7 @@ impl Tree {
         let _ = rustix::fs::syncfs(&self.root);
     }
 
-    /// Bytes that an ordinary user can still write to the file system of the workspace.
+    /// Returns how many bytes an ordinary user can still write to the file system of the workspace.
     pub(crate) fn free_bytes(&self) -> Option<u64> {
         let about = rustix::fs::fstatvfs(&self.root).ok()?;
         Some(about.f_bavail.saturating_mul(about.f_frsize))
@@ -249,7 +250,7 @@ fn forbidden(place: &Place, why: &str) -> Error {
     Error::forbidden(format!("{place} {why}")).at("/path")
 }
 
-/// The error for a path that the kernel did not resolve, or for an operation that it refused.
+/// Returns the error for a path that the kernel did not resolve, or for an operation that failed.
 fn refused(place: &Place, errno: Errno) -> Error {
     match errno {
         Errno::NOENT => Error::not_found(format!("there is no {place}")).at("/path"),

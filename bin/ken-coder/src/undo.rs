@@ -1,4 +1,4 @@
-//! `ken-coder undo`, `diff`, `journal` and `prune`: commands for people, about what a run changed.
+//! `ken-coder undo`, `diff`, `journal` and `prune`: commands for people that show or undo what a run changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -53,7 +53,7 @@ impl Whole {
     }
 }
 
-/// The run that a word names, by its id or an unambiguous beginning of it. It must belong to this workspace.
+/// Returns the run that a word names: its id, or an unambiguous beginning of it. The run must belong to this workspace.
 fn find(settings: &Settings, journal: &Kept, word: &str) -> Result<(String, Vec<Record>), Error> {
     check_run(word)?;
     let runs = journal.runs()?;
@@ -90,7 +90,7 @@ pub(crate) struct Undo {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Undone {
     run: String,
-    /// The run that undoes this undo; absent when nothing was restored.
+    /// The run that can undo this undo; absent if nothing was restored.
     #[serde(skip_serializing_if = "Option::is_none")]
     undo: Option<String>,
     restored: Vec<Place>,
@@ -141,7 +141,7 @@ impl Undo {
             undo = Some(record.run.clone());
             commit(&tree, &journal, record, &changes)?;
         }
-        // The deepest folders first. A folder that holds anything else stays.
+        // Remove the deepest folders first. A folder that is not empty stays.
         let folders: BTreeSet<&Place> = whole.folders.iter().collect();
         for folder in folders.into_iter().rev() {
             tree.remove_folder(folder);
@@ -150,7 +150,7 @@ impl Undo {
     }
 }
 
-/// The change that restores a file; `None` when it needs none. The error says why it cannot be restored.
+/// Returns the change that restores a file, or `None` if it needs no change. The error says why it cannot be restored.
 fn back(tree: &Tree, journal: &Kept, path: &Place, span: &Span) -> Result<Option<Change>, String> {
     let now = tree.read(path, Links::Refuse, MAX_FILE).map_err(|error| error.message)?;
     let now = now.map(|node| node.version);
@@ -218,7 +218,7 @@ pub(crate) struct Differences {
 struct Difference {
     path: Place,
     action: &'static str,
-    /// Whether the file is as the run left it; only then can it be restored.
+    /// Whether the file still is as the run left it. Only then can it be restored.
     current: bool,
 }
 
@@ -240,7 +240,8 @@ impl Diff {
         let (run, records) = find(settings, &journal, &self.run)?;
         let (mut files, mut shown) = (Vec::new(), Shown::default());
         for (path, span) in Whole::of(records).files {
-            // The record holds only the digest of what the run wrote, so the present content is shown, marked if it differs.
+            // The record has only the digest of what the run wrote, so the current content is shown. `current` tells
+            // whether it is the same.
             let now = tree.read(&path, Links::Refuse, MAX_FILE).ok().flatten();
             let before = span.before.as_ref().and_then(|version| {
                 Some(Node { version: version.clone(), bytes: journal.content(&version.digest).ok()? })

@@ -1,4 +1,4 @@
-//! Commands and git: what they can reach, what they leave behind, and what needs approval.
+//! Tests of commands and git: what they can access, what they leave behind, and what needs approval.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -69,7 +69,7 @@ fn a_command_that_does_not_end_is_ended_with_all_that_it_started() {
     assert_eq!((&ran["timedOut"], &ran["status"]), (&json!(true), &json!(124)), "{ran}");
     assert!(begun.elapsed() < Duration::from_secs(30));
     assert_nothing_works_in(&home.path("repos/site"));
-    // One that ends and leaves a daemon behind, whose outputs are open.
+    // The command ends but leaves a daemon behind that keeps the outputs open.
     let ran = shell(&home, "setsid sh -c 'sleep 324 & sleep 325' & echo done");
     assert_eq!((&ran["stdout"], &ran["status"]), (&json!("done\n"), &json!(0)), "{ran}");
     assert_nothing_works_in(&home.path("repos/site"));
@@ -96,12 +96,12 @@ fn a_command_that_fills_the_disk_is_stopped() {
     assert!(ran["stopped"].as_str().is_some_and(|why| why.contains("20 MiB")), "{ran}");
     let size = std::fs::metadata(home.path("repos/site/f")).unwrap().len();
     assert!(size < 1_000_000_000, "{size}");
-    // One file cannot grow without end either.
+    // The size of a single file is limited too.
     let ran = shell(&home, "head -c 700000000 /dev/zero > big; stat -c %s big; rm big");
     assert_eq!(ran["stdout"], "536870912\n", "{ran}");
 }
 
-/// Whoever kills ken-coder ends the command too, and what it had done is on record.
+/// If ken-coder is killed, the command ends too, and what it had changed is recorded.
 #[test]
 fn a_killed_command_leaves_no_process_and_is_on_record() {
     let home = Home::new();
@@ -255,7 +255,8 @@ fn a_push_reaches_a_remote_of_the_workspace_only() {
     }
 }
 
-/// On a kernel without what confines it nothing is done. Simulated by a filter that hides the system call.
+/// If the kernel lacks the system call that confines a command, nothing is run. A filter that hides the call simulates
+/// this.
 #[test]
 fn without_the_kernels_help_nothing_is_done() {
     for (call, named) in [(444, "Landlock"), (437, "openat2")] {
@@ -284,7 +285,7 @@ fn without_the_kernels_help_nothing_is_done() {
     }
 }
 
-/// Numbers of system calls are the same on all architectures since 2019 (asm-generic/unistd.h).
+/// System calls added since 2019 have the same number on all architectures (asm-generic/unistd.h).
 fn hiding(call: i64) -> seccompiler::BpfProgram {
     use seccompiler::{SeccompAction, SeccompFilter};
     let arch = std::env::consts::ARCH.try_into().unwrap();

@@ -1,4 +1,4 @@
-//! Files: what is refused and why, and changes that happen as a whole or not at all.
+//! Tests of files: what is refused and why, and that changes are made completely or not at all.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -57,7 +57,7 @@ fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{path}");
     }
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "the secret");
-    // A link that stays inside can be read.
+    // A link that stays inside the workspace can be read.
     assert_eq!(home.done("read", &json!({"path": "repos/site/in"}))["text"], "x\n");
     for (path, why) in [
         ("repos/site/.git/hooks/pre-commit", "git's own files"),
@@ -71,11 +71,11 @@ fn what_leads_out_or_is_no_plain_file_is_refused_with_the_reason() {
     assert_eq!(home.why_not("list", &json!({"path": "repos/site/folder-out"})).matches("symbolic link").count(), 1);
     let found = home.done("search", &json!({"pattern": "secret"}));
     assert_eq!(found["matches"], json!([]), "{found}");
-    // Links, the hard link, the FIFO and the socket.
+    // The skipped files are the links, the hard link, the FIFO and the socket.
     assert_eq!(found["filesSkipped"], json!(7), "{found}");
 }
 
-/// Only root may make a device.
+/// Only root can create a device.
 #[test]
 fn a_device_is_refused() {
     if !nix::unistd::geteuid().is_root() {
@@ -94,7 +94,7 @@ fn nix_fifo(path: &std::path::Path) {
     assert!(made.success());
 }
 
-/// The folder is swapped with a link all the time: nothing is read or written outside.
+/// While a folder is repeatedly replaced by a link, nothing outside is read or written.
 #[test]
 fn a_folder_that_becomes_a_link_leads_nowhere() {
     let home = Home::new();
@@ -250,7 +250,8 @@ fn several_edits_are_one_change() {
     assert_eq!((home.text("repos/site/a").as_str(), home.text("repos/site/sub/b").as_str()), ("I\n", "2\n"));
     assert!(!home.path("repos/site/b").exists());
     assert_eq!(std::fs::metadata(home.path("repos/site/c.sh")).unwrap().permissions().mode() & 0o777, 0o755);
-    // A file stands where the change needs a folder. This is noticed only during the change, which then restores everything.
+    // A file has the name of a folder that the change needs. This is noticed only during the change, which then
+    // restores everything.
     let before = home.files();
     let error = home.refused(
         "apply",
@@ -260,8 +261,8 @@ fn several_edits_are_one_change() {
     assert_eq!(home.files(), before);
 }
 
-/// Every change is cut off somewhere; the next one finds all of it or nothing.
-/// The states between the two steps in which a file is replaced, and one of a recovery that was itself interrupted.
+/// The test creates each state in which a change can be interrupted: between the two steps that replace a file, and
+/// within a recovery that was itself interrupted. The next change finds all of the change or nothing.
 #[test]
 fn an_interrupted_change_is_rolled_back_from_every_state() {
     for state in ["in the journal", "beside it", "a part of a copy"] {
@@ -307,7 +308,7 @@ fn a_killed_change_happened_or_did_not() {
         std::fs::write(&call, json!({"edits": edits}).to_string()).unwrap();
         let mut child =
             home.command(&["apply", call.to_str().unwrap()]).stdout(std::process::Stdio::null()).spawn().unwrap();
-        // Spread over the time that a change takes here.
+        // The kills are spread over the time that a change takes here.
         std::thread::sleep(Duration::from_millis(u64::from(round * 7 % 80)));
         let _ = child.kill();
         cut += u32::from(!child.wait().unwrap().success());

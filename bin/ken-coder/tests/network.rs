@@ -1,4 +1,5 @@
-//! Commands and git with the network: through ken-proxy, to the hosts of the rule, with keys that no command ever sees.
+//! Tests of commands and git with network access: through ken-proxy, to the hosts of the rule, with keys that no
+//! command sees.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -12,7 +13,8 @@ use server::{Server, certificate};
 
 const KEY: &str = "ghp_planted-in-secrets.env";
 
-/// A repository `repos/site` with a commit, a bare one that the server serves, and a rule for both ways to it.
+/// Returns a home with a repository `repos/site` that has a commit, and a server with a bare repository. A rule allows
+/// both addresses of the server.
 fn world() -> (Home, Server) {
     sandbox_is_built();
     let home = Home::new();
@@ -39,7 +41,7 @@ fn world() -> (Home, Server) {
     (home, server)
 }
 
-/// As ken-tools calls it, with a root that the proxy trusts.
+/// Calls ken-coder as ken-tools does, with a root certificate that the proxy trusts.
 fn call(home: &Home, command: &str, call: &Value) -> std::process::Output {
     let mut command = home.command(&[command, "--format", "compact", "--json", &call.to_string()]);
     command.env("SSL_CERT_FILE", certificate()).output().unwrap()
@@ -78,7 +80,7 @@ fn a_push_and_a_clone_go_through_the_proxy() {
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(home.text("repos/copy/a.txt"), "two");
     assert_eq!(home.refused("clone", &clone)["code"], "conflict");
-    // Nothing was sent with a key: the host in clear has none.
+    // No key was sent, because the rule has no key for the host without TLS.
     assert!(server.keys().iter().all(Option::is_none));
 }
 
@@ -96,8 +98,8 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
     let text = traced["stdout"].as_str().unwrap();
     assert!(text.contains("not forwarded") && !text.contains(KEY), "{traced}");
 
-    // The page shows the request that came out of the proxy; a key of the command's own making is replaced
-    // (in two pieces, since /proc shows the command itself).
+    // The page shows the request that left the proxy. A key set by the command itself is replaced. It is written in two
+    // pieces, because /proc shows the command line.
     let shown = shell(
         &home,
         &format!(
@@ -113,7 +115,7 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
     assert_eq!(action["action"]["network"]["keysFor"], json!([server.secure.to_string()]));
     assert!(!action.to_string().contains(KEY));
 
-    // In a tunnel the proxy sees nothing: the host gets no key.
+    // The proxy cannot see into a tunnel, so the host gets no key.
     let before = server.keys().len();
     let tunnel = shell(
         &home,
@@ -122,7 +124,7 @@ fn a_key_is_put_in_on_the_way_and_no_command_holds_it() {
     assert_eq!(tunnel["status"], 0, "{tunnel}");
     assert_eq!(server.keys()[before..], [None]);
 
-    // Keys that others can read are not used.
+    // Keys in a file that other users can read are not used.
     let secrets = home.folder().join("secrets.env");
     std::fs::set_permissions(&secrets, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     let error = home.refused("push", &json!({"repo": "repos/site"}));
@@ -140,13 +142,13 @@ fn nothing_else_is_reached() {
     let (plain, gateway) = (server.plain, std::net::TcpListener::bind("127.0.0.1:0").unwrap());
     let gateway = gateway.local_addr().unwrap();
     let cases = [
-        // Not named.
+        // The rule does not name these hosts.
         (format!("curl -sS -m 9 http://{gateway}/"), "not among the hosts"),
         (format!("curl -sS -m 9 https://{gateway}/"), "response 403"),
         ("curl -sS -m 9 http://169.254.169.254/".to_owned(), "not among the hosts"),
-        // A name that is, and that leads to a private address.
+        // The rule names this host, but its name leads to a private address.
         (format!("curl -sS -m 9 http://localhost:{}/show", plain.port()), "which is not a public address"),
-        // Past the proxy, and to it without its password.
+        // Bypassing the proxy, and using it without its password.
         (format!("curl -sS -m 9 --noproxy '*' http://{plain}/show"), ""),
         ("curl -sS -m 9 --proxy http://127.0.0.1:${http_proxy##*:} http://x.test/".to_owned(), "no password"),
     ];
@@ -157,7 +159,7 @@ fn nothing_else_is_reached() {
     }
     assert!(server.keys().is_empty(), "{:?}", server.keys());
 
-    // With the operator's word the name may lead there.
+    // If the operator allows private addresses, the name can lead there.
     let config = std::fs::read_to_string(home.folder().join("ken.toml")).unwrap();
     std::fs::write(home.folder().join("ken.toml"), format!("{config}private = [\"127.0.0.0/8\", \"::1\"]\n")).unwrap();
     let ran = shell(&home, &format!("curl -sS -m 9 http://localhost:{}/show", plain.port()));
@@ -182,7 +184,7 @@ fn the_network_is_what_a_rule_names() {
     home.put("projects/x/a", "");
     let error = home.refused("run", &json!({"argv": ["true"], "cwd": "projects/x", "network": true}));
     assert_eq!((&error["code"], &error["at"]), (&json!("forbidden"), &json!("/network")), "{error}");
-    // A read-only command with the network asks all the same, and one without it has none.
+    // A read-only command with network access needs approval too. Without network access, it reaches nothing.
     let preview = home.preview("run", &json!({"argv": ["ls"], "cwd": "repos/site", "network": true}));
     assert_eq!((&preview["approval"], &preview["risk"]), (&json!("ask"), &json!("high")));
     let ran = home

@@ -1,4 +1,4 @@
-//! A plan that a person approved frees its own edits, each once, and nothing else.
+//! Tests of plans: approving a plan approves its own edits, each once, and nothing else.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::Home;
 use serde_json::{Value, json};
 
-/// As in a turn.
+/// Calls ken-coder as a part of this run.
 fn in_run(home: &Home, run: &str, words: &[&str], call: &Value) -> (Option<i32>, Value) {
     let text = call.to_string();
     let words = [words, &["--format", "compact", "--json", text.as_str()]].concat();
@@ -48,13 +48,13 @@ fn an_approved_plan_frees_exactly_its_edits() {
     assert!(diff.contains("+two") && diff.contains("+new") && diff.contains("-old"), "{diff}");
     let write_b = json!({"path": "repos/site/b", "content": "new\n"});
     let edit_a = json!({"path": "repos/site/a", "old": "one", "new": "two"});
-    // A plan that was only looked at, or proposed in another run, frees nothing.
+    // A plan that was only previewed, or proposed in another run, approves nothing.
     assert_eq!(asks(&home, "r1", "write", &write_b), "ask");
     assert_eq!(in_run(&home, "r1", &["plan"], &plan()).0, Some(0));
     assert_eq!(home.text("repos/site/a"), "one\n", "a plan changes nothing");
     assert_eq!(asks(&home, "r2", "write", &write_b), "ask");
 
-    // By whatever tool, alone or together.
+    // The edits need no approval with any of the tools, alone or together.
     assert_eq!(asks(&home, "r1", "write", &write_b), "none");
     assert_eq!(asks(&home, "r1", "edit", &edit_a), "none");
     assert_eq!(asks(&home, "r1", "apply", &json!({"edits": plan()["edits"]})), "none");
@@ -69,18 +69,18 @@ fn an_approved_plan_frees_exactly_its_edits() {
         assert_eq!(asks(&home, "r1", command, &other), "ask", "{command} {other}");
     }
 
-    // Once: what is put back by an undo asks again.
+    // Each approval is valid once: after an undo, the edit needs approval again.
     let (status, made) = in_run(&home, "r1", &["write"], &write_b);
     assert_eq!(status, Some(0), "{made}");
     assert_eq!(home.report(&["undo", "r1"]).0, Some(0));
     assert_eq!(asks(&home, "r1", "write", &write_b), "ask");
-    // The others are still free, unless the file is another one by now.
+    // The other edits still need no approval, unless their file has changed.
     assert_eq!(asks(&home, "r1", "edit", &edit_a), "none");
     home.put("repos/site/a", "one\nand more\n");
     assert_eq!(asks(&home, "r1", "edit", &edit_a), "ask");
 }
 
-/// The approval is used up before the file changes: where that cannot be recorded, nothing is changed.
+/// The approval is used up before the file changes. If that cannot be recorded, nothing is changed.
 #[test]
 fn an_edit_is_never_made_with_an_approval_that_stays() {
     let home = home();
@@ -94,7 +94,8 @@ fn an_edit_is_never_made_with_an_approval_that_stays() {
     assert_eq!(asks(&home, "r1", "edit", &edit_a), "none");
     std::fs::remove_dir(&in_the_way).unwrap();
 
-    // Killed anywhere, the edit is made or not; once it was made, it asks again even where it was undone.
+    // After a kill at any time, the edit has been made or not. If it was made, it needs approval again, even after an
+    // undo.
     let kills = std::env::var("KEN_KILLS").map_or(20, |text| text.parse().unwrap());
     let text = edit_a.to_string();
     for number in 0..kills {
@@ -105,7 +106,7 @@ fn an_edit_is_never_made_with_an_approval_that_stays() {
         std::thread::sleep(Duration::from_micros(number * 40_000 / kills));
         child.kill().unwrap();
         child.wait().unwrap();
-        // A change of another run sets right what was cut off.
+        // The next change, of another run, recovers the interrupted one.
         home.done("write", &json!({"path": "repos/site/d", "content": run}));
         let was_made = home.text("repos/site/a") == "two\n";
         if was_made {
@@ -126,7 +127,7 @@ fn a_plan_always_asks_and_never_lifts_a_deny() {
     let locked = json!({"summary": "x", "edits": [{"path": "projects/locked/a", "content": "x"}]});
     assert_eq!(asks(&home, "r1", "plan", &locked), "deny");
     assert_eq!(in_run(&home, "r1", &["plan"], &locked).1["error"]["code"], "forbidden");
-    // Nobody can make a plan by writing its file: it lies outside of the workspace.
+    // A command cannot create a plan by writing its file, because that is outside the workspace.
     assert!(!home.path("").join("plans").exists() && home.state().join("plans/r1.json").exists());
     let nobody = home.command(&["plan", "--json", &plan().to_string()]).output().unwrap();
     assert!(common::said(&nobody).contains("KEN_RUN"), "{nobody:?}");

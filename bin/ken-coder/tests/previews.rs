@@ -1,4 +1,4 @@
-//! Previews: what needs approval, and a fingerprint that changes with whatever would be done.
+//! Tests of previews: what needs approval, and that the fingerprint changes with everything that the call would do.
 
 #![allow(clippy::unwrap_used)]
 
@@ -59,7 +59,7 @@ fn an_argument_that_differs_is_another_fingerprint() {
     assert_ne!(fingerprint(&run), first, "what the sandbox allows");
     home.configure("");
     assert_eq!(fingerprint(&run), first);
-    // A program of the workspace that is replaced.
+    // The fingerprint also covers a program of the workspace, which could be replaced.
     home.put("repos/site/t.sh", "echo 1\n");
     let own = json!({"argv": ["./t.sh"], "cwd": "repos/site"});
     let first = fingerprint(&own);
@@ -125,9 +125,9 @@ fn a_command_asks_unless_it_only_looks_or_is_named_by_a_rule() {
         assert_eq!((&preview["approval"], &preview["risk"]), (&json!("ask"), &json!("high")), "{text}");
         assert_eq!(preview["action"]["argv"], json!(["sh", "-c", text]));
     }
-    // In force, too, without a preview.
+    // The rule also applies to a call without a preview.
     assert!(home.why_not("run", &json!({"argv": ["touch", "a"], "cwd": "repos/site"})).contains("forbids"));
-    // What only looks cannot do more, should it want to.
+    // A command recognised as read-only has no write access.
     home.put("repos/plain/b", "");
     let ran = home.done("run", &json!({"argv": ["cat", "a", "/dev/stdin"], "cwd": "repos/plain", "stdin": "y"}));
     assert_eq!((&ran["stdout"], &ran["changedCount"]), (&json!("xy"), &json!(0)));

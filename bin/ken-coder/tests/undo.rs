@@ -1,4 +1,4 @@
-//! `ken-coder undo` and `diff`: exactly what a run changed, and nothing that was changed since.
+//! Tests of `ken-coder undo` and `diff`: they cover exactly what a run changed, and nothing that was changed since.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -52,14 +52,14 @@ fn a_run_is_undone_exactly() {
     assert_eq!((status, &undone["refused"]), (Some(0), &json!([])), "{undone}");
     let mut expected = before.clone();
     expected.insert(home.path("repos/site/c"), b"of another run".to_vec());
-    // What git ignores is not kept.
+    // Files that git ignores are not stored.
     expected.insert(home.path("repos/site/x.o"), b"\n".to_vec());
     assert_eq!(home.files(), expected);
     assert_eq!(std::fs::read_link(home.path("repos/site/link")).unwrap().to_str(), Some("a"));
     assert!(!home.path("repos/site/new").exists() && !home.path("repos/site/d").exists());
     let (_, again) = home.report(&["undo", "r1"]);
     assert_eq!(again["restored"], json!([]), "{again}");
-    // The undo is a run of its own.
+    // The undo is itself a run and can be undone.
     let (status, _) = home.report(&["undo", undone["undo"].as_str().unwrap()]);
     assert_eq!(status, Some(0));
     assert_eq!(home.text("repos/site/a"), "1\n1b\n");
@@ -143,7 +143,7 @@ fn a_run_is_named_by_its_id_or_the_beginning_of_it() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    // Another workspace has other files of the same names.
+    // Another workspace can have files of the same names.
     let other = home.folder().join("elsewhere");
     std::fs::create_dir_all(other.join("repos/site")).unwrap();
     let output = home.command(&["undo", "abd2"]).env("KEN_WORKSPACE", &other).output().unwrap();
@@ -171,7 +171,7 @@ fn a_thousand_files_are_put_back() {
     let took = begun.elapsed();
     assert_eq!((status, undone["restored"].as_array().unwrap().len()), (Some(0), 1_000));
     assert_eq!(home.files(), before);
-    // `make bench` holds the release program to a second.
+    // `make bench` requires the release build to need at most one second.
     println!("1,000 files were put back in {took:?}");
 }
 

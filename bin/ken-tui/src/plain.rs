@@ -179,8 +179,7 @@ impl Plain {
         Err(Error::unavailable("the session's stream ended before the turn did"))
     }
 
-    /// Shows a whole request and asks for a decision. Any reply other than approve, session or deny leaves the request
-    /// open.
+    /// Shows a whole request and asks for a decision until the reply is approve, session, deny or later.
     fn decide(&mut self, request: &str) -> Result<(), Error> {
         let record = self.gateway.approval(request)?;
         let Some(known) = Request::of(&record).filter(|known| known.status == "pending") else {

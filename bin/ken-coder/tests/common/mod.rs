@@ -1,4 +1,4 @@
-//! A home with a workspace, and ken-coder in it.
+//! A home with a workspace, and ways to call ken-coder in it.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)]
 
 use std::io::Write;
@@ -17,7 +17,7 @@ impl Home {
         home
     }
 
-    /// With this section `[workspace]`.
+    /// Creates a home with this section `[workspace]`.
     pub(crate) fn with(section: &str) -> Home {
         let home = Home::new();
         home.configure(section);
@@ -32,7 +32,7 @@ impl Home {
         self.0.path()
     }
 
-    /// A path in the workspace.
+    /// Returns a path in the workspace.
     pub(crate) fn path(&self, place: &str) -> PathBuf {
         self.0.path().join("state/workspace").join(place)
     }
@@ -61,21 +61,21 @@ impl Home {
         self.fed(self.command(&[command, "--format", "compact"]), call)
     }
 
-    /// What it would do.
+    /// Returns the preview of a call.
     pub(crate) fn preview(&self, command: &str, call: &Value) -> Value {
         let output = self.fed(self.command(&[command, "--preview"]), call);
         assert!(output.status.success(), "{command}: {}", said(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The answer of a call that works.
+    /// Returns the reply to a call that must succeed.
     pub(crate) fn done(&self, command: &str, call: &Value) -> Value {
         let output = self.call(command, call);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{command}: {}", said(&output));
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The error of a call that is refused.
+    /// Returns the error of a call that must fail.
     pub(crate) fn refused(&self, command: &str, call: &Value) -> Value {
         let output = self.call(command, call);
         assert_eq!(output.status.code(), Some(2), "{command} {call}: {output:?}");
@@ -83,7 +83,7 @@ impl Home {
         serde_json::from_slice::<Value>(&output.stderr).unwrap()["error"].take()
     }
 
-    /// The same; its message.
+    /// Returns the error message of a call that must fail.
     pub(crate) fn why_not(&self, command: &str, call: &Value) -> String {
         self.refused(command, call)["message"].as_str().unwrap().to_owned()
     }
@@ -101,7 +101,7 @@ impl Home {
         child.wait_with_output().unwrap()
     }
 
-    /// Every file of the workspace and its content, to compare.
+    /// Returns every file of the workspace with its content, for comparison.
     pub(crate) fn files(&self) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
         let mut found = std::collections::BTreeMap::new();
         let mut folders = vec![self.path("")];
@@ -135,7 +135,8 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// `ken-sandbox` and `ken-proxy` lie beside `ken-coder`; this crate alone does not build them.
+/// Fails if `ken-sandbox` and `ken-proxy` are not beside `ken-coder`, because building this crate alone does not build
+/// them.
 pub(crate) fn sandbox_is_built() {
     let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-coder")).with_file_name("ken-sandbox");
     let proxy = sandbox.with_file_name("ken-proxy");

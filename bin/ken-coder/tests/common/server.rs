@@ -1,4 +1,5 @@
-//! A server on loopback: git's own HTTP back end, and a page that shows the request; in clear and over TLS.
+//! A server on loopback, with and without TLS. It serves git repositories through git's own HTTP back end, and a page
+//! that shows the request.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// What the requests brought in the header `Authorization`, in their order.
+/// The `Authorization` headers of the requests, in order.
 type Keys = Arc<Mutex<Vec<Option<String>>>>;
 
 pub(crate) struct Server {
@@ -22,7 +23,7 @@ pub(crate) struct Server {
     _runtime: tokio::runtime::Runtime,
 }
 
-/// The certificate that clients of [`Server::secure`] have to trust.
+/// The certificate that clients of [`Server::secure`] must trust.
 pub(crate) fn certificate() -> PathBuf {
     beside("localhost.pem")
 }
@@ -65,7 +66,7 @@ impl Drop for Server {
     }
 }
 
-/// Takes TLS off, and passes on what was in it.
+/// Accepts TLS connections and forwards their decrypted content to `to`.
 async fn accept(listener: tokio::net::TcpListener, to: SocketAddr) {
     let certificates = CertificateDer::pem_file_iter(certificate()).unwrap();
     let key = PrivateKeyDer::from_pem_file(beside("localhost.key")).unwrap();
