@@ -29,7 +29,7 @@ struct Prompt {
     images: Vec<Value>,
     #[serde(default)]
     policy: Policy,
-    /// If given, the only model that may answer, as `provider/model`.
+    /// The only model that can answer, as `provider/model`; `None` for the configured ones.
     #[serde(default, deserialize_with = "given")]
     model: Option<String>,
 }
@@ -81,7 +81,7 @@ fn check_image(index: usize, image: Value) -> Result<Image, Error> {
     }
 }
 
-/// Whether a text is base64 (RFC 4648, section 4), padding included.
+/// Whether a text is base64 with padding (RFC 4648, section 4).
 fn is_base64(text: &[u8]) -> bool {
     let padding = text.iter().rev().take_while(|byte| **byte == b'=').count();
     let digits = text.get(..text.len() - padding).unwrap_or_default();
@@ -95,7 +95,7 @@ pub(crate) async fn prompt(gateway: Arc<Gateway>, mut request: Request) -> Resul
     let instance = instance(&request)?;
     let bytes = request.body().await?;
     let prompt = body::read::<Prompt>(&bytes)?;
-    // An invalid prompt is refused before its key is opened.
+    // An invalid prompt is refused before the store creates its idempotency key.
     let checked = prompt.check(instance, &mut Mint::fresh()?)?;
     check_model(&gateway).await.map_err(|error| Failure::from(error).kind("model_not_configured"))?;
     check_named_model(&gateway, checked.model.as_deref()).await?;
@@ -173,7 +173,7 @@ pub(crate) async fn stream(gateway: Arc<Gateway>, request: Request) -> Result<Re
 pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let instance = instance(&request)?;
     let bytes = request.body().await?;
-    // The body has no fields of its own, and unknown ones are ignored on this route.
+    // The body has no defined fields, and unknown ones are ignored on this route.
     body::read::<Value>(&bytes)?;
     let work = async |_: Mint| {
         let aborted = gateway.store.change_once::<SubmissionsAbort>(&OfInstance { instance }).await?;
@@ -192,7 +192,7 @@ pub(crate) fn waits(request: &Request) -> Result<bool, Failure> {
     }
 }
 
-/// The instance that the path names. Only the orchestrator can be addressed.
+/// Returns the instance that the path names. Only the orchestrator can be addressed.
 fn instance(request: &Request) -> Result<String, Failure> {
     let (name, id) = (request.segment("name"), request.segment("id"));
     if name != "orchestrator" {

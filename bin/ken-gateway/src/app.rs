@@ -28,11 +28,11 @@ pub(crate) struct Gateway {
     pub(crate) ingress: Ingress,
     pub(crate) followed: FollowedStreams,
     pub(crate) dedup_slots: DedupSlots,
-    /// How long a chat event waits for its turn before it is answered with 202.
+    /// How long a chat event waits for its turn before the reply is 202.
     pub(crate) wait: Duration,
-    /// Without a trailing slash; empty when none is configured.
+    /// The configured public URL without a trailing slash, or empty if there is none.
     pub(crate) public_url: String,
-    /// The listening address as a URL, for answers to requests whose `Host` does not name loopback.
+    /// The listening address as a URL. It is used in replies to requests whose `Host` is not a loopback name.
     pub(crate) own_url: String,
     pub(crate) has_secret: bool,
     /// Whether requests from this machine need no secret.
@@ -50,7 +50,7 @@ impl Daemon for Gateway {
 }
 
 impl Gateway {
-    /// The base of the URLs in the answer to a request, without a trailing slash.
+    /// Returns the base of the URLs in the reply to a request, without a trailing slash.
     pub(crate) fn base_url(&self, request: &Request) -> String {
         if !self.public_url.is_empty() {
             return self.public_url.clone();

@@ -1,4 +1,4 @@
-//! Approvals: actions of agents that a person has to approve.
+//! Approvals: actions of agents that a person must approve.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) async fn pending(gateway: Arc<Gateway>, request: Request) -> Result<R
     let mut list = ListApprovals {
         task_id: page::filter(&query, "taskId")?,
         wait_ms,
-        // The tag of the list that the client has, without its quotes.
+        // The entity tag of the list that the client already has, without its quotes.
         unless: request
             .header("if-none-match")
             .map(|tag| tag.trim().trim_start_matches("W/").trim_matches('"').to_owned()),
@@ -59,7 +59,7 @@ async fn call<O: Op>(gateway: &Gateway, args: &O::Args, time: Duration) -> Resul
     gateway.approver.call::<O>(args, time).await.map_err(deadline_as_unavailable)
 }
 
-/// The part of a filter that names connector, actor and conversation.
+/// Reads the fields of a filter that name connector, actor and conversation.
 fn scope(query: &Query) -> Result<ListApprovals, Error> {
     Ok(ListApprovals {
         connector: page::filter(query, "connector")?,

@@ -26,7 +26,7 @@ pub(crate) fn value(bytes: &[u8]) -> Result<Value, Failure> {
     json::parse(bytes, json::MAX_DEPTH).map_err(malformed)
 }
 
-/// For `deserialize_with`: an optional field may be left out, but must not be null.
+/// For `deserialize_with`: an optional field can be missing, but must not be null.
 pub(crate) fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -35,7 +35,7 @@ where
     T::deserialize(deserializer).map(Some)
 }
 
-/// The value of a required field.
+/// Returns the value of a required field. Fails if it is missing.
 pub(crate) fn required<T>(name: &str, value: Option<T>) -> Result<T, Error> {
     value.ok_or_else(|| Error::invalid(format!("/{name}"), format!("{name} is missing")))
 }
@@ -64,7 +64,7 @@ pub(crate) fn check_size(name: &str, text: &str, most: usize) -> Result<(), Erro
     Ok(())
 }
 
-/// The JSON pointer to a top-level field.
+/// Returns the JSON pointer to a top-level field.
 pub(crate) fn pointer(name: &str) -> String {
     format!("/{name}")
 }

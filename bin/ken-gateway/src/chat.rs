@@ -1,4 +1,4 @@
-//! POST /api/chat/events: takes a message and answers when its turn is done.
+//! POST /api/chat/events: accepts a message and replies when its turn is done.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CALL, change_failed, failed_change};
 use crate::turn::{Waited, check_model, check_named_model, stream_url, wait};
 
-/// The request body. Unknown fields are ignored, because clients send whatever fields their platform has.
+/// The request body. Unknown fields are ignored, because clients pass on the fields of their platforms.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Message {
@@ -49,7 +49,7 @@ struct Message {
     workflow: Option<String>,
     #[serde(default, deserialize_with = "given")]
     task: Option<String>,
-    /// The only model that may answer, as `provider/model`.
+    /// The only model that can answer, as `provider/model`.
     #[serde(default, deserialize_with = "given")]
     model: Option<String>,
     raw: Option<Value>,
@@ -148,7 +148,7 @@ impl Preference {
             let wait = preference.split_once('=');
             let seconds = wait.filter(|(name, _)| name.trim().eq_ignore_ascii_case("wait"));
             let seconds = seconds.and_then(|(_, seconds)| seconds.trim().parse().ok());
-            // A longer wait than the configured one is not honoured.
+            // A wait that is longer than the configured one is ignored.
             if let Some(seconds) = seconds.filter(|seconds| Duration::from_secs(*seconds) <= configured) {
                 return Preference { time: Duration::from_secs(seconds), applied: Some(format!("wait={seconds}")) };
             }
@@ -165,7 +165,8 @@ pub(crate) async fn receive(gateway: Arc<Gateway>, mut request: Request) -> Resu
     let preference = Preference::of(&request, gateway.wait);
     check_model(&gateway).await.map_err(|error| Failure::from(error).with("reason", "model_not_configured"))?;
     check_named_model(&gateway, model.as_deref()).await?;
-    // Reserved before anything is accepted, so that a refusal for lack of room still means that nothing was.
+    // The long response is reserved first. If there is no room for it, the request is refused before anything is
+    // accepted.
     let _held = match preference.time.is_zero() {
         true => None,
         false => Some(request.hold()?),
@@ -231,7 +232,7 @@ fn commanded(
     }
     match &reply.error {
         None => ReplayableResponse::json(200, &body),
-        // A command with wrong arguments keeps the body of a command.
+        // The reply to a command with wrong arguments has the fields of a command, too.
         Some(error) => Err(Value::as_object(&body)
             .into_iter()
             .flatten()
@@ -245,7 +246,7 @@ fn insert(body: &mut Value, name: &str, value: Value) {
     }
 }
 
-/// An accepted prompt, with what its answer contains.
+/// An accepted prompt, with the data for its reply.
 struct Turn {
     event: Value,
     session: OpenSession,
@@ -273,7 +274,7 @@ impl Turn {
         let answer = match self.wait(gateway, request, &preference).await? {
             Waited::Settled(standing) => self.settled(*standing)?,
             Waited::Running(standing) => {
-                // A caller who does not wait is answered at once, without asking kend first.
+                // A caller who does not wait gets the reply at once, without a call to kend.
                 let parts = match preference.time.is_zero() {
                     true => Vec::new(),
                     false => missing_for_turns(gateway).await,
@@ -285,7 +286,7 @@ impl Turn {
         Ok(preference.noted_on(answer))
     }
 
-    /// The answer to `/compact`: that of a command, with the budget that the compaction found.
+    /// Returns the reply to `/compact`: that of a command, with the token budget that the compaction reports.
     async fn compacted(
         self,
         gateway: &Gateway,
@@ -328,11 +329,11 @@ impl Turn {
         }
     }
 
-    /// The answer while the turn is still running. `parts` are those that it waits for.
+    /// Returns the reply while the turn is still running. `parts` are the parts for which it waits.
     fn running(&self, standing: Option<&SubmissionStatus>, parts: Vec<String>) -> Result<ReplayableResponse, Failure> {
         let context_usage = usage(standing.and_then(|standing| standing.context_usage.clone()));
         let mut body = self.body(Value::Null, "running", context_usage);
-        // For clients that read `text` without checking the status.
+        // Some clients read `text` without checking the status.
         insert(&mut body, "text", json!(""));
         if !parts.is_empty() {
             insert(&mut body, "waiting", json!(parts));
@@ -371,7 +372,8 @@ impl Turn {
     }
 }
 
-/// The answer for a turn that did not complete (gateway-http 5.1). Its cause is public: the stream shows it as well.
+/// Returns the reply for a turn that did not complete (gateway-http 5.1). Its cause is not secret, because the stream
+/// shows it too.
 fn failure(standing: &SubmissionStatus) -> Failure {
     let unknown = Cause { name: "defect".to_owned(), message: "the turn ended without a result".to_owned() };
     let cause = standing.error.as_ref().unwrap_or(&unknown);

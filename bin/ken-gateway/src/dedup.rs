@@ -9,14 +9,14 @@ use ken_types::ops::streams::CallMark;
 /// The deduplication slots of this process.
 #[derive(Debug)]
 pub(crate) struct DedupSlots {
-    /// A ULID.
+    /// A ULID that identifies this process.
     process: String,
     free: Mutex<Free>,
 }
 
 #[derive(Debug, Default)]
 struct Free {
-    /// Slots without an open call, each with the number of its last call.
+    /// Slots without an open call, each with its number and the number of its last call.
     slots: Vec<(u64, u64)>,
     made: u64,
 }
@@ -26,7 +26,7 @@ impl DedupSlots {
         Ok(DedupSlots { process: Mint::fresh()?.ulid(), free: Mutex::default() })
     }
 
-    /// Takes a slot for one call. Dropping it gives it back.
+    /// Takes a slot for one call. Dropping the slot returns it.
     pub(crate) fn take(&self) -> DedupSlot<'_> {
         let mut free = self.lock();
         let (slot, last) = free.slots.pop().unwrap_or_else(|| {
@@ -41,7 +41,7 @@ impl DedupSlots {
     }
 }
 
-/// A slot that is in use by one call.
+/// A slot that one call is using.
 #[derive(Debug)]
 pub(crate) struct DedupSlot<'a> {
     slots: &'a DedupSlots,

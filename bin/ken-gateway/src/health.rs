@@ -13,7 +13,7 @@ use ken_wire::Pool;
 use crate::app::Gateway;
 use crate::turn::no_model;
 
-/// How long a part may take to answer.
+/// The timeout of a call to a part.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// GET /health: 200 as long as the gateway answers.
@@ -41,19 +41,22 @@ pub(crate) async fn ready(gateway: Arc<Gateway>, _: Request) -> Result<Response,
     )
 }
 
-/// Why no model can be called. A model part that does not answer is not ready anyway.
+/// Returns the reason why no model can be called. If ken-model does not reply, returns `None`, because it is then
+/// reported as not ready anyway.
 async fn lacks_model(gateway: &Gateway) -> Option<String> {
     let state = gateway.models.get(PATIENCE).await.ok()?;
     no_model(&state)
 }
 
-/// Whether the store's last attempt to write worked. A store that does not answer is not ready anyway.
+/// Whether the last write of the store succeeded. If the store does not reply, returns true, because it is then
+/// reported as not ready anyway.
 async fn can_write(gateway: &Gateway) -> bool {
     let stats = gateway.store.pool().call::<ServiceStats>(&Nothing {}, PATIENCE).await;
     !stats.is_ok_and(|stats| stats.get("writable").is_some_and(|writable| writable == 0))
 }
 
-/// The enabled parts that are not ready, according to kend; without kend, the parts that do not answer.
+/// Returns the enabled parts that are not ready, as kend reports them. Without kend, these are the parts that do not
+/// reply.
 async fn waiting(gateway: &Gateway) -> Vec<String> {
     let is_awaited = |part: &PartStatus| part.wanted && part.state != PartState::Ready;
     match parts(gateway).await {
@@ -65,7 +68,7 @@ async fn waiting(gateway: &Gateway) -> Vec<String> {
     }
 }
 
-/// The parts that a turn needs and that are not ready, including those that were stopped on purpose.
+/// Returns the parts that a turn needs and that are not ready, including parts that a person has stopped.
 pub(crate) async fn missing_for_turns(gateway: &Gateway) -> Vec<String> {
     let is_missing =
         |part: &PartStatus| matches!(part.name.as_str(), "agent" | "model") && part.state != PartState::Ready;

@@ -1,6 +1,6 @@
-//! Idempotency keys: a request may be repeated with the same `Idempotency-Key`. The store keeps a seed for each key, and
-//! all ids of the work are minted from that seed. A repeat therefore finds whatever the first attempt has made, even after
-//! a crash, and continues from there.
+//! Idempotency keys: a client can repeat a request with the same `Idempotency-Key`. The store keeps a seed for each
+//! key, and all ids of the work are derived from that seed. A repeated request therefore finds what the first one has
+//! created, even after a crash, and continues from there.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,8 @@ impl ReplayableResponse {
         self
     }
 
-    /// Marks the response as temporary: the work is still running, and a repeat joins it instead of getting this response.
+    /// Marks the response as temporary: the work is still running, and a repeated request waits for it too instead of
+    /// getting this response.
     pub(crate) fn not_kept(mut self) -> ReplayableResponse {
         self.keep = false;
         self
@@ -62,7 +63,8 @@ impl ReplayableResponse {
     }
 }
 
-/// Does work that accepts something. With a key it is done at most once, however often the request is repeated.
+/// Does work that has an effect. With an idempotency key, the effect happens at most once, even if the request is
+/// repeated.
 pub(crate) async fn once<W>(
     gateway: &Gateway,
     request: &Request,
@@ -105,8 +107,8 @@ async fn begin(gateway: &Gateway, name: &str, body: &[u8]) -> Result<KeyState, F
     })
 }
 
-/// How the key ends. It stays open while the work is still running or its outcome is unknown, so that a repeat
-/// joins it.
+/// Returns how the key ends. `None` leaves it open, because the work is still running or its outcome is unknown. A
+/// repeated request then continues the work.
 fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -> Vec<u8>) -> Option<KeyEnd> {
     match done {
         Ok(answer) => answer.keep.then(|| KeyEnd::Answered(answer.kept())),
@@ -119,8 +121,8 @@ fn key_end(done: &Result<ReplayableResponse, Failure>, body: impl Fn(&Failure) -
     }
 }
 
-/// Records how the work ended. If the store cannot be reached, the key stays open, which is safe: a repeat mints the same
-/// ids and finds what this request has done. So the caller gets its answer in any case.
+/// Records how the work ended. If the store cannot be reached, the key stays open. This is safe, because a repeated
+/// request derives the same ids and finds the work done, so this request can be answered in any case.
 async fn finish(gateway: &Gateway, key: String, end: KeyEnd) {
     let finished = gateway.store.call::<KeysFinish>(&FinishKey { key, end }, CALL).await;
     if let Err(error) = finished {
@@ -138,7 +140,7 @@ fn own_headers(failure: &Failure) -> Vec<(String, String)> {
     headers.filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?))).collect()
 }
 
-/// The key of a request: 1 to 255 visible characters.
+/// Returns the key of a request, which has 1 to 255 visible characters.
 fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
     let Some(value) = request.headers().get("idempotency-key") else {
         return Ok(None);
@@ -151,8 +153,8 @@ fn key(request: &Request) -> Result<Option<&[u8]>, Error> {
     }
 }
 
-/// The owner of a key: the operator, this machine (at any of its addresses), or another address. Their forms differ, so
-/// that no two owners share a key.
+/// Returns the owner of a key: the operator, this machine (with any of its addresses), or another address. The three
+/// forms differ, so no two owners share a key.
 fn owner(caller: Caller, peer: IpAddr) -> String {
     match caller {
         Caller::Operator => "operator".to_owned(),
@@ -161,7 +163,8 @@ fn owner(caller: Caller, peer: IpAddr) -> String {
     }
 }
 
-/// SHA-256, in hex, of several parts. Each part is preceded by its length, so that no two lists of parts hash alike.
+/// Returns the SHA-256 digest of several parts, in hexadecimal. Each part is preceded by its length, so two different
+/// lists of parts have different input.
 fn digest(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -196,7 +199,7 @@ mod tests {
         assert_eq!(local.len(), 1);
         let mapped = owner(Caller::Anyone, "::ffff:10.0.0.1");
         assert_eq!(mapped, owner(Caller::Anyone, "10.0.0.1"));
-        // The operator has the same keys wherever the secret comes from, and shares them with nobody.
+        // The operator has the same keys from every address, and shares them with nobody.
         let operator = owner(Caller::Operator, "127.0.0.1");
         assert_eq!(operator, owner(Caller::Operator, "10.0.0.1"));
         assert!(![local[0].as_str(), &mapped, &owner(Caller::Anyone, "127.0.0.1")].contains(&operator.as_str()));

@@ -22,7 +22,7 @@ pub(crate) struct Identity {
     pub(crate) thread_id: Option<String>,
 }
 
-/// How an error refers to a field: by a JSON pointer in a body, by `?name` in a query.
+/// Formats the place of a field for an error: as a JSON pointer in a body, as `?name` in a query.
 type At = fn(&str) -> String;
 
 fn in_query(name: &str) -> String {

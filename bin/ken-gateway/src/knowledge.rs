@@ -1,4 +1,4 @@
-//! Knowledge entries: what the user has taught ken.
+//! Knowledge entries: texts that people, agents and imports have stored for the agent.
 
 use std::sync::Arc;
 

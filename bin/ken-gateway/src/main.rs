@@ -1,4 +1,4 @@
-//! The HTTP gateway: the interface of ken to other programs. It keeps no state.
+//! The HTTP gateway: the interface of ken for other programs. It keeps no state.
 
 mod agents;
 mod app;

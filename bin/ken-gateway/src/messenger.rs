@@ -1,5 +1,5 @@
-//! The messaging connector: its administration, and its webhook. Stored state is read from the store; only `ken-messenger` knows the
-//! secret of the webhook.
+//! The messaging connector: its administration and its webhook. Stored state is read from the store. Only
+//! `ken-messenger` knows the secret of the webhook.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::body::{self, check_length, given, required};
 use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
 
-/// The connector's name in answers.
+/// The connector's name in replies.
 const NAME: &str = "messenger";
 const ID_CHARACTERS: usize = 64;
 const CODE_CHARACTERS: usize = 64;
@@ -42,8 +42,8 @@ pub(crate) async fn webhook(gateway: Arc<Gateway>, mut request: Request) -> Resu
         Error::invalid("", format!("the body is not UTF-8 at byte {at}"))
     })?;
     let args = ReceiveUpdate { secret, update };
-    // An update may be passed on twice, so a connector that dies is called again. An update that is not known to be stored
-    // is answered with 503, so that the platform sends it again.
+    // An update can be received twice without harm, so the call is repeated if the connector ends meanwhile. If it is
+    // not certain that the update is stored, the reply is 503, so that the platform sends it again.
     let taken = gateway.messenger.change::<ConnectorReceive>(&args, CALL, CHANGE).await;
     taken.map_err(deadline_as_unavailable)?;
     Ok(Response::empty(200))
@@ -95,7 +95,7 @@ pub(crate) async fn health(gateway: Arc<Gateway>, _: Request) -> Result<Response
     Response::json(200, &body)
 }
 
-/// The stored state, with only those codes that are still valid.
+/// Returns the stored state without expired codes.
 async fn stored(gateway: &Gateway) -> Result<MessengerState, Failure> {
     let mut state = gateway.store.call::<MessengerStatus>(&Nothing {}, CALL).await?;
     let now = Timestamp::now();

@@ -31,7 +31,7 @@ mod tests {
         serde_json::from_str(DOCUMENT).unwrap()
     }
 
-    /// `/agents/:name` and `/streams/*path` as OpenAPI writes them.
+    /// Converts `/agents/:name` and `/streams/*path` to the form of OpenAPI.
     fn braced(pattern: &str) -> String {
         let segment = |segment: &str| match segment.strip_prefix([':', '*']) {
             Some(name) => format!("{{{name}}}"),
@@ -50,7 +50,7 @@ mod tests {
         for (path, item) in document["paths"].as_object().unwrap() {
             for method in item.as_object().unwrap().keys() {
                 match method.as_str() {
-                    // HEAD works wherever GET does, and is described only where it has a separate meaning.
+                    // HEAD works for every GET route. It is described only where it has a separate meaning.
                     "head" => assert!(item.get("get").is_some(), "{path}"),
                     method => drop(described.insert(format!("{} {path}", method.to_uppercase()))),
                 }

@@ -12,7 +12,7 @@ pub(crate) fn limit(query: &Query, most: u32, default: u32) -> Result<u32, Error
     Ok(u32::try_from(limit).unwrap_or(most))
 }
 
-/// Reads an opaque cursor. Empty cursors are never issued.
+/// Reads an opaque cursor. An empty one is refused, because none is ever issued.
 pub(crate) fn cursor(query: &Query, name: &str) -> Result<Option<String>, Error> {
     match query.one(name)? {
         Some("") => Err(Error::invalid(format!("?{name}"), format!("{name} is empty"))),
@@ -20,7 +20,7 @@ pub(crate) fn cursor(query: &Query, name: &str) -> Result<Option<String>, Error>
     }
 }
 
-/// Reads a filter: the value that the field of this name must have in a listed record.
+/// Reads a filter: the value that the field of this name must have in the listed records.
 pub(crate) fn filter(query: &Query, name: &str) -> Result<Option<String>, Error> {
     let Some(value) = query.one(name)? else {
         return Ok(None);

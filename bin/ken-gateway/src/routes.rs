@@ -1,4 +1,4 @@
-//! The table of routes: method, path and handler. What each route answers is documented in `share/openapi/gateway.json`.
+//! The table of routes: method, path and handler. `share/openapi/gateway.json` documents the responses.
 
 use std::sync::Arc;
 

@@ -38,7 +38,8 @@ fn status(query: &Query) -> Result<Option<RunStatus>, Error> {
     named.map(Some).ok_or_else(|| Error::invalid("?status", message()))
 }
 
-/// GET and HEAD /runs/:runId: the run's stream, or its record if the query has the key `meta`, whatever its value.
+/// GET and HEAD /runs/:runId: the run's stream. If the query has the key `meta`, with any value, the response is the
+/// run's record.
 pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     if !request.query()?.has("meta") {
         let subject = Subject::run(request.segment("runId"));
@@ -52,7 +53,7 @@ pub(crate) async fn read(gateway: Arc<Gateway>, request: Request) -> Result<Resp
 /// POST /runs/:runId/abort
 pub(crate) async fn abort(gateway: Arc<Gateway>, mut request: Request) -> Result<Response, Failure> {
     let bytes = request.body().await?;
-    // The body has no fields of its own, and unknown ones are ignored on this route.
+    // The body has no defined fields, and unknown ones are ignored on this route.
     body::read::<Value>(&bytes)?;
     let by = by(&request);
     let work = async |_: Mint| {

@@ -1,4 +1,4 @@
-//! Schedules and their runs. All work is done by ken-scheduler, so every route answers 503 while it is down.
+//! Schedules and their runs. ken-scheduler does all the work, so every route responds with 503 while it is down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,14 @@ use crate::store::{CALL, CHANGE, change_failed, deadline_as_unavailable};
 /// How long `?wait=1` waits for the end of a run.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// Calls an operation that reads.
+/// Calls an operation that only reads.
 async fn ask<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
     let asked = gateway.scheduler.call::<O>(args, CALL).await;
     asked.map_err(deadline_as_unavailable)
 }
 
-/// Makes a change whose ids are in `args`, or which may be made again.
+/// Calls an operation that makes a change. Repeating it is safe, because its ids are in `args` or it has the same
+/// effect again.
 async fn change<O: Op>(gateway: &Gateway, args: &O::Args) -> Result<O::Reply, Error> {
     let changed = gateway.scheduler.change::<O>(args, CALL, CHANGE).await;
     changed.map_err(change_failed)
@@ -52,7 +53,7 @@ fn unwritable(error: serde_json::Error) -> Error {
     Error::internal(format!("an answer could not be written: {error}"))
 }
 
-/// The fields of a body without those that only a POST has.
+/// Reads the fields of a body, without those that only a POST has.
 fn fields(mut body: Map<String, Value>, own: &[&str]) -> Result<Fields, Failure> {
     body.retain(|name, _| !own.contains(&name.as_str()));
     Ok(strict_json::from_value(Value::Object(body))?)
@@ -157,7 +158,7 @@ pub(crate) async fn run(gateway: Arc<Gateway>, mut request: Request) -> Result<R
     once(&gateway, &request, b"{}", plain, work).await
 }
 
-/// The answer to `?wait=1`.
+/// Returns the response to `?wait=1`.
 fn waited(slug: &str, run: ScheduleRun) -> Result<ReplayableResponse, Failure> {
     #[derive(Serialize)]
     struct Waited<'a> {

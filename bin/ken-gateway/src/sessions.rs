@@ -76,8 +76,8 @@ pub(crate) async fn transcript(gateway: Arc<Gateway>, request: Request) -> Resul
     Ok(Response::json_bytes(200, String::from(Box::<str>::from(page))))
 }
 
-/// The body of a cancel request: the identity and, if given, the submission. The identity is not flattened into it, because
-/// serde would then accept unknown fields.
+/// The body of a cancel request: the identity and an optional submission. The identity is not flattened into it,
+/// because serde would then accept unknown fields.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Cancel {
@@ -125,7 +125,7 @@ pub(crate) async fn cancel(gateway: Arc<Gateway>, mut request: Request) -> Resul
 /// DELETE /api/chat/sessions/:id
 pub(crate) async fn archive(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let args = OwnedSession {
-        // Every caller that passes authentication is the operator, who may leave the identity out.
+        // Every caller that passes authentication is the operator, who can omit the identity.
         scope: Identity::scope_or_none(&request.query()?)?,
         id: session(&request),
     };

@@ -54,7 +54,7 @@ pub(crate) fn start(program: Program, start: &mut Start<NoOptions>) -> Result<(T
     Ok((Table::new(program.part(), program.version), gateway))
 }
 
-/// The listening socket that kend passes on, or else a new one.
+/// Returns the listening socket that kend passes, or else binds a new one.
 fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     if let Some(socket) = start.sockets.take("http") {
         return Ok(TcpListener::from(socket));
@@ -66,7 +66,8 @@ fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     })
 }
 
-/// Refuses a configuration that leaves the gateway unusable or open to everybody, and logs what may be a mistake.
+/// Fails for a configuration that makes the gateway unusable or open to everybody. Logs a warning for one that is
+/// probably a mistake.
 fn check_access(config: &GatewayConfig, has_secret: bool) -> Result<(), Error> {
     if !has_secret && !config.listen.is_loopback() {
         let message =

@@ -7,12 +7,13 @@ use ken_types::ops::Op;
 use ken_types::{Code, Error};
 use ken_wire::Pool;
 
-/// The timeout of one call to another part: shorter than the timeout of most clients, longer than the restart of a part.
+/// The timeout of one call to another part. It is shorter than the timeout of most clients and longer than the restart
+/// of a part.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
-/// How long to try to find out whether a change was made, before the client is told that this is unknown.
+/// How long to try to find out whether a change was made, before the client gets the reply that this is unknown.
 pub(crate) const CHANGE: Duration = Duration::from_secs(30);
 
-/// The store, as the routes call it.
+/// Calls to the store for the routes.
 #[derive(Debug)]
 pub(crate) struct Store(Pool);
 
@@ -21,7 +22,7 @@ impl Store {
         Store(pool)
     }
 
-    /// Calls an operation that reads, or one whose outcome no client is told; see [`Pool::call`].
+    /// Calls an operation that only reads, or whose outcome no client needs; see [`Pool::call`].
     pub(crate) async fn call<O: Op>(&self, args: &O::Args, time: Duration) -> Result<O::Reply, Error> {
         self.0.call::<O>(args, time).await.map_err(deadline_as_unavailable)
     }
@@ -31,8 +32,8 @@ impl Store {
         self.0.change::<O>(args, CALL, time).await.map_err(change_failed)
     }
 
-    /// Makes a change that has no id, so that asking again could change more; see [`Pool::call`]. An `unavailable` error means
-    /// that nothing was changed.
+    /// Makes a change that has no id, so that repeating the call could change more; see [`Pool::call`]. An
+    /// `unavailable` error means that nothing was changed.
     pub(crate) async fn change_once<O: Op>(&self, args: &O::Args) -> Result<O::Reply, Error> {
         self.0.call::<O>(args, CALL).await.map_err(change_failed)
     }
@@ -42,8 +43,8 @@ impl Store {
     }
 }
 
-/// Reports a part that does not answer in time as unavailable (503). The status 504 is kept for work that passed its own
-/// time limit, and for changes whose outcome is unknown.
+/// Reports a part that does not reply in time as unavailable (503). The status 504 is reserved for work that exceeded
+/// its own time limit, and for changes whose outcome is unknown.
 pub(crate) fn deadline_as_unavailable(error: Error) -> Error {
     Error {
         code: match error.code {
@@ -55,7 +56,7 @@ pub(crate) fn deadline_as_unavailable(error: Error) -> Error {
     }
 }
 
-/// The error of a failed change: 504 if it may have been made, 503 only if it certainly was not.
+/// Returns the error of a failed change: 504 if it may have been made, 503 only if it certainly was not.
 pub(crate) fn change_failed(error: Error) -> Error {
     match error.is_outcome_unknown() {
         true => Error {
@@ -67,7 +68,8 @@ pub(crate) fn change_failed(error: Error) -> Error {
     }
 }
 
-/// A failed change. If its outcome is unknown, the answer contains the id that the client can look for.
+/// Returns the failure for a failed change. If its outcome is unknown, the reply contains the id by which the client
+/// can look for it.
 pub(crate) fn failed_change(error: Error, field: &str, id: &str) -> Failure {
     match error.is_outcome_unknown() {
         true => Failure::from(error).with(field, id),

@@ -1,4 +1,4 @@
-//! Telemetry: summaries of what was done.
+//! Telemetry: summaries of prompts, commands, schedules and workflow runs.
 
 use std::sync::Arc;
 

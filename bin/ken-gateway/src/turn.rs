@@ -17,21 +17,21 @@ use crate::store::CALL;
 
 /// How long one call to the store waits. The wire allows ten minutes.
 const ONE_WAIT: Duration = Duration::from_secs(300);
-/// How long to wait before the next try while the store restarts.
+/// How long to wait before the next attempt while the store restarts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How waiting ended.
+/// The result of waiting.
 #[derive(Debug)]
 pub(crate) enum Waited {
     Settled(Box<SubmissionStatus>),
-    /// The time is over. Contains the current state, if the store has returned it.
+    /// The time limit has passed. Contains the current state if the store has returned it.
     Running(Option<Box<SubmissionStatus>>),
     /// The gateway is shutting down.
     Stopping,
 }
 
-/// Waits until a submission is settled, at most for `time`. A restart of the store only delays it: accepted submissions are
-/// on disk.
+/// Waits until a submission is settled, at most for `time`. A restart of the store only causes a delay, because
+/// accepted submissions are on disk.
 pub(crate) async fn wait(
     gateway: &Gateway,
     mut shutdown: Shutdown,
@@ -66,8 +66,8 @@ async fn wait_once(gateway: &Gateway, id: &SubmissionId, time: Duration) -> Resu
     gateway.store.call::<SubmissionsWait>(&args, time + CALL).await
 }
 
-/// The answer to a caller that waited for a turn or run that failed: 500, with a type for each cause. Turns name their
-/// causes in snake case, runs in camel case.
+/// Returns the failure for a caller that waited for a turn or run that failed: 500, with a type for each cause. The
+/// causes of turns are in snake case, those of runs in camel case.
 pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
     let cause = cause.unwrap_or_else(|| Cause { name: String::new(), message: "it failed".to_owned() });
     let kind = match cause.name.as_str() {
@@ -77,11 +77,11 @@ pub(crate) fn failure(aborted: bool, cause: Option<Cause>) -> Failure {
         "retry_exhausted" | "RetryExhausted" => "submission_retry_exhausted",
         _ => "operation_failed",
     };
-    // The message is public: the stream shows it as well.
+    // The message is not secret, because the stream shows it too.
     Failure::new(StatusCode::INTERNAL_SERVER_ERROR, Code::Unavailable, cause.message).kind(kind)
 }
 
-/// Refuses a prompt if no model is configured. If ken-model is merely down, the prompt is accepted and waits.
+/// Refuses a prompt if no model is configured. If ken-model is only down, the prompt is accepted and waits.
 pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
     let state = gateway.models.get(Duration::from_secs(1)).await;
     match state.ok().and_then(|state| no_model(&state)) {
@@ -93,7 +93,7 @@ pub(crate) async fn check_model(gateway: &Gateway) -> Result<(), Error> {
     }
 }
 
-/// Refuses a model that a prompt names and nobody has configured; `at` is the field.
+/// Refuses a prompt that names a model which is not configured. `at` is the field that names it.
 pub(crate) async fn check_named_model(gateway: &Gateway, model: Option<&str>) -> Result<(), Error> {
     let (Some(model), Ok(state)) = (model, gateway.models.get(Duration::from_secs(1)).await) else {
         return Ok(());
@@ -106,7 +106,7 @@ pub(crate) async fn check_named_model(gateway: &Gateway, model: Option<&str>) ->
     Err(error.hint(format!("configured: {known}; KEN_MODEL or [model] use")))
 }
 
-/// Why no model can be called, if none can.
+/// Returns the reason why no model can be called, if none can.
 pub(crate) fn no_model(state: &ModelState) -> Option<String> {
     let models = state.unusable.iter();
     let why: Vec<String> = models.map(|one| format!("{}: {}", one.model, one.why)).collect();
@@ -117,7 +117,7 @@ pub(crate) fn no_model(state: &ModelState) -> Option<String> {
     })
 }
 
-/// The absolute URL of an instance's stream.
+/// Returns the absolute URL of an instance's stream.
 pub(crate) fn stream_url(gateway: &Gateway, request: &Request, instance: &str) -> String {
     format!("{}/agents/orchestrator/{}", gateway.base_url(request), encode_segment(instance))
 }

@@ -19,7 +19,7 @@ use crate::idempotency::{ReplayableResponse, once};
 use crate::store::{CALL, CHANGE, deadline_as_unavailable, failed_change};
 use crate::turn::{Waited, failure, wait};
 
-/// The offset of a new run: its stream is empty before the run is admitted.
+/// The offset at which a new run's stream starts. It is empty before the run is admitted.
 const START: &str = "-1";
 
 /// POST /workflows/:name
@@ -42,7 +42,7 @@ fn unknown(workflow: &str) -> Failure {
     Failure::from(Error::not_found(format!("No workflow {workflow}."))).kind("workflow_not_found")
 }
 
-/// Refuses a workflow that does not exist or may not be started.
+/// Refuses a workflow that does not exist or that clients cannot start.
 async fn check_name(gateway: &Gateway, workflow: &str) -> Result<(), Failure> {
     let known = gateway.cognitive.call::<WorkflowsList>(&Nothing {}, CALL).await;
     let known = known.map_err(deadline_as_unavailable)?.workflows;
@@ -61,7 +61,7 @@ async fn check_payload(gateway: &Gateway, workflow: &str, payload: &Value) -> Re
     })
 }
 
-/// The absolute URL of a run's stream.
+/// Returns the absolute URL of a run's stream.
 fn stream_url(gateway: &Gateway, request: &Request, run: &RunId) -> String {
     format!("{}/runs/{}", gateway.base_url(request), encode_segment(run.as_str()))
 }
@@ -82,7 +82,7 @@ async fn admitted(
     let id = SubmissionId(run.run_id.as_str().to_owned());
     let by = ByRun { run_id: run.run_id };
     if let Waited::Settled(_) = wait(gateway, request.shutdown(), &id, None).await?
-        // If the store fails now, the run has been accepted all the same, and the answer is 202.
+        // The run has been accepted even if the store fails now, and the response is then 202.
         && let Ok(record) = gateway.store.call::<RunsGet>(&by, CALL).await
     {
         return ended(record, &url);

@@ -1,4 +1,4 @@
-//! `Stream-Cursor`, which keeps caches between client and server from answering the same request twice.
+//! The header `Stream-Cursor`. It keeps caches between client and server from giving the same response to two requests.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,8 @@ use ken_types::id::random;
 const INTERVAL_SECONDS: u64 = 20;
 const EPOCH: u64 = 1_728_432_000;
 
-/// The current interval or, if the client has seen that or a later one, a random later one.
+/// Returns the number of the current interval. If the client has seen this one or a later one, returns a random later
+/// one.
 pub(crate) fn next_cursor(seen: Option<u64>) -> Result<u64, Error> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let interval = now.saturating_sub(EPOCH) / INTERVAL_SECONDS;

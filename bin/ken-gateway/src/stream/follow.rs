@@ -1,4 +1,4 @@
-//! Streams that have live readers. Each has one open read to the store, however many readers there are.
+//! Streams that have live readers. Each has a single open read at the store, regardless of the number of readers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,11 +27,11 @@ pub(crate) struct Target {
     /// The id of the stream, which distinguishes it from a later one of the same name.
     pub(crate) id: u64,
     pub(crate) form: Form,
-    /// The number of entries that it was last seen to have.
+    /// The last known number of its entries.
     pub(crate) end: u64,
 }
 
-/// A stream that is followed for as long as this is held.
+/// A followed stream. Following ends when the last reference is dropped.
 #[derive(Debug)]
 pub(crate) struct FollowedStream {
     readers: Arc<LiveReaders>,
@@ -51,7 +51,7 @@ impl Drop for FollowedStream {
     }
 }
 
-/// By name and id.
+/// Followed streams, by name and id.
 type ByStream = HashMap<(String, u64), Weak<FollowedStream>>;
 
 /// All followed streams.
@@ -66,7 +66,7 @@ impl FollowedStreams {
         FollowedStreams { store, by_stream: Mutex::default() }
     }
 
-    /// Follows a stream, unless it is followed already.
+    /// Returns a followed stream. Starts following it if needed.
     pub(crate) fn follow(&self, target: Target) -> Arc<FollowedStream> {
         let key = (target.subject.name.clone(), target.id);
         let mut streams = self.lock();
@@ -101,7 +101,7 @@ async fn follow(store: Pool, target: Target, readers: &LiveReaders) {
         let args = ReadStream {
             wait_ms: WAIT_MS,
             id: Some(target.id),
-            // `After`, even at 0: in a stream whose oldest entries were dropped, `-1` is another place.
+            // `After` is used even for 0, because `-1` means the oldest entry that still exists.
             ..target.subject.read_from(Offset::After(next))
         };
         let time = Duration::from_millis(WAIT_MS) + CALL;
@@ -119,7 +119,7 @@ async fn follow(store: Pool, target: Target, readers: &LiveReaders) {
                 }
             }
             Err(error) if matches!(error.code, Code::NotFound | Code::Conflict) => return,
-            // The store restarts. It still has everything that it has accepted when it is back.
+            // The store is restarting. It has all accepted entries when it is back.
             Err(_) => sleep(PAUSE).await,
         }
     }

@@ -22,7 +22,7 @@ impl Position {
         Position { next: page.next, at_end: page.at_end(), closed: page.at_end() && page.closed }
     }
 
-    /// Adds the headers with which a client continues from here.
+    /// Adds the headers that a client needs to continue from here.
     pub(crate) fn put(self, kind: Kind, response: Response) -> Result<Response, Failure> {
         let offset = kind.offset(self.next).to_string();
         let mut response = response.text_header("stream-next-offset", &offset)?;
@@ -47,8 +47,8 @@ impl Position {
     }
 }
 
-/// A page as a data frame; no bytes for an empty page. The frame's `id` is the offset after the page: a browser's
-/// EventSource resumes there by itself.
+/// Returns a page as a data frame, or no bytes for an empty page. The frame's `id` is the offset after the page, from
+/// which a browser's EventSource resumes automatically.
 pub(crate) fn data_frame(mut page: StreamPage, form: Form, kind: Kind) -> Bytes {
     if page.is_empty() {
         return Bytes::new();
@@ -71,7 +71,7 @@ fn push_line(frame: &mut Vec<u8>, line: &[u8]) {
     frame.push(b'\n');
 }
 
-/// Splits at CR, LF and CRLF, because each of them ends a line in this format.
+/// Splits a text at CR, LF and CRLF, because each of them ends a line in this format.
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

@@ -1,6 +1,6 @@
-//! The SSE clients that have caught up with a stream. New entries are written to their sockets here, one after the other,
-//! without waking the task of each client. A task is woken only if its socket does not accept a whole frame, or if it needs frames
-//! of its own.
+//! The SSE clients that have caught up with a stream. New entries are written to their sockets here, one after the
+//! other, without waking the task of each client. A task is woken only if its socket does not accept a whole frame or
+//! if it needs its own frames.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ struct Readers {
     newest: Newest,
     by_number: BTreeMap<u64, Arc<LiveReader>>,
     last_number: u64,
-    /// Whether the stream is no longer followed.
+    /// Whether following the stream has ended.
     over: bool,
 }
 
@@ -35,7 +35,7 @@ struct LiveReader {
     woken: Notify,
 }
 
-/// The position of a reader, and when something was last written to it.
+/// The position of a reader, and the time of the last write to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReaderState {
     pub(crate) position: Position,
@@ -46,17 +46,17 @@ pub(crate) struct ReaderState {
 /// The result of [`LiveReaders::arrive`], for a reader that has read up to a position.
 #[derive(Debug)]
 pub(crate) enum Arrival<'a> {
-    /// The reader has everything, and waits.
+    /// The reader has all entries and waits for new ones.
     Waits(Waiting<'a>),
-    /// These pieces have arrived in the meantime.
+    /// The pieces that arrived after the reader's position.
     Behind(Vec<Piece>),
-    /// The pieces that have arrived in the meantime are no longer kept here.
+    /// The pieces after the reader's position are no longer kept here.
     Lost,
     /// The stream has ended.
     Over,
 }
 
-/// How many readers are written to before other tasks may run.
+/// How many readers are written to before other tasks get a turn.
 const AT_ONCE: usize = 64;
 
 impl LiveReaders {
@@ -73,7 +73,7 @@ impl LiveReaders {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The known end of the stream.
+    /// Returns the last known end of the stream.
     pub(crate) fn position(&self) -> Position {
         self.lock().newest.position
     }
@@ -95,7 +95,7 @@ impl LiveReaders {
         Arrival::Waits(Waiting { readers: self, number, reader })
     }
 
-    /// Sends a piece to all readers that wait. Those that arrive later find it among the recent ones.
+    /// Sends a piece to all waiting readers. Readers that arrive later find it among the recent pieces.
     pub(crate) async fn tell(&self, piece: Piece) {
         self.lock().newest.push(piece.clone());
         let mut from = 0;
@@ -110,7 +110,7 @@ impl LiveReaders {
         }
     }
 
-    /// Some of the readers, from a number on.
+    /// Returns at most `AT_ONCE` readers, starting with a number.
     fn some(&self, from: u64) -> Vec<(u64, Arc<LiveReader>)> {
         let readers = self.lock();
         let some = readers.by_number.range(from..).take(AT_ONCE);
@@ -159,11 +159,12 @@ impl LiveReader {
 /// How a piece relates to the position of a reader.
 #[derive(Debug, PartialEq, Eq)]
 enum Relation {
-    /// The reader already has all of it, because a reader may be ahead of the task that follows the stream.
+    /// The reader already has all of it. This is possible because a reader can be ahead of the task that follows the
+    /// stream.
     Known,
     /// It begins at the reader's position.
     Next,
-    /// It begins elsewhere, so that the reader would miss entries or get some twice.
+    /// It begins elsewhere, so the reader would miss entries or get some twice.
     Apart,
 }
 
@@ -195,7 +196,7 @@ impl Waiting<'_> {
         *self.reader.state()
     }
 
-    /// Ends the wait, after which nobody else writes to the client. Returns the reader's position.
+    /// Ends the wait, after which no other task writes to the client. Returns the reader's position.
     pub(crate) fn leave(self) -> Position {
         let mut state = self.reader.state();
         state.left = true;

@@ -1,4 +1,4 @@
-//! Streams: those of agents and runs, the stream of changes, and those of other programs below /streams.
+//! Streams: those of agents and runs, the stream of changes in the system, and those of other programs below /streams.
 
 mod cursor;
 pub(crate) mod follow;

@@ -10,7 +10,7 @@ use ken_types::ops::store::{ReadStream, StreamPage, StreamsRead};
 use super::subject::Subject;
 use crate::store::{CALL, Store};
 
-/// How long to wait before the next try while the store restarts.
+/// How long to wait before the next attempt while the store restarts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Reads one page.
@@ -25,7 +25,7 @@ pub(crate) async fn page(store: &Store, subject: &Subject, args: &ReadStream) ->
     })
 }
 
-/// The entries as one JSON array, or their bytes joined.
+/// Returns the entries as one JSON array, or their bytes joined.
 pub(crate) fn body(page: &mut StreamPage) -> Bytes {
     let bytes = page.public.as_mut().and_then(|public| public.bytes.take());
     match bytes {

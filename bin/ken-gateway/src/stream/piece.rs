@@ -14,8 +14,8 @@ use super::subject::{Form, Kind};
 #[derive(Debug)]
 pub(crate) struct Newest {
     pub(crate) position: Position,
-    /// The newest pieces, oldest first, without gaps, up to `position`. A reader that is slightly behind gets them from here instead
-    /// of from the store.
+    /// The newest pieces, oldest first and without gaps, up to `position`. A reader that is slightly behind gets them
+    /// from here and not from the store.
     recent: VecDeque<Piece>,
 }
 
@@ -26,14 +26,15 @@ pub(crate) struct Piece {
     pub(crate) start: u64,
     /// The position after it.
     pub(crate) end: Position,
-    /// The data frame.
+    /// The entries as a data frame.
     pub(crate) data: Bytes,
-    /// The data frame with its control frame, for readers whose own cursor is before `cursor`.
+    /// The data frame followed by a control frame, for readers whose cursor is lower than `cursor`.
     frames: SharedFrame,
     cursor: u64,
 }
 
-/// How many pieces and bytes are kept. A reader that is behind and does not read may hold a copy of all of them.
+/// The maximum number of pieces and bytes that are kept. A reader that is behind and does not read can hold a copy of
+/// all of them.
 const RECENT_PIECES: usize = 32;
 const RECENT_BYTES: usize = 16 * 1024;
 
@@ -56,7 +57,7 @@ impl Newest {
         self.position.next > position.next || self.position.closed
     }
 
-    /// The pieces after `next` entries. `None` if the piece that begins there is no longer kept.
+    /// Returns the pieces after the first `next` entries, or `None` if the piece that begins there is no longer kept.
     pub(crate) fn since(&self, next: u64) -> Option<Vec<Piece>> {
         let first = self.recent.iter().position(|piece| piece.start == next)?;
         Some(self.recent.iter().skip(first).cloned().collect())
@@ -77,7 +78,7 @@ impl Piece {
         self.frames.bytes().len()
     }
 
-    /// The frames for a reader with this cursor. `None` if it needs a control frame of its own.
+    /// Returns the frames for a reader with this cursor, or `None` if it needs its own control frame.
     pub(crate) fn frames(&self, cursor: Option<u64>) -> Option<&SharedFrame> {
         let shared = cursor.is_none_or(|cursor| cursor < self.cursor);
         shared.then_some(&self.frames)
@@ -108,7 +109,7 @@ mod tests {
         assert_eq!(newest.since(58).map(|pieces| pieces.len()), Some(2));
         assert_eq!(newest.since(28).map(|pieces| pieces.len()), Some(RECENT_PIECES));
         assert!(newest.since(27).is_none());
-        // The last piece is kept however large it is, and then it is the only one.
+        // The last piece is always kept. If it is too large, it is the only one.
         newest.push(piece(60, RECENT_BYTES));
         assert!(newest.since(59).is_none());
         let last = newest.since(60).unwrap();

@@ -35,7 +35,7 @@ const ALLOWED_HEADERS: &str = "Content-Type, If-None-Match, Last-Event-ID, x-api
      Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, \
      Producer-Seq";
 
-/// A segment that the protocol reserves for an optional part, which is not offered.
+/// A path segment that the protocol reserves for an optional feature, which is not supported.
 const RESERVED: &str = "__ds";
 
 /// OPTIONS /streams/*path
@@ -111,7 +111,7 @@ fn there(status: u16, made: &Made) -> Result<Response, Failure> {
     ended(response, made.end, made.closed)
 }
 
-/// Adds the headers that say where the stream ends.
+/// Adds the headers that give the end of the stream.
 fn ended(response: Response, end: u64, closed: bool) -> Result<Response, Failure> {
     let response = response.text_header("stream-next-offset", &Kind::Public.offset(end).to_string())?;
     match closed {
@@ -142,7 +142,7 @@ pub(crate) async fn append(gateway: Arc<Gateway>, mut request: Request) -> Resul
     answer(appending.map_err(|error| refused(error, &args.stream))?, &args)
 }
 
-/// The entries that a body appends. `None` for an empty body that only closes the stream.
+/// Returns the entries to append, or `None` for an empty body that only closes the stream.
 fn payload(content_type: &str, body: Bytes, close: bool) -> Result<Option<Payload>, Failure> {
     if body.is_empty() {
         return match close {
@@ -224,7 +224,7 @@ fn conflict(kind: &'static str, message: String) -> Failure {
     Failure::from(Error::conflict(message)).kind(kind)
 }
 
-/// The response for a stream that the store does not have or has deleted.
+/// Returns the response for a stream that the store does not have or has deleted.
 fn refused(error: Error, stream: &str) -> Failure {
     match error.code {
         Code::NotFound => Failure::from(Error::not_found(format!("No stream {stream}."))).kind("stream_not_found"),
@@ -243,8 +243,8 @@ fn refused_creation(error: Error, args: &CreateStream) -> Failure {
     }
 }
 
-/// The name of the stream at a path as it was sent. Each segment is decoded once; `%` and `/` within a segment are encoded
-/// in the name, so that no two paths have the same one.
+/// Returns the name of the stream for an encoded path. Each segment is decoded once. `%` and `/` within a segment are
+/// encoded in the name, so two different paths never have the same name.
 fn name(path: &str) -> Result<String, Failure> {
     let mut name = String::from("streams");
     for (number, segment) in path.split('/').enumerate() {
@@ -267,7 +267,7 @@ fn name(path: &str) -> Result<String, Failure> {
     Ok(name)
 }
 
-/// A header's value, trimmed. `None` if it is absent or empty.
+/// Returns a header's value without surrounding blanks, or `None` if it is absent or empty.
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let value = headers.get(name)?.to_str().ok()?.trim_ascii();
     (!value.is_empty()).then_some(value)
@@ -277,7 +277,7 @@ fn closes(headers: &HeaderMap) -> bool {
     text(headers, "stream-closed").is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// `type/subtype`, with or without parameters.
+/// Whether a text has the form `type/subtype`, with or without parameters.
 fn is_media_type(text: &str) -> bool {
     let essence = text.split(';').next().unwrap_or_default().trim_ascii();
     let token = |part: &str| {
@@ -287,7 +287,7 @@ fn is_media_type(text: &str) -> bool {
     essence.split_once('/').is_some_and(|(first, second)| token(first) && token(second))
 }
 
-/// `0|[1-9][0-9]*`
+/// Parses a number of the form `0|[1-9][0-9]*`.
 fn number(text: &str) -> Option<u64> {
     let plain = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
     text.parse().ok().filter(|_| plain)
@@ -358,7 +358,7 @@ fn producer(headers: &HeaderMap) -> Result<Option<Producer>, Failure> {
     }
 }
 
-/// Digits, below 2^53.
+/// Parses a number of digits, which must be below 2^53.
 fn counter(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|number| digits && *number < 1 << 53)

@@ -1,5 +1,5 @@
-//! Reads a stream in one of three modes: a page, a long poll, or server-sent events. The same code serves the streams of
-//! agents and runs, of the system, and those of other programs below `/streams`.
+//! Reads a stream in one of three modes: a page, a long poll, or server-sent events. The same code serves the streams
+//! of agents, of runs, of the system, and those of other programs below `/streams`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use super::sse;
 use super::subject::Subject;
 use crate::app::Gateway;
 
-/// How long a long poll gathers further events from its first one on.
+/// How long a long poll collects further events after its first one, in milliseconds.
 const GATHER_MS: u64 = 20;
 
-/// GET /api/events: the changes of the system, from now on and as server-sent events unless the query says otherwise.
+/// GET /api/events: the changes in the system. Without parameters, only new ones are sent, as server-sent events.
 pub(crate) async fn system_events(gateway: Arc<Gateway>, request: Request) -> Result<Response, Failure> {
     let reading = Reading::of_changes(&request.query()?)?;
     read_as(gateway, &request, Subject::system(), reading).await
@@ -36,7 +36,7 @@ pub(crate) async fn read(gateway: Arc<Gateway>, request: &Request, subject: Subj
     read_as(gateway, request, subject, reading).await
 }
 
-/// The same for parameters that have been read.
+/// Like [`read`], with parameters that have been parsed already.
 pub(crate) async fn read_as(
     gateway: Arc<Gateway>,
     request: &Request,
@@ -56,7 +56,7 @@ pub(crate) async fn read_as(
     }
 }
 
-/// 200 with a page as its body.
+/// Returns a response 200 with a page as its body.
 fn found(mut page: StreamPage) -> Result<Response, Failure> {
     let bytes = body(&mut page);
     let Some(public) = page.public else {
@@ -65,14 +65,14 @@ fn found(mut page: StreamPage) -> Result<Response, Failure> {
     let response = Response::bytes(200, header_value(&public.content_type)?, bytes);
     match is_inert(&public.content_type) {
         true => Ok(response),
-        // A page that another program has stored must not run with the rights of this server's origin.
+        // A page that another program has stored must not run scripts with the rights of this server's origin.
         false => {
             response.text_header("content-security-policy", "sandbox")?.text_header("content-disposition", "attachment")
         }
     }
 }
 
-/// Whether a browser only shows, plays or stores content of this type. It may run scripts in content of other types.
+/// Whether browsers only show, play or store content of this type. In content of other types they may run scripts.
 fn is_inert(content_type: &str) -> bool {
     let media_type = media_type(content_type);
     let (kind, subtype) = media_type.split_once('/').unwrap_or_default();
@@ -140,7 +140,7 @@ async fn long_poll(
     end.put(subject.kind, response)?.text_header("stream-cursor", &next_cursor(reading.cursor)?.to_string())
 }
 
-/// Waits for entries after a page, even while the store restarts. `None` if none has arrived in time.
+/// Waits for entries after a page, even while the store restarts. Returns `None` if none arrive in time.
 async fn wait(gateway: &Gateway, subject: &Subject, after: &StreamPage) -> Result<Option<StreamPage>, Failure> {
     let until = Instant::now() + Duration::from_millis(LONG_POLL_MS);
     loop {
@@ -159,7 +159,7 @@ async fn wait(gateway: &Gateway, subject: &Subject, after: &StreamPage) -> Resul
     }
 }
 
-/// A strong tag. Entries never change, so stream, start, end and closure identify a page.
+/// Returns a strong entity tag. Entries never change, so a page is identified by stream, start, end and closure.
 fn etag(subject: &Subject, page: &StreamPage) -> String {
     let digest = Sha256::digest(subject.name.as_bytes());
     let name = hex::encode(digest.get(..8).unwrap_or_default());

@@ -23,12 +23,13 @@ pub(crate) enum Mode {
 }
 
 impl Reading {
-    /// Checks in the order of the contract: two offsets, two tails, tail, live without offset, live, offset.
+    /// Parses the parameters. Errors are reported in the order of the contract: two offsets, two tails, tail, live
+    /// without offset, live, offset.
     pub(crate) fn of(query: &Query) -> Result<Reading, Error> {
         Reading::with_defaults(query, None, None)
     }
 
-    /// For `/api/events`: live, from now on, unless the query says otherwise.
+    /// Parses the parameters of `/api/events`. By default the mode is live and only new entries are read.
     pub(crate) fn of_changes(query: &Query) -> Result<Reading, Error> {
         Reading::with_defaults(query, Some("now"), Some("sse"))
     }
@@ -63,23 +64,24 @@ impl Reading {
     }
 }
 
-/// `[1-9][0-9]*`
+/// Parses a number of the form `[1-9][0-9]*`.
 fn parse_tail(text: &str) -> Result<u64, Error> {
     let digits = !text.starts_with('0') && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits {
         return Err(Error::invalid("?tail", "tail is a number from 1"));
     }
-    // A number that is too large for any stream asks for all of it.
+    // A number that is too large to parse requests all entries.
     Ok(text.parse().unwrap_or(u64::MAX))
 }
 
 impl Reading {
-    /// The first read of this reader.
+    /// Returns the arguments of the first read.
     pub(crate) fn first(&self, subject: &Subject) -> ReadStream {
         ReadStream { tail: self.tail, touch: true, ..subject.read_from(self.offset) }
     }
 
-    /// Continues after the last event that the client has seen, if that is an offset as this server sends them.
+    /// Continues after the last event that the client has received. A value that is not an offset of this server is
+    /// ignored.
     pub(crate) fn resumed_after(self, last_event: Option<&str>) -> Reading {
         match last_event.map(str::parse) {
             Some(Ok(offset @ Offset::After(_))) => Reading { offset, tail: None, ..self },

@@ -23,11 +23,11 @@ use crate::app::Gateway;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const CONTROL: Duration = Duration::from_secs(30);
-/// The size of a page that is read for a single reader. It stays in memory for as long as the reader does not read it. A single
-/// entry may be larger.
+/// The maximum size of a page that is read for a single reader, in bytes. It stays in memory until the reader has read
+/// it. A single entry can be larger.
 const OWN_PAGE_BYTES: u32 = 16 * 1024;
 
-/// Answers with the stream. The first page is read here, so that a missing stream is answered with 404.
+/// Responds with the stream. The first page is read here, so that the response for a missing stream is 404.
 pub(crate) async fn open(
     gateway: Arc<Gateway>,
     request: &Request,
@@ -72,7 +72,7 @@ struct Reader {
     frames: Frames,
     outlet: Outlet,
     shutdown: Shutdown,
-    /// Resolves when the client shuts its write half; `None` once that has been seen.
+    /// Resolves when the client shuts down its write half. `None` after that.
     half_closed: Option<HalfClosed>,
     _held: LongResponse,
 }
@@ -86,7 +86,7 @@ struct Gone;
 
 impl Reader {
     async fn run(mut self, first: StreamPage) {
-        // When a stream is deleted, its readers are disconnected; they learn the reason when they reconnect.
+        // When a stream is deleted, its readers are disconnected. They get the reason when they reconnect.
         _ = self.follow(first).await;
     }
 
@@ -116,7 +116,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Sends pages until the end of the stream.
+    /// Sends pages until the reader reaches the end of the stream.
     async fn backlog(&mut self, first: StreamPage) -> Result<Position, Gone> {
         let mut page = first;
         loop {
@@ -130,7 +130,7 @@ impl Reader {
         }
     }
 
-    /// Reads entries that are no longer among the recent pieces from the store.
+    /// Reads entries from the store that are no longer among the recent pieces.
     async fn catch_up(&mut self, position: Position) -> Result<Position, Gone> {
         let page = self.read(position.next).await?;
         match page.is_empty() && !page.closed {
@@ -148,13 +148,13 @@ impl Reader {
                 Err(error) if matches!(error.status_code(), StatusCode::NOT_FOUND | StatusCode::GONE) => {
                     return Err(Gone);
                 }
-                // The store restarts; the reader only notices the delay.
+                // The store is restarting. The reader only notices a delay.
                 Err(_) => sleep(PAUSE).await,
             }
         }
     }
 
-    /// Sends recent pieces. As far as possible, it uses the bytes that all readers share.
+    /// Sends recent pieces. Where possible, it sends the bytes that all readers share.
     async fn pass_on(&mut self, pieces: &[Piece], from: Position) -> Position {
         let shared: Option<Vec<&Bytes>> =
             pieces.iter().map(|piece| piece.frames(self.cursor).map(SharedFrame::bytes)).collect();
@@ -184,8 +184,8 @@ impl Reader {
         self.frames.send(frame).await;
     }
 
-    /// Waits while others write to this client, and sends comments and control frames when there are no entries. Returns the client's
-    /// position, or `None` at the end.
+    /// Waits while another task writes new entries to this client, and sends heartbeats and control frames when there
+    /// are none. Returns the client's position, or `None` at the end.
     async fn wait(&mut self, waiting: Waiting<'_>) -> Option<Position> {
         let mut since = waiting.state().since;
         let (mut heartbeat, mut control) = (since + HEARTBEAT, since + CONTROL);
@@ -200,15 +200,16 @@ impl Reader {
                     return None;
                 }
                 () = half_closed(&mut self.half_closed) => {
-                    // A client that has closed the connection looks the same as one that has only shut its write half. A write
-                    // distinguishes them at once; otherwise a client that is gone would keep its place until the heartbeat.
+                    // A client that has closed the connection looks the same as one that has only shut down its write
+                    // half. A write tells them apart at once. Without it, a closed connection would be kept until the
+                    // heartbeat.
                     self.half_closed = None;
                     self.frames.send(COMMENT).await;
                 }
                 () = sleep_until(alarm) => {
                     let state = waiting.state();
                     if state.since > since {
-                        // Something was written in the meantime, so both intervals start again.
+                        // Entries were written in the meantime, so both intervals start again.
                         since = state.since;
                         (heartbeat, control) = (since + HEARTBEAT, since + CONTROL);
                     } else if alarm == heartbeat {

@@ -20,9 +20,9 @@ pub(crate) struct Subject {
 pub(crate) enum Kind {
     Agent,
     Run,
-    /// The stream of changes.
+    /// The stream of changes in the system.
     System,
-    /// Below /streams.
+    /// A stream below /streams.
     Public,
 }
 
@@ -35,18 +35,18 @@ impl Subject {
         Subject { name: format!("runs/{run}"), kind: Kind::Run }
     }
 
-    /// The stream of changes.
+    /// Returns the stream of changes in the system.
     pub(crate) fn system() -> Subject {
         Subject { name: "system".to_owned(), kind: Kind::System }
     }
 
-    /// A read of this stream that starts at an offset.
+    /// Returns the arguments for reading this stream from an offset.
     pub(crate) fn read_from(&self, offset: Offset) -> ReadStream {
         ReadStream {
             stream: self.name.clone(),
             offset,
             limit: match self.kind {
-                // Many clients read one page only, so it is as large as its bytes allow.
+                // Many clients read only one page, so its size is limited by bytes alone.
                 Kind::Public => u32::MAX,
                 Kind::Agent | Kind::Run | Kind::System => PAGE_EVENTS,
             },
@@ -62,19 +62,20 @@ impl Subject {
         Failure::from(Error::not_found(format!("No stream {}.", self.name))).kind(kind)
     }
 
-    /// 410: the stream was deleted while it has forks.
+    /// Returns a response 410: the stream was deleted while it has forks.
     pub(crate) fn gone(error: Error) -> Failure {
         Failure::from(error).status(StatusCode::GONE).kind("stream_gone")
     }
 
-    /// 410: the offset is before the oldest entry that is kept.
+    /// Returns a response 410: the offset is before the oldest entry that still exists.
     pub(crate) fn too_old(error: Error) -> Failure {
         Subject::gone(error).at("?offset")
     }
 }
 
 impl Kind {
-    /// The offset after a number of entries. For 0 entries it is all zeros below `/streams`, and `-1` for other streams.
+    /// Returns the offset after a number of entries. For 0 entries it is all zeros below `/streams`, and `-1` for other
+    /// streams.
     pub(crate) fn offset(self, entries: u64) -> Offset {
         match self {
             Kind::Agent | Kind::Run | Kind::System => Offset::end(entries),
