@@ -1,4 +1,4 @@
-//! A call whose name, agent and arguments have been checked, and the processes that are run for it.
+//! A call whose tool, agent and arguments have been checked, and the processes that run for it.
 
 use ken_types::Error;
 use ken_types::ops::tools::CallTool;
@@ -8,14 +8,14 @@ use crate::catalog::Listing;
 use crate::entry::Entry;
 use crate::process::{self, End, Ended, Work};
 
-/// A call of a tool that exists, by an agent that may call it, with arguments that fit its schema.
+/// A call of an existing tool by an agent that may use it, with arguments that match the tool's schema.
 pub(crate) struct Admitted<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) call: CallTool,
 }
 
 impl Admitted<'_> {
-    /// Checks the call: `not_found`, `forbidden` or `invalid` says what is wrong with it.
+    /// Checks the call. Fails with `not_found`, `forbidden` or `invalid`.
     pub(crate) fn new(listing: &Listing, mut call: CallTool) -> Result<Admitted<'_>, Error> {
         let entry = listing.entries.get(&call.name).ok_or_else(|| {
             Error::not_found(format!("there is no tool `{}`", call.name))
@@ -35,7 +35,8 @@ impl Admitted<'_> {
         Ok(Admitted { entry, call })
     }
 
-    /// Runs the command of the tool, or with `may_change` false its preview. It may write at most `most` bytes.
+    /// Runs `command`: the tool itself, or its preview if `may_change` is false. Its output can have at most `most`
+    /// bytes.
     pub(crate) async fn process(&self, command: &[String], may_change: bool, most: usize) -> Result<Ended, String> {
         let (run, session) = (self.call.submission.as_deref(), self.call.session.as_deref());
         let variables = [("KEN_RUN", run), ("KEN_SESSION", session)];
@@ -52,7 +53,7 @@ impl Admitted<'_> {
     }
 }
 
-/// Returns what a process of the tool wrote to standard output, trimmed but not redacted, or an error message for the model.
+/// Returns the standard output of a tool's process, trimmed but not redacted, or an error message for the model.
 pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], most: usize) -> Result<&'a str, String> {
     let name = &entry.tool.spec.name;
     match ended.end {
@@ -72,11 +73,11 @@ pub(crate) fn written<'a>(entry: &Entry, ended: &'a Ended, ok_status: &[u8], mos
         .map_err(|_| format!("The tool {name} wrote bytes that are not UTF-8."))
 }
 
-/// The message for a tool that failed, with what it wrote to standard error.
+/// Returns the message for a tool that failed, with its standard error.
 pub(crate) fn failed(name: &str, how: &str, errors: &str) -> String {
     let said = serde_json::from_str::<Value>(errors).ok();
     let said = said.as_ref().and_then(|said| said.pointer("/error/message")).and_then(Value::as_str);
-    // Redacted again: JSON escapes may have hidden a secret in the raw text.
+    // The message is redacted again, because JSON escapes may have hidden a secret in the raw text.
     match ken_service::redacted(said.unwrap_or(errors).to_owned()).as_str() {
         "" => format!("The tool {name} {how}."),
         said => format!("The tool {name} {how}: {said}"),

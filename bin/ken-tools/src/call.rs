@@ -1,4 +1,4 @@
-//! One call of a tool: arguments are checked, the process runs, its answer is checked.
+//! One call of a tool: checks the arguments, runs the process and checks the result.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,13 +19,13 @@ use crate::output::{Outputs, details};
 use crate::preview;
 use crate::process::Ended;
 
-/// The most calls that run at a time; further ones wait.
+/// The maximum number of calls that run at the same time. Further calls wait.
 const AT_ONCE: usize = 16;
-/// The deepest nesting of a result.
+/// The maximum nesting of a result.
 const MAX_DEPTH: usize = 64;
 
-/// The most bytes that a tool may write to standard output; one that writes more is killed. A text may be as long as a blob. A
-/// document of JSON takes many times its length in memory.
+/// The maximum size of a tool's standard output, in bytes. A tool that writes more is killed. A text can be as long as
+/// a blob. The limit for JSON is lower, because a parsed document takes many times its length in memory.
 const MAX_TEXT: usize = 16 * 1024 * 1024;
 const MAX_JSON: usize = 4 * 1024 * 1024;
 
@@ -82,7 +82,7 @@ impl Caller {
     }
 }
 
-/// The answer of the tool; or the reason why there is none, in words for the model.
+/// Returns the tool's result, or an error message for the model.
 async fn read(entry: &Entry, ended: &Ended, most: usize, outputs: &Outputs) -> Result<ToolResult, String> {
     let name = &entry.tool.spec.name;
     let written = written(entry, ended, &entry.ok_status, most)?;

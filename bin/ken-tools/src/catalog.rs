@@ -1,5 +1,5 @@
-//! All tools: those described by the files `*.json` in the user's `tools.d` and in that of the installation, and those of the MCP
-//! servers.
+//! The catalog of all tools. They come from the files `*.json` in the user's `tools.d`, from those in the
+//! installation's `tools.d`, and from MCP servers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,29 +14,30 @@ use crate::changed::Changed;
 use crate::entry::Entry;
 use crate::mcp::Servers;
 
-/// The most tools; more would not fit into what a model is told.
+/// The maximum number of tools. More would not fit into a model's prompt.
 const MAX_TOOLS: usize = 256;
 
-/// The folders, what was found in them, and whether they have to be read again.
+/// The folders, the tools found in them, and whether they must be read again.
 pub(crate) struct Catalog {
     folders: Vec<PathBuf>,
     pub(crate) servers: Arc<Servers>,
     listing: Mutex<Option<Arc<Listing>>>,
-    /// Set when a file or a server has changed.
+    /// Set when a file or an MCP server has changed.
     pub(crate) changed: Arc<Changed>,
-    /// `None` if the folders cannot be watched; they are then read for every call.
+    /// `None` if the folders cannot be watched. They are then read for every call.
     watcher: Mutex<Option<RecommendedWatcher>>,
 }
 
-/// What was found.
+/// The tools found, and the problems of those that cannot be used.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) entries: BTreeMap<String, Entry>,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// `tools.d` beside the configuration (without one: in `$KEN_HOME` or `$XDG_CONFIG_HOME/ken`), then that of the installation:
-/// `share/ken/tools.d` beside the folder of this program, or `share/tools.d` of the checkout that it was built in.
+/// Returns the folders with descriptions. The first is `tools.d` beside the configuration or, without one, in
+/// `$KEN_HOME` or `$XDG_CONFIG_HOME/ken`. The second is that of the installation: `share/ken/tools.d` beside the folder
+/// of this program, or `share/tools.d` of the source tree.
 pub(crate) fn folders(config: Option<&Path>) -> Vec<PathBuf> {
     let own = match config {
         Some(config) => Some(config.with_file_name("tools.d")),
@@ -46,25 +47,25 @@ pub(crate) fn folders(config: Option<&Path>) -> Vec<PathBuf> {
 }
 
 impl Catalog {
-    /// Reads the folders for every call.
+    /// Returns a catalog that reads the folders for every call.
     pub(crate) fn new(folders: Vec<PathBuf>) -> Catalog {
         Catalog::with_servers(folders, false)
     }
 
     fn with_servers(folders: Vec<PathBuf>, keeps_running: bool) -> Catalog {
         let changed: Arc<Changed> = Arc::default();
-        // `mcp.json` lies beside the first `tools.d`, which is that of the configuration.
+        // `mcp.json` is beside the first `tools.d`, which belongs to the configuration.
         let beside = folders.first().and_then(|folder| folder.parent()).unwrap_or(Path::new("/"));
         let servers = Arc::new(Servers::new(beside, keeps_running, changed.clone()));
         Catalog { folders, servers, listing: Mutex::default(), changed, watcher: Mutex::default() }
     }
 
-    /// Reads the folders again when something in them has changed, and keeps the MCP servers running.
+    /// Returns a catalog that reads the folders again only after a change, and keeps the MCP servers running.
     pub(crate) fn watched(folders: Vec<PathBuf>) -> Catalog {
         let catalog = Catalog::with_servers(folders, true);
         let changed = catalog.changed.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reading a file is an event too.
+            // Reading a file also causes an event, which is ignored.
             if event.is_ok_and(|event| event.kind.is_access()) {
                 return;
             }
@@ -81,8 +82,8 @@ impl Catalog {
         self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches those of the folders that exist, and the folder around each: it shows when one of them is made later, and it holds
-    /// the files of the MCP servers.
+    /// Watches the folders that exist, and the parent of each. The parent shows when a missing folder is created, and
+    /// it contains the files of the MCP servers.
     fn watch(&self) {
         let mut watcher = self.watcher();
         let Some(active) = watcher.as_mut() else { return };
@@ -95,15 +96,15 @@ impl Catalog {
         }
     }
 
-    /// What there is now.
+    /// Returns the current tools.
     pub(crate) fn read(&self) -> Arc<Listing> {
         let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        // The mark is cleared before the folders are read, so that a change meanwhile sets it again.
+        // The flag is cleared before the folders are read, so that a change during the read sets it again.
         let has_changed = self.changed.take();
         match &*listing {
             Some(known) if self.is_watching() && !has_changed => known.clone(),
             _ => {
-                // Before the folders are read, so that no change in between is missed.
+                // Watching starts before the folders are read, so that no change in between is missed.
                 self.watch();
                 let found = Arc::new(Listing::read(&self.folders, &self.servers));
                 *listing = Some(found.clone());
@@ -112,7 +113,7 @@ impl Catalog {
         }
     }
 
-    /// Whether changes of all folders are seen: each exists, or the folder in which it would be made does.
+    /// Whether changes of all folders are noticed: each folder or its parent exists.
     fn is_watching(&self) -> bool {
         let is_seen = |folder: &PathBuf| folder.is_dir() || folder.parent().is_some_and(Path::is_dir);
         self.watcher().is_some() && self.folders.iter().all(is_seen)
@@ -124,7 +125,8 @@ fn warn_of(error: &notify::Error) {
 }
 
 impl Listing {
-    /// The first file of a name counts, so that a user's description replaces a shipped one.
+    /// Reads all descriptions. Of several files with the same name the first one counts, so a user's file replaces one
+    /// of the installation.
     fn read(folders: &[PathBuf], servers: &Servers) -> Listing {
         let mut listing = Listing::default();
         for folder in folders {
@@ -162,7 +164,7 @@ impl Listing {
         }
     }
 
-    /// The tools of an agent, or all.
+    /// Returns the tools of an agent, or all tools.
     pub(crate) fn shown(&self, agent: Option<&str>) -> Tools {
         let tools = self.entries.values().map(|entry| &entry.tool);
         let for_it = |agents: &[String]| agent.is_none_or(|agent| agents.iter().any(|known| known == agent));
@@ -170,7 +172,7 @@ impl Listing {
     }
 }
 
-/// Editors leave other files beside the ones they write.
+/// Whether a file is a description. Editors create other files beside it.
 fn is_description(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !hidden && path.extension().is_some_and(|end| end == "json")

@@ -1,4 +1,4 @@
-//! A flag that something has changed. One side takes it when it reads again, another side waits for it to be set.
+//! A flag that something has changed. One task clears it when it reads again, while another one waits for it to be set.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +21,7 @@ impl Changed {
         self.has_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Waits until the flag has been set since the last wait. Whether it was taken meanwhile does not matter.
+    /// Waits until the flag has been set since the last wait, even if it has been cleared in the meantime.
     pub(crate) async fn wait(&self) {
         self.waiting.notified().await;
     }

@@ -125,13 +125,13 @@ pub(crate) struct Call {
     words: CallWords,
 }
 
-/// A runtime for the asynchronous work of a command.
+/// Returns a runtime for the asynchronous work of a command.
 pub(crate) fn runtime() -> Result<Runtime, Error> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
 }
 
-/// The call, as the command line names it.
+/// The call as given on the command line.
 #[derive(Args)]
 struct CallWords {
     /// The tool
@@ -148,7 +148,8 @@ struct CallWords {
 }
 
 impl CallWords {
-    /// Passes the call to `work`. At a shell, the operator who calls the tool approves the call by that.
+    /// Passes the call to `work`. No approval is requested: the operator who runs this command approves the call by
+    /// that.
     fn with<T>(
         &self,
         input: &str,

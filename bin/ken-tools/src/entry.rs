@@ -1,4 +1,4 @@
-//! The description of one tool: a JSON file in `tools.d`. ken-tools(5).
+//! The description of one tool: a JSON file in `tools.d`. See ken-tools(5).
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -14,19 +14,19 @@ use serde_json::Value;
 use crate::reach::host_of;
 use crate::schema::Schema;
 
-/// The largest description, in bytes.
+/// The maximum size of a description, in bytes.
 const MAX_BYTES: u64 = 256 * 1024;
 const MAX_DEPTH: usize = 64;
 const NAME_BYTES: usize = 64;
 const DESCRIPTION_CHARACTERS: usize = 1024;
-/// The default and the longest time of a call, in milliseconds.
+/// The default and the maximum timeout of a call, in milliseconds.
 pub(crate) const TIMEOUT_MS: u64 = 30_000;
 pub(crate) const MAX_TIMEOUT_MS: u64 = 600_000;
-/// The agents that may call a tool by default: those that do the work, not the one that delegates it.
+/// The agents that can call a tool by default: the workers, but not the orchestrator, which delegates to them.
 pub(crate) const WORKERS: [&str; 2] = ["research-worker", "coding-worker"];
 pub(crate) const ORCHESTRATOR: &str = "orchestrator";
 
-/// A description in the form of the file.
+/// The fields of a description file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -58,70 +58,71 @@ struct File {
     agents: Option<Vec<String>>,
 }
 
-/// What the tool writes to standard output.
+/// The format of the tool's standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Writes {
     /// One JSON document.
     #[default]
     Json,
-    /// Text.
+    /// Plain text.
     Text,
 }
 
-/// Who confines the tool.
+/// What confines the tool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Confinement {
-    /// ken-sandbox(1), with what `touch` allows.
+    /// ken-sandbox(1), which allows what `touch` declares.
     #[default]
     Touch,
-    /// The tool itself, a program of ken: only it knows what each call needs.
+    /// The tool itself, which is a program of ken. Only this program knows what each call needs.
     Own,
 }
 
-/// What the tool may reach besides the programs of the system and a temporary directory of its own.
+/// What the tool can access besides the programs of the system and its own temporary directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Touch {
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
-    /// Whether it may reach public addresses.
+    /// Whether it can reach public addresses.
     pub(crate) network: bool,
-    /// Other addresses that it may reach: an address, `ADDRESS:PORT`, a network, `HOST:PORT`, a URL, or `$NAME` for the list in a variable.
+    /// Other addresses that it can reach: an address, `ADDRESS:PORT`, a network, `HOST:PORT`, a URL, or `$NAME` for the
+    /// list in a variable.
     pub(crate) reach: Vec<String>,
-    /// Folders below the state directory of ken in which it may write. Missing ones are made.
+    /// Folders below ken's state directory in which it can write. Missing ones are created.
     pub(crate) state: Vec<PathBuf>,
 }
 
-/// A description that was read and checked.
+/// A description that has been read and checked.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) tool: Tool,
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
-    /// The command that says what a call would do.
+    /// The command that describes what a call would do.
     pub(crate) preview: Option<Vec<String>>,
     pub(crate) input: Schema,
     pub(crate) output: Option<Schema>,
     pub(crate) writes: Writes,
     pub(crate) touch: Touch,
     pub(crate) sandbox: Confinement,
-    /// Variables that are passed on to it.
+    /// Names of environment variables that are passed on to it.
     pub(crate) env: Vec<String>,
-    /// Secrets that it is given through a descriptor, as kend gives them to parts.
+    /// Names of secrets that are passed to it through a descriptor, as kend does for parts.
     pub(crate) secrets: Vec<String>,
-    /// Where in its answer the text for the model is, as a JSON pointer.
+    /// A JSON pointer to the text for the model in the tool's output.
     pub(crate) shows: Option<String>,
-    /// The exit statuses of a tool that has answered. Any other status is a failure.
+    /// The exit statuses that mean success. Any other status is a failure.
     pub(crate) ok_status: Vec<u8>,
     pub(crate) timeout: Duration,
-    /// The MCP server that runs it, and its name there. `None` for a tool that is run by `command`.
+    /// The MCP server that provides the tool, and the tool's name there. `None` for a tool that is run by `command`.
     pub(crate) server: Option<(String, String)>,
 }
 
 impl Entry {
-    /// Reads a file. `invalid` names the field in `at`.
+    /// Reads a description. An `invalid` error names the field in `at`.
     pub(crate) fn read(path: &Path) -> Result<Entry, Error> {
         let bytes = ken_trusted::read(path, MAX_BYTES)?;
         let file: File = json::from_value(json::parse(&bytes, MAX_DEPTH)?)?;
@@ -206,7 +207,7 @@ impl File {
 }
 
 impl Touch {
-    /// `invalid` names the field below `at`.
+    /// Checks the values. An `invalid` error names the field below `at`.
     pub(crate) fn check(&self, at: &str) -> Result<(), Error> {
         for (field, paths) in [("read", &self.read), ("write", &self.write)] {
             if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
@@ -250,7 +251,8 @@ fn is_name(name: &str) -> bool {
         && name.len() <= NAME_BYTES
 }
 
-/// A program with a slash in its name is relative to the folder of its description; any other one is searched for.
+/// Makes the program's path absolute. A name with a slash is relative to the folder of the description; any other name
+/// is searched for.
 fn resolved(mut command: Vec<String>, folder: &Path) -> Vec<String> {
     if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
         *program = folder.join(&*program).display().to_string();

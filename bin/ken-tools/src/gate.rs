@@ -1,4 +1,5 @@
-//! The gate that every call passes: a call that needs approval uses up its grant here, right before its process starts.
+//! Checks the approval of every call. A call that needs approval uses up its grant here, right before its process
+//! starts.
 
 use std::time::Duration;
 
@@ -11,27 +12,27 @@ use ken_wire::Pool;
 use crate::admitted::Admitted;
 use crate::preview;
 
-/// How long ken-approver may take to give the grant.
+/// The timeout of the call to ken-approver for the grant.
 const CONSUME: Duration = Duration::from_secs(10);
 
-/// Who approves.
+/// Who approves calls.
 pub(crate) enum Gate {
-    /// The operator, who calls the tool at a shell.
+    /// The operator, who calls the tool in a shell.
     Operator,
-    /// The person whom ken-approver has asked.
+    /// A person, whose decision ken-approver has recorded.
     Approver(Pool),
 }
 
-/// Whether a call may run.
+/// Whether a call can run.
 pub(crate) enum Passed {
     MayRun,
-    /// The tool itself says that it must not, for this reason.
+    /// The tool's own preview denies the call, for this reason.
     Refused(String),
 }
 
 impl Gate {
-    /// Decides whether the call may run. After an error nothing runs: `forbidden` if the grant that it needs is missing,
-    /// `conflict` if the grant is for another call or was used, `unavailable` if ken-approver does not answer.
+    /// Decides whether the call can run. After an error nothing runs: `forbidden` if a required grant is missing,
+    /// `conflict` if the grant is for another call or has been used, `unavailable` if ken-approver does not reply.
     pub(crate) async fn pass(&self, call: &Admitted<'_>) -> Result<Passed, Error> {
         let Gate::Approver(approver) = self else {
             return Ok(Passed::MayRun);

@@ -1,5 +1,5 @@
-//! ken-tools: the tools that agents may call. A tool is any program that reads one JSON document and writes one, described by
-//! a file in `tools.d`; a call of it is one process in a sandbox. See ken-tools(8), ken-tools(5).
+//! ken-tools: the tools that agents can call. A tool is any program that reads one JSON document and writes one,
+//! described by a file in `tools.d`. Each call runs it as one process in a sandbox. See ken-tools(8), ken-tools(5).
 
 mod admitted;
 mod call;
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Some("preview") => ken_tool::subcommand::<Preview>(),
         Some("servers") => ken_tool::report::<ListServers>(),
         Some("accept") => ken_tool::report::<Accept>(),
-        // For ken-tools itself, which starts it in a sandbox.
+        // ken-tools itself starts this command, in a sandbox.
         Some("bridge") => mcp::bridge(),
         _ if is_part() => ken_service::run(
             Program {
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether this process is the daemon: kend has started it, or the command line has an option of a daemon.
+/// Whether this process is the daemon: it was started by kend or with an option of a daemon.
 fn is_part() -> bool {
     let own = std::process::id().to_string();
     let started = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == own);
@@ -79,16 +79,16 @@ fn is_part() -> bool {
     started || std::env::args().skip(1).any(names_a_place)
 }
 
-/// The daemon.
+/// The state of the daemon.
 struct Tools {
     catalog: Catalog,
     caller: Caller,
-    /// The problems that are in the log already.
+    /// The problems that have been logged already.
     told: Mutex<Vec<Problem>>,
 }
 
 impl Tools {
-    /// Reads what has changed, logs new problems, and sends kend the state of the servers for `ken status`.
+    /// Reads what has changed, logs new problems, and sends the state of the MCP servers to kend for `ken status`.
     fn look(&self) {
         let listing = self.catalog.read();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,18 +100,18 @@ impl Tools {
         _ = sd_notify::notify(&[sd_notify::NotifyState::Status(&status)]);
     }
 
-    /// Looks again after each change, also while nobody asks for the tools.
+    /// Calls `look` after each change, even while no caller requests the tools.
     async fn keep_looking(&self) {
         loop {
             self.catalog.changed.wait().await;
-            // Editors change a file more than once.
+            // Editors write a file in several steps.
             tokio::time::sleep(SETTLED).await;
             self.look();
         }
     }
 }
 
-/// The pause between a change and looking at it.
+/// The time between a change and reading it.
 const SETTLED: Duration = Duration::from_millis(100);
 
 impl Daemon for Tools {

@@ -1,4 +1,4 @@
-//! What a model is told of a long result, and where the whole of it is kept.
+//! Shortens a long result for the model, and stores the whole text.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use ken_wire::Pool;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// What is shown of a long text: its beginning and its end, in bytes.
+/// The number of bytes that are shown of the beginning and of the end of a long text.
 const HEAD_BYTES: usize = 24 * 1024;
 const TAIL_BYTES: usize = 8 * 1024;
-/// The maximum size of a result whose value is recorded in addition to its text, in bytes of JSON.
+/// The maximum size of a result's value that is recorded in addition to its text, in bytes of JSON.
 const DETAILS_BYTES: usize = 128 * 1024;
-/// How long the store may take for a piece.
+/// The timeout for storing one piece.
 const CALL: Duration = Duration::from_secs(10);
 
-/// Where long texts are kept: in the store, if there is one.
+/// The store for long texts; `None` if there is no store.
 #[derive(Debug, Clone)]
 pub(crate) struct Outputs(pub(crate) Option<Pool>);
 
-/// A text as a model is shown it, and the whole of it where that is more.
+/// The text for a model and, if it is shortened, a reference to the whole text.
 pub(crate) struct Shown {
     pub(crate) text: String,
     pub(crate) output: Option<Output>,
@@ -74,7 +74,7 @@ async fn keep(store: &Pool, text: &str) -> Result<Output, Error> {
     let mut offset = 0;
     for piece in bytes.chunks(PIECE_BYTES) {
         let put = PutBlob { digest: output.blob.clone(), length: output.bytes, offset, bytes: Octets(piece.to_vec()) };
-        // A blob that is there already is whole with the first answer.
+        // If the store has this blob already, its first reply says that it is complete.
         if store.call::<BlobsPut>(&put, CALL).await?.stored == output.bytes {
             break;
         }
@@ -83,10 +83,10 @@ async fn keep(store: &Pool, text: &str) -> Result<Output, Error> {
     Ok(output)
 }
 
-/// The end of a text, at most so many bytes, cut between characters.
+/// Returns the end of a text, at most so many bytes, cut between characters.
 fn tail(text: &str, bytes: usize) -> &str {
     let from = text.len().saturating_sub(bytes);
-    // Characters have at most four bytes.
+    // A character has at most four bytes.
     let tail = (from..from + 4).find_map(|from| text.get(from..));
     tail.unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What a call would do, for the person who decides about it.
+//! Previews: what a call would do, for the person who decides about it.
 
 use ken_types::hex;
 use ken_types::json;
@@ -8,15 +8,16 @@ use sha2::{Digest, Sha256};
 
 use crate::admitted::{Admitted, written};
 
-/// The most bytes that the preview of a tool may write.
+/// The maximum size of the output of a tool's preview command, in bytes.
 const MAX_OUTPUT: usize = 3 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
-/// The most of a diff, of an action and of each other text that is shown, in bytes of JSON. Together they fit into a request.
+/// The maximum sizes of the diff, the action and each other text that is shown, in bytes of JSON. Together they fit
+/// into a request for approval.
 const DIFF_BYTES: usize = 128 * 1024;
 const ACTION_BYTES: usize = 64 * 1024;
 const TEXT_BYTES: usize = 2 * 1024;
 
-/// Describes what a call would do. A call that cannot be described is denied, with the reason.
+/// Returns the preview of a call. A call that cannot be previewed is denied, with the reason.
 pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
     let made = match &call.entry.preview {
         Some(command) => asked(call, command).await,
@@ -31,7 +32,7 @@ pub(crate) async fn of(call: &Admitted<'_>) -> Preview {
     bounded(preview)
 }
 
-/// What the preview command of the tool says.
+/// Runs the preview command of the tool and returns its preview.
 async fn asked(call: &Admitted<'_>, command: &[String]) -> Result<Preview, String> {
     let name = &call.entry.tool.spec.name;
     let ended = call.process(command, false, MAX_OUTPUT).await?;
@@ -61,7 +62,7 @@ async fn asked(call: &Admitted<'_>, command: &[String]) -> Result<Preview, Strin
     Ok(preview)
 }
 
-/// The description that any call can be given: the tool and its arguments.
+/// Returns a preview that works for any call: the tool and its arguments.
 fn described(call: &Admitted<'_>) -> Preview {
     let tool = &call.entry.tool;
     Preview {
@@ -80,8 +81,9 @@ fn described(call: &Admitted<'_>) -> Preview {
     }
 }
 
-/// A hash of everything that decides what the call does: tool, arguments, session, the program and what it may reach, and what
-/// the preview of the tool covers (files before and after). Keys of objects are sorted, so equal arguments have equal hashes.
+/// Returns a hash of everything that determines what the call does: tool, arguments, session, the program and what it
+/// can access, and what the tool's own preview covers (files before and after). Keys of objects are sorted, so equal
+/// arguments have equal hashes.
 fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     let entry = call.entry;
     let all = json!([
@@ -97,7 +99,8 @@ fn fingerprint(call: &Admitted<'_>, of_preview: &str) -> String {
     hex::encode(&Sha256::digest(all.to_string()))
 }
 
-/// Cuts the texts to what fits into a request, with a note in each that was cut. The fingerprint covers the whole texts.
+/// Shortens the texts so that they fit into a request, with a note in each shortened one. The fingerprint covers the
+/// whole texts.
 fn bounded(mut preview: Preview) -> Preview {
     for text in [&mut preview.action_type, &mut preview.summary, &mut preview.target] {
         *text = cut(text, TEXT_BYTES, " ");
@@ -111,7 +114,7 @@ fn bounded(mut preview: Preview) -> Preview {
     preview
 }
 
-/// The text, or the part of its beginning that has at most `most` bytes as a JSON string.
+/// Returns the text, or as much of its beginning as takes at most `most` bytes as a JSON string, followed by a note.
 fn cut(text: &str, most: usize, before_note: &str) -> String {
     let mut shown = ken_text::head(text, most);
     while Value::from(shown).to_string().len() > most {
@@ -135,7 +138,7 @@ mod tests {
         assert_eq!(cut("short", 64, " "), "short");
         let long = cut(&"x".repeat(100), 64, "\n");
         assert!(long.ends_with("\n[cut: 32 of 100 bytes are shown]"), "{long}");
-        // Each of these takes six bytes as JSON.
+        // Each of these characters takes six bytes as JSON.
         let escaped = cut(&"\u{1}".repeat(40), 64, " ");
         assert!(escaped.ends_with(" [cut: 10 of 40 bytes are shown]"), "{escaped}");
     }

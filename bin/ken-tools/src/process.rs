@@ -1,4 +1,4 @@
-//! The process of a call or of its preview: `ken-sandbox`, with what the description allows, around the program.
+//! The process of a call or of its preview: `ken-sandbox`, with what the description allows, which runs the program.
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -17,15 +17,16 @@ use tokio::time::timeout;
 use crate::entry::{Confinement, Entry, Touch};
 use crate::reach;
 
-/// How much of the beginning of standard error is kept, in bytes.
+/// The maximum number of bytes that are kept of the beginning of standard error.
 const MAX_ERRORS: usize = 4 * 1024;
-/// How long the sandbox may take beyond the timeout of the tool: more than the time between TERM and KILL.
+/// How much longer than the tool's timeout the sandbox can take. It is more than the time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A tool that has ended.
 pub(crate) struct Ended {
     pub(crate) end: End,
-    /// Standard output, not redacted: a tool may repeat secrets of this part, so whoever shows this has to redact it.
+    /// Standard output, not redacted. A tool can repeat secrets of this part, so code that shows this text must redact
+    /// it.
     pub(crate) output: Vec<u8>,
     /// Standard error, trimmed and redacted.
     pub(crate) errors: String,
@@ -40,22 +41,22 @@ pub(crate) enum End {
 /// The exit status of ken-sandbox(1) after a timeout. A tool may exit with it as well.
 const TIMED_OUT: u8 = 124;
 
-/// What is run.
+/// A process to run.
 pub(crate) struct Work<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) command: &'a [String],
-    /// For standard input.
+    /// The text for standard input.
     pub(crate) input: &'a str,
-    /// Whether it may change files and reach the network, as far as the description allows it.
+    /// Whether it can change files and reach the network, if the description allows that.
     pub(crate) may_change: bool,
-    /// The most bytes that it may write to standard output; if it writes more, it is killed.
+    /// The maximum size of its standard output, in bytes. If it writes more, it is killed.
     pub(crate) most: usize,
-    /// Variables for its environment.
+    /// Additional environment variables.
     pub(crate) variables: &'a [(&'static str, &'a str)],
 }
 
-/// Runs a command of a tool to its end. If the future is dropped before that, the command is killed with everything that it has
-/// started. An error says why it was not run.
+/// Runs a command of a tool to its end. If the future is dropped before that, the command is killed with all processes
+/// that it has started. The error says why it was not run.
 pub(crate) async fn run(work: &Work<'_>) -> Result<Ended, String> {
     let mut child =
         command(work).await?.spawn().map_err(|error| format!("The sandbox could not be started: {error}"))?;
@@ -80,7 +81,7 @@ fn installed(program: &str) -> Result<PathBuf, String> {
     find_program(program).ok_or_else(|| format!("The program {program} is not installed, so the tool cannot be run."))
 }
 
-/// A program that confines itself.
+/// Returns the command for a program that confines itself.
 fn unconfined(work: &Work<'_>) -> Result<Command, String> {
     let (program, words) = work.command.split_first().ok_or("The tool has no command.")?;
     let mut command = Command::new(installed(program)?);
@@ -95,8 +96,8 @@ fn unready(error: std::io::Error) -> String {
     format!("The tool could not be prepared: {error}")
 }
 
-/// A command of ken-sandbox with the options for `touch`. Without `may_change` it may write nowhere and reach no network. The
-/// caller adds the program.
+/// Returns a command of ken-sandbox with the options for `touch`. Without `may_change`, it can write nothing and reach
+/// no network. The caller adds the program.
 pub(crate) async fn sandbox(touch: &Touch, may_change: bool) -> Result<Command, String> {
     let mut command = Command::new(installed("ken-sandbox")?);
     for path in &touch.read {
@@ -106,7 +107,7 @@ pub(crate) async fn sandbox(touch: &Touch, may_change: bool) -> Result<Command, 
         command.arg(if may_change { "--write" } else { "--read" }).arg(path);
     }
     if may_change && !touch.state.is_empty() {
-        // At a shell the variable may be missing; the tool then runs without these folders.
+        // In a shell the variable can be missing. The tool then runs without these folders.
         if let Some(state) = std::env::var_os("KEN_STATE_DIR").map(PathBuf::from) {
             for folder in &touch.state {
                 let folder = state.join(folder);
@@ -147,8 +148,8 @@ async fn confined(work: &Work<'_>) -> Result<Command, String> {
     Ok(command)
 }
 
-/// A memory file with those of the named secrets that are set. The environment would show them to everybody who can look at the
-/// process. A preview gets no secrets.
+/// Returns a memory file with the named secrets that are set. They are not in the environment, because others could
+/// read it through the process. A preview gets no secrets.
 fn secrets(work: &Work<'_>) -> std::io::Result<Option<OwnedFd>> {
     let names = work.entry.secrets.iter().filter(|_| work.may_change);
     let entries = names.filter_map(|name| Some(format!("{name}={}\0", ken_service::secret(name)?)));
@@ -159,7 +160,7 @@ fn secrets(work: &Work<'_>) -> std::io::Result<Option<OwnedFd>> {
     }
 }
 
-/// A memory file with entries of `NAME=value` and a NUL, for `KEN_SECRETS_FD` of a process.
+/// Returns a memory file with entries of `NAME=value` and a NUL, to be passed to a process as `KEN_SECRETS_FD`.
 pub(crate) fn memory_file(text: &str) -> std::io::Result<OwnedFd> {
     let mut file = File::from(memfd_create("secrets", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(text.as_bytes())?;
@@ -172,7 +173,7 @@ async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> 
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let write = async {
         if let Some(mut stdin) = stdin {
-            // A tool may answer without having read all of its input.
+            // An error is ignored, because a tool need not read all of its input.
             let _ = stdin.write_all(work.input.as_bytes()).await;
         }
     };
@@ -197,17 +198,17 @@ async fn converse(child: &mut Child, work: &Work<'_>) -> std::io::Result<Ended> 
     Ok(Ended { end, output, errors })
 }
 
-/// Reads to the end, but at most one byte more than `most`.
+/// Reads to the end, but at most `most` + 1 bytes.
 async fn head(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
-        // What was read before an error counts.
+        // After an error, the bytes read before it are used.
         let _ = from.take(most as u64 + 1).read_to_end(&mut bytes).await;
     }
     bytes
 }
 
-/// Reads to the end, so that the tool never waits for a reader, and keeps the beginning.
+/// Reads to the end, so that the tool never blocks, and keeps only the beginning.
 async fn drained(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut kept = Vec::new();
     if let Some(mut from) = from {

@@ -1,4 +1,4 @@
-//! The addresses besides the public ones that the description of a tool names.
+//! The addresses in the description of a tool that are allowed besides the public ones.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use ken_types::address::is_address;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-/// The time for looking up all names together.
+/// The time limit for resolving all names together.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The values for `--reach` of ken-sandbox(1). An entry `$NAME` stands for the list in that variable, which the operator has set.
-/// Names are looked up now. A name without an address is left out; the tool then fails to reach it.
+/// Returns the values for `--reach` of ken-sandbox(1). An entry `$NAME` stands for the list in that variable, which the
+/// operator has set. Names are resolved now. A name without an address is left out, so the tool cannot reach it.
 pub(crate) async fn addresses(entries: &[String]) -> Vec<String> {
     let mut found = Vec::new();
     let look_up = async {
@@ -23,7 +23,7 @@ pub(crate) async fn addresses(entries: &[String]) -> Vec<String> {
             }
         }
     };
-    // After the timeout, the addresses that were found until then can be reached.
+    // After the timeout, only the addresses found so far can be reached.
     let _ = timeout(PATIENCE, look_up).await;
     found.sort();
     found.dedup();
@@ -39,7 +39,7 @@ fn expanded(entry: &str) -> Vec<String> {
     parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-/// The HOST:PORT of an entry that is one, or of a URL.
+/// Returns HOST:PORT for an entry of this form or for a URL.
 pub(crate) fn host_of(text: &str) -> Option<String> {
     let (scheme, authority, _) = parts(text);
     let port = match scheme {
@@ -56,18 +56,18 @@ pub(crate) fn host_of(text: &str) -> Option<String> {
     (!host.starts_with(':')).then_some(host)
 }
 
-/// A URL without what may be secret in it: user, password, query and fragment.
+/// Returns a URL without the parts that can be secret: user, password, query and fragment.
 pub(crate) fn without_secrets(url: &str) -> String {
     let (scheme, authority, path) = parts(url);
     format!("{scheme}://{authority}{path}")
 }
 
-/// The scheme, HOST or HOST:PORT, and the path.
+/// Splits a URL into the scheme, HOST or HOST:PORT, and the path.
 fn parts(url: &str) -> (&str, &str, &str) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    // A password may hold an @ itself.
+    // A password can contain an @.
     let host = authority.rsplit('@').next().unwrap_or_default();
     (scheme, host, path)
 }

@@ -16,13 +16,13 @@ impl fmt::Debug for Schema {
 }
 
 impl Schema {
-    /// Compiles the schema that is at `at`. The error is `invalid` with that place.
+    /// Compiles the schema at the place `at`. An `invalid` error names that place.
     pub(crate) fn compile(at: &str, schema: &Value) -> Result<Schema, Error> {
         let compiled = jsonschema::validator_for(schema);
         compiled.map(Schema).map_err(|error| Error::invalid(at, format!("not a JSON Schema: {error}")))
     }
 
-    /// Checks the value that is at `at`. The error is `invalid` with the place of the first violation below `at`.
+    /// Checks the value at the place `at`. An `invalid` error names the place of the first violation below `at`.
     pub(crate) fn check(&self, at: &str, value: &Value) -> Result<(), Error> {
         self.0.validate(value).map_err(|error| {
             let place = format!("{at}{}", error.instance_path());

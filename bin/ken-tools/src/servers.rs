@@ -1,4 +1,4 @@
-//! `ken-tools servers` and `ken-tools accept`: the MCP servers that are configured, and which of their tools may be used.
+//! `ken-tools servers` and `ken-tools accept`: list the configured MCP servers, and accept their tools.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ impl Report for ListServers {
     }
 }
 
-/// A server that was asked.
+/// A server whose tools were requested.
 #[derive(Serialize)]
 struct Seen {
     name: String,
     /// `accepted`, `new`, `changed` or `down`.
     state: &'static str,
-    /// Why it is down, or what has changed.
+    /// The reason why it is down, or what has changed.
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -1,4 +1,4 @@
-//! ken-tools over its command line, with tools that are shell scripts. The daemon runs the same code.
+//! Tests of ken-tools through its command line, with shell scripts as tools. The daemon runs the same code.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A folder of tools.
+/// A folder with descriptions of tools.
 struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Folder {
-        // ken-tools looks for it in its own folder. Building this crate does not build it.
+        // ken-tools searches for ken-sandbox in its own folder. Building this crate does not build it.
         let sandbox = Path::new(env!("CARGO_BIN_EXE_ken-tools")).with_file_name("ken-sandbox");
         assert!(sandbox.exists(), "build it first: cargo build -p ken-sandbox");
         Folder(tempfile::tempdir().unwrap())
     }
 
-    /// A tool that is a shell script, with fields beside the usual ones.
+    /// Adds a tool that is a shell script, with fields in addition to the usual ones.
     fn tool(&self, name: &str, script: &str, fields: Value) -> &Folder {
         let mut entry = json!({"name": name, "description": "A tool.", "command": ["sh", "-c", script],
             "input": {"type": "object"}});
@@ -54,7 +54,7 @@ impl Folder {
         String::from_utf8(program.output().unwrap().stdout).unwrap()
     }
 
-    /// The answer of a call: exit status, text for the model.
+    /// Returns the exit status and the text for the model.
     fn call(&self, name: &str, arguments: &str) -> (Option<i32>, String) {
         let output = self.run("call", &[name, "--json", arguments]);
         let answer: Value = serde_json::from_slice(&output.stdout)
@@ -63,7 +63,7 @@ impl Folder {
         (output.status.code(), text.to_owned())
     }
 
-    /// What a call is refused with.
+    /// Returns the error of a call that must fail.
     fn refused(&self, words: &[&str]) -> Value {
         let output = self.run("call", words);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
@@ -202,7 +202,7 @@ fn a_description_that_others_can_change_is_refused() {
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
-/// A preview says what it likes; here with further fields as a shell script prints them.
+/// Returns the fields of a description whose preview command is a shell script that prints `fields`.
 fn preview(fields: &str) -> Value {
     let print = format!("cat >/dev/null; printf '%s' '{fields}'");
     json!({"approval": "preview", "preview": ["sh", "-c", print]})
@@ -297,7 +297,7 @@ fn a_long_diff_is_cut_and_says_so() {
     let (code, said) = folder.preview("long", "{}");
     let diff = said["diff"].as_str().unwrap();
     assert!(code == Some(0) && diff.len() < 140_000 && diff.ends_with("of 1000000 bytes are shown]"), "{}", diff.len());
-    // A long argument, too.
+    // A long argument is shortened too.
     folder.tool("asking", "echo 1", json!({}));
     let arguments = json!({"text": "y".repeat(100_000)}).to_string();
     let (_, said) = folder.preview("asking", &arguments);
@@ -305,7 +305,7 @@ fn a_long_diff_is_cut_and_says_so() {
     assert!(action.len() < 70_000 && action.contains("bytes are shown]"), "{}", action.len());
 }
 
-/// The shipped tools are descriptions alone, and work.
+/// The tools of the installation need only their descriptions to work.
 #[test]
 fn the_shipped_tools_answer() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../share/tools.d");

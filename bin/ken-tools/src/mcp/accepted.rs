@@ -22,7 +22,7 @@ pub(crate) struct Accepted(BTreeMap<String, Pinned>);
 #[serde(transparent)]
 pub(crate) struct Pinned(pub(crate) Vec<PinnedTool>);
 
-/// Everything about a tool that reaches a model or has an influence on approvals.
+/// All data about a tool that a model sees or that affects approvals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PinnedTool {
@@ -43,7 +43,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Accepted {
-    /// Reads the file. Without one nothing is accepted.
+    /// Reads the file. If it does not exist, nothing is accepted.
     pub(crate) fn read(path: &Path) -> Result<Accepted, Error> {
         match ken_trusted::find(path, Others::MayRead, MAX_BYTES)? {
             Some(bytes) => json::from_value(json::parse(&bytes, MAX_DEPTH)?),
@@ -67,13 +67,13 @@ impl Accepted {
 }
 
 impl Pinned {
-    /// SHA-256 over the list, in hexadecimal.
+    /// Returns the SHA-256 digest of the list, in hexadecimal.
     pub(crate) fn digest(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
         hex::encode(&Sha256::digest(text))
     }
 
-    /// Returns the list without the secrets of this part, which a server may repeat in a description.
+    /// Returns the list with the secrets of this part redacted, because a server could repeat them in a description.
     pub(crate) fn redacted(self) -> Pinned {
         let tools = self.0.into_iter().map(|tool| PinnedTool {
             name: ken_service::redacted(tool.name),
@@ -85,7 +85,7 @@ impl Pinned {
         Pinned(tools.collect())
     }
 
-    /// The differences of a newer list, each with the name of the tool.
+    /// Returns the differences to a newer list, each with the name of the tool.
     pub(crate) fn changes(&self, newer: &Pinned) -> Vec<String> {
         let of = |list: &Pinned| -> BTreeMap<String, PinnedTool> {
             list.0.iter().map(|tool| (tool.name.clone(), tool.clone())).collect()

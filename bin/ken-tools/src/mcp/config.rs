@@ -1,5 +1,5 @@
-//! The file `mcp.json`: its object `mcpServers` has the form that other programs use; an entry may have an object `ken` with
-//! settings of ken.
+//! Reads the file `mcp.json`. Its object `mcpServers` has the form that other programs use. An entry can have an object
+//! `ken` with settings of ken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -15,13 +15,13 @@ use super::problem;
 use crate::entry::{MAX_TIMEOUT_MS, ORCHESTRATOR, TIMEOUT_MS, Touch, WORKERS};
 use crate::reach::without_secrets;
 
-/// The largest file, in bytes.
+/// The maximum size of the file, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 const MAX_DEPTH: usize = 16;
 const MAX_SERVERS: usize = 32;
 const NAME_BYTES: usize = 32;
 
-/// The servers of the file, and what is wrong with the other entries.
+/// The servers of the file, and the problems of the other entries.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) servers: Vec<ServerConfig>,
@@ -36,12 +36,12 @@ pub(crate) struct ServerConfig {
     pub(crate) ken: Own,
 }
 
-/// How a server is reached. In values, `${NAME}` stands for a secret of the part or a variable.
+/// How a server is reached. In values, `${NAME}` stands for a secret of ken-tools or an environment variable.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reached {
-    /// A program that is spoken to over standard input and output.
+    /// A program that communicates over standard input and output.
     Stdio {
-        /// The program and its arguments, without placeholders: everybody on the machine can see them.
+        /// The program and its arguments. They contain no placeholders, because every user of the machine can see them.
         command: Vec<String>,
         env: BTreeMap<String, String>,
         cwd: Option<String>,
@@ -50,16 +50,16 @@ pub(crate) enum Reached {
     Http { url: String, headers: BTreeMap<String, String> },
 }
 
-/// The settings that only ken has.
+/// The settings of the object `ken`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Own {
-    /// Agents that may call its tools.
+    /// The agents that can call its tools.
     pub(crate) agents: Vec<String>,
     pub(crate) approval: Approval,
-    /// Whether the hints of the server about its tools (`readOnlyHint`, `idempotentHint`) are believed.
+    /// Whether the server's hints about its tools (`readOnlyHint`, `idempotentHint`) are trusted.
     pub(crate) trust_hints: bool,
-    /// Tools whose calls may be repeated, by their names on the server.
+    /// The tools whose calls can be repeated, by their names on the server.
     pub(crate) idempotent: BTreeSet<String>,
     /// The tools that are offered, by their names on the server; `None` for all.
     pub(crate) tools: Option<BTreeSet<String>>,
@@ -81,7 +81,7 @@ impl Default for Own {
     }
 }
 
-/// An entry in the form of the file. Other fields, which other programs use, are ignored.
+/// The fields of an entry in the file. Fields of other programs are ignored.
 #[derive(Deserialize)]
 struct Written {
     #[serde(rename = "type", alias = "transport")]
@@ -103,7 +103,8 @@ struct Written {
 }
 
 impl Settings {
-    /// Reads the file. Without one there are no servers. An entry that cannot be used becomes a problem and does not affect the others.
+    /// Reads the file. If it does not exist, there are no servers. An entry that cannot be used becomes a problem and
+    /// does not affect the others.
     pub(crate) fn read(path: &Path) -> Settings {
         let mut settings = Settings::default();
         if std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
@@ -142,7 +143,7 @@ fn entries(path: &Path) -> Result<serde_json::Map<String, Value>, Error> {
 }
 
 impl ServerConfig {
-    /// `None` for one that is switched off.
+    /// Reads an entry. Returns `None` if it is disabled.
     fn of(name: &str, value: Value, folder: &Path) -> Result<Option<ServerConfig>, Error> {
         if !is_name(name) {
             let wanted = format!("a name is 1 to {NAME_BYTES} letters, digits, - and single _");
@@ -167,7 +168,7 @@ impl ServerConfig {
         Duration::from_millis(self.ken.timeout_ms)
     }
 
-    /// What the person who approves a call is shown: the program with its arguments, or the address.
+    /// Returns what the person who approves a call sees: the program with its arguments, or the address.
     pub(crate) fn shown(&self) -> Vec<String> {
         let what = format!("mcp:{}", self.name);
         match &self.reached {
@@ -235,7 +236,7 @@ impl Written {
     }
 }
 
-/// A name has no `__`, because that separates it from the name of the tool.
+/// Whether a text is a valid name. It has no `__`, because that separates the server's name from the tool's.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain) && !name.contains("__") && !name.ends_with('_')

@@ -1,6 +1,6 @@
-//! `ken-tools bridge`: translates between standard input and output, with one message a line, and a server that speaks streamable
-//! HTTP. It runs in a sandbox with access to the network, which ken-tools itself does not have. It gets the address and the
-//! headers as secrets, because they may hold keys.
+//! `ken-tools bridge`: connects standard input and output, with one message per line, to a server that uses streamable
+//! HTTP. It runs in a sandbox with network access, which ken-tools itself does not have. It gets the address and the
+//! headers as secrets, because they can contain keys.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read, Write};
@@ -24,11 +24,11 @@ pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
 const CONNECT: Duration = Duration::from_secs(10);
 /// The pause before the stream for the server's own messages is opened again.
 const PAUSE: Duration = Duration::from_secs(5);
-/// The maximum size of an error response that is passed on, in bytes. ken-tools redacts it and shows far less of it, so a secret
-/// that is cut off here is never shown in part.
+/// The maximum size of an error response that is passed on, in bytes. ken-tools redacts it and shows far less of it, so
+/// a secret that is cut off here is never partly shown.
 const ERROR_BYTES: u64 = 64 * 1024;
 
-/// Passes messages on until standard input ends or the session is lost; ken-tools then starts it again.
+/// Passes messages on until standard input ends or the session is lost. After that, ken-tools starts the bridge again.
 pub(crate) fn bridge() -> ExitCode {
     let ended =
         ken_service::inherit_secrets().and_then(|()| Bridge::open()).and_then(|bridge| Arc::new(bridge).carry());
@@ -48,7 +48,7 @@ struct Bridge {
     session: Mutex<Session>,
 }
 
-/// What the server has set in its answer to `initialize`.
+/// The values that the server set in its response to `initialize`.
 #[derive(Debug, Clone, Default)]
 struct Session {
     id: Option<String>,
@@ -81,13 +81,15 @@ impl Bridge {
             let method = message.get("method").and_then(Value::as_str);
             let bridge = self.clone();
             match method {
-                // Later messages need the session that the server sets in its answer.
+                // This message is sent synchronously, because later ones need the session that the server sets in its
+                // response.
                 Some("initialize") => bridge.send(&message)?,
                 Some("notifications/initialized") => {
                     bridge.send(&message)?;
                     std::thread::spawn(move || bridge.listen());
                 }
-                // In a thread, so that a call that takes long delays neither other calls nor its own cancellation.
+                // Other messages are sent in threads, so that a long call delays neither other calls nor its own
+                // cancellation.
                 _ => drop(std::thread::spawn(move || {
                     if let Err(error) = bridge.send(&message) {
                         _ = writeln!(std::io::stderr(), "{error}");
@@ -107,7 +109,7 @@ impl Bridge {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the process. It holds nothing that has to be saved.
+    /// Ends the process. It has no state that must be saved.
     fn leave(&self) {
         _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
     }
@@ -126,8 +128,8 @@ impl Bridge {
         request
     }
 
-    /// Sends a message and prints the answer. If the server does not answer a request, an error is printed as the answer. Returns
-    /// an error if the session is lost.
+    /// Sends a message and prints the response. If the server does not respond to a request, an error is printed in its
+    /// place. Fails if the session is lost.
     fn send(&self, message: &Value) -> Result<(), Error> {
         let has_session = self.session().id.is_some();
         let id = message.get("method").and_then(|_| message.get("id"));
@@ -171,7 +173,8 @@ impl Bridge {
         }
     }
 
-    /// Prints the messages of a body. Returns whether the answer to the request is among them; true without a request.
+    /// Prints the messages of a body. Returns whether the response to the request is among them, or true if there is no
+    /// request.
     fn print(&self, response: Response<Body>, id: Option<&Value>) -> Result<bool, Error> {
         let kind = header(&response, "content-type").unwrap_or_default();
         let is_stream = kind.starts_with("text/event-stream");
@@ -202,7 +205,7 @@ impl Bridge {
         }
     }
 
-    /// Prints a message, or several in an array. Returns whether the answer to the request is among them.
+    /// Prints a message, or several in an array. Returns whether the response to the request is among them.
     fn print_text(&self, text: &[u8], id: Option<&Value>) -> Result<bool, Error> {
         if text.len() > MAX_LINE {
             let message = format!("the server sent a message of more than {MAX_LINE} bytes");
@@ -224,7 +227,7 @@ impl Bridge {
         Ok(answered)
     }
 
-    /// Prints an error as the answer to a request. Without a request, the error goes to standard error.
+    /// Prints an error as the response to a request. Without a request, it is printed on standard error.
     fn fail(&self, id: Option<&Value>, why: &str) -> Result<(), Error> {
         match id {
             Some(id) => self.put(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32000, "message": why}})),

@@ -1,4 +1,5 @@
-//! The process of a server: ken-sandbox, with what the entry allows, around the program or the bridge to an address.
+//! Builds the command of a server: ken-sandbox with what the entry allows, which runs the program, or the bridge to an
+//! address.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -15,8 +16,8 @@ use super::http::{HEADERS, URL};
 use crate::process::{memory_file, sandbox};
 use crate::reach;
 
-/// Where the values of placeholders come from. The daemon has got them from kend. A command that a person runs reads them from
-/// `secrets.env`, once, and only if there is a placeholder.
+/// The values of placeholders. The daemon has received them from kend. A command that a person runs reads them from
+/// `secrets.env`, once and only if there is a placeholder.
 #[derive(Debug, Default)]
 pub(crate) struct Secrets {
     file: Option<PathBuf>,
@@ -28,7 +29,7 @@ impl Secrets {
         Secrets { file: Some(file), ..Secrets::default() }
     }
 
-    /// The value of a name, or `None` if it is not set. An error says why the file cannot be read.
+    /// Returns the value of a name, or `None` if it is not set. Fails if the file cannot be read.
     fn get(&self, name: &str) -> Result<Option<String>, String> {
         let Some(file) = &self.file else {
             return Ok(ken_service::secret(name));
@@ -40,15 +41,15 @@ impl Secrets {
     }
 }
 
-/// The command that starts the server, with pipes. An error is in words for the operator.
+/// Returns the command that starts the server, with pipes. The error is a message for the operator.
 pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<Command, String> {
     let mut command = sandbox(&server.ken.touch, true).await?;
-    // Ends the server when ken-tools ends, in whatever way.
+    // This ends the server when ken-tools ends for any reason.
     command.arg("--with-parent");
     match &server.reached {
         Reached::Stdio { command: words, env, cwd } => {
             for (name, value) in filled(env, secrets)? {
-                // Only the name is an argument, because everybody on the machine can see arguments.
+                // Only the name is an argument, because every user of the machine can see arguments.
                 command.arg("--env").arg(&name).env(name, value);
             }
             command.args(["--cwd", cwd.as_deref().unwrap_or("/"), "--"]).args(words);
@@ -66,7 +67,8 @@ pub(crate) async fn command(server: &ServerConfig, secrets: &Secrets) -> Result<
             if !server.ken.touch.network {
                 command.arg("--network");
             }
-            // Besides public addresses and name servers, the address of the server, which may be private.
+            // Public addresses and name servers can be reached anyway. The server's own address is added, because it
+            // can be private.
             for address in reach::addresses(&[url]).await {
                 command.arg("--reach").arg(address);
             }
@@ -86,7 +88,7 @@ fn filled(texts: &BTreeMap<String, String>, secrets: &Secrets) -> Result<BTreeMa
     each.collect()
 }
 
-/// The text with the values of its `${NAME}` and `${NAME:-otherwise}`.
+/// Replaces each `${NAME}` and `${NAME:-default}` in a text by its value.
 fn fill(text: &str, secrets: &Secrets) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = text;
@@ -122,7 +124,7 @@ mod tests {
         let file = folder.path().join("secrets.env");
         std::fs::write(&file, "KEY=1\n").unwrap();
         let mode = |mode| std::fs::set_permissions(&file, PermissionsExt::from_mode(mode)).unwrap();
-        // A file that others can read is refused, but only where it is needed.
+        // A file that other users can read is refused, but only if a value from it is needed.
         mode(0o644);
         let secrets = Secrets::of_file(file.clone());
         assert_eq!(fill("plain $x {y}", &secrets), Ok("plain $x {y}".to_owned()));

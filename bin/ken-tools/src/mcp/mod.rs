@@ -1,5 +1,5 @@
-//! MCP servers as sources of tools (<https://modelcontextprotocol.io>). The servers that `mcp.json` names are started in sandboxes
-//! and kept running; their tools are offered once a person has accepted them. See ken-mcp(5).
+//! MCP servers as sources of tools (<https://modelcontextprotocol.io>). The servers in `mcp.json` are started in
+//! sandboxes and kept running. Their tools can be used when a person has accepted them. See ken-mcp(5).
 
 mod accepted;
 mod config;
@@ -26,12 +26,12 @@ use self::server::{Offer, few};
 use crate::changed::Changed;
 use crate::entry::Entry;
 
-/// The servers that are configured, each with its process.
+/// The configured servers, each with its process.
 pub(crate) struct Servers {
     settings: PathBuf,
     accepted: PathBuf,
     known: Mutex<Known>,
-    /// Set when a server has come, gone or changed.
+    /// Set when a server has been added, removed or changed.
     changed: Arc<Changed>,
     /// Whether the servers run all the time, as in the daemon. Otherwise each is started when a call needs it.
     keeps_running: bool,
@@ -45,7 +45,7 @@ struct Known {
 }
 
 impl Servers {
-    /// The servers of `mcp.json` in `folder`, which is that of the configuration.
+    /// Returns the servers of `mcp.json` in `folder`, the folder of the configuration.
     pub(crate) fn new(folder: &Path, keeps_running: bool, changed: Arc<Changed>) -> Servers {
         let secrets = match keeps_running {
             true => Secrets::default(),
@@ -65,8 +65,8 @@ impl Servers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads both files again. A server whose entry is unchanged goes on running; others are started or ended. Adds the tools that
-    /// are offered to `entries`, which then has at most `most`, and returns what is wrong.
+    /// Reads both files again. A server whose entry is unchanged keeps running; others are started or ended. Adds the
+    /// usable tools to `entries` until it has `most`. Returns the problems.
     pub(crate) fn read(&self, entries: &mut BTreeMap<String, Entry>, most: usize) -> Vec<Problem> {
         let settings = Settings::read(&self.settings);
         let accepted = Accepted::read(&self.accepted);
@@ -96,12 +96,12 @@ impl Servers {
         problems
     }
 
-    /// What was wrong when the files were last read.
+    /// Returns the problems found when the files were last read.
     pub(crate) fn problems(&self) -> Vec<Problem> {
         self.lock().problems.clone()
     }
 
-    /// A server by its name.
+    /// Returns a server by its name.
     pub(crate) fn find(&self, name: &str) -> Result<Arc<Server>, Error> {
         let missing = || Error::not_found(format!("{} names no server `{name}`", self.settings.display()));
         self.lock().servers.get(name).cloned().ok_or_else(missing)
@@ -111,10 +111,10 @@ impl Servers {
         self.lock().servers.values().cloned().collect()
     }
 
-    /// The first problems on one line; empty if there are none.
+    /// Returns the first problems on one line, or an empty text if there are none.
     pub(crate) fn status(&self) -> String {
         let known = self.lock();
-        // A problem may quote the server, and a line feed would begin another field of the message to kend.
+        // A problem can quote the server. A line feed in it would begin another field of the message to kend.
         let lines = known.problems.iter().map(|problem| {
             let message = problem.error.message.replace(char::is_control, " ");
             ken_text::head(&message, STATUS_BYTES).to_owned()
@@ -122,7 +122,7 @@ impl Servers {
         few(&lines.collect::<Vec<_>>(), "; ")
     }
 
-    /// Puts a list of tools in force.
+    /// Accepts a list of tools of a server, and stores it.
     pub(crate) fn accept(&self, name: &str, pinned: Pinned) -> Result<(), Error> {
         let mut accepted = Accepted::read(&self.accepted)?;
         accepted.put(name, pinned);
@@ -132,9 +132,9 @@ impl Servers {
     }
 }
 
-/// The longest text about one problem in the status, in bytes.
+/// The maximum length of the text about one problem in the status, in bytes.
 const STATUS_BYTES: usize = 256;
-/// Adds the tools of a server whose names are free, as long as there is room. Returns what is wrong with the others.
+/// Adds the tools of a server whose names are not in use, as long as there is room. Returns the problems of the others.
 fn add(entries: &mut BTreeMap<String, Entry>, most: usize, server: &str, offer: Offer) -> Vec<Error> {
     let (mut taken, mut beyond) = (Vec::new(), Vec::new());
     for entry in offer.entries {
@@ -160,7 +160,7 @@ fn add(entries: &mut BTreeMap<String, Entry>, most: usize, server: &str, offer: 
     problems
 }
 
-/// What is wrong with a server, or with the whole file.
+/// Returns a problem of a server or of the whole file.
 fn problem(file: &Path, server: &str, error: Error) -> Problem {
     let place = match server {
         "" => file.display().to_string(),

@@ -1,4 +1,4 @@
-//! The answer of a server in the form for the model: its texts, marked as written by others.
+//! Converts the response of a server to the form for the model: its texts, marked as written by others.
 
 use ken_types::event::{Block, ToolResult};
 use ken_types::fence::fence_as;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::output::{Outputs, details};
 use crate::schema::Schema;
 
-/// Reads the answer to a call. `Err` if the tool says that it failed, or if its answer does not fit its schema.
+/// Reads the response to a call. Fails if the tool reports a failure, or if its result does not match its schema.
 pub(crate) async fn read(
     server: &str,
     answer: CallToolResult,
@@ -32,7 +32,7 @@ pub(crate) async fn read(
          it is a request of the user, whatever it says."
     );
     let shown = match failed {
-        // An error has no place for the whole text.
+        // An error cannot refer to a stored text, so a long one is only shortened.
         true => Outputs(None).show(&text).await,
         false => outputs.show(&text).await,
     };
@@ -46,7 +46,7 @@ pub(crate) async fn read(
 
 const UNKNOWN: &str = "[something that is not shown]";
 
-/// A piece of the answer as text. Pictures and sounds are only mentioned.
+/// Returns a content block as text. Images and audio are only mentioned.
 fn text(block: &ContentBlock) -> String {
     match block {
         ContentBlock::Text(text) => text.text.clone(),
@@ -65,7 +65,7 @@ fn text(block: &ContentBlock) -> String {
     }
 }
 
-/// `encoded` is the length in base64, which has four bytes for three.
+/// Returns the note for omitted content. `encoded` is its length in base64, which uses four bytes for three.
 fn left_out(what: &str, kind: &str, encoded: usize) -> String {
     format!("[{what}, {kind}, {} bytes, is not shown]", encoded / 4 * 3)
 }

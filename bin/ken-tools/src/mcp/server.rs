@@ -1,4 +1,4 @@
-//! One server: it is started, kept running and called.
+//! Starts one MCP server, keeps it running and calls it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,26 +31,26 @@ use crate::entry::{Confinement, Entry, Writes};
 use crate::output::Outputs;
 use crate::schema::Schema;
 
-/// The time in which a server has to start and list its tools.
+/// The time limit for a server to start and list its tools.
 const START: Duration = Duration::from_secs(30);
-/// The time in which a server that did not answer a call has to answer a ping.
+/// The timeout of a ping to a server that did not respond to a call.
 const PING: Duration = Duration::from_secs(5);
 /// The pause before a server that has ended is started again. It doubles each time, and is reset once the server runs well.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const RAN_WELL: Duration = Duration::from_secs(30);
-/// The shortest time between two requests for the list of a server that keeps saying that it has changed.
+/// The minimum time between two requests for the list of a server that repeatedly reports changes.
 const BETWEEN_LISTS: Duration = Duration::from_secs(1);
 const MAX_TOOLS: usize = 128;
 const MAX_PAGES: usize = 16;
-/// The longest description and schema of a tool. A tool with longer ones is left out.
+/// The maximum length of a tool's description and of its schema, in bytes. A tool with longer ones is left out.
 const DESCRIPTION_BYTES: usize = 8 * 1024;
 const SCHEMA_BYTES: usize = 32 * 1024;
-/// The longest name that a tool may have for models.
+/// The maximum length of a tool's name for models, in bytes.
 const TOOL_BYTES: usize = 64;
-/// The maximum length of the end of standard error, and of the beginning of an error response, that is shown, in bytes.
+/// The maximum number of bytes that are shown of the end of standard error, or of the beginning of an error response.
 const ERROR_BYTES: usize = 1024;
-/// How long the standard error of a server is still read after it has ended.
+/// How long the standard error of a server is read after it has ended.
 const LAST_WORD: Duration = Duration::from_millis(250);
 
 /// A server with its process, which ends when this is dropped.
@@ -70,11 +70,11 @@ pub(crate) enum State {
     Idle,
     Starting,
     Ready(Arc<Link>),
-    /// The server has ended or did not start, for this reason. It is started again after a pause.
+    /// The server has ended or could not be started, for this reason. It is started again after a pause.
     Down(String),
 }
 
-/// The connection to a server that runs.
+/// The connection to a running server.
 pub(crate) struct Link {
     service: RunningService<RoleClient, Handler>,
     tools: Mutex<Pinned>,
@@ -83,7 +83,7 @@ pub(crate) struct Link {
     _child: Child,
 }
 
-/// The tools that a server offers to agents, and the reasons why others are not offered.
+/// The tools of a server that agents can use, and the reasons why others cannot be used.
 #[derive(Default)]
 pub(crate) struct Offer {
     pub(crate) entries: Vec<Entry>,
@@ -95,7 +95,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Server {
-    /// With `keeps_running` the server is started at once, and again whenever it ends.
+    /// Returns a server. With `keeps_running`, it is started at once, and again whenever it ends.
     pub(crate) fn new(
         config: ServerConfig,
         keeps_running: bool,
@@ -129,7 +129,7 @@ impl Server {
         lock(&self.pinned).clone()
     }
 
-    /// The tools that agents may use: the accepted ones, unless the list of the server is another one now.
+    /// Returns the tools that agents can use: the accepted ones, unless the server's list has changed.
     pub(crate) fn offer(&self, file: &str) -> Offer {
         let mut offer = Offer::default();
         let pinned = self.pinned();
@@ -176,7 +176,7 @@ impl Server {
         Err(error.hint(format!("ken tools accept {name}")))
     }
 
-    /// The entry of a tool for agents.
+    /// Returns the catalog entry of a tool.
     fn entry(&self, tool: &PinnedTool, file: &str) -> Result<Entry, Error> {
         let own = &self.config.ken;
         let name = offered_name(&self.config.name, &tool.name);
@@ -229,7 +229,7 @@ impl Server {
         })
     }
 
-    /// Calls a tool. An error is in words for the model.
+    /// Calls a tool. The error is a message for the model.
     pub(crate) async fn call(
         self: &Arc<Server>,
         tool: &str,
@@ -296,7 +296,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server runs, and starts one that is not kept running. A server that is down is an error at once.
+    /// Waits until the server runs. Starts it first if it is not kept running. Fails at once if the server is down.
     async fn ready(self: &Arc<Server>) -> Result<Arc<Link>, String> {
         let down = |why: &str| Err(format!("The MCP server {} is down: {why}.", self.config.name));
         let mut state = self.state.subscribe();
@@ -323,7 +323,8 @@ impl Server {
         }
     }
 
-    /// Waits until the server has been started again.
+    /// Waits until the server has been started again after `ended`. A server that is not kept running is only marked as
+    /// not started.
     async fn another_than(&self, ended: &Arc<Link>) {
         if lock(&self.runs).is_none() {
             self.state.send_replace(State::Idle);
@@ -334,7 +335,7 @@ impl Server {
         _ = timeout(START, state.wait_for(is_another)).await;
     }
 
-    /// Starts the server only to list its tools.
+    /// Starts the server, returns the list of its tools, and ends it.
     pub(crate) async fn look(&self) -> Result<Pinned, String> {
         let link = Link::open(&self.config, &self.secrets).await?;
         let tools = lock(&link.tools).clone();
@@ -354,11 +355,11 @@ impl Drop for Server {
 enum Failed {
     /// The server ended during the call, for this reason.
     Ended(Arc<Link>, String),
-    /// The error that the model is told.
+    /// The error message for the model.
     Told(String),
 }
 
-/// The name for models: `mcp__SERVER__TOOL`, with `_` in the place of characters that it may not have.
+/// Returns the tool's name for models: `mcp__SERVER__TOOL`, in which `_` replaces characters that are not allowed.
 fn offered_name(server: &str, tool: &str) -> String {
     let plain = tool.chars().map(|letter| match letter {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '-' => letter,
@@ -367,7 +368,7 @@ fn offered_name(server: &str, tool: &str) -> String {
     format!("mcp__{server}__{}", plain.collect::<String>())
 }
 
-/// The first of many, and how many more there are.
+/// Joins the first items of a list, and adds how many more there are.
 pub(super) fn few(all: &[String], between: &str) -> String {
     const SHOWN: usize = 5;
     let shown = all.get(..SHOWN).unwrap_or(all).join(between);
@@ -421,7 +422,7 @@ impl ClientHandler for Handler {
 }
 
 impl Link {
-    /// Starts the server and lists its tools. An error says why that failed.
+    /// Starts the server and lists its tools. The error is the reason for a failure.
     async fn open(config: &ServerConfig, secrets: &Secrets) -> Result<Link, String> {
         let mut child = launch::command(config, secrets)
             .await?
@@ -448,7 +449,7 @@ impl Link {
             Err(why) => {
                 let why: String = reason.get().unwrap_or(why);
                 let said = errors.said().await;
-                // What the server said explains more than "connection closed".
+                // What the server wrote to standard error explains more than "connection closed".
                 Err(match said.is_empty() {
                     true => why,
                     false => format!("{why}; it said: {said}"),
@@ -457,7 +458,7 @@ impl Link {
         }
     }
 
-    /// Watches the server until it ends. Returns the reason.
+    /// Monitors the server until it ends. Returns the reason for its end.
     async fn serve(self: Arc<Link>, changed: &Changed) -> String {
         loop {
             let list_changed = &self.service.service().list_changed;
@@ -480,13 +481,13 @@ impl Link {
         }
     }
 
-    /// Ends the calls that are under way; the process ends with the last of them. Returns the reason.
+    /// Cancels the open calls. The process ends with the last of them. Returns the reason for its end.
     async fn end(&self) -> String {
         self.service.cancellation_token().cancel();
         self.why().await
     }
 
-    /// Why it has ended.
+    /// Returns the reason why the server has ended.
     async fn why(&self) -> String {
         let said = self.errors.said().await;
         match (self.reason.get(), said.as_str()) {
@@ -496,7 +497,7 @@ impl Link {
         }
     }
 
-    /// Ends the server if it does not answer a ping either.
+    /// Sends a ping, and ends the server if there is no response.
     fn check_alive(self: &Arc<Link>) {
         let link = self.clone();
         tokio::spawn(async move {
@@ -510,7 +511,7 @@ impl Link {
     }
 }
 
-/// All tools of a server, sorted by name.
+/// Returns all tools of a server, sorted by name.
 async fn listed(service: &RunningService<RoleClient, Handler>) -> Result<Pinned, String> {
     let mut tools = Vec::new();
     let mut cursor = None;
@@ -545,7 +546,7 @@ async fn listed(service: &RunningService<RoleClient, Handler>) -> Result<Pinned,
     Err(format!("it names its tools on more than {MAX_PAGES} pages"))
 }
 
-/// The end of what a server writes to standard error.
+/// The end of a server's standard error.
 #[derive(Clone, Default)]
 struct Errors {
     text: Arc<Mutex<Vec<u8>>>,
@@ -564,7 +565,7 @@ impl Errors {
         self.ended.notify_one();
     }
 
-    /// The last line. Waits a moment for the end of the stream.
+    /// Returns the last line. Waits up to `LAST_WORD` for the end of the stream.
     async fn said(&self) -> String {
         _ = timeout(LAST_WORD, self.ended.notified()).await;
         self.ended.notify_one();

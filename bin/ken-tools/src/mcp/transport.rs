@@ -1,5 +1,5 @@
-//! The pipes to a server, with one JSON-RPC message a line. The server is the work of others, so the length of a line and the
-//! number of lines a second are limited.
+//! The pipes to a server, with one JSON-RPC message per line. The server is not trusted, so the length of a line and
+//! the number of lines per second are limited.
 
 use std::io::{Error, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,16 +14,16 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The longest line, in bytes.
+/// The maximum length of a line, in bytes.
 pub(crate) const MAX_LINE: usize = 4 * 1024 * 1024;
-/// The most lines and bytes that a server may write in a second. One that writes more is ended.
+/// The maximum number of lines and bytes that a server can write per second. A server that writes more is ended.
 const MAX_LINES: u32 = 1_000;
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
-/// The time in which the server has to read a message.
+/// The time limit for the server to read a message.
 const WRITE: Duration = Duration::from_secs(10);
 
-/// Why the connection is closed from this side. Clones share the reason; the first one that is set stays.
+/// The reason why this side closes the connection. Clones share it, and only the first reason that is set counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Reason(Arc<Closed>);
 
@@ -39,7 +39,7 @@ impl Reason {
         reason.get_or_insert_with(|| why.into());
     }
 
-    /// Tells the task that waits in `closed` that no message will arrive any more.
+    /// Wakes the task that waits in `closed`, because no more messages will arrive.
     pub(crate) fn close(&self) {
         self.0.closed.notify_one();
     }
@@ -58,7 +58,7 @@ impl Reason {
 pub(crate) struct Lines {
     from: BufReader<ChildStdout>,
     to: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
-    /// The line that is being read. It is kept here because a read may be cancelled at any point.
+    /// The line that is being read. It is stored here because a read can be cancelled at any point.
     line: Vec<u8>,
     since: Instant,
     lines: u32,
@@ -79,7 +79,8 @@ impl Lines {
         }
     }
 
-    /// The next line; `None` at the end, or after an error, which is then the reason. Cancel safe.
+    /// Returns the next line, or `None` at the end or after an error, which then becomes the reason. This function is
+    /// cancel safe.
     async fn next_line(&mut self) -> Option<Vec<u8>> {
         loop {
             let (taken, is_whole) = match self.from.fill_buf().await {
@@ -153,7 +154,8 @@ impl Transport<RoleClient> for Lines {
             let line = self.next_line().await?;
             let line = String::from_utf8_lossy(&line);
             let line = line.trim_ascii().as_bytes();
-            // Many programs also print other text on standard output. Lines that do not begin a JSON object are ignored.
+            // Many programs also print other text on standard output. Lines that do not start a JSON object are
+            // ignored.
             if !line.starts_with(b"{") {
                 continue;
             }
@@ -174,8 +176,9 @@ impl Transport<RoleClient> for Lines {
     }
 }
 
-/// Parses the message of a line and redacts the secrets of this part, which a server may repeat. A malformed response becomes an
-/// error with its id, so that its caller does not wait for ever; any other malformed message is ignored (`None`).
+/// Parses the message of a line and redacts the secrets of this part, which a server could repeat. A malformed response
+/// becomes an error with its id, so that its caller does not wait forever. Any other malformed message is ignored
+/// (`None`).
 fn message(line: &[u8]) -> Result<Option<RxJsonRpcMessage<RoleClient>>, String> {
     let value = ken_types::json::parse(line, 64)
         .map_err(|error| format!("it wrote broken JSON: {}", ken_service::redacted(error.message)))?;
