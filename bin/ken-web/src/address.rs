@@ -1,5 +1,5 @@
-//! The check of addresses stands between the resolver and the connection, so the address that was checked is the one that is
-//! connected to, at every look-up and every redirect.
+//! Checks addresses between the resolver and the connection. The checked address is therefore the one that is used, for
+//! every lookup and every redirect.
 
 use ken_types::address::{Allowed, Refused};
 use ureq::config::Config;
@@ -7,7 +7,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-/// Resolves names, and leaves out addresses that may not be reached.
+/// Resolves names, and removes addresses that must not be reached.
 #[derive(Debug)]
 pub(crate) struct Guard<R> {
     pub(crate) inner: R,
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// Another answer at each look-up.
+    /// A resolver that returns another address at each lookup.
     #[derive(Debug)]
     struct Rebinding(Mutex<Vec<SocketAddr>>);
 

@@ -1,5 +1,5 @@
-//! Recently fetched pages, as files: at most 64 MiB, of which the oldest are removed first. A cache that cannot be read or
-//! written is no error; the page is then fetched again.
+//! Recently fetched pages, stored in files. The cache has at most 64 MiB, and the oldest pages are removed first. If
+//! the cache cannot be read or written, the page is fetched again; this is not an error.
 
 use std::fs;
 use std::io::Write;
@@ -11,18 +11,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-/// How long an entry is used.
+/// How long an entry is valid.
 const FRESH: Duration = Duration::from_secs(3_600);
-/// The most bytes of all entries together.
+/// The maximum size of all entries together, in bytes.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
-/// The most bytes of one entry.
+/// The maximum size of one entry, in bytes.
 const ENTRY_BYTES: u64 = 2 * 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     /// `None` if nothing is cached.
     folder: Option<PathBuf>,
-    /// The addresses that may be reached, as part of every key: a page that is no longer allowed is not answered from the cache.
+    /// The allowed addresses, which are part of every key. A page that is no longer allowed is therefore not found in
+    /// the cache.
     salt: String,
 }
 
@@ -59,7 +60,8 @@ impl Cache {
         if bytes.len() as u64 > ENTRY_BYTES {
             return;
         }
-        // Written under another name and renamed, so that a reader never sees half of it. Two writers write the same bytes.
+        // The file is written under another name and renamed, so that a reader never sees a part of it. Two writers of
+        // the same page write the same bytes.
         let beside = path.with_extension(std::process::id().to_string());
         let written = fs::File::create(&beside).and_then(|mut file| file.write_all(&bytes));
         if written.and_then(|()| fs::rename(&beside, &path)).is_err() {
@@ -67,7 +69,7 @@ impl Cache {
         }
     }
 
-    /// Deletes entries beyond the limit, and the files that a killed writer has left.
+    /// Deletes entries beyond the limit, and files that a killed writer has left.
     pub(crate) fn prune(&self) {
         let Some(folder) = &self.folder else { return };
         let files = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! The text of a body: in the encoding that its header, its byte order mark or its first kilobyte names.
+//! Decodes a body with the encoding that its header, its byte order mark or its first kilobyte declares.
 
 use encoding_rs::{Encoding, UTF_8};
 
@@ -9,7 +9,7 @@ const PRESCAN: usize = 1024;
 pub(crate) fn decode(body: &[u8], content_type: Option<&str>) -> String {
     let named = content_type.and_then(charset_of).or_else(|| meta(body));
     let encoding = named.unwrap_or(UTF_8);
-    // A byte order mark has precedence over both.
+    // A byte order mark takes precedence over both declarations.
     encoding.decode(body).0.into_owned()
 }
 
@@ -26,7 +26,7 @@ fn meta(body: &[u8]) -> Option<&'static Encoding> {
     let head = body.get(..body.len().min(PRESCAN))?;
     let head = String::from_utf8_lossy(head).to_ascii_lowercase();
     let encoding = head.split("<meta").skip(1).find_map(charset_of)?;
-    // A body whose beginning could be read as ASCII is not UTF-16, whatever it declares.
+    // If the declaration could be read as ASCII, the body is not UTF-16, even if it declares that.
     Some(if encoding.is_ascii_compatible() { encoding } else { UTF_8 })
 }
 

@@ -17,11 +17,11 @@ use crate::search::{Failed, Hit};
 use crate::source::{Source, fenced};
 use crate::web::Web;
 
-/// The timeout of one search or one page.
+/// The time limit for one search or one page.
 const TIME: Duration = Duration::from_secs(30);
 const MAX_RESULTS: usize = 20;
 
-/// Opened for the first input and kept for the others.
+/// The shared state, which is opened for the first input and kept for the others.
 #[derive(Default)]
 struct Opened(OnceCell<Web>);
 
@@ -63,7 +63,7 @@ fn ten() -> usize {
 #[derive(Serialize)]
 struct Results {
     query: String,
-    /// The provider that answered; null when none did.
+    /// The last provider that replied; null if none did.
     provider: Option<&'static str>,
     results: Vec<Hit>,
     failures: Vec<Failed>,
@@ -134,7 +134,7 @@ struct Address {
     url: String,
 }
 
-/// A page, and its text between marks for a model.
+/// A page, with its text between marks for a model.
 #[derive(Serialize)]
 struct Fetched {
     #[serde(flatten)]
@@ -142,7 +142,7 @@ struct Fetched {
     context: String,
 }
 
-/// The part of a page that a model is shown, in bytes.
+/// The maximum number of bytes of a page that a model gets.
 const SHOWN: usize = 28 * 1024;
 
 impl Filter for Fetch {

@@ -16,9 +16,9 @@ use crate::http::{Http, Received};
 use crate::page_text;
 use crate::robots::Robots;
 
-/// The most bytes of a page that are read.
+/// The maximum number of bytes that are read of a page.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// The most bytes of a robots.txt that are read (RFC 9309, 2.5).
+/// The maximum number of bytes that are read of a robots.txt (RFC 9309, 2.5).
 const ROBOTS_BYTES: usize = 500 * 1024;
 const REDIRECTS: usize = 5;
 const URL_BYTES: usize = 2_048;
@@ -29,10 +29,10 @@ const URL_BYTES: usize = 2_048;
 pub(crate) struct Page {
     /// Its address after all redirects.
     pub(crate) url: String,
-    /// Empty if it has none.
+    /// The title; empty if the page has none.
     pub(crate) title: String,
     pub(crate) text: String,
-    /// SHA-256 of the text.
+    /// The SHA-256 digest of the text.
     pub(crate) digest: String,
     /// Whether the page is longer than what was read.
     pub(crate) truncated: bool,
@@ -41,11 +41,11 @@ pub(crate) struct Page {
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     http: Http,
-    /// Whether robots.txt allows a URL. The key is the URL.
+    /// Whether robots.txt allows a URL, by URL.
     allowed: Mutex<HashMap<String, bool>>,
 }
 
-/// Checks a URL: http or https, with a host, without a user.
+/// Parses a URL. It must be http or https, with a host and without a user.
 pub(crate) fn web_url(text: &str) -> Result<Url, Error> {
     let wrong = |why: &str| Error::invalid("/url", why.to_owned());
     if text.len() > URL_BYTES {
@@ -70,7 +70,7 @@ impl Fetcher {
         Fetcher { http, allowed: Mutex::default() }
     }
 
-    /// The page, and whether it was in the cache.
+    /// Returns the page, and whether it was in the cache.
     pub(crate) fn page(&self, cache: &Cache, url: &str, until: Instant) -> Result<(Page, bool), Error> {
         let url = web_url(url)?;
         if let Some(page) = cache.get("page", url.as_str()) {
@@ -109,7 +109,8 @@ impl Fetcher {
         Ok(allowed)
     }
 
-    /// A missing robots.txt allows everything; one that cannot be fetched forbids everything (RFC 9309, 2.3.1).
+    /// Returns the rules of a server. If it has no robots.txt, everything is allowed. If the file cannot be fetched,
+    /// everything is forbidden (RFC 9309, 2.3.1).
     fn robots(&self, url: &Url, until: Instant) -> Result<Robots, Error> {
         let mut at = url.clone();
         at.set_path("/robots.txt");
@@ -139,7 +140,7 @@ fn unusable(url: &Url, why: &str) -> Error {
     Error::unavailable(format!("{} {why}", host(url)))
 }
 
-/// Where a redirect leads; the next request checks its address.
+/// Returns the target of a redirect, if there is one. The next request checks its address.
 fn redirection(from: &Url, received: &Received) -> Result<Option<Url>, Error> {
     if !matches!(received.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
@@ -200,7 +201,7 @@ mod tests {
             assert_eq!(web_url(wrong).unwrap_err().at.as_deref(), Some("/url"), "{wrong}");
         }
         assert_eq!(web_url("HTTP://A.test/x#part").unwrap().as_str(), "http://a.test/x");
-        // Every way to write 127.0.0.1 becomes that address before it is checked.
+        // All notations of 127.0.0.1 are normalised before the address is checked.
         for same in ["http://2130706433/", "http://0x7f.1/", "http://127.1/", "http://①②⑦.0.0.1/"] {
             assert_eq!(web_url(same).unwrap().host_str(), Some("127.0.0.1"), "{same}");
         }

@@ -1,5 +1,5 @@
-//! One request, bounded in size and time. It follows no redirects and asks for no compression, so the limit counts the bytes
-//! that the server sends.
+//! Sends a single request with limits on size and time. It follows no redirects and requests no compression, so the
+//! size limit counts the bytes that the server sends.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -17,26 +17,26 @@ use ureq::{Agent, RequestBuilder};
 
 use crate::address::Guard;
 
-/// The User-Agent of ken; robots.txt names it as `ken`.
+/// The User-Agent of ken. In robots.txt its name is `ken`.
 const USER_AGENT: &str = concat!("ken/", env!("CARGO_PKG_VERSION"));
 const CONNECT: Duration = Duration::from_secs(5);
-/// The longest time of one request, even if the caller has more left.
+/// The maximum time of one request, even if the caller has more time left.
 const REQUEST: Duration = Duration::from_secs(8);
 const HEADER_BYTES: usize = 32 * 1024;
 
-/// Sends requests to addresses that may be reached.
+/// Sends requests to allowed addresses.
 #[derive(Debug)]
 pub(crate) struct Http {
     agent: Agent,
 }
 
-/// What came back.
+/// The response to a request.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
-    /// Whether there was more than the limit.
+    /// Whether the body was longer than the limit.
     pub(crate) cut: bool,
 }
 
@@ -47,12 +47,12 @@ impl Received {
 }
 
 impl Http {
-    /// The trusted roots are those of `SSL_CERT_FILE`, or those that Mozilla ships.
+    /// Returns a client. It trusts the root certificates in `SSL_CERT_FILE`, or else those of Mozilla.
     pub(crate) fn new(allowed: Allowed) -> Result<Http, Error> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            // A proxy would look the name up itself and bypass the check.
+            // A proxy would resolve names itself and bypass the check.
             .proxy(None)
             .user_agent(USER_AGENT)
             .max_response_header_size(HEADER_BYTES)
@@ -64,7 +64,7 @@ impl Http {
         Ok(Http { agent: Agent::with_parts(config, DefaultConnector::new(), guard) })
     }
 
-    /// At most `most` bytes of the body are read.
+    /// Sends a GET request. At most `most` bytes of the body are read.
     pub(crate) fn get(
         &self,
         url: &str,
@@ -90,7 +90,7 @@ impl Http {
     }
 }
 
-/// Adds the headers and a timeout to a request: the time that is left until `until`. Returns an error if none is left.
+/// Adds the headers, and a timeout that ends at `until`. Fails if that time has passed.
 fn prepared<B>(
     request: RequestBuilder<B>,
     headers: &[(&str, &str)],
@@ -117,7 +117,7 @@ fn read(url: &str, answered: Result<Response<ureq::Body>, ureq::Error>, most: us
     }
     let mut bytes = Vec::new();
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-    // `with_config` lifts the library's own limit, which would be an error; here the body is cut.
+    // This raises the library's own limit, which would cause an error; the body is cut off instead.
     let mut reader = body.into_with_config().limit(u64::MAX).reader().take(limit);
     reader.read_to_end(&mut bytes).map_err(|error| failed(url, ureq::Error::from(error)))?;
     let cut = bytes.len() > most;
@@ -125,7 +125,7 @@ fn read(url: &str, answered: Result<Response<ureq::Body>, ureq::Error>, most: us
     Ok(Received { status: head.status, headers: head.headers, body: bytes, cut })
 }
 
-/// The host of a URL, without the parts that may be private.
+/// Returns the host of a URL, without the parts that can be private.
 fn host(url: &str) -> &str {
     let host = url.split('/').nth(2).unwrap_or(url);
     host.rsplit('@').next().unwrap_or(host)

@@ -1,5 +1,5 @@
-//! ken-web: web search and page fetch as filters. Only public addresses are reached, everything is bounded, and what comes
-//! from the web is printed as data. See ken-web(1).
+//! ken-web: web search and page fetch as filters. It reaches public addresses only, limits everything, and prints text
+//! from the web as data. See ken-web(1).
 
 mod address;
 mod cache;

@@ -1,4 +1,4 @@
-//! The text of a page: the paragraphs that a reader would see, without hidden text.
+//! Extracts the text of a page: the paragraphs that a reader would see, without hidden text.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use ken_types::Error;
 
 /// The width, in columns, in which text is laid out before its lines are joined again.
 const WIDTH: usize = 120;
-/// The longest text of a page, in bytes.
+/// The maximum size of a page's text, in bytes.
 const MAX_TEXT: usize = 1024 * 1024;
-/// The stack of the rendering thread, in bytes: rendering recurses into nested elements.
+/// The stack of the rendering thread, in bytes. Rendering recurses into nested elements.
 const STACK: usize = 256 * 1024 * 1024;
 /// The maximum nesting of elements. A page that nests them deeper is refused.
 const MAX_DEPTH: usize = 2_000;
-/// The longest time to render one page, even if the caller has more left.
+/// The maximum time to render one page, even if the caller has more time left.
 const RENDER: Duration = Duration::from_secs(5);
 const TITLE_CHARACTERS: usize = 300;
 /// Elements that belong to the site rather than to the page, or that are not shown.
@@ -27,7 +27,7 @@ pub(crate) struct PageText {
     pub(crate) text: String,
 }
 
-/// Renders HTML in a thread of its own. A thread that takes too long is abandoned, since the program is about to end.
+/// Renders HTML in a separate thread. A thread that takes too long is abandoned, because the program ends soon.
 pub(crate) fn of_html(html: String, until: Instant) -> Result<PageText, Error> {
     let title = title(&html);
     if depth(&html) > MAX_DEPTH {
@@ -56,7 +56,7 @@ fn rendered(html: &str) -> Result<String, Error> {
     config.string_from_read(html.as_bytes(), WIDTH).map_err(unreadable)
 }
 
-/// Paragraphs: lines are joined, and characters that nobody sees are left out.
+/// Returns the paragraphs of a text: lines are joined, and invisible characters are removed.
 pub(crate) fn of_plain(text: &str) -> String {
     let text = ken_text::head(text, 4 * MAX_TEXT);
     let mut joined = String::new();
@@ -88,7 +88,8 @@ fn is_item(line: &str) -> bool {
     line.starts_with(['*', '#', '-', '•']) || line.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Control and format characters, tags and variation selectors can hide text from people, although a model reads it.
+/// Whether a character is visible. Control and format characters, tags and variation selectors can hide text from
+/// people although a model reads it.
 fn is_shown(c: char) -> bool {
     !matches!(c,
         '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}'
@@ -139,7 +140,7 @@ fn depth(html: &str) -> usize {
     most
 }
 
-/// Elements without an end, and those whose end may be left out.
+/// Whether a tag opens an element that has no end tag or whose end tag can be omitted.
 fn is_void(rest: &[u8]) -> bool {
     const VOID: [&str; 22] = [
         "area", "base", "br", "col", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta", "option", "p",

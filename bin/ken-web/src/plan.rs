@@ -1,10 +1,10 @@
-//! The queries of a search: the question itself, and other wordings when the budget allows more than one query.
+//! Plans the queries of a search: the question itself, and other wordings if the budget allows more than one query.
 
 use ken_text::{is_filler, words};
 
 const QUERY_CHARACTERS: usize = 300;
 
-/// At most `most` queries. Those that the caller names come first.
+/// Returns at most `most` queries. Those given by the caller come first.
 pub(crate) fn queries(question: &str, named: &[String], most: usize) -> Vec<String> {
     let mut planned: Vec<String> = Vec::new();
     let candidates =
@@ -20,13 +20,13 @@ pub(crate) fn queries(question: &str, named: &[String], most: usize) -> Vec<Stri
     planned
 }
 
-/// The words that say what the question is about.
+/// Returns the key words of the question.
 fn key_words(question: &str) -> String {
     let telling = words(question).filter(|word| !is_filler(&word.text.to_lowercase()));
     telling.map(|word| word.text).collect::<Vec<_>>().join(" ")
 }
 
-/// Names and numbers: words that begin with a capital within a sentence, or hold a digit.
+/// Returns names and numbers: words that begin with a capital letter within a sentence, or contain a digit.
 fn names(question: &str) -> String {
     let mut opens = true;
     let mut found = Vec::new();
@@ -41,7 +41,7 @@ fn names(question: &str) -> String {
     found.join(" ")
 }
 
-/// The sentences of the question, when there are several.
+/// Returns the sentences of the question if there are several.
 fn parts(question: &str) -> Vec<String> {
     let sentences: Vec<_> = ken_text::sentences(question).map(|sentence| sentence.text.to_owned()).collect();
     match sentences.len() {

@@ -1,12 +1,12 @@
-//! Selects the passages that answer the question: passages are scored by BM25 over the words of the question, and the best
-//! ones are taken until the budget is used up.
+//! Selects the passages that answer the question. Passages are scored by BM25 over the words of the question, and the
+//! best ones are taken until the budget is used up.
 
 use std::collections::HashMap;
 
 use ken_text::{is_filler, sentences, stem, words};
 use ken_types::event::estimated_tokens;
 
-/// The fewest characters of a passage, if its page has as many, and the most.
+/// The minimum number of characters of a passage, unless its page is shorter, and the maximum.
 const MIN_CHARACTERS: usize = 300;
 const MAX_CHARACTERS: usize = 1_200;
 /// The usual parameters of BM25 (Robertson and Zaragoza, 2009).
@@ -15,7 +15,7 @@ const B: f64 = 0.75;
 /// The separator between two passages of a page.
 const GAP: &str = "\n\n[…]\n\n";
 
-/// The stems of the telling words of a text.
+/// Returns the stems of the significant words of a text.
 pub(crate) fn terms(text: &str) -> Vec<String> {
     let lower = words(text).map(|word| word.text.to_lowercase());
     let telling = lower.filter(|word| !is_filler(word));
@@ -35,13 +35,14 @@ pub(crate) struct Packed {
 
 struct Passage<'a> {
     page: usize,
-    /// Its index in the page.
+    /// The position of the passage in its page.
     order: usize,
     text: &'a str,
     score: f64,
 }
 
-/// The best passages of `pages`, which come best first, within so many tokens; pages of which nothing is taken are left out.
+/// Returns the best passages of `pages` within a number of tokens. `pages` are sorted, best first. Pages without a
+/// selected passage are left out.
 pub(crate) fn pack(question: &str, pages: &[&str], tokens: u64) -> Vec<Packed> {
     let mut passages: Vec<Passage<'_>> = Vec::new();
     for (page, text) in pages.iter().enumerate() {
@@ -89,7 +90,7 @@ fn joined(page: usize, mut passages: Vec<&Passage<'_>>) -> Packed {
     Packed { page, text, score }
 }
 
-/// BM25, and up to a fifth more for pages that the search found earlier.
+/// Scores passages by BM25. Pages that the search ranked higher get up to a fifth more.
 fn score(question: &str, passages: &mut [Passage<'_>]) {
     let asked = terms(question);
     let counted: Vec<(HashMap<String, f64>, f64)> = passages
@@ -123,7 +124,8 @@ fn score(question: &str, passages: &mut [Passage<'_>]) {
     }
 }
 
-/// Paragraphs, short ones together with those after them, long ones cut between sentences.
+/// Splits a text into passages. Short paragraphs are joined with the following ones, long ones are split between
+/// sentences.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -153,7 +155,7 @@ fn paragraphs(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where the pieces of a paragraph begin, and their lengths.
+/// Returns the start and the length of each piece of a paragraph.
 fn pieces(at: usize, paragraph: &str) -> Vec<(usize, usize)> {
     if paragraph.len() <= MAX_CHARACTERS {
         return vec![(at, paragraph.len())];

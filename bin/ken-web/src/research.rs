@@ -1,4 +1,4 @@
-//! Research: plan queries, search, fetch, rank and pack, within a budget that the depth sets.
+//! Research: plans queries, searches, fetches, ranks and selects passages, within a budget that the depth determines.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc;
@@ -16,20 +16,21 @@ use crate::search::{Failed, Hit};
 use crate::source::{Source, fenced};
 use crate::web::Web;
 
-/// Pages that are fetched at a time.
+/// The number of pages that are fetched at the same time.
 const AT_ONCE: usize = 4;
-/// A search result whose text is at least this long counts as the page itself.
+/// If the text of a search result has at least this many characters, it is used as the page itself.
 const WHOLE_SNIPPET: usize = 1_500;
-/// Estimated tokens of the title and the address of a source. The marks around all sources have twice as many.
+/// The estimated number of tokens for the title and the address of a source. The marks around all sources take twice as
+/// many.
 const FRAME_TOKENS: u64 = 60;
-/// The most failures that are reported.
+/// The maximum number of failures that are reported.
 const MAX_FAILURES: usize = 20;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Question {
     pub(crate) question: String,
-    /// Queries of the caller, which come before those that are planned here.
+    /// Queries given by the caller. They come before the planned ones.
     #[serde(default)]
     pub(crate) queries: Vec<String>,
     #[serde(default)]
@@ -49,11 +50,11 @@ pub(crate) enum Depth {
     Deep,
 }
 
-/// Whether pages are fetched, or what the search says of them is enough.
+/// Whether pages are fetched, or the text of the search results is used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum WebFetch {
-    /// Fetched, unless the search sent their content.
+    /// Pages are fetched, unless the search returned their content.
     #[default]
     Auto,
     Always,
@@ -63,7 +64,7 @@ pub(crate) enum WebFetch {
 /// The budget of a depth.
 struct Budget {
     searches: usize,
-    /// Results of each search.
+    /// The number of results per search.
     results: usize,
     fetches: usize,
     tokens: u64,
@@ -116,7 +117,7 @@ pub(crate) struct Researched {
     pub(crate) depth: Depth,
     pub(crate) queries: Vec<String>,
     pub(crate) confidence: Confidence,
-    /// The sources as one text, for a model.
+    /// All sources as one text for a model.
     pub(crate) context: String,
     pub(crate) sources: Vec<Source>,
     pub(crate) failures: Vec<Failed>,
@@ -126,7 +127,7 @@ pub(crate) struct Researched {
 /// How well the sources can support an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Confidence {
-    /// 0 to 1.
+    /// From 0 to 1.
     pub(crate) score: f64,
     pub(crate) level: &'static str,
 }
@@ -137,7 +138,7 @@ pub(crate) struct Confidence {
 pub(crate) struct Used {
     pub(crate) searches: usize,
     pub(crate) fetches: usize,
-    /// Searches and pages that were in the cache.
+    /// The number of searches and pages found in the cache.
     pub(crate) cached: usize,
     pub(crate) context_tokens: u64,
     pub(crate) max_context_tokens: u64,
@@ -154,7 +155,7 @@ pub(crate) fn research(web: &Web, asked: &Question) -> Result<Researched, Error>
     let mut hits = named(&asked.question);
     match search(web, &queries, &budget, until, &mut used, &mut failures) {
         Ok(found) => hits.extend(found),
-        // Without a search there are still the addresses that the question names.
+        // If the search fails, the addresses named in the question can still be used.
         Err(error) if hits.is_empty() => return Err(error),
         Err(error) => failures.push(Failed { at: "search".to_owned(), error: error.message }),
     }
@@ -191,7 +192,7 @@ fn named(question: &str) -> Vec<Hit> {
         .collect()
 }
 
-/// The passages that fit the budget together with the marks around them.
+/// Returns the passages that fit into the budget together with the marks around them.
 fn packed(question: &str, texts: &[&str], tokens: u64) -> Vec<Packed> {
     let mut room = tokens.saturating_sub(2 * FRAME_TOKENS);
     loop {
@@ -205,7 +206,8 @@ fn packed(question: &str, texts: &[&str], tokens: u64) -> Vec<Packed> {
     }
 }
 
-/// The hits of all queries, those first that several of them found or found early (reciprocal rank fusion).
+/// Returns the hits of all queries. Hits that several queries found, or ranked high, come first (reciprocal rank
+/// fusion).
 fn search(
     web: &Web,
     queries: &[String],
@@ -237,7 +239,7 @@ fn search(
     Ok(fused.into_iter().map(|(_, hit)| hit).collect())
 }
 
-/// A URL without the parts that do not identify the page.
+/// Returns a URL without the parts that do not identify the page.
 fn same_page(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else {
         return url.to_owned();
@@ -314,7 +316,7 @@ fn fetch(
             None => materials.push(Material::of_hit(hit)),
         }
     }
-    // Two addresses of one page are one source.
+    // Two addresses of the same page count as one source.
     let mut seen = HashSet::new();
     materials.retain(|material| seen.insert(same_page(&material.url)));
     materials
@@ -323,7 +325,7 @@ fn fetch(
 /// A page, and whether it was in the cache.
 type Fetched = Result<(Page, bool), Error>;
 
-/// Fetches the pages of the hits with these indices, a few at a time. Returns them by index.
+/// Fetches the pages of the hits with these indices, `AT_ONCE` at a time. Returns them by index.
 fn fetch_all(web: &Web, hits: &[Hit], wanted: &[usize], until: Instant) -> HashMap<usize, Fetched> {
     let (sender, receiver) = mpsc::channel();
     let next = std::sync::atomic::AtomicUsize::new(0);
@@ -362,8 +364,9 @@ fn rounded(score: f64) -> f64 {
     (score * 1_000.0).round() / 1_000.0
 }
 
-/// The confidence: up to 0.6 for the share of the words of the question that the sources contain, up to 0.3 for the number of hosts
-/// (three or more), and up to 0.1 for the share of sources that were read as pages.
+/// Returns the confidence, a sum of three terms: up to 0.6 for the share of the question's words that the sources
+/// contain, up to 0.3 for the number of hosts (three or more), and up to 0.1 for the share of sources that were fetched
+/// as pages.
 fn confidence(question: &str, sources: &[Source]) -> Confidence {
     let share = |part: usize, whole: usize| {
         f64::from(u32::try_from(part).unwrap_or(u32::MAX)) / f64::from(u32::try_from(whole.max(1)).unwrap_or(u32::MAX))

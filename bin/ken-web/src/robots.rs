@@ -1,21 +1,21 @@
-//! robots.txt, as RFC 9309 has it: the rules for an agent, of which the longest that matches a path decides.
+//! robots.txt as defined in RFC 9309: rules for an agent, of which the longest one that matches a path decides.
 
 /// The product token of ken in robots.txt.
 const AGENT: &str = "ken";
-/// The most rules that are kept. At most 500 KiB of a file are read.
+/// The maximum number of rules that are kept. At most 500 KiB of a file are read.
 const MAX_RULES: usize = 2_000;
-/// The most `*` in one pattern, since each costs another pass over the path.
+/// The maximum number of `*` in a pattern, because each costs another pass over the path.
 const MAX_STARS: usize = 16;
 
 /// The rules for ken.
 #[derive(Debug, Default)]
 pub(crate) struct Robots {
-    /// Pattern, and whether it allows.
+    /// Pairs of a pattern and whether it allows or forbids.
     rules: Vec<(String, bool)>,
 }
 
 impl Robots {
-    /// The groups that name ken, or else those for `*`. Lines that are not rules are skipped.
+    /// Reads the groups that name ken, or else those for `*`. Lines that are not rules are skipped.
     pub(crate) fn parse(text: &str) -> Robots {
         let (mut own, mut others) = (None, Vec::new());
         let (mut for_own, mut for_others, mut in_rules) = (false, false, false);
@@ -53,12 +53,13 @@ impl Robots {
         Robots { rules: own.unwrap_or(others) }
     }
 
-    /// Everything is forbidden: the server could not say what is allowed.
+    /// Returns rules that forbid everything, for a server whose robots.txt cannot be fetched.
     pub(crate) fn closed() -> Robots {
         Robots { rules: vec![("/".to_owned(), false)] }
     }
 
-    /// Whether a path with its query may be fetched. Of two rules that are equally long the allowing one counts.
+    /// Whether a path with its query can be fetched. Of two rules of equal length, the one that allows takes
+    /// precedence.
     pub(crate) fn allows(&self, path: &str) -> bool {
         let matching = self.rules.iter().filter(|(pattern, _)| matches(pattern, path));
         let decides = matching.max_by_key(|(pattern, allows)| (pattern.len(), *allows));
@@ -66,7 +67,7 @@ impl Robots {
     }
 }
 
-/// `*` stands for any characters, `$` at the end for the end of the path.
+/// Whether a pattern matches a path. `*` matches any characters, and `$` at the end matches the end of the path.
 fn matches(pattern: &str, path: &str) -> bool {
     let (pattern, to_the_end) = match pattern.strip_suffix('$') {
         Some(pattern) => (pattern, true),

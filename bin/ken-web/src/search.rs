@@ -1,4 +1,4 @@
-//! Web search: providers are asked in the order SearXNG, Brave, Ollama, until one answers.
+//! Web search. The providers are tried in the order SearXNG, Brave, Ollama until one returns results.
 
 use std::fmt;
 use std::time::Instant;
@@ -13,11 +13,12 @@ use crate::fetch::web_url;
 use crate::http::{Http, Received};
 use crate::page_text::{line, snippet};
 
-/// The most bytes of an answer that are read.
+/// The maximum number of bytes that are read of a provider's response.
 const ANSWER_BYTES: usize = 2 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
 const TITLE_CHARACTERS: usize = 300;
-/// The longest text of a result, in characters: some providers send the content of the page, most send one line.
+/// The maximum length of a result's text, in characters. Some providers send the content of the page, most send one
+/// line.
 const SNIPPET_CHARACTERS: usize = 4_000;
 const QUERY_CHARACTERS: usize = 400;
 
@@ -43,10 +44,10 @@ impl fmt::Display for Failed {
     }
 }
 
-/// What one query found.
+/// The result of one query.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The provider that answered; `None` if none did.
+    /// The last provider that replied; `None` if none did.
     pub(crate) provider: Option<&'static str>,
     pub(crate) hits: Vec<Hit>,
     pub(crate) failures: Vec<Failed>,
@@ -61,7 +62,7 @@ pub(crate) enum Provider {
 }
 
 impl Provider {
-    /// The providers that are configured, first choice first.
+    /// Returns the configured providers, first choice first.
     pub(crate) fn configured(
         variable: impl Fn(&str) -> Option<String>,
         secret: impl Fn(&str) -> Option<String>,
@@ -137,7 +138,7 @@ impl Provider {
             }
         };
         let answer = self.answer(received)?;
-        // A provider reports no results by an empty list or by leaving the list out.
+        // If there are no results, some providers send an empty list and others omit the list.
         let results = answer.pointer(place).and_then(Value::as_array);
         let hits = results.into_iter().flatten();
         Ok(hits.filter_map(|result| hit(result, text)).take(count).collect())
@@ -172,7 +173,7 @@ impl Provider {
     }
 }
 
-/// Results without a usable address are skipped.
+/// Returns a hit, or `None` if the result has no usable address.
 fn hit(result: &Value, text: &str) -> Option<Hit> {
     let field = |name: &str| result.get(name).and_then(Value::as_str).unwrap_or_default();
     Some(Hit {
@@ -192,7 +193,8 @@ impl Searcher {
         Searcher { http, providers }
     }
 
-    /// `unavailable` when no provider is configured. When one fails or finds nothing, the next is asked; a failed one is named.
+    /// Searches with the first provider. If it fails or finds nothing, the next one is tried. Failures of providers are
+    /// part of the result. Fails with `unavailable` if no provider is configured.
     pub(crate) fn search(&self, cache: &Cache, query: &str, count: usize, until: Instant) -> Result<Found, Error> {
         if self.providers.is_empty() {
             return Err(Error::unavailable("no search provider is configured").hint(

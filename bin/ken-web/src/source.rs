@@ -1,5 +1,5 @@
-//! The sources of an answer, and their text for a model: labelled as data, between random marks that the author of a page cannot
-//! know.
+//! The sources of an answer, and their text for a model. The text is labelled as data and enclosed in random marks that
+//! the author of a page cannot know.
 
 use ken_types::Error;
 use ken_types::fence::fence;
@@ -13,14 +13,14 @@ pub(crate) struct Source {
     pub(crate) title: String,
     pub(crate) url: String,
     pub(crate) text: String,
-    /// SHA-256 of the text.
+    /// The SHA-256 digest of the text.
     pub(crate) digest: String,
     pub(crate) score: f64,
-    /// Whether the page was fetched; if not, the text comes from the search provider.
+    /// Whether the page was fetched. If not, the text comes from the search provider.
     pub(crate) fetched: bool,
 }
 
-/// The sources as one text. The marks are random, so no page can close them.
+/// Returns the sources as one text. The marks are random, so no page can contain the closing mark.
 pub(crate) fn fenced(sources: &[Source]) -> Result<String, Error> {
     if sources.is_empty() {
         return Ok("Nothing was found.".to_owned());

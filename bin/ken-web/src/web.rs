@@ -17,15 +17,15 @@ pub(crate) struct Web {
 }
 
 impl Web {
-    /// Reads the settings from the environment, and the keys from the descriptor `KEN_SECRETS_FD` if it is set. Call it once,
-    /// since the descriptor can be read only once.
+    /// Reads the settings from the environment, and the keys from the descriptor `KEN_SECRETS_FD` if it is set. It must
+    /// be called only once, because the descriptor can be read only once.
     pub(crate) fn open() -> Result<Web, Error> {
         ken_service::inherit_secrets()?;
         let allow = variable("KEN_WEB_ALLOW").unwrap_or_default();
         let allowed = Allowed::parse("KEN_WEB_ALLOW", &allow)?;
         let cache = variable("KEN_STATE_DIR").map(|state| PathBuf::from(state).join("web/cache"));
         let providers = Provider::configured(variable, ken_service::secret)?;
-        // The operator has configured these hosts, for searches only.
+        // The hosts that the operator has configured are allowed for searches only.
         let searched = providers.iter().fold(allowed.clone(), |allowed, provider| {
             let (host, port) = provider.host();
             allowed.with_host(&host, port)
