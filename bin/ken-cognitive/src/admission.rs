@@ -15,12 +15,13 @@ pub(crate) enum Need {
     Nothing,
     /// A key of this role or a higher one.
     Role(Role),
-    /// An admin key, unless `METRICS_PUBLIC` opens the route.
+    /// An admin key, unless `METRICS_PUBLIC` makes the route public.
     Scraper,
 }
 
 impl Cognitive {
-    /// The owner of the request's key, or the refusal. `None` only when no key is required.
+    /// Returns the owner of the request's key, or `None` if the route requires no key. Fails if the key is missing,
+    /// wrong, or of too low a role.
     pub(crate) async fn admit(&self, request: &Request, need: Need) -> Result<Option<Owner>, Failure> {
         let role = match need {
             Need::Nothing => return Ok(None),
@@ -39,7 +40,7 @@ impl Cognitive {
         Ok(Some(owner))
     }
 
-    /// Refuses a wrong or missing key, and counts it against the address of the caller.
+    /// Returns the failure for a wrong or missing key, and counts it for the caller's address.
     async fn refuse(&self, request: &Request, was_given: bool) -> Failure {
         self.metrics.auth_failed();
         let quota = self.wrong_keys.take(Key::Address(request.peer()));
@@ -51,7 +52,7 @@ impl Cognitive {
         let record = Record::new("auth_failed", request.id(), "")
             .with("address", request.peer().to_string())
             .with("reason", if was_given { "wrong" } else { "missing" });
-        // The request is refused even when this cannot be recorded; the failure is in the log.
+        // The request is refused even if the record cannot be written; that error is in the log.
         _ = self.audit.write(vec![record]).await;
         Failure::from(Error::new(Code::Unauthenticated, what))
             .at("authorization")
@@ -60,7 +61,7 @@ impl Cognitive {
     }
 }
 
-/// The key of a request. A header that is given twice is ignored.
+/// Returns the key of a request. A header that occurs twice is ignored.
 fn key_of(headers: &HeaderMap) -> Option<&[u8]> {
     let bearer = only(headers, AUTHORIZATION.as_str()).and_then(bearer);
     bearer.or_else(|| only(headers, "x-api-key").map(<[u8]>::trim_ascii))
@@ -74,7 +75,7 @@ fn only<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
     }
 }
 
-/// The name of the scheme is compared without case (RFC 9110, section 11.1).
+/// Returns the token of a `Bearer` header. The case of the scheme's name is ignored (RFC 9110, section 11.1).
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, key) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())

@@ -32,7 +32,7 @@ pub(crate) struct Cognitive {
     pub(crate) catalog: Catalog,
     pub(crate) models: Models,
     pub(crate) started: Instant,
-    /// Runs that this process has claimed.
+    /// The runs that this process has claimed.
     pub(crate) held: Arc<Held>,
 }
 
@@ -49,7 +49,7 @@ impl Daemon for Cognitive {
 }
 
 impl Cognitive {
-    /// Records an act before it is done or answered. After an error the act must not take place.
+    /// Records an action before it is taken or its reply is sent. After an error, the action must not be taken.
     pub(crate) async fn record(&self, records: Vec<Record>) -> Result<(), Error> {
         let count = records.len();
         let written = self.audit.write(records).await;
@@ -57,7 +57,7 @@ impl Cognitive {
         written
     }
 
-    /// Records that an act failed which had been recorded before it was done.
+    /// Returns the result of an action. If it failed although it had been recorded, records that too.
     pub(crate) async fn settle(&self, record: Record, done: Result<(), Error>) -> Result<(), Error> {
         if done.is_err() {
             _ = self.record(vec![record.with("outcome", "failed")]).await;

@@ -1,5 +1,5 @@
-//! Writes the audit log through a queue and one thread. Records that arrive during a write are written together by the next
-//! one, so that many requests share one sync.
+//! Writes the audit log through a queue and one thread. Records that arrive during a write are written together by the
+//! next one, so many requests share one sync.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use ken_audit::{Record, Trail};
 use ken_types::Error;
 use tokio::sync::{mpsc, oneshot};
 
-/// Records that are written together, and the caller that waits for them.
+/// Records that are written together, and the channel to the caller that waits for them.
 struct Batch {
     records: Vec<Record>,
     done: oneshot::Sender<Result<(), Error>>,
@@ -21,13 +21,13 @@ pub(crate) struct Audit {
     is_failing: Arc<AtomicBool>,
 }
 
-/// Capacity of the queue; further callers wait for a place in it.
+/// The capacity of the queue. While it is full, callers wait.
 const QUEUE: usize = 1_024;
-/// Maximum number of batches of one write.
+/// The maximum number of batches in one write.
 const AT_ONCE: usize = 256;
 
 impl Audit {
-    /// Starts the thread. If the log cannot be opened, acts are refused until it can be.
+    /// Starts the thread. While the log cannot be opened, every write fails, so the actions are refused.
     pub(crate) fn start(dir: PathBuf) -> Result<Audit, Error> {
         let (queue, batches) = mpsc::channel(QUEUE);
         let is_failing = Arc::new(AtomicBool::new(false));
@@ -41,7 +41,7 @@ impl Audit {
         Ok(Audit { queue, is_failing })
     }
 
-    /// Returns when the records are on disk. After `unavailable` they are not, and the acts must not take place.
+    /// Returns when the records are on disk. After `unavailable` they are not, and the actions must not be taken.
     pub(crate) async fn write(&self, records: Vec<Record>) -> Result<(), Error> {
         let gone = || Error::unavailable("the audit thread has ended");
         let (done, written) = oneshot::channel();
@@ -53,7 +53,7 @@ impl Audit {
         self.is_failing.load(Relaxed)
     }
 
-    /// Number of batches that wait.
+    /// Returns the number of waiting batches.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
     }
@@ -83,7 +83,7 @@ impl Writer {
         let records: Vec<Record> = waiting.iter_mut().flat_map(|batch| std::mem::take(&mut batch.records)).collect();
         let written = self.append(&records);
         for batch in waiting.drain(..) {
-            // The caller may have gone away.
+            // An error means that the caller no longer waits.
             _ = batch.done.send(written.clone());
         }
     }
@@ -108,7 +108,7 @@ impl Writer {
         }
     }
 
-    /// Logs the first failure, and the recovery.
+    /// Logs the first of several failures, and the recovery.
     fn note(&self, error: Option<&Error>) {
         let was_failing = self.is_failing.swap(error.is_some(), Relaxed);
         match error {

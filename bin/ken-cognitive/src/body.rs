@@ -1,4 +1,4 @@
-//! The body of `/v1/execute`, with the old and the new names of its fields.
+//! The body of `/v1/execute`. Each field has an old and a new name.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::failure::unprocessable;
 
-/// The body. `data` is not parsed, because it is passed to the tools as it is.
+/// The body. `data` is not parsed, because it is passed to the tools unchanged.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Body<'a> {
@@ -48,16 +48,16 @@ struct Fields {
 }
 
 impl<'a> Body<'a> {
-    /// Reads a body. The error is 400 for malformed JSON and 422, with `at`, for a wrong field.
+    /// Parses a body. The error is 400 for malformed JSON, and 422 with `at` for a wrong field.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Body<'a>, Failure> {
         let bytes = if bytes.is_empty() { b"{}" } else { bytes };
         let read: Option<Body<'_>> = serde_json::from_slice(bytes).ok();
-        // Serde would accept a list as the values of the fields in order.
+        // Without this check, serde would accept an array as the values of the fields in order.
         let is_object = bytes.trim_ascii_start().starts_with(b"{");
         read.filter(|_| is_object).ok_or_else(|| wrong(bytes))
     }
 
-    /// The workflow that the body names, or the one made of its protocols.
+    /// Returns the workflow that the body names, or one that is built from the protocols that it lists.
     pub(crate) fn definition(&self, catalog: &Catalog, protocols: &Protocols) -> Result<Arc<Definition>, Failure> {
         let name = one_of(("/template_name", self.template_name.as_deref()), ("/workflow", self.workflow.as_deref()))?;
         match (name, &self.protocol_names) {
@@ -92,7 +92,8 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The input of the workflow. The error is 400 for field names of results, 422 for input that the workflow refuses.
+    /// Returns the input of the workflow. The error is 400 for names that are reserved for results, and 422 for input
+    /// that the workflow does not accept.
     pub(crate) fn data(&self, definition: &Definition) -> Result<Data, Failure> {
         let given =
             one_of(("/initial_data", self.initial_data.map(RawValue::get)), ("/data", self.data.map(RawValue::get)))?;
@@ -107,7 +108,7 @@ impl<'a> Body<'a> {
         Ok(data)
     }
 
-    /// The session id, if there is one. The error is 422 for an id that cannot be part of a path.
+    /// Returns the session id, if there is one. The error is 422 for an id that cannot be part of a path.
     pub(crate) fn session(&self) -> Result<Option<&str>, Failure> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:@-".contains(&byte);
         match self.session_id.as_deref() {
@@ -120,7 +121,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// The one of two names of a field that is given, with its pointer. Giving both is an error.
+/// Returns the value of a field that has two names, with its JSON pointer. It is an error to give both.
 fn one_of<'a>(
     older: (&'static str, Option<&'a str>),
     newer: (&'static str, Option<&'a str>),
@@ -135,7 +136,7 @@ fn one_of<'a>(
     }
 }
 
-/// A workflow of the catalog. The error is 503 for a workflow whose file is invalid.
+/// Returns a workflow of the catalog. The error is 503 if its file is invalid.
 fn named(catalog: &Catalog, name: &str) -> Result<Arc<Definition>, Failure> {
     catalog.find(name).map_err(|error| match error.code {
         Code::NotFound => Error {
@@ -150,7 +151,7 @@ fn named(catalog: &Catalog, name: &str) -> Result<Arc<Definition>, Failure> {
     })
 }
 
-/// Reads the fields of an object. The error is 422 for a wrong field.
+/// Converts an object to a struct. The error is 422 for a wrong field.
 pub(crate) fn fields<T: DeserializeOwned>(value: Value) -> Result<T, Failure> {
     match value.is_object() {
         true => json::from_value(value).map_err(unprocessable),
@@ -162,7 +163,7 @@ fn wrong(bytes: &[u8]) -> Failure {
     let value = json::parse(bytes, json::MAX_DEPTH).map_err(Failure::from);
     match value.and_then(fields::<Fields>) {
         Err(failure) => failure,
-        // Only the borrowing parser refuses it.
+        // Only the borrowing parser refuses this text, so the JSON is malformed.
         Ok(_) => Error::invalid("", "malformed JSON").into(),
     }
 }

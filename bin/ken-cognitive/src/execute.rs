@@ -1,4 +1,4 @@
-//! POST /v1/execute: runs a workflow and answers with its outcome.
+//! POST /v1/execute: runs a workflow and responds with its outcome.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use crate::body::Body;
 use crate::gate::Caller;
 use crate::observer::AuditObserver;
 
-/// Time limit of a workflow; each step has a shorter one.
+/// The time limit of a workflow. Each step has a shorter one.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Time limit for receiving a body, however steadily it arrives.
+/// The time limit for receiving a whole body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// POST /v1/execute and /execute
@@ -43,7 +43,7 @@ pub(crate) async fn execute(app: Arc<Cognitive>, caller: Caller, mut request: Re
     answer(&app, &outcome, &session, &request, &caller)
 }
 
-/// The audit record: how the run ended, without its content.
+/// Returns the audit record of a run: how it ended, without its content.
 fn completed(outcome: &Outcome, session: &str, request: &Request, caller: &Caller) -> Record {
     let record = Record::new("execute_completed", request.id(), caller.user_id())
         .with("workflow", outcome.workflow.as_str())
@@ -56,7 +56,7 @@ fn completed(outcome: &Outcome, session: &str, request: &Request, caller: &Calle
     }
 }
 
-/// The fields that the answer and the session's history share.
+/// The fields that the response and the session's history share.
 #[derive(Serialize)]
 struct Rest<'a> {
     workflow: &'a str,
@@ -65,7 +65,7 @@ struct Rest<'a> {
     governance_summary: &'a Summary,
     error: &'a Option<Error>,
     execution_time_ms: f64,
-    /// Repeats the message of the error for older clients.
+    /// The message of the error again, for older clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
 }
@@ -95,7 +95,7 @@ fn answer(
     Ok(Response::json_bytes(status, object(&[("session_id", session)], &rest)))
 }
 
-/// Adds fields at the beginning of a JSON object.
+/// Inserts text fields at the beginning of a JSON object.
 fn object(texts: &[(&str, &str)], rest: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(rest.len() + 128);
     bytes.push(b'{');
@@ -106,13 +106,13 @@ fn object(texts: &[(&str, &str)], rest: &[u8]) -> Bytes {
     bytes.into()
 }
 
-/// Escapes a request id, which is visible ASCII text.
+/// Escapes a request id, which consists of visible ASCII characters.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// 200 for a completed run; 422 when it was aborted or a tool refused its input; 504 when a step timed out; 502 when a tool
-/// failed.
+/// Returns the status of the response: 200 for a completed run; 422 if it was aborted or a tool refused its input; 504
+/// if a step timed out; 502 if a tool failed.
 fn status_of(outcome: &Outcome) -> u16 {
     match (outcome.status, outcome.error.as_ref().map(|error| error.code)) {
         (Status::Completed, _) => 200,

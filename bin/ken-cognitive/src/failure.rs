@@ -1,11 +1,11 @@
-//! The error body: `{"error":{"code","message","at"?,"hint"?,"retry_after_ms"?},"detail":message}`.
+//! The body of error responses: `{"error":{"code","message","at"?,"hint"?,"retry_after_ms"?},"detail":message}`.
 
 use ken_http::Failure;
 use ken_types::{Code, Error};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The envelope of every error of this server. `detail` repeats the message for older clients.
+/// Returns the body of an error response. `detail` repeats the message for older clients.
 pub(crate) fn envelope(failure: &Failure) -> Vec<u8> {
     #[derive(Serialize)]
     struct Body<'a> {
@@ -20,7 +20,7 @@ pub(crate) fn envelope(failure: &Failure) -> Vec<u8> {
     serde_json::to_vec(&body).unwrap_or_default()
 }
 
-/// 422: the body is JSON, and a field of it is wrong.
+/// Returns a failure 422: the body is JSON but has a wrong field.
 pub(crate) fn unprocessable(error: Error) -> Failure {
     let failure = Failure::from(error);
     match failure.error().code {

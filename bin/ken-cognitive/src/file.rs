@@ -1,4 +1,4 @@
-//! Small files that are replaced atomically: written to a temporary file, synced and renamed.
+//! Small files that are replaced atomically: each is written to a temporary file, synced and renamed.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,13 +7,13 @@ use std::path::Path;
 
 use ken_types::Error;
 
-/// Creates a folder for them with mode 0700.
+/// Creates a folder for these files, with mode 0700.
 pub(crate) fn folder(path: &Path) -> Result<(), Error> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(|error| failed(path, &error))
 }
 
-/// Reads a file that only its owner may read; `None` if it does not exist.
+/// Reads a file that only its owner can read. Returns `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, Error> {
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

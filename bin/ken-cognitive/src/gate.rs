@@ -1,4 +1,4 @@
-//! The checks of every request: key, role and rate limits; and its metrics.
+//! Checks every request (key, role and rate limits) and records its metrics.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::app::Cognitive;
 use crate::keys::Owner;
 use crate::limits::{Group, Payer};
 
-/// The requirements of a route.
+/// What a route requires.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
-    /// The label of the route in metrics.
+    /// The name of the route in metrics.
     pub(crate) route: &'static str,
     pub(crate) need: Need,
     pub(crate) group: Option<Group>,
 }
 
-/// The caller of a route.
+/// The caller of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {
-    /// `None` when no key was required.
+    /// `None` if no key was required.
     pub(crate) owner: Option<Owner>,
 }
 
@@ -33,7 +33,7 @@ impl Caller {
     }
 }
 
-/// Checks a request and passes it to the function of its route.
+/// Checks a request and passes it to the handler of its route.
 pub(crate) async fn pass<F, W>(
     app: Arc<Cognitive>,
     request: Request,

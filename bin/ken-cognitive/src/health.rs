@@ -13,7 +13,8 @@ pub(crate) async fn health(_: Arc<Cognitive>, _: Caller, _: Request) -> Result<R
     Ok(Response::json_bytes(200, r#"{"status":"ok"}"#))
 }
 
-/// GET /health/detailed: the state of each component. 503 when one that every request needs does not work.
+/// GET /health/detailed: the state of each component. The status is 503 if a component that every request needs does
+/// not work.
 pub(crate) async fn detailed(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
     let audit = if app.audit.is_failing() { "failing" } else { "ok" };
     let body = json!({

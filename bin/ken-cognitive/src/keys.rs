@@ -1,4 +1,4 @@
-//! API keys and their roles. Only digests are kept.
+//! API keys and their roles. Only digests of keys are stored.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 
 use crate::file;
 
-/// SHA-256 of a key.
+/// The SHA-256 digest of a key.
 pub(crate) type Digest = [u8; 32];
 
 /// The role of a key. Each role includes the one before it.
@@ -38,7 +38,7 @@ pub(crate) struct Owner {
 pub(crate) struct Entry {
     pub(crate) user_id: String,
     pub(crate) role: Role,
-    /// SHA-256, lower-case hexadecimal.
+    /// The SHA-256 digest of the key, in lower-case hexadecimal.
     pub(crate) key_hash: String,
     pub(crate) created_at: Timestamp,
 }
@@ -48,18 +48,18 @@ pub(crate) struct Keys {
     configured: Digest,
     path: PathBuf,
     owners: RwLock<Arc<Vec<Owner>>>,
-    /// The content of the file. Locked during a write, which is rare and short.
+    /// The content of the file. It is locked during a write; writes are rare and short.
     entries: Mutex<Vec<Entry>>,
 }
 
 /// The user id of the configured key.
 pub(crate) const ADMIN: &str = "admin";
-/// Maximum number of keys. Every request is compared with each of them.
+/// The maximum number of keys. Every request is compared with each of them.
 const MAX_KEYS: usize = 1_000;
 
 impl Keys {
-    /// Reads the keys of a folder. Without a configured key one is generated and kept there in `admin.key`, mode 0600, so that
-    /// the server is never open.
+    /// Reads the keys of a folder. If no key is configured, one is generated and stored in `admin.key` with mode 0600,
+    /// so that the server is never open to everybody.
     pub(crate) fn open(dir: &Path, configured: Option<&str>) -> Result<Keys, Error> {
         file::folder(dir)?;
         let configured = match configured {
@@ -75,7 +75,8 @@ impl Keys {
         Ok(Keys { configured, path, owners: RwLock::new(Arc::new(owners)), entries: Mutex::new(entries) })
     }
 
-    /// The owner of a key. All keys are compared, each in constant time, so that the time reveals nothing.
+    /// Returns the owner of a key. All keys are compared, each in constant time, so that the duration reveals nothing
+    /// about them.
     pub(crate) fn find(&self, key: &[u8]) -> Option<Owner> {
         let given: Digest = Sha256::digest(key).into();
         let is_configured = bool::from(self.configured.ct_eq(&given));
@@ -92,12 +93,12 @@ impl Keys {
         found.cloned()
     }
 
-    /// Every added key, oldest first.
+    /// Returns all added keys, oldest first.
     pub(crate) fn list(&self) -> Vec<Entry> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Checks a new key and makes its entry, without adding it.
+    /// Checks a new key and returns its entry without adding it.
     pub(crate) fn prepare(&self, key: &str, role: Role, user_id: Option<&str>) -> Result<Entry, Error> {
         let given = digest(key);
         let key_hash = hex::encode(&given);
@@ -112,12 +113,12 @@ impl Keys {
         Ok(Entry { user_id: user_id.map_or_else(named, str::to_owned), role, key_hash, created_at: Timestamp::now() })
     }
 
-    /// Adds a prepared key. It is on disk and valid when this returns.
+    /// Adds a prepared key. When this returns, the key is on disk and valid.
     pub(crate) fn add(&self, entry: Entry) -> Result<(), Error> {
         self.change(|entries| entries.push(entry))
     }
 
-    /// Removes every key of a user. The change is on disk and in force when this returns.
+    /// Removes all keys of a user. When this returns, the change is on disk and in force.
     pub(crate) fn remove(&self, user_id: &str) -> Result<(), Error> {
         self.change(|entries| entries.retain(|entry| entry.user_id != user_id))
     }
@@ -136,7 +137,7 @@ impl Keys {
     }
 }
 
-/// Reads the generated admin key, or generates it.
+/// Reads the generated admin key, or generates it if there is none.
 fn own_key(path: &Path) -> Result<Digest, Error> {
     if let Some(text) = file::read(path)?
         && !text.trim().is_empty()

@@ -28,7 +28,7 @@ fn user() -> Role {
     Role::User
 }
 
-/// GET /admin/api-keys: digests, never keys.
+/// GET /admin/api-keys: lists digests, never keys.
 pub(crate) async fn list(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
     Response::json(200, &json!({"api_keys": app.keys.list()}))
 }

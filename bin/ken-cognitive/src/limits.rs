@@ -1,4 +1,5 @@
-//! Rate limits: which caller may send how many requests, by group of routes, and a quota of each key over all routes.
+//! Rate limits: how many requests a caller can send to each group of routes, and a quota of each key for all routes
+//! together.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use ken_types::Error;
 use crate::settings::Settings;
 use crate::window::Window;
 
-/// The caller that a request is counted for.
+/// The caller for whom a request is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Payer {
     /// The digest of a key.
@@ -20,7 +21,7 @@ pub(crate) enum Payer {
     Address(IpAddr),
 }
 
-/// A group of routes with a common limit. The names are those in metrics.
+/// A group of routes with a common limit. Its name is used in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Group {
     Execute,
@@ -28,7 +29,7 @@ pub(crate) enum Group {
     Templates,
     Session,
     Metrics,
-    /// Administration, which only the quota of the key limits.
+    /// Administration routes, which have no limit besides the key's quota.
     Admin,
 }
 
@@ -57,8 +58,8 @@ impl Limits {
         }
     }
 
-    /// Counts a request in its group and in the quota of its key; a refused request is counted in neither. The headers are
-    /// those of the limit with fewer requests left.
+    /// Counts a request in its group and in the quota of its key. A refused request is counted in neither. The headers
+    /// are those of the limit with fewer requests left.
     pub(crate) fn take(&self, group: Group, payer: Payer) -> Result<Allowance, Refusal> {
         let quota = self.quota.as_ref().filter(|_| matches!(payer, Payer::Key(_)));
         let both = [(self.groups.get(group as usize).and_then(Option::as_ref), group.name()), (quota, "quota")];
@@ -86,11 +87,11 @@ impl Group {
     }
 }
 
-/// A request that was counted.
+/// The quota for the headers of a request that was counted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Allowance(Option<Quota>);
 
-/// A request that was refused because a limit is reached.
+/// The limit that refused a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Refusal {
     quota: Quota,
@@ -98,7 +99,7 @@ pub(crate) struct Refusal {
 }
 
 impl Allowance {
-    /// The `X-RateLimit-*` headers; empty when there is no limit.
+    /// Returns the `X-RateLimit-*` headers, or none if there is no limit.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(quota) = &self.0 {
@@ -149,7 +150,7 @@ mod tests {
         let shown = |allowance: Allowance| allowance.headers()["x-ratelimit-remaining"].to_str().unwrap().to_owned();
         assert_eq!(shown(limits.take(Group::Execute, ANNA).unwrap()), "1");
         assert_eq!(shown(limits.take(Group::Execute, ANNA).unwrap()), "0");
-        // Refused by its group: the quota is as before.
+        // The group's limit refuses the request, so the quota does not change.
         assert_eq!(limits.take(Group::Execute, ANNA).unwrap_err().name, "execute");
         assert_eq!(shown(limits.take(Group::Session, ANNA).unwrap()), "0");
         assert_eq!(limits.take(Group::Admin, ANNA).unwrap_err().name, "quota");

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::app::Cognitive;
 use crate::gate::Caller;
 
-/// GET /v1/protocols: an object by name.
+/// GET /v1/protocols: the protocols as an object by name.
 pub(crate) async fn protocols(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
     let mut all = Map::new();
     for (protocol, state) in app.engine.protocols().iter().zip(app.engine.state()) {
@@ -27,7 +27,7 @@ pub(crate) async fn protocols(app: Arc<Cognitive>, _: Caller, _: Request) -> Res
     Response::json(200, &all)
 }
 
-/// GET /v1/templates: an object by name. A workflow whose file is invalid is listed with the error.
+/// GET /v1/templates: the workflows as an object by name. A workflow whose file is invalid is listed with its error.
 pub(crate) async fn templates(app: Arc<Cognitive>, _: Caller, _: Request) -> Result<Response, Failure> {
     let mut all = Map::new();
     for (name, found) in app.catalog.list() {
@@ -52,7 +52,7 @@ fn template(definition: &Definition) -> Value {
     })
 }
 
-/// GET /v1/session/:id: the last answers, oldest first; 404 for anyone but its owner and admins.
+/// GET /v1/session/:id: the last responses, oldest first. The status is 404 for anybody but the owner and admins.
 pub(crate) async fn session(app: Arc<Cognitive>, caller: Caller, request: Request) -> Result<Response, Failure> {
     let id = request.segment("id");
     let owner = caller.owner.as_ref();

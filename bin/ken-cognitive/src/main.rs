@@ -1,5 +1,5 @@
-//! The cognitive server: workflows of protocol tools over HTTP. It computes the same as `ken-workflow` and adds keys, rate
-//! limits, sessions, metrics and an audit log.
+//! The cognitive server: workflows of protocol tools over HTTP. It computes the same results as `ken-workflow` and adds
+//! keys, rate limits, sessions, metrics and an audit log.
 
 mod admission;
 mod app;

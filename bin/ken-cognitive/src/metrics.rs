@@ -1,4 +1,4 @@
-//! Metrics. Labels are names of routes, statuses and protocols, never text of a caller.
+//! Metrics. Labels are names of routes, statuses and protocols, never text from a caller.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(crate) struct Metrics {
 /// Names of the rate limits.
 const LIMITS: [&str; 7] = ["execute", "protocols", "templates", "session", "metrics", "quota", "wrong_keys"];
 
-/// Counts a request as open until dropped.
+/// Counts a request as in progress until it is dropped.
 pub(crate) struct Open(Gauge);
 
 impl Drop for Open {
@@ -76,7 +76,7 @@ impl Metrics {
         };
         metrics.register_requests();
         metrics.register_workflows();
-        // Limits start at zero, so that the first refusal is visible as an increase.
+        // All limits start at zero, so that the first refusal is visible as an increase.
         for limit in LIMITS {
             drop(metrics.limited.get_or_create(&[("limit", limit.to_owned())]));
         }
@@ -184,7 +184,7 @@ impl Metrics {
         }
     }
 
-    /// Updates the gauges, just before they are read.
+    /// Updates the gauges. It is called just before they are read.
     pub(crate) fn set_state(&self, audit_queue: usize, sessions: usize, tools: &[ToolState]) {
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.queue.get_or_create(&[("queue", "audit".to_owned())]).set(count(audit_queue));
@@ -197,7 +197,8 @@ impl Metrics {
         }
     }
 
-    /// OpenMetrics text. Prometheus also reads it as its older format, in which only `# TYPE` of counters differs.
+    /// Returns the metrics as OpenMetrics text. Prometheus can also read it as its older format, in which only `# TYPE`
+    /// of counters differs.
     pub(crate) fn text(&self) -> Result<String, Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)
@@ -206,12 +207,12 @@ impl Metrics {
     }
 }
 
-/// Buckets for shares: tenths.
+/// Returns a histogram for ratios, with buckets of a tenth each.
 fn shares() -> Histogram {
     Histogram::new([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
 }
 
-/// Buckets for durations, from a tenth of a millisecond to ten seconds.
+/// Returns a histogram for durations, with buckets from 0.1 ms to 10 s.
 fn durations() -> Histogram {
     Histogram::new([
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,

@@ -26,7 +26,7 @@ pub(crate) async fn metrics(app: Arc<Cognitive>, _: Caller, _: Request) -> Resul
     Response::json(200, &as_json(&app.metrics_text()?))
 }
 
-/// Every sample by its name: a number or, with labels, a list of labels and values.
+/// Converts the text to an object by name. A sample is a number or, if it has labels, a list of labels and values.
 fn as_json(text: &str) -> Value {
     let mut all = Map::new();
     let samples = text.lines().filter(|line| !line.starts_with('#'));
@@ -45,7 +45,7 @@ fn as_json(text: &str) -> Value {
     Value::Object(all)
 }
 
-/// Parses `a="x",b="y"}`. No value contains a quote or a comma, because none is text of a caller.
+/// Parses `a="x",b="y"}`. No value contains a quote or a comma, because none is text from a caller.
 fn read_labels(text: &str) -> Map<String, Value> {
     let pairs = text.trim_end_matches('}').split("\",");
     let pair = |pair: &str| {

@@ -1,4 +1,4 @@
-//! Local models, and the one that is active. `ken-textgen` reads the same choice, so it applies wherever text is generated.
+//! Local models, and the active one. `ken-textgen` reads the same choice, so it applies wherever text is generated.
 
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -11,10 +11,10 @@ use tokio::process::Command;
 
 use crate::file;
 
-/// Time limit for ken-textgen to check a model. It reads tables, not weights.
+/// The timeout of ken-textgen for checking a model. It reads only tables, not weights.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The stored choice, and the program that knows the models.
+/// Access to the stored choice and to ken-textgen.
 pub(crate) struct Models {
     /// The file with the active alias (ken-textgen(1)).
     choice: PathBuf,
@@ -58,12 +58,12 @@ impl Models {
         lines.collect()
     }
 
-    /// Checks that the model would run; the error is that of ken-textgen.
+    /// Checks whether a model can be loaded. The error is that of ken-textgen.
     pub(crate) async fn check(&self, alias: &str) -> Result<(), Error> {
         self.ask(&["--check", "--model", alias]).await.map(drop)
     }
 
-    /// Stores the choice. It is on disk when this returns.
+    /// Stores the choice. When this returns, it is on disk.
     pub(crate) fn choose(&self, alias: &str) -> Result<(), Error> {
         file::write(&self.choice, &format!("{alias}\n"))
     }
@@ -84,7 +84,7 @@ impl Models {
     }
 }
 
-/// The error that a tool wrote to standard error.
+/// Returns the error that a tool printed on standard error.
 fn error_of(output: &Output) -> Error {
     #[derive(Deserialize)]
     struct Line {

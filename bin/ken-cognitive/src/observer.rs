@@ -9,7 +9,7 @@ use ken_types::Error;
 
 use crate::metrics::Metrics;
 
-/// Counts steps and collects audit records. All records of a run are written together, before its answer.
+/// Counts steps and collects audit records. All records of a run are written together before its response is sent.
 pub(crate) struct AuditObserver<'a> {
     metrics: &'a Metrics,
     request_id: &'a str,
@@ -26,7 +26,8 @@ impl<'a> AuditObserver<'a> {
         self.records.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records numbers and names of steps, but not the issues, which contain text of the user.
+    /// Returns the audit record of an event. It contains numbers and names of steps, but not the issues, because these
+    /// contain the user's text.
     fn record(&self, event: &Event) -> Record {
         let record = Record::new(event.name(), self.request_id, self.user_id);
         match event {

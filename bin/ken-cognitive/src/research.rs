@@ -1,7 +1,7 @@
-//! The workflow `research`: the tool `web_research` finds sources, the model answers from them, and each sentence of the
+//! The workflow `research`. The tool `web_research` finds sources, a model answers from them, and each sentence of the
 //! answer is compared with them. The steps are recorded and can be repeated, because none of them changes anything.
 //!
-//! The model is offered no tool in this workflow, so that no page can make it do something.
+//! In this workflow the model gets no tools, so the text of a page cannot make it do anything.
 
 use std::time::{Duration, Instant};
 
@@ -25,20 +25,20 @@ const TOOL: &str = "web_research";
 const AGENT: &str = "research-worker";
 
 const CALL: Duration = Duration::from_secs(10);
-/// Time limit of a tool call. It is longer than the tool's own timeout.
+/// The time limit of a tool call. It is longer than the tool's own timeout.
 const TOOL_CALL: Duration = Duration::from_secs(120);
-/// Maximum number of knowledge entries that are used in addition to the pages.
+/// The maximum number of knowledge entries that are used in addition to web pages.
 const ENTRIES: u32 = 3;
 const TEXT_CHARACTERS: usize = 4_000;
 
-/// The payload of a run. Other fields are ignored.
+/// The payload of a run. Unknown fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Asked {
     text: String,
     actor_id: Option<String>,
     conversation_id: Option<String>,
-    /// The session on whose behalf knowledge is searched. Without it only global knowledge is searched.
+    /// The session for which knowledge is searched. Without it, only global knowledge is searched.
     session: Option<String>,
     depth: Option<String>,
     max_context_tokens: Option<u64>,
@@ -47,7 +47,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// Reads a payload. The error is `invalid`, with a pointer into the payload.
+    /// Reads a payload. An `invalid` error has a pointer into the payload.
     fn read(payload: &Value) -> Result<Asked, Error> {
         let asked: Asked = strict::from_value(payload.clone())?;
         let invalid = |at: &str, why: String| Err(Error::invalid(at, why));
@@ -97,7 +97,7 @@ pub(crate) fn check(payload: &Value) -> Result<(), Error> {
     Asked::read(payload).map(drop)
 }
 
-/// The description of the workflow for clients.
+/// Returns the description of the workflow for clients.
 pub(crate) fn workflow() -> Workflow {
     Workflow {
         name: NAME.to_owned(),
@@ -127,7 +127,7 @@ pub(crate) struct Research {
     store: Pool,
 }
 
-/// The sources that were found: the fields of the tool's answer that are needed later, and knowledge entries.
+/// The sources: the fields of the tool's result that are needed later, and knowledge entries.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Material {
     sources: Vec<Page>,
@@ -147,7 +147,7 @@ struct Page {
     score: f64,
 }
 
-/// An answer of the model.
+/// An answer of the model, before it is compared with the sources.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Draft {
     text: String,
@@ -155,10 +155,10 @@ struct Draft {
     usage: Usage,
 }
 
-/// The end of a run: its result and the digests of the blobs that it names.
+/// The end of a run: its result, and the digests of the blobs to which the result refers.
 pub(crate) type Ended = Result<(Value, Vec<String>), Failure>;
 
-/// Why a run stops: a step failed, which ends the run, or an event could not be recorded, because another holder has the run.
+/// Why a run stops: a step failed, or an event could not be recorded because another process has claimed the run.
 enum Stop {
     Failed(Failure),
     Lost(Error),
@@ -173,7 +173,7 @@ impl Research {
         }
     }
 
-    /// Executes a run. Returns an error if it could not be recorded.
+    /// Executes a run. Fails if it could not be recorded.
     pub(crate) async fn execute(&self, run: &Run, deadline: Instant) -> Result<Ended, Error> {
         match self.steps(run, deadline).await {
             Ok(ended) => Ok(Ok(ended)),
@@ -231,7 +231,8 @@ impl Research {
         Ok(Material { entries: entries.collect(), ..material })
     }
 
-    /// The scope of the session. The error is `forbidden` if the actor or the conversation is not that of the session.
+    /// Returns the scope of the session. The error is `forbidden` if the actor or the conversation is not that of the
+    /// session.
     async fn scope(&self, asked: &Asked) -> Result<Option<Scope>, Error> {
         let Some(session) = &asked.session else {
             return Ok(None);
@@ -255,7 +256,7 @@ impl Research {
                 bytes: Octets(page.text.as_bytes().iter().copied().take(PIECE_BYTES).collect()),
             };
             match self.store.call::<BlobsPut>(&piece, CALL).await {
-                // If the store is full, an answer without stored sources is better than none.
+                // If the store is full, continue without stored sources.
                 Err(error) if error.code == Code::TooLarge => return Ok(Vec::new()),
                 put => put?,
             };
@@ -263,7 +264,7 @@ impl Research {
         Ok(found.sources.iter().map(|page| page.digest.clone()).collect())
     }
 
-    /// The answer of the first model in the list that gives one.
+    /// Asks the models of the list in order, and returns the first answer.
     async fn answer(&self, request: &Generate, deadline: Instant) -> Result<Draft, Error> {
         let models = self.model.call::<ModelInfo>(&Nothing {}, CALL).await?.models;
         let mut failed = Error::unavailable("no model is configured");
@@ -296,7 +297,7 @@ fn failure(name: &str, message: impl Into<String>) -> Failure {
     Failure { name: name.to_owned(), message: message.into() }
 }
 
-/// Executes a step, unless an earlier holder has recorded it.
+/// Executes a step, unless a process that had claimed the run earlier has recorded its result.
 async fn step<T>(run: &Run, name: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Stop>
 where
     T: Serialize + for<'de> Deserialize<'de>,
@@ -349,7 +350,7 @@ fn user(text: String) -> Message {
     Message::User { content: vec![Block::text(text)], timestamp: 0 }
 }
 
-/// The request for a revision: the first request, the draft, and the sentences that no source supports.
+/// Returns the request for a revision: the first request, the draft, and the sentences that no source supports.
 fn revision(mut request: Generate, draft: &Draft, unsupported: &[String]) -> Generate {
     request.messages.push(Message::Assistant {
         content: vec![Block::text(&draft.text)],
@@ -370,8 +371,9 @@ fn revision(mut request: Generate, draft: &Draft, unsupported: &[String]) -> Gen
 }
 
 impl Material {
-    /// The sentences that a source contradicts or no source supports, without the ids in brackets. The engine `rules` quotes its
-    /// sources word for word, and its other sentences are about itself.
+    /// Returns the sentences that a source contradicts or that no source supports, without the ids in brackets. Nothing
+    /// is checked for the engine `rules`: it quotes its sources word for word, and its other sentences are about
+    /// itself.
     fn unsupported(&self, draft: &Draft) -> Vec<String> {
         if draft.model.provider == "rules" {
             return Vec::new();
@@ -388,7 +390,7 @@ impl Material {
     }
 }
 
-/// Replaces `[web-1]` and the like with blanks, so that the other bytes keep their offsets.
+/// Replaces `[web-1]` and similar ids by blanks, so that all other bytes keep their offsets.
 fn without_ids(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -410,7 +412,7 @@ fn without_ids(text: &str) -> String {
     plain
 }
 
-/// The result when no source was found. It is a failure if no source could be reached.
+/// Returns the result if no source was found. It is a failure if no source could be reached.
 fn nothing(found: &Material) -> Result<Value, Failure> {
     if !found.failures.is_empty() {
         let told = found.failures.iter().map(|failed| {
@@ -428,7 +430,7 @@ fn nothing(found: &Material) -> Result<Value, Failure> {
     Ok(result(found, draft, &[]))
 }
 
-/// The result, in which sentences that no source supports are marked.
+/// Returns the result. Sentences that no source supports are marked in it.
 fn result(found: &Material, draft: Draft, unsupported: &[String]) -> Value {
     let mut text = draft.text;
     for sentence in unsupported {

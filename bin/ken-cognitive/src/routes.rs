@@ -1,4 +1,4 @@
-//! Every route: method, path, function and requirements. The answers are described in `share/openapi/cognitive.json`.
+//! The table of routes: method, path, handler and requirements. `share/openapi/cognitive.json` describes the responses.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::keys::Role;
 use crate::limits::Group;
 use crate::{execute, health, keys_admin, listings, metrics_page, models_admin, openapi};
 
-/// First segments of the paths that take a body.
+/// The first segments of paths that accept a body.
 const AREAS: [&str; 3] = ["v1", "execute", "admin"];
 
 const READ: Need = Need::Role(Role::ReadOnly);

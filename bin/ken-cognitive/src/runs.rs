@@ -1,5 +1,5 @@
-//! Runs of workflows that were started at the gateway: claimed from the store, executed by the engine and recorded step by
-//! step. A recorded step is not executed again. A step that calls a model and was interrupted ends its run.
+//! Workflow runs that were started at the gateway. They are claimed from the store, executed by the engine and recorded
+//! step by step. A recorded step is not executed again. If a step that calls a model is interrupted, the run fails.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use crate::app::Cognitive;
 use crate::observer::AuditObserver;
 use crate::research::{self, Research};
 
-/// Maximum number of runs at a time; the store enforces it for all holders together.
+/// The maximum number of runs at the same time. The store enforces it for all processes together.
 const AT_ONCE: usize = 32;
 
 /// Claims runs until the server stops.
@@ -75,7 +75,7 @@ fn failure(name: &str, message: impl Into<String>) -> Failure {
     Failure { name: name.to_owned(), message: message.into() }
 }
 
-/// Executes a run. Returns an error when it could not be recorded, because another holder has the run.
+/// Executes a run. Fails if it could not be recorded because another process has claimed it.
 async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result<Value, Failure>, Error> {
     let found = app.catalog.find(run.workflow());
     let (definition, data) = match found.and_then(|found| Ok((found, Data::from_value(run.payload())?))) {
@@ -103,10 +103,10 @@ async fn execute(app: &Cognitive, run: &Run, deadline: Instant) -> Result<Result
     }
 }
 
-/// The user id in the audit log: runs carry no key.
+/// The user id of runs in the audit log, because they have no key.
 const USER: &str = "gateway";
 
-/// The failure of a run whose workflow has been changed or removed since its input was checked.
+/// Returns the failure of a run whose workflow was changed or removed after its input was checked.
 fn refusal(error: &Error) -> Failure {
     let name = if error.code == Code::NotFound { "WorkflowNotFound" } else { "InvalidRequest" };
     failure(name, error.to_string())
@@ -127,7 +127,7 @@ async fn audited(app: &Cognitive, outcome: &Outcome, run: &Run, observer: AuditO
     written.map_err(|error| failure("AuditUnavailable", error.message))
 }
 
-/// The outcome as `ken-workflow` prints it, without the time, so that a resumed run has the same result.
+/// Returns the outcome in the form of `ken-workflow`, but without the time, so that a resumed run has the same result.
 fn result(outcome: Outcome) -> Result<Value, Failure> {
     let why = |error: &Option<Error>| error.as_ref().map_or_else(String::new, |error| error.message.clone());
     match outcome.status {
@@ -140,17 +140,17 @@ fn result(outcome: Outcome) -> Result<Value, Failure> {
     }
 }
 
-/// Records the steps of a run, and replays the ones recorded before.
+/// Records the steps of a run, and replays those recorded earlier.
 struct RunRecorder<'a> {
     run: &'a Run,
     definition: &'a Definition,
     app: &'a Cognitive,
     observer: AuditObserver<'a>,
-    /// Why the run could not be recorded.
+    /// The error because of which the run could not be recorded.
     lost: Mutex<Option<Error>>,
 }
 
-/// The key of one execution of a step.
+/// Returns the key that identifies one execution of a step.
 fn key(name: &StepName) -> String {
     match name.turn {
         1 => name.id.clone(),
@@ -159,7 +159,7 @@ fn key(name: &StepName) -> String {
 }
 
 impl RunRecorder<'_> {
-    /// Whether a step may be repeated. All steps but calls of a model are deterministic and change nothing.
+    /// Whether a step can be repeated. All steps except calls of a model are deterministic and change nothing.
     fn is_repeatable(&self, id: &str) -> bool {
         let protocol = self.definition.protocol_of(id);
         let protocol = protocol.and_then(|name| self.app.engine.protocols().find(name));

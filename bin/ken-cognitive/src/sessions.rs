@@ -1,5 +1,5 @@
-//! The last answers of each session, kept in bounded memory until the process ends. Runs (ken-workflow(1)) and the audit log
-//! are durable.
+//! The last responses of each session, kept in limited memory until the process ends. Runs (ken-workflow(1)) and the
+//! audit log are durable.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,13 +28,14 @@ struct Session {
     entries: VecDeque<Bytes>,
 }
 
-/// Limits: sessions, entries of a session, and bytes of all together. The least recently used session is removed first.
+/// The maximum numbers of sessions, of entries per session, and of bytes of all sessions. If one is exceeded, the least
+/// recently used session is removed first.
 const MAX_SESSIONS: usize = 1_000;
 const MAX_ENTRIES: usize = 50;
 const MAX_BYTES: usize = 2 << 20;
 
 impl Sessions {
-    /// Creates a session, or uses one of the caller.
+    /// Creates a session, or checks that an existing one belongs to the caller.
     pub(crate) fn claim(&self, id: &str, user_id: &str) -> Result<(), Error> {
         let mut kept = self.lock();
         match kept.by_id.get(id) {
@@ -53,7 +54,7 @@ impl Sessions {
         }
     }
 
-    /// Adds a JSON entry. A session that was removed in the meantime is created again.
+    /// Adds a JSON entry. A session that has been removed in the meantime is created again.
     pub(crate) fn record(&self, id: &str, user_id: &str, entry: Bytes) {
         let mut kept = self.lock();
         if !kept.by_id.contains_key(id) {
@@ -64,7 +65,7 @@ impl Sessions {
         kept.make_room();
     }
 
-    /// The entries, oldest first; for their owner and for admins.
+    /// Returns the entries, oldest first, to the owner and to admins. Returns `None` for other callers.
     pub(crate) fn history(&self, id: &str, caller: &Owner) -> Option<Vec<Bytes>> {
         let kept = self.lock();
         let session = kept.by_id.get(id)?;

@@ -1,23 +1,23 @@
-//! The settings from the environment. A value that cannot be read is a start-up error that names its variable.
+//! Settings from the environment. An invalid value is an error at start that names its variable.
 
 use std::str::FromStr;
 
 use ken_http::Rate;
 use ken_types::Error;
 
-/// Settings of the server itself; those of workflows are read by the engine.
+/// The settings of the server. Those of workflows are read by the engine.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Settings {
     /// The admin key, if one is configured.
     pub(crate) key: Option<String>,
     pub(crate) body_bytes: u64,
-    /// Requests per minute of one key over all routes; `None`: no limit.
+    /// The rate of requests of one key over all routes; `None` for no limit.
     pub(crate) quota: Option<Rate>,
     pub(crate) rates: Rates,
     pub(crate) metrics_public: bool,
 }
 
-/// How many requests one caller may send to each group of routes; `None`: no limit.
+/// The rate of requests of one caller in each group of routes; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rates {
     pub(crate) execute: Option<Rate>,
@@ -28,11 +28,12 @@ pub(crate) struct Rates {
 }
 
 const BODY_BYTES: u64 = 1 << 20;
-/// Upper limit of `MAX_BODY_BYTES`: a body is held in memory.
+/// The upper limit of `MAX_BODY_BYTES`, because a body is held in memory.
 const MAX_BODY_BYTES: u64 = 64 << 20;
 
 impl Settings {
-    /// Reads variables by name; an empty one counts as unset. Returns `invalid`, with the name of the variable as `at`.
+    /// Reads variables by name. An empty variable counts as unset. An `invalid` error has the name of the variable as
+    /// `at`.
     pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, Error> {
         let text = |name: &str| variable(name).filter(|text| !text.trim().is_empty());
         let rate = |name: &str, default: u32| match text(name) {
@@ -58,7 +59,7 @@ impl Settings {
     }
 }
 
-/// A rate, or `None` for `0`.
+/// Parses a rate. Returns `None` for `0`.
 fn rate(name: &str, text: &str) -> Result<Option<Rate>, Error> {
     match text.trim() {
         "0" => Ok(None),
@@ -86,7 +87,7 @@ fn number(
     }
 }
 
-/// Reads `true`, `1`, `yes`, `on` and their opposites.
+/// Parses `true`, `1`, `yes`, `on` and their opposites.
 fn flag(text: &impl Fn(&str) -> Option<String>, name: &str) -> Result<Option<bool>, Error> {
     let Some(text) = text(name) else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Starts the server: reads settings, opens state and sockets.
+//! Starts the server: reads settings, and opens state and sockets.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::wire;
 
-/// How many wrong keys one address may send.
+/// How many wrong keys are accepted from one address before it is refused.
 const WRONG_KEYS: Rate = Rate::per_minute(20);
 
 /// Opens the state and starts listening.
@@ -79,7 +79,7 @@ fn workflow_settings(
     }
 }
 
-/// The socket that kend passes, else a new one.
+/// Returns the listening socket that kend passes, or else binds a new one.
 fn http_socket(start: &mut Start<NoOptions>) -> Result<TcpListener, Error> {
     if let Some(socket) = start.sockets.take("http") {
         return Ok(TcpListener::from(socket));

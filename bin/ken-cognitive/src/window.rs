@@ -1,6 +1,6 @@
-//! A rate limit by fixed windows: N requests within a span that begins with a caller's first request.
+//! A rate limit with fixed windows: N requests within a period that begins with the caller's first request.
 //!
-//! The token bucket of the gateway lets through nearly twice the number within the first span. This limit is exact, because it
+//! The gateway's token bucket allows nearly twice that number within the first period. This limit is exact, because it
 //! protects the tools.
 
 use std::collections::HashMap;
@@ -23,7 +23,8 @@ struct Count {
     taken: u32,
 }
 
-/// Maximum number of callers. Beyond it those whose span is over are removed, or else the one with the oldest span.
+/// The maximum number of callers. Beyond it, callers whose period is over are removed, or else the one with the oldest
+/// period.
 const MAX_CALLERS: usize = 4_096;
 
 impl<K: Copy + Eq + Hash> Window<K> {
@@ -31,12 +32,12 @@ impl<K: Copy + Eq + Hash> Window<K> {
         Window { rate, clock, counts: Mutex::default() }
     }
 
-    /// The quota without counting a request.
+    /// Returns the quota without counting a request.
     pub(crate) fn look(&self, caller: K) -> Quota {
         self.find(caller, false)
     }
 
-    /// Counts a request if the limit allows it.
+    /// Counts a request if the limit allows it. Returns the quota.
     pub(crate) fn take(&self, caller: K) -> Quota {
         self.find(caller, true)
     }
@@ -58,7 +59,7 @@ impl<K: Copy + Eq + Hash> Window<K> {
 
     fn quota(&self, count: &Count, has_room: bool, now: Instant) -> Quota {
         let left = (count.began + self.rate.per).saturating_duration_since(now);
-        // Round up to whole milliseconds.
+        // The time is rounded up to whole milliseconds.
         let left_ms = u64::try_from(left.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
         Quota {
             limit: self.rate.count,
@@ -92,7 +93,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// A window and the hand of its clock.
+    /// Returns a window and the time of its clock, which the test sets.
     fn window(rate: &str) -> (Window<u32>, Arc<Mutex<Duration>>) {
         let hand = Arc::new(Mutex::new(Duration::ZERO));
         let (start, turned) = (Instant::now(), hand.clone());
@@ -108,7 +109,7 @@ mod tests {
                 let quota = window.take(1);
                 assert_eq!((quota.remaining, quota.retry_after_ms), (left, None));
             }
-            // The quota holds until the last moment of the span.
+            // The quota applies until the last moment of the period.
             for passed in [0, 1, span / 2, span - 1] {
                 *hand.lock().unwrap() = Duration::from_millis(passed);
                 let over = window.take(1);

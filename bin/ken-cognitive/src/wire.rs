@@ -1,4 +1,4 @@
-//! Wire operations: lists the workflows that clients may start, and checks payloads for them.
+//! Wire operations: list the workflows that clients can start, and check payloads for them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Cognitiv
         .op::<WorkflowsCheck, _, _>(|app: Arc<Cognitive>, _, args| async move { check(&app, &args) })
 }
 
-/// Lists the public workflows without those whose file is invalid, which `GET /v1/templates` shows.
+/// Lists the public workflows. It omits those whose file is invalid, which `GET /v1/templates` lists.
 fn list(app: &Cognitive) -> Workflows {
     let all = app.catalog.list().into_values().flatten();
     let public = all.filter(|definition| definition.is_public());
