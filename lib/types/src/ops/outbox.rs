@@ -9,8 +9,8 @@ use crate::Timestamp;
 
 crate::operations! {
     /// Adds a message. If there is already one with the same key, none is added; if that one is a draft, its text is
-    /// replaced. However, if the draft has another text and the chat has since got a later message, the draft ends with
-    /// the text that it has, and the new text becomes a message of its own.
+    /// replaced. An exception is a new text that does not continue the draft's text, if a later message was added to the
+    /// chat in the meantime: the draft then ends with its current text, and the new text becomes a separate message.
     OutboxPut, "outbox.put": PutMessage => Put;
     /// Returns the oldest unfinished message of each chat, if it may be sent now. Waits at most `wait_ms` for one.
     OutboxDue, "outbox.due": DueMessages => Due;
