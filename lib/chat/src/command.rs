@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Command<'a> {
     pub name: CommandName<'a>,
-    /// The text after the name, trimmed; may be empty.
+    /// The text after the name, trimmed. Can be empty.
     pub rest: &'a str,
 }
 
@@ -21,7 +21,7 @@ pub enum CommandName<'a> {
     Unknown(&'a str),
 }
 
-/// All commands: name, arguments, and what each does.
+/// All commands: name, arguments, and a description.
 pub const COMMANDS: [(&str, &str, &str); 7] = [
     ("new", "[name]", "start a fresh session; the old one stays"),
     ("clear", "[name]", "the same as /new"),
@@ -33,7 +33,8 @@ pub const COMMANDS: [(&str, &str, &str); 7] = [
 ];
 
 impl<'a> Command<'a> {
-    /// Parses `/name` or `/name rest`, where the name is `[a-z][a-z0-9_-]*` in any case. Any other text is a prompt.
+    /// Parses `/name` or `/name rest`, where the name is `[a-z][a-z0-9_-]*` in upper or lower case. Returns `None`
+    /// for any other text, which is a prompt.
     pub fn parse(text: &'a str) -> Option<Command<'a>> {
         let text = text.trim().strip_prefix('/')?;
         let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -58,7 +59,7 @@ impl<'a> CommandName<'a> {
         }
     }
 
-    /// The name in lower case, without the slash.
+    /// Returns the name in lower case, without the slash.
     pub fn text(&self) -> String {
         match self {
             CommandName::New => "new".to_owned(),
@@ -73,7 +74,7 @@ impl<'a> CommandName<'a> {
     }
 }
 
-/// The list of commands as Markdown.
+/// Returns the list of commands as Markdown.
 pub(crate) fn list() -> String {
     let line = |(name, arguments, does): &(&str, &str, &str)| match *arguments {
         "" => format!("- `/{name}`: {does}"),

@@ -1,4 +1,4 @@
-//! Accepts messages: decides on session and action, and has the store accept the event.
+//! Accepts messages: determines session and action of a message, and has the store accept its event.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub enum Connector {
 }
 
 impl Connector {
-    /// The name in events and scopes.
+    /// Returns its name in events and scopes.
     pub fn name(self) -> &'static str {
         match self {
             Connector::Tui => "tui",
@@ -31,7 +31,7 @@ impl Connector {
         }
     }
 
-    /// The origin of the sessions that it creates.
+    /// Returns the origin of the sessions that it creates.
     pub fn origin(self) -> Origin {
         match self {
             Connector::Tui => Origin::Tui,
@@ -40,7 +40,7 @@ impl Connector {
         }
     }
 
-    /// Mints the id of a new event. Events of the messenger carry the platform's own number instead.
+    /// Creates the id of a new event. Events of the messenger have the platform's own number instead.
     pub fn event_id(self, mint: &mut Mint) -> EventId {
         EventId(mint.prefixed(match self {
             Connector::Tui => "tui:",
@@ -61,7 +61,7 @@ pub struct Inbound {
     pub session: Option<String>,
     pub policy: Policy,
     pub context: Option<Value>,
-    /// What the connector keeps with the event, as JSON text.
+    /// Data that the connector stores with the event, as JSON text.
     pub raw: Option<String>,
 }
 
@@ -76,7 +76,7 @@ pub struct Received {
 
 #[derive(Debug)]
 pub enum Done {
-    /// There is no such session, or it cannot be used now: `forbidden`, `not_found`, `conflict` or `busy`.
+    /// There is no such session, or it cannot be used at the moment: `forbidden`, `not_found`, `conflict` or `busy`.
     Refused(Error),
     Prompted {
         session: OpenSession,
@@ -94,9 +94,9 @@ pub struct Reply {
     pub session: Option<OpenSession>,
     /// The end of the session's stream before this command.
     pub offset: Option<Offset>,
-    /// Set when the command was used wrongly.
+    /// Set if the command was used incorrectly.
     pub error: Option<Error>,
-    /// The compaction that the command has started.
+    /// The compaction, if the command has started one.
     pub submission: Option<Admission>,
 }
 
@@ -106,7 +106,7 @@ pub struct Ingress {
     store: Pool,
 }
 
-/// How long a message may wait in the store's queue before it is given up.
+/// How long a message may wait in the store's queue. If the store has not begun to accept it by then, it never does.
 const TRY: Duration = Duration::from_secs(10);
 
 impl Ingress {
@@ -114,10 +114,11 @@ impl Ingress {
         Ingress { store }
     }
 
-    /// Receives a message as the event `id`. Asks the store until it is known whether the message was accepted, at most for
-    /// `time`; after that the error says that the outcome is unknown.
+    /// Receives a message as the event `id`. Repeats the call to the store until it is known whether the message was
+    /// accepted, for at most `time`. After that, the error says that the outcome is unknown.
     ///
-    /// `mint` makes all other ids. The same event id with an equal mint finds what an earlier attempt has made.
+    /// `mint` creates all other ids. With the same event id and an equal mint, a repetition finds the results of the
+    /// earlier attempt.
     pub async fn receive(
         &self,
         id: EventId,
@@ -131,18 +132,19 @@ impl Ingress {
     }
 }
 
-/// A message that is decided on and not yet accepted: for connectors that accept it together with something else.
+/// A message whose session and action are determined, but which is not accepted yet. Used by connectors that accept it
+/// together with other data.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What the store is asked to accept.
+    /// The arguments of the call to the store.
     pub args: Accept,
-    /// What is already known of the reply to a command.
+    /// The reply to a command, as far as it is known before the call.
     text: Option<String>,
     error: Option<Error>,
 }
 
 impl Prepared {
-    /// Decides on session and action. `mint` makes all ids but that of the event.
+    /// Determines session and action. `mint` creates all ids except that of the event.
     pub fn new(id: EventId, mint: &mut Mint, inbound: Inbound) -> Prepared {
         let (kind, plan) = match Command::parse(&inbound.text) {
             Some(command) => (COMMAND, Plan::of(&command, &inbound, mint)),
@@ -164,7 +166,7 @@ impl Prepared {
         }
     }
 
-    /// What came of it.
+    /// Returns the result, given the reply of the store.
     pub fn received(self, accepted: Accepted) -> Result<Received, Error> {
         let command = Command::parse(&self.args.event.text);
         let kind = if command.is_some() { COMMAND } else { "chat.message" };
@@ -194,8 +196,8 @@ fn prompted(session: Option<OpenSession>, submission: Option<Admission>) -> Resu
     }
 }
 
-/// The session that a prompt goes to (gateway-http 5.1). All connectors but the messenger create a session unless the message
-/// names one; web callers may choose the id of theirs.
+/// Returns the session to which a prompt goes (gateway-http 5.1). All connectors except the messenger create a session
+/// if the message names none. Web callers can choose the ids of their sessions.
 fn target(mint: &mut Mint, connector: Connector, session: Option<String>) -> Target {
     let origin = connector.origin();
     match (connector, session) {
@@ -208,13 +210,13 @@ fn target(mint: &mut Mint, connector: Connector, session: Option<String>) -> Tar
     }
 }
 
-/// Whether a selector is an id that web callers may choose: `web-[A-Za-z0-9_-]{1,116}`.
+/// Whether a selector is an id that web callers are allowed to choose: `web-[A-Za-z0-9_-]{1,116}`.
 fn is_web_id(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     text.strip_prefix("web-").is_some_and(|rest| (1..=116).contains(&rest.len()) && rest.bytes().all(allowed))
 }
 
-/// What to ask of the store, and what is already known of the reply.
+/// The session and action of a message, and the reply to a command as far as it is already known.
 struct Plan {
     target: Target,
     action: Action,
@@ -255,7 +257,8 @@ impl Plan {
         }
     }
 
-    /// Plans `/new` and `/clear`. Web callers create a session by posting without one, so there the command does nothing.
+    /// Plans `/new` and `/clear`. Web callers create a session by sending a message that names none, so for them these
+    /// commands do nothing.
     fn open(name: &str, connector: Connector, mint: &mut Mint) -> Plan {
         if connector == Connector::Web {
             return Plan::say("To start a fresh session, post a message without `session`.".to_owned());
@@ -275,7 +278,8 @@ impl Plan {
         Plan::at(Target::Selector(selector.to_owned()), action)
     }
 
-    /// Something in the session that the message is in. Only a messenger has one that the message does not name.
+    /// Plans an action in the current session. The message has to name this session, except in the messenger, where it
+    /// is the active session.
     fn current(command: &str, inbound: &Inbound, mint: &mut Mint, action: Action) -> Plan {
         match (&inbound.session, inbound.connector) {
             (Some(session), _) => Plan::on(session, action),
@@ -302,8 +306,8 @@ impl Plan {
     }
 }
 
-/// The reply text of a successful command, as Markdown. The session's name comes from the user, so it is shown as code and
-/// nothing in it is read as markup.
+/// Returns the reply to a successful command, as Markdown. The session's name comes from the user. It is shown as code,
+/// so that nothing in it is interpreted as markup.
 fn tell(command: &Command<'_>, session: Option<&OpenSession>) -> String {
     let Some(session) = session else {
         return "Done.".to_owned();
@@ -323,7 +327,7 @@ fn tell(command: &Command<'_>, session: Option<&OpenSession>) -> String {
     }
 }
 
-/// A Markdown code span (CommonMark 6.1). Its fence is longer than any run of backticks in the text.
+/// Returns a Markdown code span (CommonMark 6.1). Its fence is longer than any run of backticks in the text.
 fn code(text: &str) -> String {
     let longest = text.split(|letter| letter != '`').map(str::len).max().unwrap_or_default();
     let fence = "`".repeat(longest + 1);

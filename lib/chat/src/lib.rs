@@ -1,5 +1,5 @@
-//! Handles messages from any connector. A message is a prompt or a command. In both cases the event is stored, and its
-//! session is found or created, in one transaction. Commands never reach a model.
+//! Handles messages from all connectors. A message is a prompt or a command. For both, the event is stored and the
+//! session is found or created in one transaction. Commands never reach a model.
 
 mod command;
 mod ingress;

@@ -3,7 +3,8 @@
 use ken_types::Error;
 use ken_types::limits::NAME_CHARACTERS;
 
-/// Checks a session name: after trimming 1 to 120 characters, no control characters.
+/// Checks a session name and returns it trimmed. It must then have 1 to 120 characters and no
+/// control characters.
 pub fn check_name(text: &str) -> Result<String, Error> {
     let name = text.trim();
     let length = name.chars().count();
