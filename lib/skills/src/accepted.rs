@@ -1,4 +1,4 @@
-//! What a person has accepted: the file `accepted.json` beside `ken.toml`.
+//! The texts that a person has accepted, in the file `accepted.json` beside `ken.toml`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,22 +7,23 @@ use ken_trusted::Others;
 use ken_types::{Error, json};
 use serde::{Deserialize, Serialize};
 
-/// The longest such file, in bytes.
+/// The maximum size of this file, in bytes.
 const MAX_BYTES: u64 = 1024 * 1024;
 const MAX_DEPTH: usize = 8;
 
-/// Digests of accepted texts.
+/// SHA-256 digests of the accepted texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Accepted {
-    /// Of skills, by name.
+    /// The digests of skills, by the name of the skill.
     pub skills: BTreeMap<String, String>,
-    /// Of project rules, by the path of the file.
+    /// The digests of project rules, by the path of the file.
     pub projects: BTreeMap<String, String>,
 }
 
 impl Accepted {
-    /// Reads the file; without one nothing was accepted. One that others can change, or that is damaged, is an error.
+    /// Reads the file. If there is none, nothing is accepted. Fails if other users can change the file, or if it is
+    /// damaged.
     pub fn read(path: &Path) -> Result<Accepted, Error> {
         let read = ken_trusted::find(path, Others::MayRead, MAX_BYTES).and_then(|bytes| match bytes {
             Some(bytes) => json::parse(&bytes, MAX_DEPTH).and_then(json::from_value),
@@ -31,7 +32,7 @@ impl Accepted {
         read.map_err(|error| Error { at: Some(path.display().to_string()), ..error })
     }
 
-    /// Puts it in the place of the file.
+    /// Replaces the file.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).map_err(|error| Error::internal(error.to_string()))?;
         ken_trusted::replace(path, format!("{text}\n").as_bytes(), Others::MayRead)

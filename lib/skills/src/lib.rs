@@ -1,9 +1,9 @@
-//! Texts of others that agents are told: skills (`NAME/SKILL.md`, as other programs have them) and the project rules of the
-//! workspace (`AGENTS.md`). ken-skills(5).
+//! Texts by other authors that agents are given: skills (`NAME/SKILL.md`, in the format that other programs use) and
+//! the project rules of the workspace (`AGENTS.md`). See ken-skills(5).
 //!
-//! Such a text can make an agent do anything that it is allowed to. So none is used before a person has seen it: a text is
-//! in force when its SHA-256 is that of a text that ken ships, or of one that was accepted. Who could write the file does
-//! not matter then.
+//! Such a text can make an agent do anything that the agent is allowed to do. Therefore no text is used before a person
+//! has seen it. A text is in force if its SHA-256 equals that of a text that ken ships or that a person has accepted.
+//! It then does not matter who can write the file.
 
 mod accepted;
 mod project;
@@ -19,17 +19,17 @@ use ken_types::hex;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// Whether a text is in force.
+/// Whether a text is in force, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It is one that ken ships, unchanged.
+    /// It is identical to a text that ken ships.
     Shipped,
-    /// A person has accepted it as it is.
+    /// A person has accepted exactly this text.
     Accepted,
     /// Nobody has accepted it. It is not used.
     New,
-    /// Another text of this name was accepted, or is shipped. This one is not used.
+    /// A different text with this name was accepted or is shipped. This text is not used.
     Changed,
 }
 
@@ -43,13 +43,13 @@ impl State {
         }
     }
 
-    /// Whether agents are told the text.
+    /// Whether agents are given the text.
     pub fn is_in_force(self) -> bool {
         matches!(self, State::Shipped | State::Accepted)
     }
 }
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 of a text in hexadecimal.
 fn digest(text: &str) -> String {
     hex::encode(&Sha256::digest(text))
 }

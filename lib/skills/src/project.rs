@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::{Accepted, State, digest};
 
-/// Its name, in the root of the workspace.
+/// The name of the file, in the root of the workspace.
 pub const PROJECT_FILE: &str = "AGENTS.md";
-/// Its longest form, in bytes.
+/// The maximum size of the file, in bytes.
 pub const PROJECT_BYTES: u64 = 32 * 1024;
 
 /// An `AGENTS.md`.
@@ -23,7 +23,8 @@ pub struct Project {
 }
 
 impl Project {
-    /// The one of this folder, if there is one. A file that cannot be used is an error.
+    /// Reads the file in this folder. Returns `None` if there is none. Fails if the file cannot be
+    /// used.
     pub fn of(folder: &Path, accepted: &Accepted) -> Result<Option<Project>, Error> {
         let file = folder.join(PROJECT_FILE);
         let at_file = |error: Error| Error { at: Some(file.display().to_string()), ..error };

@@ -1,4 +1,4 @@
-//! One skill, and all that there are.
+//! A skill, and the list of all skills.
 
 use std::path::{Path, PathBuf};
 
@@ -8,26 +8,26 @@ use serde::Serialize;
 
 use crate::{Accepted, State, digest};
 
-/// The longest `SKILL.md`, in bytes.
+/// The maximum size of a `SKILL.md`, in bytes.
 pub const SKILL_BYTES: u64 = 64 * 1024;
 const NAME_BYTES: usize = 64;
 const DESCRIPTION_CHARACTERS: usize = 1024;
-/// The skill that a fresh terminal session is greeted with.
+/// The skill that greets a new terminal session.
 pub const GREETING: &str = "greeting";
 
 /// A skill that can be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Skill {
     pub name: String,
-    /// What it is for, in the words of its author.
+    /// The purpose of the skill, as its author describes it.
     pub description: String,
     pub state: State,
-    /// Of the whole file, in hexadecimal.
+    /// The digest of the whole file, in hexadecimal.
     pub sha256: String,
-    /// Absent for a copy in the program.
+    /// Absent for the copy in the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// The whole file.
+    /// The content of the whole file.
     #[serde(skip)]
     pub text: String,
 }
@@ -39,16 +39,16 @@ pub struct Broken {
     pub error: Error,
 }
 
-/// What was found.
+/// All skills that were found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Listing {
-    /// By name; of one name the user's own first.
+    /// Sorted by name. If several have the same name, the user's own comes first.
     pub skills: Vec<Skill>,
     pub broken: Vec<Broken>,
 }
 
 impl Skill {
-    /// A skill from its text. The name has to be that of its folder.
+    /// Creates a skill from its text. Fails if its name differs from that of its folder.
     pub(crate) fn new(folder: &str, text: String, file: Option<PathBuf>) -> Result<Skill, Error> {
         let at_line = |line: usize| format!("line {line}");
         let matter =
@@ -90,7 +90,7 @@ impl Skill {
         Skill::new(&folder, text, Some(file.to_owned()))
     }
 
-    /// What follows the front matter.
+    /// Returns the text after the front matter.
     pub fn body(&self) -> &str {
         match front_matter(&self.text) {
             Ok(Some(matter)) => matter.body.trim(),
@@ -98,7 +98,7 @@ impl Skill {
         }
     }
 
-    /// Judges it by the copies in the program and by what was accepted.
+    /// Sets the state, according to the copies in the program and the accepted texts.
     pub(crate) fn judged(mut self, shipped: &[Skill], accepted: &Accepted) -> Skill {
         let of_name = shipped.iter().find(|skill| skill.name == self.name);
         let accepted = accepted.skills.get(&self.name);
@@ -113,20 +113,20 @@ impl Skill {
 }
 
 impl Listing {
-    /// Those that agents are told, one of each name.
+    /// Returns the skills that agents are given, one for each name.
     pub fn in_force(&self) -> impl Iterator<Item = &Skill> {
         let mut last = None;
         let usable = self.skills.iter().filter(|skill| skill.state.is_in_force());
         usable.filter(move |skill| last.replace(&skill.name) != Some(&skill.name))
     }
 
-    /// Those that are left out until somebody accepts them.
+    /// Returns the skills that are not used until somebody accepts them.
     pub fn waiting(&self) -> impl Iterator<Item = &Skill> {
         self.skills.iter().filter(|skill| !skill.state.is_in_force())
     }
 }
 
-/// The names of the public format.
+/// Whether a name is allowed by the public format of skills.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     (1..=NAME_BYTES).contains(&name.len()) && name.split('-').all(|word| !word.is_empty() && word.bytes().all(is_plain))

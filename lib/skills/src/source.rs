@@ -1,4 +1,4 @@
-//! Where skills and project rules are, and reading all of them.
+//! The folders of skills and project rules, and reading everything in them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,48 +9,48 @@ use ken_types::share;
 
 use crate::{Accepted, Broken, Listing, Project, Skill};
 
-/// The most skills of a folder; more would not fit into what a model is told.
+/// The maximum number of skills in a folder. The list of more skills would not fit into a prompt.
 const MAX_SKILLS: usize = 256;
 const SKILL_FILE: &str = "SKILL.md";
 
-/// The copies in the program of what ken ships.
+/// The skills that ken ships, as copies in the program.
 const SHIPPED: [(&str, &str); 2] = [
     ("greeting", include_str!("../../../share/skills/greeting/SKILL.md")),
     ("research", include_str!("../../../share/skills/research/SKILL.md")),
 ];
 
-/// The folders and files that decide.
+/// The folders and files from which skills and project rules are read.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// `skills` beside `ken.toml`, then that of the installation.
+    /// `skills` beside `ken.toml`, then `skills` of the installation.
     folders: Vec<PathBuf>,
     accepted: PathBuf,
     workspace: PathBuf,
 }
 
 impl Sources {
-    /// Those of a system, for a program of ken: its installation is found from where the program lies.
-    /// `config` is the path of `ken.toml`.
+    /// Returns the sources of a system. The installation is found by the location of the running
+    /// program. `config` is the path of `ken.toml`.
     pub fn of(config: &Path, workspace: PathBuf) -> Sources {
         Sources {
             folders: std::iter::once(config.with_file_name("skills")).chain(share::find("skills")).collect(),
             accepted: config.with_file_name("accepted.json"),
-            // As one path, however it is reached.
+            // The canonical path, because accepted rules are looked up by path.
             workspace: workspace.canonicalize().unwrap_or(workspace),
         }
     }
 
-    /// What was accepted.
+    /// Reads the accepted texts.
     pub fn accepted(&self) -> Result<Accepted, Error> {
         Accepted::read(&self.accepted)
     }
 
-    /// Puts it in force.
+    /// Stores the accepted texts, which puts them in force.
     pub fn accept(&self, accepted: &Accepted) -> Result<(), Error> {
         accepted.write(&self.accepted)
     }
 
-    /// All skills that there are.
+    /// Reads all skills.
     pub fn skills(&self, accepted: &Accepted) -> Listing {
         let mut broken = Vec::new();
         let copies = SHIPPED.iter().map(|(name, text)| Skill::new(name, (*text).to_owned(), None));
@@ -62,23 +62,23 @@ impl Sources {
                 Err(error) => broken.push(Broken { file, error }),
             }
         }
-        // A shipped file that is there as it was shipped stands for the copy.
+        // If a file with the unchanged shipped text exists, it replaces the copy in the program.
         let there: BTreeSet<String> = skills.iter().map(|skill| skill.sha256.clone()).collect();
         let missing = shipped.iter().filter(|copy| !there.contains(&copy.sha256));
         let mut skills: Vec<Skill> = skills.into_iter().chain(missing.cloned()).collect();
-        // Stable: of one name the user's own stays first.
+        // The sort is stable, so the user's own skill stays before others with the same name.
         skills.sort_by(|one, other| one.name.cmp(&other.name));
         let judged = skills.into_iter().map(|skill| skill.judged(&shipped, accepted));
         Listing { skills: judged.collect(), broken }
     }
 
-    /// The rules of the project in the workspace, if it has some.
+    /// Reads the rules of the project in the workspace. Returns `None` if there are none.
     pub fn project(&self, accepted: &Accepted) -> Result<Option<Project>, Error> {
         Project::of(&self.workspace, accepted)
     }
 }
 
-/// The files `NAME/SKILL.md` of a folder, in order.
+/// Returns the files `NAME/SKILL.md` of a folder, sorted.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let folders = fs::read_dir(folder).into_iter().flatten().flatten();
     let files = folders.map(|entry| entry.path().join(SKILL_FILE));
@@ -139,7 +139,7 @@ mod tests {
         sources.accept(&accepted).unwrap();
         let listing = sources.skills(&sources.accepted().unwrap());
         assert!(listing.in_force().next().unwrap().body().contains("forty"));
-        // Changed again, it is not in force again.
+        // After another change, the skill is not in force until it is accepted again.
         put(&folder.path().join("shipped"), "greeting", &changed.replace("forty", "fifty"));
         let listing = sources.skills(&accepted);
         assert!(listing.in_force().next().unwrap().body().contains("two or three"));
