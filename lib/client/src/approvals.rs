@@ -1,4 +1,4 @@
-//! Requests for approval: the pending ones, and decisions.
+//! Approval requests: listing pending ones, and deciding them.
 
 use ken_types::Error;
 use ken_types::id::Mint;
@@ -12,7 +12,7 @@ use crate::gateway::Gateway;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub approved: bool,
-    /// The name of the person, 1 to 120 characters.
+    /// The name of the person who decides, 1 to 120 characters.
     pub by: String,
     /// At most 2 000 characters.
     pub reason: Option<String>,
@@ -21,7 +21,7 @@ pub struct Decision {
 }
 
 impl Gateway {
-    /// The pending requests of an identity, oldest first.
+    /// Returns the pending requests of an identity, oldest first.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -33,7 +33,7 @@ impl Gateway {
         }
     }
 
-    /// One request, with its decision once there is one.
+    /// Returns one request. If it was decided, this includes the decision.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -44,7 +44,7 @@ impl Gateway {
     /// Decides a request.
     ///
     /// # Errors
-    /// As [`Gateway::call`]; `conflict` if it was decided before, or has expired.
+    /// As [`Gateway::call`]. `conflict` if the request was already decided or has expired.
     pub fn decide(&mut self, request: &str, decision: &Decision) -> Result<Value, Error> {
         let mut body = json!({"decidedBy": decision.by, "approved": decision.approved});
         if let Some(fields) = body.as_object_mut() {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::gateway::Gateway;
 
-/// The person or program on whose behalf a request is made, and where. A session belongs to one identity.
+/// The person or program on whose behalf a request is made, and the conversation. A session belongs to one identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub connector: String,
@@ -17,7 +17,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The person at this machine's terminal, which all terminal programs share.
+    /// Returns the identity of the person at this machine's terminal. All terminal programs share it.
     pub fn local() -> Identity {
         Identity {
             connector: "tui".to_owned(),
@@ -27,7 +27,7 @@ impl Identity {
         }
     }
 
-    /// The identity that a record names: a session of a list, for instance.
+    /// Returns the identity that a record contains, for instance a session of a list.
     pub fn of(record: &Value) -> Option<Identity> {
         let text = |name: &str| record.get(name).and_then(Value::as_str).map(str::to_owned);
         let connector = text("connector").or_else(|| {
@@ -56,7 +56,7 @@ impl Identity {
         fields
     }
 
-    /// Connector, actor and conversation, for lists that know no threads.
+    /// Returns connector, actor and conversation as a query, for lists that have no threads.
     pub(crate) fn query_of_scope(&self) -> String {
         let whole = Identity { thread: None, ..self.clone() };
         whole.query()
@@ -71,20 +71,22 @@ impl Identity {
     }
 }
 
-/// A message, who sends it, and to which session.
+/// A message with its sender and session.
 #[derive(Debug, Clone)]
 pub struct Prompt {
     pub identity: Identity,
     pub text: String,
-    /// Id or explicit name; `None` opens a new session.
+    /// Id or explicit name of the session. `None` opens a new one.
     pub session: Option<String>,
     /// The only model that may answer, as `provider/model`.
     pub model: Option<String>,
     /// At most 8.
     pub images: Vec<Image>,
-    /// The workflow that the prompt belongs to, stored with its event. Transcripts leave internal prompts out.
+    /// The workflow to which the prompt belongs. It is stored with the prompt's event. Transcripts leave out the
+    /// prompts of internal workflows.
     pub workflow: Option<String>,
-    /// The `Idempotency-Key`: a later repeat with the same key joins this prompt. `None` generates a key.
+    /// The `Idempotency-Key`. A later request with the same key does not add a second prompt; it gets the response to
+    /// this one. `None` generates a key.
     pub key: Option<String>,
 }
 
@@ -94,7 +96,7 @@ pub struct Session {
     pub id: String,
     /// Its explicit name.
     pub name: Option<String>,
-    /// Whether this request made it.
+    /// Whether this request created it.
     pub created: bool,
 }
 
@@ -128,7 +130,7 @@ impl Prompt {
     }
 }
 
-/// The answer to a message that was accepted.
+/// The response to a message that was accepted.
 #[derive(Debug, Clone)]
 pub struct Accepted {
     body: Value,
@@ -138,13 +140,13 @@ pub struct Accepted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn {
     pub submission: String,
-    /// The path of its stream; the turn's events follow `offset` and carry its `submissionId`.
+    /// The path of its stream. The events of the turn come after `offset` and contain its `submissionId`.
     pub stream: String,
     pub offset: String,
 }
 
 impl Accepted {
-    /// The whole answer.
+    /// Returns the whole body of the response.
     pub fn body(&self) -> &Value {
         &self.body
     }
@@ -153,17 +155,17 @@ impl Accepted {
         self.body.pointer(pointer).and_then(Value::as_str).map(str::to_owned)
     }
 
-    /// The session of the message; commands such as `/help` have none.
+    /// Returns the session of the message. Commands such as `/help` have none.
     pub fn session(&self) -> Option<String> {
         self.text("/session/id")
     }
 
-    /// The answer of a command, which has no turn.
+    /// Returns the reply of a command, which has no turn.
     pub fn result(&self) -> Option<String> {
         self.text("/result/text")
     }
 
-    /// The turn of a prompt.
+    /// Returns the turn of a prompt.
     pub fn turn(&self) -> Option<Turn> {
         let url = self.text("/streamUrl")?;
         let path = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
@@ -176,10 +178,11 @@ impl Accepted {
 }
 
 impl Gateway {
-    /// Sends a message, and returns as soon as it is accepted.
+    /// Sends a message. Returns as soon as it is accepted.
     ///
     /// # Errors
-    /// As [`Gateway::call`]; a repeat is never a second prompt. A refusal because no model is configured is final.
+    /// As [`Gateway::call`]. A repeated request never adds a second prompt. If the gateway refuses the message because
+    /// no model is configured, the request is not repeated.
     pub fn chat(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
         if !prompt.images.is_empty() {
             return self.chat_with_images(prompt);
@@ -193,7 +196,7 @@ impl Gateway {
         Ok(Accepted { body })
     }
 
-    /// Images go to the session's agent itself, so the session is opened first.
+    /// A message with images is sent to the session's agent directly, so the session has to be opened first.
     fn chat_with_images(&mut self, prompt: &Prompt) -> Result<Accepted, Error> {
         let id = match &prompt.session {
             Some(selector) => self.resume_session(&prompt.identity, selector)?.id,
@@ -243,7 +246,7 @@ impl Gateway {
         })
     }
 
-    /// The newest sessions, of one identity or of all: at most `limit`, 1 to 100.
+    /// Returns the newest sessions of one identity or of all, at most `limit` (1 to 100).
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -261,8 +264,8 @@ impl Gateway {
         }
     }
 
-    /// A page of the sessions of an identity, newest first, as the gateway answers it; `after` is the cursor of the page
-    /// before.
+    /// Returns a page of the sessions of an identity, newest first, in the form of the gateway's response. `after` is
+    /// the cursor of the previous page.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -272,7 +275,7 @@ impl Gateway {
         self.get(&format!("/api/chat/sessions?limit={limit}&{query}{after}"))
     }
 
-    /// The newest exchanges of a session: at most `limit`, 1 to 100, oldest first.
+    /// Returns the newest exchanges of a session, oldest first, at most `limit` (1 to 100).
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -280,7 +283,7 @@ impl Gateway {
         self.transcript_before(identity, session, limit, None)
     }
 
-    /// The newest exchanges before a page; `before` is the cursor of that page.
+    /// Returns the newest exchanges before a page. `before` is the cursor of that page.
     ///
     /// # Errors
     /// As [`Gateway::call`].

@@ -13,8 +13,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// `url` has no path: `http://HOST:PORT`. An unspecified address (`0.0.0.0`, `[::]`), which a server that listens on all
-    /// interfaces reports, becomes the loopback address.
+    /// Creates an endpoint without a secret. `url` has no path: `http://HOST:PORT`. A server that listens on all
+    /// interfaces reports an unspecified address (`0.0.0.0`, `[::]`), which is replaced by the loopback address.
     pub fn new(url: &str) -> Endpoint {
         let url = url.trim_end_matches('/');
         let on_this_machine = [("0.0.0.0", "127.0.0.1"), ("[::]", "[::1]")].into_iter().find_map(|(any, loopback)| {
@@ -44,10 +44,10 @@ impl Endpoint {
 pub struct Secret(String);
 
 impl Secret {
-    /// Reads a text without the white space around it. `None` if nothing is left.
+    /// Creates a secret from a text, without the white space around it. Returns `None` if the text is blank.
     ///
     /// # Errors
-    /// `invalid` if it cannot stand in an HTTP header; `at` names where the text came from.
+    /// `invalid` if the text is not allowed in an HTTP header. `at` names the source of the text.
     pub fn new(text: &str, at: &str) -> Result<Option<Secret>, Error> {
         let text = text.trim();
         if !text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
@@ -57,10 +57,10 @@ impl Secret {
         Ok((!text.is_empty()).then(|| Secret(text.to_owned())))
     }
 
-    /// Reads a file that holds nothing else.
+    /// Reads a file that contains only the secret.
     ///
     /// # Errors
-    /// `invalid` when it cannot be read or holds no secret.
+    /// `invalid` if the file cannot be read or contains no secret.
     pub fn from_file(path: &Path) -> Result<Secret, Error> {
         let at = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| Error::invalid(&*at, error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Reads a stream of JSON as server-sent events, on a thread of its own, so that a caller can wait with a timeout.
+//! Reads a stream of JSON as server-sent events. A separate thread reads, so that the caller can wait with a timeout.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -8,10 +8,11 @@ use serde_json::Value;
 
 use crate::gateway::{Attempts, Gateway};
 
-/// Batches that wait for the caller. When there are more, the connection is not read.
+/// The maximum number of batches that wait for the caller. While there are as many, the connection is not read.
 const BATCHES: usize = 16;
 
-/// The events of a stream from an offset on, as they arrive. Reading continues after broken connections and restarts of the gateway.
+/// The events of a stream after an offset, as they arrive. Reading continues after lost connections and restarts of the
+/// gateway.
 #[derive(Debug)]
 pub struct Events {
     batches: Receiver<Result<Batch, Error>>,
@@ -28,7 +29,7 @@ struct Batch {
 }
 
 impl Gateway {
-    /// The events of the stream at a path, after an offset (`-1` for all, `now` for new ones only).
+    /// Returns the events of the stream at a path, after an offset (`-1` for all, `now` only for new ones).
     pub fn events(&self, target: &str, offset: &str) -> Events {
         let (sender, batches) = sync_channel(BATCHES);
         let subscription =
@@ -39,11 +40,11 @@ impl Gateway {
 }
 
 impl Events {
-    /// The next events, in order; `None` at the end of a closed stream. A batch is empty after a heartbeat of the gateway,
-    /// or when `wait` has passed.
+    /// Returns the next events, in order, or `None` at the end of a closed stream. A batch is empty after a heartbeat
+    /// of the gateway, or when `wait` has passed.
     ///
     /// # Errors
-    /// As [`Gateway::call`]; nothing follows an error.
+    /// As [`Gateway::call`]. There are no more events after an error.
     pub fn next(&mut self, wait: Option<Duration>) -> Result<Option<Vec<Value>>, Error> {
         if self.ended {
             return Ok(None);
@@ -66,13 +67,13 @@ impl Events {
         }
     }
 
-    /// The offset after the events that were returned so far.
+    /// Returns the offset after the events that were returned so far.
     pub fn offset(&self) -> &str {
         &self.offset
     }
 }
 
-/// The thread that reads. It ends with the stream, with a final error, or when the receiver has been dropped.
+/// The reading thread. It ends with the stream, after a permanent error, or when the receiver has been dropped.
 struct Subscription {
     gateway: Gateway,
     target: String,
@@ -80,11 +81,11 @@ struct Subscription {
     to: SyncSender<Result<Batch, Error>>,
 }
 
-/// How a connection ended.
+/// How reading a connection ended.
 enum End {
     /// The stream is closed, or the receiver has been dropped.
     ForGood,
-    /// The connection broke, and there is more to read.
+    /// The connection was lost, and there is more to read.
     Broken,
 }
 
@@ -104,12 +105,12 @@ impl Subscription {
         }
     }
 
-    /// Reads one connection to its end.
+    /// Reads one connection until it ends.
     fn read(&mut self, attempts: &mut Attempts) -> Result<End, Error> {
         let target = format!("{}?offset={}&live=sse", self.target, self.offset);
         let lines = self.gateway.lines(&target)?;
         let mut frame = Frame::default();
-        // Events whose offset is not known yet. If the connection breaks here, they are sent again.
+        // Events whose offset is not known yet. If the connection is lost now, the gateway sends them again.
         let mut held = Vec::new();
         for line in lines {
             let Ok(line) = line else { return Ok(End::Broken) };
@@ -132,7 +133,8 @@ impl Subscription {
     }
 }
 
-/// A batch, once the offset after its events is known: from the frame's own id, or from the control frame after it.
+/// Returns a batch as soon as the offset after its events is known. The offset is the id of the frame, or is in the
+/// control frame after it.
 fn read_frame(frame: &Frame, held: &mut Vec<Value>) -> Result<Option<Batch>, Error> {
     let data = json::parse(frame.data.as_bytes(), json::MAX_DEPTH + 2)?;
     if frame.event != "control" {
@@ -159,7 +161,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Adds a line. Returns the frame if this was its end.
+    /// Adds a line. Returns the frame if the line ends it.
     fn push(&mut self, line: &str) -> Option<Frame> {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);

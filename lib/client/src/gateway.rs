@@ -1,4 +1,4 @@
-//! One gateway: requests, their answers, and when a request is repeated.
+//! The connection to a gateway: requests, responses, and the repetition of requests.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader};
@@ -14,10 +14,11 @@ use ureq::{Agent, Body};
 
 use crate::endpoint::Endpoint;
 
-/// The largest answer that is read. The largest that the gateway sends is a page of a transcript.
+/// The maximum size of a response, in bytes. The largest responses of the gateway are pages of a transcript.
 const ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(5);
-/// The read timeout. A healthy gateway is never silent for so long: a long poll takes 30 s, and a stream has a heartbeat every 15.
+/// The read timeout. It is longer than any pause of a working gateway: a long poll takes 30 s, and a stream has a
+/// heartbeat every 15 s.
 const SILENCE: Duration = Duration::from_secs(90);
 /// How long a request is repeated by default.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,15 +45,16 @@ impl fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// A gateway that stays where it is.
+    /// Creates a gateway whose address does not change.
     ///
     /// # Errors
-    /// None today; the signature is that of [`Gateway::located`].
+    /// None at present. The signature is that of [`Gateway::located`].
     pub fn at(endpoint: Endpoint) -> Result<Gateway, Error> {
         Gateway::located(move || Ok(endpoint.clone()))
     }
 
-    /// A gateway that may be elsewhere after a restart: `locate` is asked again before a request is repeated.
+    /// Creates a gateway whose address can change with a restart. `locate` is called again before a request is
+    /// repeated.
     ///
     /// # Errors
     /// Those of `locate`.
@@ -71,14 +73,14 @@ impl Gateway {
         })
     }
 
-    /// How long a request is repeated before its error is returned; 60 s by default.
+    /// Sets how long a request is repeated before its error is returned. The default is 60 s.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Gateway {
         self.patience = patience;
         self
     }
 
-    /// Sets a function that is called with the reason before a request is repeated.
+    /// Sets a function that is called with the error before a request is repeated.
     #[must_use]
     pub fn notice(mut self, notice: impl Fn(&Error) + Send + Sync + 'static) -> Gateway {
         self.notice = Some(Arc::new(notice));
@@ -89,10 +91,10 @@ impl Gateway {
         self.endpoint.url()
     }
 
-    /// Makes a request, and repeats it while its outcome is unknown. The request must be one that may be repeated.
+    /// Sends a request, and repeats it while its outcome is unknown. It must be a request that may be repeated.
     ///
     /// # Errors
-    /// A status of 400 and above, as the gateway's own error; `unavailable` when it cannot be reached.
+    /// The gateway's own error for a status of 400 and above; `unavailable` if the gateway cannot be reached.
     pub fn call(
         &mut self,
         method: &Method,
@@ -112,7 +114,7 @@ impl Gateway {
         }
     }
 
-    /// The JSON answer of a GET.
+    /// Sends a GET request and returns the JSON of the response.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -120,7 +122,7 @@ impl Gateway {
         self.call(&Method::GET, target, &[], &[])?.json()
     }
 
-    /// The JSON answer of a DELETE.
+    /// Sends a DELETE request and returns the JSON of the response.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -128,8 +130,9 @@ impl Gateway {
         self.call(&Method::DELETE, target, &[], &[])?.json()
     }
 
-    /// The JSON answer of a POST. `key` is its `Idempotency-Key`: a repeat with the same key and body is not done twice.
-    /// The gateway is asked not to wait for work that it only starts.
+    /// Sends a POST request and returns the JSON of the response. `key` is its `Idempotency-Key`: a repetition with the
+    /// same key and body takes effect only once. The header `Prefer: respond-async` tells the gateway not to wait for
+    /// work that it starts.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -138,16 +141,16 @@ impl Gateway {
         self.call(&Method::POST, target, &headers, body.to_string().as_bytes())?.json()
     }
 
-    /// One request and its answer, whatever the status.
+    /// Sends one request and returns its response, whatever the status.
     ///
     /// # Errors
-    /// When there is no answer: `unavailable`, or `invalid` for what is not a request.
+    /// `unavailable` if there is no response, `invalid` if the arguments do not form a valid request.
     pub fn send(&self, method: &Method, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Answer, Error> {
         let response = self.request(method, target, headers, body)?;
         self.whole(response)
     }
 
-    /// The lines of an answer as they arrive.
+    /// Returns the lines of a response as they arrive.
     pub(crate) fn lines(&self, target: &str) -> Result<impl Iterator<Item = io::Result<String>> + use<>, Error> {
         let response = self.request(&Method::GET, target, &[], &[])?;
         match response.status().as_u16() {
@@ -156,7 +159,7 @@ impl Gateway {
         }
     }
 
-    /// Sends a request and reads the head of the answer.
+    /// Sends a request and reads the head of the response.
     fn request(
         &self,
         method: &Method,
@@ -193,7 +196,7 @@ impl Gateway {
     }
 }
 
-/// The pauses between the attempts at one request, and when the last one is due.
+/// The pause before the next attempt at a request, and the time after which there are no more attempts.
 pub(crate) struct Attempts {
     until: Instant,
     pause: Duration,
@@ -204,7 +207,8 @@ impl Attempts {
         Attempts { until: Instant::now() + gateway.patience, pause: FIRST_PAUSE }
     }
 
-    /// Waits until the next attempt is due, and locates the gateway again. Returns the error if it is final or the time is over.
+    /// Waits before the next attempt, and locates the gateway again. Returns the error if it is permanent or the time
+    /// for attempts has passed.
     pub(crate) fn again(&mut self, gateway: &mut Gateway, error: Error) -> Result<(), Error> {
         let may_pass = matches!(error.code, Code::Unavailable | Code::Busy | Code::Deadline);
         let left = self.until.saturating_duration_since(Instant::now());
@@ -224,7 +228,7 @@ impl Attempts {
     }
 }
 
-/// A complete answer.
+/// A complete response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -237,22 +241,23 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Its body.
+    /// Returns its body.
     ///
     /// # Errors
-    /// `invalid` when that is not JSON.
+    /// `invalid` if the body is not JSON.
     pub fn json(&self) -> Result<Value, Error> {
         json::parse(&self.body, json::MAX_DEPTH + 2)
     }
 
-    /// Whether it refuses a prompt because no model is configured. Unlike other answers with its status, it is final.
+    /// Whether it refuses a prompt because no model is configured. Unlike other responses with the same status, this
+    /// one is permanent.
     fn lacks_model(&self) -> bool {
         let body = json::parse(&self.body, json::MAX_DEPTH).unwrap_or_default();
         let mut said = ["/reason", "/error/type"].into_iter();
         said.any(|pointer| body.pointer(pointer).and_then(Value::as_str) == Some("model_not_configured"))
     }
 
-    /// What a status of 400 and above says, in either of the gateway's envelopes.
+    /// Returns the error of a response with a status of 400 and above, in either of the gateway's formats.
     pub fn refusal(&self) -> Error {
         let body = json::parse(&self.body, json::MAX_DEPTH).unwrap_or_default();
         let text = |pointers: [&str; 2]| {
@@ -275,7 +280,7 @@ impl Answer {
     }
 }
 
-/// The code of a status, as ken-wire(5) pairs them.
+/// Returns the code that ken-wire(5) assigns to a status.
 fn code(status: u16) -> Code {
     match status {
         401 => Code::Unauthenticated,

@@ -1,23 +1,24 @@
-//! The text of a turn, printed as it arrives.
+//! The text of a turn, for printing as it arrives.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Turns the events of one turn into the text to print. A message of the agent that does not end with a line feed gets
-/// one. After a crash the next message repeats the text of the one that was cut off, in one delta or in several; that text is printed
-/// once.
+/// Converts the events of one turn to the text to print. If a message of the agent does not end with a line feed, one
+/// is added. After a crash, the next message repeats the text of the one that was cut off, in one or more deltas. That
+/// text is printed only once.
 #[derive(Debug, Default)]
 pub struct LiveText {
-    /// The printed text of the message that was cut off, until the next one has repeated all of it or differs from it.
+    /// The printed text of the message that was cut off. `None` as soon as the next message has repeated all of it or
+    /// differs from it.
     cut_off: Option<String>,
-    /// How many bytes of `cut_off` the next message has repeated.
+    /// The number of bytes of `cut_off` that the next message has repeated so far.
     repeated: usize,
     is_in_line: bool,
 }
 
 impl LiveText {
-    /// The text that an event adds; empty for most events, and for all events of workers.
+    /// Returns the text that an event adds. It is empty for most events, and for all events of workers.
     pub fn add<'a>(&mut self, event: &'a Value) -> Cow<'a, str> {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         if event.get("parentSession").is_some() {
@@ -28,7 +29,8 @@ impl LiveText {
             "message_end" if text("/message/role") == "assistant" => {
                 self.repeated = 0;
                 if text("/message/stopReason") == "interrupted" {
-                    // A message that is cut off while it repeats another has less text than was printed, so the earlier text is kept.
+                    // If a message is cut off while it repeats another, its text is shorter than the printed text.
+                    // Therefore the earlier text is kept.
                     self.cut_off.get_or_insert_with(|| text("/message/content/0/text").to_owned());
                     return Cow::Borrowed("");
                 }
@@ -57,14 +59,15 @@ impl LiveText {
         added
     }
 
-    /// The text to print for an answer that differs from the one that was cut off: all of it so far, on a new line.
+    /// Returns the text to print if the new answer differs from the one that was cut off: everything received so far,
+    /// on a new line.
     fn other_answer(&self, text: &str) -> String {
         let begun = self.cut_off.as_deref().and_then(|cut_off| cut_off.get(..self.repeated)).unwrap_or_default();
         let line_end = if self.is_in_line { "\n" } else { "" };
         format!("{line_end}{begun}{text}")
     }
 
-    /// Returns a line feed if the last thing printed was a part of a line. Call it before printing anything else.
+    /// Returns a line feed if the printed text does not end with one. Call it before printing anything else.
     pub fn end_line(&mut self) -> &'static str {
         match std::mem::take(&mut self.is_in_line) {
             true => "\n",
@@ -72,7 +75,7 @@ impl LiveText {
         }
     }
 
-    /// Whether the last thing printed was a part of a line.
+    /// Whether the printed text ends within a line.
     pub fn is_in_line(&self) -> bool {
         self.is_in_line
     }
@@ -127,7 +130,7 @@ mod tests {
             let events = [cut.to_vec(), again, next, vec![end("", "stop")]].concat();
             assert_eq!(printed(&events), wanted);
         }
-        // Once the first is repeated, the longer text is the one that was cut off.
+        // After the first text has been repeated, the longer text counts as the one that was cut off.
         let more = [delta("Half "), delta("of "), end("Half of ", "interrupted"), delta("Half of "), delta("it.")];
         assert_eq!(printed(&[cut.to_vec(), more.to_vec()].concat()), "Half of it.");
     }

@@ -1,4 +1,5 @@
-//! Reads a stream page by page, by long polls. Each page begins where the last one ended, also after a restart of the gateway.
+//! Reads a stream page by page, with long polls. Each page starts where the previous one ended, even after a restart of
+//! the gateway.
 
 use ken_types::{Error, json};
 use serde_json::Value;
@@ -15,7 +16,7 @@ pub struct Reader {
     cursor: Option<String>,
 }
 
-/// Some entries, and the offset after them.
+/// Some entries of a stream, and the offset after them.
 #[derive(Debug)]
 pub struct Page {
     pub body: Vec<u8>,
@@ -27,15 +28,15 @@ pub struct Page {
 }
 
 impl Page {
-    /// Whether nothing can follow it.
+    /// Whether this is the last page, because the stream is closed.
     pub fn is_last(&self) -> bool {
         self.closed && self.up_to_date
     }
 
-    /// The entries of a JSON page.
+    /// Returns the entries of a JSON page.
     ///
     /// # Errors
-    /// `internal` for what is not an array, `invalid` for what is not JSON.
+    /// `invalid` if the page is not JSON, `internal` if it is not an array.
     pub fn messages(&self) -> Result<Vec<Value>, Error> {
         if self.body.is_empty() {
             return Ok(Vec::new());
@@ -48,12 +49,13 @@ impl Page {
 }
 
 impl Reader {
-    /// `target` is the stream's path. `tail` starts that many entries before the end, and needs offset `-1`.
+    /// Creates a reader. `target` is the path of the stream. `tail` starts that many entries before the end; it
+    /// requires offset `-1`.
     pub fn new(gateway: Gateway, target: &str, offset: &str, tail: Option<u64>) -> Reader {
         Reader { gateway, target: target.to_owned(), offset: offset.to_owned(), tail, cursor: None }
     }
 
-    /// The next page. With `live`, waits for entries; the page is empty when none have come for a while.
+    /// Returns the next page. With `live`, it waits for entries. The page is empty if none arrived for a while.
     ///
     /// # Errors
     /// As [`Gateway::call`].
@@ -86,7 +88,7 @@ impl Reader {
     }
 }
 
-/// Whether a content type is JSON.
+/// Whether a content type is that of JSON.
 pub fn is_json(content_type: &str) -> bool {
     let media = content_type.split(';').next().unwrap_or_default().trim();
     media.eq_ignore_ascii_case("application/json")
