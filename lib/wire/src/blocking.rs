@@ -9,7 +9,7 @@ use ken_types::limits::{WIRE_DEADLINE_MAX_MS, WIRE_LINE_BYTES};
 use ken_types::{Error, json};
 use serde_json::{Value, json};
 
-/// How long to wait for a reply after the deadline, because the part itself answers with the error `deadline`.
+/// How long to wait for a reply after the deadline. At the deadline, the part itself replies with the error `deadline`.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// One connection to a part.
@@ -21,7 +21,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a part's socket. `part` is its name in messages.
+    /// Connects to a part's socket. `part` is the name of the part in error messages.
     pub fn connect(socket: &Path, part: &str) -> io::Result<Client> {
         Ok(Client { stream: BufReader::new(UnixStream::connect(socket)?), part: part.to_owned(), last_id: 0 })
     }
@@ -41,7 +41,8 @@ impl Client {
         let limit = deadline.map(|deadline| deadline + GRACE);
         let stream = self.stream.get_mut();
         stream.set_read_timeout(limit).map_err(|error| lost(&self.part, &error))?;
-        // A part that refuses its caller answers and closes the connection without reading. The write then fails, but the answer is there.
+        // A part that refuses its caller sends its reply and closes the connection without reading. Writing then fails,
+        // but the reply can still be read.
         _ = stream.write_all(format!("{request}\n").as_bytes());
         loop {
             match self.reply()? {
@@ -63,7 +64,7 @@ impl Client {
             .ok_or_else(|| Error::internal(format!("{} sent something that is not a reply", self.part)))
     }
 
-    /// Waits until the part closes the connection, which happens when its process ends, but not longer than `limit`.
+    /// Waits until the part closes the connection, which happens when its process ends, for at most `limit`.
     pub fn wait_for_end(mut self, limit: Duration) {
         _ = self.stream.get_mut().set_read_timeout(Some(limit));
         _ = self.stream.read(&mut [0]);
@@ -83,7 +84,7 @@ enum Reply {
 }
 
 impl Reply {
-    /// Parses a line. Returns it if it answers this request or concerns the whole connection.
+    /// Parses a line. Returns it if it is the reply to this request or concerns the whole connection.
     fn parse(line: &[u8], id: u64) -> Option<Reply> {
         let Value::Object(mut reply) = json::parse(line, json::MAX_DEPTH + 2).ok()? else {
             return None;

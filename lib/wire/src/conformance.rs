@@ -14,11 +14,12 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone)]
 pub struct Subject {
     pub socket: PathBuf,
-    /// An operation and arguments that take seconds, if the daemon has one, for the checks of cancellation and deadline.
+    /// If the daemon has one: an operation and arguments with which a call takes seconds. Used to check cancellation
+    /// and deadlines.
     pub slow: Option<(&'static str, Value)>,
 }
 
-/// The result of a check. The error describes what was seen instead of what the wire promises.
+/// The result of a check. The error describes the observed behaviour that violates the protocol.
 pub type Verdict = Result<(), String>;
 
 /// A check and its name.
@@ -170,7 +171,7 @@ fn refuses_deep_nesting(subject: &Subject) -> Verdict {
 
 fn closes_after_an_over_long_line(subject: &Subject) -> Verdict {
     let mut peer = Peer::connect(subject)?;
-    // The peer may close before everything is written; only its answer matters.
+    // The peer may close the connection before everything is written; only its reply matters.
     _ = peer.send(&vec![b'x'; WIRE_LINE_BYTES + 1]);
     expect(&peer.line()?, "/error/code", &json!("too_large"))?;
     peer.expect_closed()
@@ -184,7 +185,7 @@ fn joins_single_bytes(subject: &Subject) -> Verdict {
     expect(&peer.line()?, "/id", &json!(5))
 }
 
-/// Sends requests in batches of the number that may be open at once, since more would rightly be answered `busy`.
+/// Sends requests in batches of the maximum number of open requests, because a daemon answers any more with `busy`.
 fn answers_pipelined_requests(subject: &Subject) -> Verdict {
     let mut peer = Peer::connect(subject)?;
     let mut seen = std::collections::HashSet::new();

@@ -1,5 +1,6 @@
-//! Decides whether the change of a call has begun. The decision is made once, between the code that makes the change and the code
-//! that gives up waiting for it: if a call ends without a reply, its change was either never begun, or its outcome is unknown.
+//! Determines whether the change of a call has begun. The code that makes the change and the code that stops waiting
+//! for it decide this together, exactly once. Therefore, if a call ends without a reply, either its change was never
+//! begun, or its outcome is unknown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,8 +16,8 @@ tokio::task_local! {
     static CURRENT: Gate;
 }
 
-/// The gate of one call. A handler that changes state passes [`Gate::current`] to the code that makes the change, which
-/// makes it only if [`Gate::begin`] allows it.
+/// The gate of one call. A handler that changes state passes [`Gate::current`] to the code that makes the change. That
+/// code makes the change only if [`Gate::begin`] allows it.
 #[derive(Debug, Clone)]
 pub struct Gate {
     state: Arc<AtomicU8>,
@@ -28,7 +29,7 @@ impl Gate {
         Gate { state: Arc::default(), deadline: Some(deadline) }
     }
 
-    /// Returns the gate of the call that this task answers. Outside a call, the gate is always open.
+    /// Returns the gate of the call that this task handles. Outside a call, the gate is always open.
     pub fn current() -> Gate {
         CURRENT.try_with(Gate::clone).unwrap_or_else(|_| Gate { state: Arc::default(), deadline: None })
     }
@@ -37,8 +38,8 @@ impl Gate {
         CURRENT.scope(self, answer).await
     }
 
-    /// Whether the change may be made: its deadline has not passed, and it has not been given up. After this returns true, a caller that
-    /// does not wait for the reply does not know the outcome.
+    /// Whether the change may be made: its deadline has not passed, and it has not been given up. After this has
+    /// returned true, a caller that does not get the reply does not know the outcome.
     pub fn begin(&self) -> bool {
         if self.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return !self.give_up();

@@ -1,6 +1,6 @@
-//! The two directions of a connection, each of which is registered only for its own events. The halves that tokio provides share one
-//! registration, and the kernel reports a Unix socket as writable whenever the peer has read something, so that each line would wake its
-//! sender once more than necessary.
+//! The two halves of a connection, each registered only for its own events. The halves that tokio provides share one
+//! registration. The kernel reports a Unix socket as writable whenever the peer has read something, so with tokio's
+//! halves each line would wake its sender once more than necessary.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::Shutdown;
@@ -20,10 +20,11 @@ pub(crate) fn split(stream: tokio::net::UnixStream) -> io::Result<(ReadHalf, Wri
     Ok((read, WriteHalf(socket)))
 }
 
-/// Returns when the peer has closed the connection or ended both directions. One that has only shut its write half still
-/// reads: the kernel reports a hang-up for the first and an end of input for the second.
+/// Returns when the peer has closed the connection or ended both directions. If the peer has only shut its write half,
+/// it can still read. The kernel distinguishes the two: it reports a hang-up for the first, and an end of input for the
+/// second.
 pub(crate) async fn closed(read: &ReadHalf) {
-    // A hang-up is reported for any interest, as the end of the writing side. An error means the same.
+    // A hang-up is reported for every interest, as a closed write side. An error has the same meaning here.
     _ = read.ready(Interest::WRITABLE).await;
 }
 

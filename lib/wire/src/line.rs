@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout_at};
 const LINE_TIME: Duration = Duration::from_secs(10);
 /// Minimum size of a read, in bytes.
 const CHUNK: usize = 16 * 1024;
-/// Maximum size of a buffer that is kept after a long line. Appends to streams send many such lines, and allocating the buffer
-/// again takes longer than reading into it.
+/// Maximum size of a buffer that is kept after a long line, in bytes. Appends to streams send many lines of this size,
+/// and allocating the buffer again takes longer than reading into it.
 const KEPT: usize = 256 * 1024;
 
 /// Reads lines of at most [`WIRE_LINE_BYTES`]; the buffer grows only as bytes arrive.
@@ -33,7 +33,7 @@ pub struct LineReader<R> {
 pub enum Line<'a> {
     /// A line without its LF.
     Text(&'a [u8]),
-    /// The peer sends no more requests. An incomplete line is dropped.
+    /// The peer has ended its direction. An incomplete line is dropped.
     End,
     /// The line is too long. The rest of it is not read, so the connection has to be closed.
     TooLong,

@@ -1,4 +1,4 @@
-//! The envelope of a request, and the lines that answer it.
+//! The envelope of a request, and the lines of its reply.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -32,7 +32,8 @@ pub struct Malformed {
     pub error: Error,
 }
 
-/// Returns the id of a line that is nested too deeply to be parsed, if it is the first field, where callers usually write it.
+/// Returns the id of a line that is nested too deeply to be parsed. Works only if the id is the first field, where
+/// callers usually write it.
 fn first_id(line: &[u8]) -> Option<u64> {
     let digits = line.strip_prefix(b"{\"id\":")?.split(|byte| !byte.is_ascii_digit()).next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
@@ -126,8 +127,8 @@ fn explain<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
         .map_err(|error| Error { at: Some(below(error.at.clone())), ..error })
 }
 
-/// Returns a line of an answer, including its LF: `{"id":…,"<key>":<value>}`, where the key is `item`, `ok` or `error`. It is an error if
-/// the line is too long.
+/// Returns a line of a reply, including its LF: `{"id":…,"<key>":<value>}`, where the key is `item`, `ok` or `error`.
+/// Fails if the line is too long.
 pub fn answer(id: Option<u64>, key: &str, value: &impl Serialize) -> Result<Vec<u8>, Error> {
     let mut line = Vec::with_capacity(256);
     line.extend_from_slice(b"{\"id\":");

@@ -20,11 +20,11 @@ use crate::line::{Line, LineReader};
 use crate::request::{Malformed, Request, refusal};
 use crate::table::{Answer, ConnectionId, Daemon, RawCall, Table};
 
-/// A peer that reads nothing for this long is disconnected.
+/// How long a peer may read nothing before it is disconnected.
 const STALL: Duration = Duration::from_secs(60);
-/// The retry time that is suggested to a caller with the error `busy`, in milliseconds.
+/// The wait before the next attempt that the error `busy` suggests to a caller, in milliseconds.
 const RETRY_MS: u64 = 50;
-/// How long to wait after a failed accept, for instance when descriptors have run out.
+/// How long to wait after a failed accept, for instance when there are no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of lines that are written with one system call.
 const BATCH_LINES: usize = 64;
@@ -40,7 +40,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server. `drain` is how long open calls may continue after [`Server::stop`]; then they end with the error `unavailable`.
+    /// Creates a server. `drain` is how long open calls may continue after [`Server::stop`]. After that they end with
+    /// the error `unavailable`.
     pub fn new(drain: Duration) -> Server {
         Server {
             stop: watch::Sender::new(false),
@@ -51,7 +52,7 @@ impl Server {
         }
     }
 
-    /// Stops accepting connections and calls; open calls continue for the time of `drain`.
+    /// Stops accepting connections and calls. Open calls continue for the time of `drain`.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -102,7 +103,7 @@ pub async fn serve<S: Daemon>(server: Server, listener: UnixListener, table: Tab
 }
 
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // An error means that the server is gone.
+    // An error means that the server has been dropped.
     _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -126,7 +127,7 @@ impl<S: Daemon> Connection<S> {
     async fn run(self, stream: UnixStream) {
         let peer = stream.peer_cred();
         let Ok((read, write)) = split(stream) else {
-            return; // out of descriptors: the caller sees the end of the connection and connects again
+            return; // no more file descriptors: the connection is closed, and the caller connects again
         };
         let (out, lines) = mpsc::channel(WIRE_OPEN_REQUESTS);
         let writer = tokio::spawn(write_lines(write, lines));
@@ -208,7 +209,7 @@ impl<S: Daemon> Connection<S> {
     }
 }
 
-/// The peer no longer reads.
+/// The error that the peer no longer reads.
 struct Gone;
 
 /// The calls of one connection that have not received their final line. The code that removes a call from here sends its final line.

@@ -94,7 +94,7 @@ async fn sleep_ms(state: Arc<Probe>, _: Context<Sleep>, Number { n: ms }: Number
     Ok(Nothing {})
 }
 
-/// A change that begins at once, or as soon as nobody wants it any more.
+/// A call that never ends. Its change begins at once if the argument is not 0, and otherwise never.
 async fn change(_: Arc<Probe>, _: Context<Change>, Number { n: begins }: Number) -> Result<Nothing, Error> {
     let gate = Gate::current();
     if begins > 0 {
@@ -112,7 +112,7 @@ impl Drop for Streaming {
     }
 }
 
-/// Streams numbers, but never two series on one connection.
+/// Streams numbers. Refuses a second stream on a connection while another is open.
 async fn count(state: Arc<Probe>, context: Context<Count>, Number { n: to }: Number) -> Result<u64, Error> {
     if !state.streaming.lock().unwrap().insert(context.connection) {
         return Err(Error::conflict("this connection has an open stream"));
@@ -241,7 +241,8 @@ fn request(id: u64, op: &str, args: &str) -> String {
     format!("{{\"id\":{id},\"op\":\"{op}\",\"args\":{args}}}\n")
 }
 
-/// A client that sends these lines and then shuts its write half, as `nc -N` does; everything that it is answered.
+/// A client that sends these lines and then shuts its write half, as `nc -N` does. Returns everything that it
+/// receives.
 fn half_closing(socket: &Path, lines: &str) -> String {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(10 * SECOND)).unwrap();
@@ -264,7 +265,7 @@ async fn a_client_that_shuts_its_write_half_is_answered_before_the_connection_en
         }
     });
     client.await.unwrap();
-    // The work of such a client ends with it all the same.
+    // When such a client closes the connection, its calls end nevertheless.
     let mut gone = UnixStream::connect(&running.socket).unwrap();
     gone.write_all(request(1, "test.sleep", r#"{"n":60000}"#).as_bytes()).unwrap();
     gone.shutdown(Shutdown::Write).unwrap();
@@ -296,7 +297,7 @@ async fn a_stream_that_nobody_reads_delays_no_other_call() {
     pool.call::<ServicePing>(&Nothing {}, SECOND).await.unwrap();
     let mut items = pool.stream::<Count>(&Number { n: 1_000_000 }, 60 * SECOND).await.unwrap();
     assert_eq!(items.next().await.unwrap().unwrap(), 0);
-    // From here on its items fill every buffer between the two.
+    // By now, the items of the call have filled every buffer between the two.
     tokio::time::sleep(Duration::from_millis(100)).await;
     for _ in 0..100 {
         pool.call::<ServicePing>(&Nothing {}, 5 * SECOND).await.unwrap();
@@ -309,12 +310,12 @@ async fn the_connection_of_a_finished_stream_serves_the_next_one() {
     let running = start();
     let pool = Pool::new(&running.socket);
     for _ in 0..100 {
-        // Whether the items are read or not.
+        // The connection can be used again whether the items of the first call were read or not.
         let mut items = pool.stream::<Count>(&Number { n: 3 }, SECOND).await.unwrap();
         items.next().await.unwrap().unwrap();
         assert_eq!(items.reply().await.unwrap(), 3);
     }
-    // A call that ends with an error has ended as well.
+    // The connection can also be used again after a call that ended with an error.
     let refused = pool.stream::<Sleep>(&Number { n: 60_000 }, Duration::ZERO).await.unwrap().reply().await;
     assert_eq!(refused.unwrap_err().code, Code::Deadline);
     assert_eq!(running.server.connections(), 1);
@@ -344,12 +345,12 @@ async fn streams_of_any_order_share_no_connection_and_leave_few_behind() {
     };
     for _ in 0..300 {
         if random(2) == 0 && open.len() < 40 {
-            // Some are longer than anything that buffers, and so remain open until they are dropped.
+            // Some series are longer than all buffers together, so they remain open until they are dropped.
             let length = [1, 100, 1_000_000][random(3)];
             open.push((pool.stream::<Count>(&Number { n: length }, 60 * SECOND).await.unwrap(), length));
         } else if !open.is_empty() {
             let (mut items, length) = open.swap_remove(random(open.len()));
-            // Refused if another stream is open on the connection.
+            // The part refuses this if another stream is open on the connection.
             assert_eq!(items.next().await.unwrap().unwrap(), 0);
             if length < 1_000_000 {
                 assert_eq!(items.reply().await.unwrap(), length);
@@ -385,7 +386,7 @@ async fn a_reply_to_an_unknown_request_ends_the_connection() {
             let (stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             lines.read_line(&mut String::new()).unwrap();
-            // The right answer follows, but is not believed any more.
+            // The correct reply follows, but is not trusted any more.
             write!(&stream, "{{\"id\":99,{reply}}}\n{{\"id\":1,\"ok\":3}}\n").unwrap();
             _ = lines.read_line(&mut String::new());
         }
@@ -416,7 +417,7 @@ async fn a_stopping_part_answers_open_calls_and_accepts_no_new_ones() {
     running.task.await.unwrap();
 }
 
-/// Where the callee knows that a change was not begun, so does the caller.
+/// If the callee knows that a change was not begun, the caller is told so.
 #[tokio::test]
 async fn a_deadline_reports_whether_the_change_had_begun() {
     let running = start();
@@ -426,7 +427,7 @@ async fn a_deadline_reports_whether_the_change_had_begun() {
         let error = call(begins).await;
         assert_eq!((error.code, error.is_outcome_unknown()), (Code::Deadline, unknown));
     }
-    // So it is when the part stops.
+    // The same holds when the part stops.
     let open = |n| {
         let pool = pool.clone();
         tokio::spawn(async move { pool.call::<Change>(&Number { n }, 50 * SECOND).await })
@@ -442,7 +443,8 @@ async fn a_deadline_reports_whether_the_change_had_begun() {
     }
 }
 
-/// A part that stands still: what was sent may be done later; what it has no room for was never sent.
+/// For a part that does not read: a request that was sent can still take effect later, and a request for which
+/// there was no room was never sent.
 #[tokio::test]
 async fn a_part_that_does_not_read_leaves_the_outcome_unknown_once_it_was_sent() {
     let dir = tempfile::tempdir().unwrap();
@@ -465,14 +467,14 @@ async fn a_part_that_does_not_read_leaves_the_outcome_unknown_once_it_was_sent()
     panic!("200 MiB went to a part that does not read: {last:?}");
 }
 
-/// A change is asked for again until it is known what became of it.
+/// The request for a change is repeated until its outcome is known.
 #[tokio::test]
 async fn a_change_is_repeated_if_its_connection_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("probe.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let dying = listener.try_clone().unwrap();
-    // Five deaths: more than one try more.
+    // Five lost connections in a row require more than one repetition.
     let deaths = tokio::task::spawn_blocking(move || {
         for _ in 0..5 {
             drop(dying.accept().unwrap());
@@ -489,7 +491,7 @@ async fn a_change_is_repeated_if_its_connection_is_lost() {
     change.await.unwrap().unwrap();
     server.abort();
     _ = server.await;
-    // Without an answer the doubt of the first try remains, also where a later one finds nobody.
+    // Without a reply the outcome remains unknown after the first attempt, even if a later attempt cannot connect.
     std::fs::remove_file(&socket).unwrap();
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let pool = Pool::new(&socket);
@@ -501,7 +503,7 @@ async fn a_change_is_repeated_if_its_connection_is_lost() {
     let error = pool.change::<ServicePing>(&Nothing {}, SECOND, SECOND).await.unwrap_err();
     assert!(error.code == Code::Unavailable && error.is_outcome_unknown(), "{error:?}");
     death.await.unwrap();
-    // A part that nobody can reach has done nothing.
+    // If the part could not be reached at all, the change was not made.
     let nobody = pool.change::<ServicePing>(&Nothing {}, SECOND, SECOND).await.unwrap_err();
     assert!(nobody.code == Code::Unavailable && !nobody.is_outcome_unknown(), "{nobody:?}");
 }
@@ -511,7 +513,7 @@ async fn a_call_is_repeated_once_if_the_part_dies() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("probe.sock");
     let std_listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    // As after kill -9 under kend: the first connection dies without an answer, the socket is still there.
+    // Simulates kill -9 under kend: the first connection closes without a reply, but the socket still exists.
     let first = std_listener.try_clone().unwrap();
     let death = tokio::task::spawn_blocking(move || drop(first.accept().unwrap()));
     let pool = Pool::new(&socket);
