@@ -1,5 +1,5 @@
-//! The budget: before a call, what it may use is reserved in the store; after the call, the reservation is replaced by what it
-//! used.
+//! The budget of model calls. Before a call, the maximum that it may use is reserved in the store. After the call, its
+//! actual use replaces the reservation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,14 +17,14 @@ use crate::embedder::Embedder;
 use crate::provider::{DeltaSink, Pending, Provider, Rates, generate};
 use crate::usage::{delta_bytes, request_tokens};
 
-/// How long the store may take for one call.
+/// The timeout of a call to the store.
 const CALL: Duration = Duration::from_secs(10);
 /// The maximum number of attempts to settle a call while the store is unavailable, and the pause between two of them.
 const TRIES: u32 = 600;
 const PAUSE: Duration = Duration::from_secs(1);
-/// The shortest answer, in tokens, that is worth a call.
+/// The minimum length of an answer, in tokens, for which a call is worth making.
 const LEAST_OUTPUT: u64 = 64;
-/// The maximum number of tokens of an image: that of the largest one that providers accept.
+/// The number of tokens that is reserved for an image. It is that of the largest image that providers accept.
 const IMAGE_TOKENS: u64 = 1_600;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Budget {
         Ok(Budget { store, caps, mint: Mutex::new(Mint::fresh()?), refused: Mutex::default() })
     }
 
-    /// The caps, and how much of them is used today and by a session.
+    /// Returns the limits, and how much of them was used today and by a session.
     pub(crate) async fn state(&self, session: Option<String>) -> Result<BudgetState, Error> {
         let day = Timestamp::now().day();
         let spent = match self.caps.is_unlimited() {
@@ -55,12 +55,12 @@ impl Budget {
         Ok(BudgetState { caps, day, spent })
     }
 
-    /// Why calls are refused now, for `ken status`.
+    /// Returns why calls are refused at the moment, for `ken status`.
     pub(crate) fn refused(&self) -> Option<String> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes a call within the budget.
+    /// Makes a model call within the budget.
     pub(crate) async fn generate(
         &self,
         provider: &dyn Provider,
@@ -98,7 +98,7 @@ impl Budget {
         generated
     }
 
-    /// Makes vectors within the budget of the day.
+    /// Computes vectors within the budget of the day.
     pub(crate) async fn embed(&self, embedder: &Embedder, texts: &[String]) -> Result<Embedded, Error> {
         if self.caps.is_unlimited() {
             return embedder.embed(texts).await;
@@ -124,7 +124,7 @@ impl Budget {
         embedded
     }
 
-    /// Reserves what a call may use. Also returns how many tokens its answer may have.
+    /// Reserves what a call may use. Returns the reservation and the maximum number of tokens of the answer.
     async fn reserve(&self, needs: Needs) -> Result<(Open, u64), Error> {
         let id = self.mint.lock().unwrap_or_else(PoisonError::into_inner).prefixed("call_");
         let ask = Reserve {
@@ -159,17 +159,17 @@ impl Budget {
     }
 }
 
-/// What a call may use, in tokens.
+/// The requirements of a call, in tokens.
 struct Needs {
     session: Option<String>,
     input: u64,
-    /// The longest answer, and the shortest one for which the call is worth making, in tokens.
+    /// The maximum length of the answer, and the minimum length for which the call is worth making, in tokens.
     output: u64,
     least_output: u64,
     rates: Rates,
 }
 
-/// Raises an estimate of four bytes per token, which most texts have, to one of three bytes.
+/// Raises an estimate that assumes four bytes per token, as in most texts, to one that assumes three.
 fn on_the_high_side(tokens: u64) -> u64 {
     tokens + tokens / 3
 }
@@ -188,13 +188,13 @@ fn is_free(error: &Error) -> bool {
 
 #[derive(Debug)]
 enum Used {
-    /// Tokens and US dollars.
+    /// The provider reported the use: tokens and US dollars.
     Told(u64, f64),
-    /// The call was interrupted: its request counts, and the part of its answer that was passed on.
+    /// The call was interrupted. Its use is estimated from the request and the part of the answer that was passed on.
     Unknown,
 }
 
-/// A reservation. It is settled when it is dropped, because the call is dropped if its caller closes the connection.
+/// A reservation. Dropping it settles it, because a call is dropped if its caller closes the connection.
 struct Open {
     store: Pool,
     /// `None` once it is settled.
@@ -219,7 +219,8 @@ impl Open {
         Some(Settle { id, tokens, cost })
     }
 
-    /// Waits for one attempt; if the store is unavailable, further attempts follow in the background.
+    /// Settles the reservation. Waits for one attempt; if the store is unavailable, further attempts are made in the
+    /// background.
     async fn settle(mut self) {
         let Some(settle) = self.settlement() else { return };
         if self.store.call::<BudgetSettle>(&settle, CALL).await.is_err() {
@@ -236,7 +237,7 @@ impl Drop for Open {
     }
 }
 
-/// Tries to settle a call for ten minutes. If that fails, the reservation stays counted.
+/// Tries to settle a call for ten minutes. If that fails, the reservation continues to count as used.
 async fn patiently(store: Pool, settle: Settle) {
     for _ in 0..TRIES {
         if store.call::<BudgetSettle>(&settle, CALL).await.is_ok() {

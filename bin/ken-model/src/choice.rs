@@ -1,4 +1,4 @@
-//! The configured providers in their order: `KEN_MODEL`, else `[model] use` of ken.toml.
+//! The configured providers in order of preference, from `KEN_MODEL` or else `[model] use` of ken.toml.
 
 use std::path::PathBuf;
 
@@ -13,22 +13,22 @@ use crate::remote::{Endpoint, Format, Remote};
 use crate::rules::Rules;
 use crate::script::Script;
 
-/// The configured providers, first choice first; at least one.
+/// The configured providers in order of preference; at least one.
 #[derive(Debug)]
 pub(crate) struct Choice {
     providers: Vec<Box<dyn Provider>>,
-    /// The model that makes vectors.
+    /// The model that computes vectors.
     embedder: Option<Embedder>,
 }
 
 impl Choice {
-    /// Reads the list in `KEN_MODEL`, else `otherwise`. `setting` gives settings and secrets.
+    /// Reads the list in `KEN_MODEL`, or `otherwise` if that is not set. `setting` returns settings and secrets.
     pub(crate) fn configured(otherwise: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
         let list = setting("KEN_MODEL");
         Choice::read(list.as_deref().unwrap_or(otherwise), "KEN_MODEL", setting)
     }
 
-    /// Reads the list of an option `--model`; without one, as [`Choice::configured`].
+    /// Reads the list of an option `--model`. Without one, does the same as [`Choice::configured`].
     pub(crate) fn of_command(
         model: Option<&str>,
         otherwise: &str,
@@ -40,14 +40,16 @@ impl Choice {
         }
     }
 
-    /// Adds the model that makes vectors: `KEN_EMBED`, else `otherwise`; none if that is empty.
+    /// Adds the model that computes vectors: that of `KEN_EMBED`, or `otherwise` if that is not set. If the text is
+    /// empty, there is none.
     pub(crate) fn with_embedder(mut self, otherwise: &str) -> Result<Choice, Error> {
         let name = setting("KEN_EMBED").unwrap_or_else(|| otherwise.to_owned());
         self.embedder = embedder(name.trim(), &setting)?;
         Ok(self)
     }
 
-    /// The model that makes vectors, for these texts. `not_found` if none is configured, `invalid` for too many texts.
+    /// Returns the model that computes vectors for these texts. Fails with `not_found` if none is configured, and with
+    /// `invalid` if there are too many texts.
     pub(crate) fn embedder(&self, texts: &[String]) -> Result<&Embedder, Error> {
         let none = || Error::not_found("no model is chosen that makes vectors").hint("see embed in ken.toml(5)");
         let embedder = self.embedder.as_ref().ok_or_else(none)?;
@@ -61,8 +63,8 @@ impl Choice {
         }
     }
 
-    /// Reads a list like `rules` or `openai/gpt-4o,rules`, which errors say to be at `at`. `setting` gives the file of `script`, and
-    /// addresses and keys.
+    /// Reads a list like `rules` or `openai/gpt-4o,rules`. Errors name `at` as its place. `setting` returns the file of
+    /// `script`, and addresses and keys.
     pub(crate) fn read(list: &str, at: &str, setting: impl Fn(&str) -> Option<String>) -> Result<Choice, Error> {
         let engines = Engine::list(list).map_err(|error| error.at(at))?;
         let alone = engines.iter().all(|engine| *engine == Engine::Rules);
@@ -75,7 +77,7 @@ impl Choice {
         self.providers.iter().map(AsRef::as_ref)
     }
 
-    /// The named provider (`provider/model`), or the first.
+    /// Returns the provider with this name (`provider/model`), or the first one.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<&dyn Provider, Error> {
         let mut all = self.providers.iter();
         let found = match name {
@@ -89,7 +91,7 @@ impl Choice {
         found.map(AsRef::as_ref).ok_or_else(missing)
     }
 
-    /// The providers that may answer a request, in the order in which they are asked: the named one, or all.
+    /// Returns the providers that may answer a request, in the order in which they are called: the named one, or all.
     pub(crate) fn fitting(&self, name: Option<&str>) -> Result<Vec<&dyn Provider>, Error> {
         match name {
             Some(_) => Ok(vec![self.find(name)?]),
@@ -97,7 +99,7 @@ impl Choice {
         }
     }
 
-    /// The models that can be called, and those that cannot.
+    /// Returns the models that can be called, and those that cannot.
     pub(crate) fn state(&self) -> ModelState {
         let (unusable, usable): (Vec<_>, Vec<_>) = self.providers().partition(|provider| provider.unusable().is_some());
         let first = usable.first();
@@ -117,7 +119,7 @@ fn reason(provider: &dyn Provider) -> Unusable {
     Unusable { model: full_name(provider), why: provider.unusable().unwrap_or_default() }
 }
 
-/// A setting or a secret of this process; an empty one counts as absent.
+/// Returns a setting or a secret of this process. An empty one counts as absent.
 pub(crate) fn setting(name: &str) -> Option<String> {
     ken_service::secret(name)
 }
@@ -143,7 +145,7 @@ fn embedder(name: &str, setting: &dyn Fn(&str) -> Option<String>) -> Result<Opti
     }
 }
 
-/// The provider of one entry of the list. `alone` says that no entry is a language model.
+/// Returns the provider of one entry of the list. `alone` means that no entry is a language model.
 fn provider(
     engine: &Engine,
     setting: &dyn Fn(&str) -> Option<String>,

@@ -1,4 +1,4 @@
-//! Collects a whole answer, for a caller that does not want its pieces.
+//! Collects a complete answer, for a caller that does not need its pieces.
 
 use std::sync::{Mutex, PoisonError};
 

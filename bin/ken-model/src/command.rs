@@ -60,7 +60,7 @@ enum Command {
     },
 }
 
-/// Whether the command line names one of the commands.
+/// Whether the command line contains one of these commands.
 pub(crate) fn is_wanted() -> bool {
     let first = std::env::args_os().nth(1);
     first.is_some_and(|word| ["list", "try", "events"].iter().any(|command| word == *command))
@@ -85,8 +85,8 @@ pub(crate) fn run() -> ExitCode {
     done.unwrap_or_else(|error| fail(&error))
 }
 
-/// Text on a terminal, else the line of JSON that every tool writes. An error without a message comes from [`write`]: the reader of
-/// standard output has closed it, which is not reported.
+/// Prints an error: text on a terminal, otherwise the line of JSON that every tool writes. An error without a message
+/// comes from [`write`] when the reader of standard output has closed it, and is not printed.
 fn fail(error: &Error) -> ExitCode {
     if error.message.is_empty() {
         return Failure::ReaderGone.report("ken-model");
@@ -110,7 +110,7 @@ fn write(line: &str) -> Result<(), Error> {
     })
 }
 
-/// Prints the models. The exit status is 1 if a provider could not be asked.
+/// Prints the models. The exit status is 1 if a configured provider could not list its models.
 fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<ExitCode, Error> {
     let mut all_answered = true;
     for format in [Format::OpenAi, Format::Anthropic] {
@@ -122,7 +122,7 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
                 false => write(&for_terminal(&format!("{provider}/{model}"))),
             })?,
             Err(error) => {
-                // A provider that is not configured is not a failure.
+                // It is not a failure if a provider is not configured.
                 all_answered &= error.code == Code::Unauthenticated && error.message.ends_with("is not set");
                 match as_json {
                     true => write(&json!({"provider": provider, "error": error}).to_string())?,
@@ -142,7 +142,8 @@ fn list(setting: &impl Fn(&str) -> Option<String>, as_json: bool) -> Result<Exit
     Ok(ExitCode::from(u8::from(!all_answered)))
 }
 
-/// Writes each event at once. The flag is set when the answer begins or writing fails: then no other model is tried.
+/// Writes each event at once. The flag is set when the answer has begun or writing has failed. No other model is then
+/// tried.
 struct Lines(AtomicBool);
 
 impl DeltaSink for Lines {
@@ -154,8 +155,8 @@ impl DeltaSink for Lines {
     }
 }
 
-/// Tries the configured models in order, until one has begun its answer. The last line has the type `end`, and is written only for
-/// a complete answer.
+/// Tries the configured models in order until one has begun its answer. The last line has the type `end`. It is written
+/// only for a complete answer.
 fn events(file: &Path, model: Option<&str>, setting: &impl Fn(&str) -> Option<String>) -> Result<ExitCode, Error> {
     let choice = Choice::of_command(model, DEFAULT, setting)?;
     let request = call::read(&input(file)?, MAX_DEPTH)?;
@@ -191,7 +192,7 @@ fn input(file: &Path) -> Result<String, Error> {
     }
 }
 
-/// Records the text of the answer, and when its first delta arrived.
+/// Records the text of the answer, and the time at which its first delta arrived.
 #[derive(Default)]
 struct Timed(Mutex<(Option<Instant>, String)>);
 

@@ -1,4 +1,4 @@
-//! The model that makes vectors of texts.
+//! The model that computes vectors of texts.
 
 use ken_types::Error;
 use ken_types::ops::model::Embedded;
@@ -14,7 +14,7 @@ pub(crate) enum Embedder {
 }
 
 impl Embedder {
-    /// `provider/model`
+    /// Returns the name, `provider/model`.
     pub(crate) fn name(&self) -> String {
         match self {
             Embedder::Remote(remote) => full_name(remote),
@@ -22,7 +22,7 @@ impl Embedder {
         }
     }
 
-    /// Why it cannot be called until the configuration changes.
+    /// Returns why it cannot be called until the configuration changes, or `None` if it can.
     pub(crate) fn unusable(&self) -> Option<String> {
         match self {
             Embedder::Remote(remote) => remote.unusable(),
@@ -37,7 +37,7 @@ impl Embedder {
         }
     }
 
-    /// A vector for each text, in their order.
+    /// Returns a vector for each text, in the order of the texts.
     pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embedded, Error> {
         match self {
             Embedder::Remote(remote) => remote.embed(texts).await,

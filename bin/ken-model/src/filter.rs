@@ -1,4 +1,4 @@
-//! ken-model as a filter: one request in, one answer out. It keeps no state.
+//! ken-model as a filter: it reads one request and writes one answer. It keeps no state.
 
 use std::cell::OnceCell;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::choice::{Choice, setting};
 use crate::collected::Collector;
 use crate::provider::{Provider, full_name, generate};
 
-/// The engine that answers if `KEN_MODEL` is not set.
+/// The engine to use if `KEN_MODEL` is not set.
 pub(crate) const DEFAULT: &str = "rules";
 
 #[derive(clap::Args)]
@@ -58,13 +58,13 @@ impl Ask {
     }
 }
 
-/// A single-threaded runtime, for a command that makes one call at a time.
+/// Creates a single-threaded runtime, for a command that makes one call at a time.
 pub(crate) fn runtime() -> Result<Runtime, Error> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Error::internal(format!("no runtime: {error}")))
 }
 
-/// The configured models, and what their calls run on.
+/// The configured models, and the runtime for their calls.
 #[derive(Debug)]
 struct Engine {
     choice: Choice,
@@ -76,7 +76,7 @@ impl Engine {
         Ok(Engine { choice: Choice::of_command(model, DEFAULT, setting)?, runtime: runtime()? })
     }
 
-    /// The answer of the first model that gives one.
+    /// Returns the answer of the first model that gives one.
     fn answer(&self, request: &Generate) -> Result<Answered, Error> {
         let mut failed = Vec::new();
         for provider in self.choice.fitting(request.model.as_deref())? {
@@ -106,7 +106,7 @@ async fn ask(provider: &dyn Provider, request: &Generate) -> Result<Answered, Er
     })
 }
 
-/// The answer as it is printed.
+/// An answer in the form in which it is printed.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Written(Answered);

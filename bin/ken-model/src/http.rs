@@ -1,5 +1,5 @@
-//! The connection to a provider or a collector: each call blocks a thread of its own. Reads wait in slices of a quarter of a second,
-//! so that a cancelled call ends soon.
+//! HTTP connections to a provider or a collector. Each call blocks a separate thread. Reads wait in slices of a quarter
+//! of a second, so that a cancelled call ends soon.
 
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use ureq::unversioned::transport::{
 use ureq::{Agent, Body, BodyReader, RequestBuilder};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a provider may be silent, before its answer begins and within it.
+/// How long a provider may send nothing, both before its answer begins and during the answer.
 const SILENCE: Duration = Duration::from_secs(120);
 /// How often a waiting call checks whether it has been cancelled.
 const SLICE: Duration = Duration::from_millis(250);
-/// An answer without a stream, and the body of an error.
+/// The maximum size of an answer that is not streamed, and of the body of an error, in bytes.
 const BODY_BYTES: u64 = 16 * 1024 * 1024;
 const ERROR_BYTES: u64 = 64 * 1024;
 
 thread_local! {
     /// Whether the call that runs in this thread has been cancelled.
     static CANCELLED: std::cell::RefCell<Arc<AtomicBool>> = std::cell::RefCell::default();
-    /// The deadline for [`drain`], while it runs in this thread.
+    /// The time at which [`drain`] stops, while it runs in this thread.
     static DRAIN_UNTIL: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
 }
 
@@ -39,8 +39,8 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    /// A provider may be silent for `KEN_MODEL_TIMEOUT_MS`, or two minutes. The trusted roots are those of `SSL_CERT_FILE`, or
-    /// those that Mozilla ships.
+    /// Reads its settings from the environment. A provider may send nothing for `KEN_MODEL_TIMEOUT_MS`, or two minutes
+    /// if that is not set. The trusted root certificates are those in `SSL_CERT_FILE`, or else those of Mozilla.
     pub(crate) fn from_environment() -> Result<Http, Error> {
         const TIMEOUT: &str = "KEN_MODEL_TIMEOUT_MS";
         let silence = match std::env::var(TIMEOUT) {
@@ -63,7 +63,7 @@ impl Http {
         Ok(Http { agent: Agent::with_parts(config, connector, DefaultResolver::default()) })
     }
 
-    /// Sends a JSON body. Blocks until the head of the answer is there.
+    /// Sends a JSON body. Blocks until the head of the response has arrived.
     pub(crate) fn post(&self, url: &str, headers: &[(&str, &str)], body: &str) -> Result<Response<Body>, Error> {
         let fixed = [("content-type", "application/json"), ("accept", "text/event-stream")];
         let request = with_headers(with_headers(self.agent.post(url), &fixed), headers);
@@ -80,12 +80,12 @@ fn with_headers<B>(request: RequestBuilder<B>, headers: &[(&str, &str)]) -> Requ
     headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
 }
 
-/// Lets the call of this thread end when `cancelled` becomes true.
+/// Makes the call of this thread end when `cancelled` becomes true.
 pub(crate) fn cancel_with(cancelled: Arc<AtomicBool>) {
     CANCELLED.with_borrow_mut(|own| *own = cancelled);
 }
 
-/// The whole body as text, up to the limit for its status.
+/// Returns the whole body as text. Fails if it exceeds the limit for its status.
 pub(crate) fn text(response: Response<Body>) -> Result<String, Error> {
     let is_answer = response.status().is_success();
     let limit = if is_answer { BODY_BYTES } else { ERROR_BYTES };
@@ -95,7 +95,7 @@ pub(crate) fn text(response: Response<Body>) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The next bytes of a stream; none at its end.
+/// Returns the next bytes of a stream, or none at its end.
 pub(crate) fn read<'a>(reader: &mut BodyReader<'static>, buffer: &'a mut [u8]) -> Result<&'a [u8], Error> {
     loop {
         match reader.read(buffer) {
@@ -106,8 +106,8 @@ pub(crate) fn read<'a>(reader: &mut BodyReader<'static>, buffer: &'a mut [u8]) -
     }
 }
 
-/// Reads what follows a complete answer, so that the connection can be used again. Stops after a quarter of a second, because a
-/// server may keep the answer open.
+/// Reads the rest of a response whose content is complete, so that the connection can be used again. Stops after a
+/// quarter of a second, because a server may keep the response open.
 pub(crate) fn drain(reader: &mut BodyReader<'static>) {
     DRAIN_UNTIL.set(Some(Instant::now() + SLICE));
     _ = std::io::copy(reader, &mut std::io::sink());
@@ -121,7 +121,7 @@ fn broken(error: std::io::Error) -> Error {
     }
 }
 
-/// Names only the host, because a URL may contain secrets.
+/// Returns the error for a server that cannot be reached. It names only the host, because a URL can contain secrets.
 fn unreachable(url: &str, error: ureq::Error) -> Error {
     let host = url.split('/').nth(2).unwrap_or(url);
     let host = host.rsplit('@').next().unwrap_or(host);
@@ -133,7 +133,7 @@ fn unreachable(url: &str, error: ureq::Error) -> Error {
     }
 }
 
-/// Connections whose reads end when the call is cancelled.
+/// A connection whose reads end when the call is cancelled.
 #[derive(Debug)]
 struct Cancellable<C>(C);
 
@@ -145,7 +145,7 @@ impl<C: Connector<(), Out = Box<dyn Transport>>> Connector<()> for Cancellable<C
     }
 }
 
-/// Waits for input in slices, so that a cancelled call does not wait for a silent provider.
+/// Waits for input in slices, so that a cancelled call does not wait for a provider that sends nothing.
 #[derive(Debug)]
 struct Sliced(Box<dyn Transport>);
 

@@ -1,4 +1,4 @@
-//! ken-model: one model call, messages in, events out. ken-model(8).
+//! ken-model: makes one model call at a time for a caller. It receives messages and returns events. See ken-model(8).
 
 mod budget;
 mod choice;
@@ -51,7 +51,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether to run as a daemon: kend has started this process, or an option says where to listen. Otherwise it runs as a filter.
+/// Whether to run as a daemon: kend has started this process, or an option gives a socket to listen on. Otherwise it
+/// runs as a filter.
 fn is_part() -> bool {
     let own = std::process::id().to_string();
     let started = std::env::var("LISTEN_PID").is_ok_and(|pid| pid == own);
@@ -73,7 +74,7 @@ struct Model {
 }
 
 impl Model {
-    /// Tells kend which models cannot be called, for `ken status`, if that has changed.
+    /// Reports to kend, for `ken status`, which models cannot be called, if that has changed.
     fn report(&self) {
         let unusable = self.choice.state().unusable;
         let words = unusable.iter().map(|one| format!("{}: {}", one.model, one.why));

@@ -1,10 +1,10 @@
-//! Splits a finished text into the pieces in which it is sent. Each becomes a durable event, so there are only a few.
+//! Splits a complete text into the pieces in which it is sent. Each becomes a durable event, so there are only a few.
 
 /// The approximate maximum number of pieces, and the minimum length of all but the last, in bytes.
 const PIECES: usize = 6;
 const SHORTEST: usize = 64;
 
-/// Cuts between words; the blank stays with the word before it. The pieces joined are the text.
+/// Splits a text between words. White space stays with the word before it. The joined pieces are equal to the text.
 pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let size = text.len().div_ceil(PIECES).max(SHORTEST);
     let mut rest = text;
@@ -18,7 +18,8 @@ pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The end of the word that holds byte `size`, with the blanks after it; a text without blanks is cut at a character.
+/// Returns the end of the word that contains byte `size`, including the white space after it. A text without white
+/// space is split between characters.
 fn cut(text: &str, size: usize) -> usize {
     let from = (size.min(text.len())..).find(|at| text.is_char_boundary(*at)).unwrap_or_default();
     let (near, far) = (text.get(from..).unwrap_or_default(), size.saturating_mul(2));
@@ -32,8 +33,8 @@ fn cut(text: &str, size: usize) -> usize {
     end + (blanks.len() - blanks.trim_start().len())
 }
 
-/// The part of a text that follows `prefix`. If the text does not begin with it, because the knowledge has changed since, the whole
-/// text follows as a new paragraph: what was sent cannot be withdrawn.
+/// Returns the part of a text after `prefix`. If the text does not begin with it, because the knowledge has changed
+/// since, returns the whole text as a new paragraph, because text that was already sent cannot be withdrawn.
 pub(crate) fn after<'a>(text: &'a str, prefix: &str) -> std::borrow::Cow<'a, str> {
     match text.strip_prefix(prefix) {
         Some(rest) => rest.into(),

@@ -1,4 +1,4 @@
-//! The context windows and prices of models: `models.toml`, which people may edit.
+//! The context windows and prices of models: `models.toml`, which the operator can edit.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use serde::Deserialize;
 
 use crate::provider::Rates;
 
-/// The known properties of a model. Prices are in US dollars per million tokens; 0 if unknown.
+/// The known properties of a model. Prices are in US dollars per million tokens; 0 if they are unknown.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Model {
     /// The context window, in tokens.
     pub(crate) window: u64,
-    /// Whether the window comes from the table; otherwise it is only a default.
+    /// Whether the window comes from the table. If not, it is a default.
     pub(crate) has_known_window: bool,
-    /// The longest answer, in tokens.
+    /// The maximum length of an answer, in tokens.
     pub(crate) output: u64,
     prices: Prices,
 }
@@ -31,7 +31,7 @@ struct Prices {
     cache_write: f64,
 }
 
-/// The table, first match first.
+/// The table of models. The first matching entry applies.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Table {
@@ -41,7 +41,7 @@ pub(crate) struct Table {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
-    /// `provider/model`; `*` stands for any text.
+    /// `provider/model`. `*` matches any text.
     name: String,
     window: Option<u64>,
     output: Option<u64>,
@@ -55,8 +55,8 @@ const MOST_TOKENS: u64 = 1_000_000_000;
 const MOST_PRICE: f64 = 1_000_000.0;
 
 impl Table {
-    /// Reads `models.toml` beside ken.toml, then that of the installation, else the one in the program. The first entry that matches
-    /// a name counts, so the operator's file may be short.
+    /// Reads `models.toml` beside ken.toml, then that of the installation or else the copy in the program. The first
+    /// entry that matches a name applies, so the operator's file needs to contain only changes.
     pub(crate) fn installed() -> Result<Table, Error> {
         let config = std::env::var_os("KEN_CONFIG").map(PathBuf::from);
         let own = config.map(|config| config.with_file_name("models.toml"));
@@ -68,7 +68,7 @@ impl Table {
             let text = match std::fs::read_to_string(&file) {
                 Ok(text) => text,
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                // Without its prices a limit on the cost would have no effect.
+                // Without the prices in this file, a limit on the cost would have no effect.
                 Err(error) => return Err(Error::invalid(name, format!("cannot be read: {error}"))),
             };
             table.model.extend(read(&name, &text)?.model);
@@ -105,7 +105,7 @@ fn read(file: &str, text: &str) -> Result<Table, Error> {
 }
 
 impl Entry {
-    /// The error message for the first number that is out of range.
+    /// Returns the error message for the first number that is out of range, or `None`.
     fn fault(&self) -> Option<String> {
         let tokens = [("window", self.window), ("output", self.output)];
         let wrong =
@@ -120,13 +120,13 @@ impl Entry {
     }
 }
 
-/// The highest price of a token, cached or not.
+/// Returns the highest prices of a token, cached or not.
 pub(crate) fn rates(model: &Model) -> Rates {
     let prices = &model.prices;
     Rates { input: prices.input.max(prices.cache_read).max(prices.cache_write) / 1e6, output: prices.output / 1e6 }
 }
 
-/// The cost of a call.
+/// Returns the cost of a call.
 pub(crate) fn price(model: &Model, usage: &Usage) -> Cost {
     let of = |tokens: u64, per_million: f64| tokens as f64 * per_million / 1e6;
     let prices = &model.prices;

@@ -1,4 +1,4 @@
-//! The interface of the providers, which answer model calls.
+//! The interface of providers, which answer model calls.
 
 use std::fmt;
 use std::future::Future;
@@ -8,23 +8,23 @@ use ken_types::event::{ModelName, StopReason, Usage};
 use ken_types::ops::model::{Delta, Generate, Generated};
 use ken_types::{Code, Error};
 
-/// A future that a trait object returns.
+/// The future that a method of a trait object returns.
 pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Answers requests. It keeps no state between two calls: after a crash the same request may be made again, with the text that was
-/// received before as `prefix`.
+/// Answers requests. It keeps no state between two calls. After a crash, the same request can be repeated with the text
+/// that was already received as `prefix`.
 pub(crate) trait Provider: fmt::Debug + Send + Sync {
-    /// The wire format, as `api` in messages.
+    /// Returns the name of the wire format, which is `api` in messages.
     fn api(&self) -> &'static str;
 
     fn name(&self) -> &ModelName;
 
-    /// The context window: the maximum number of tokens of a request and its answer together.
+    /// Returns the context window: the maximum number of tokens of a request and its answer together.
     fn window(&self) -> Window {
         Window { tokens: 98_304, reserve: 8_192 }
     }
 
-    /// The prices of its tokens.
+    /// Returns the prices of its tokens.
     fn rates(&self) -> Rates {
         Rates::default()
     }
@@ -34,21 +34,21 @@ pub(crate) trait Provider: fmt::Debug + Send + Sync {
         true
     }
 
-    /// The maximum number of past exchanges of a conversation that it uses.
+    /// Returns the maximum number of past exchanges of a conversation that it uses.
     fn exchanges(&self) -> u32 {
         100
     }
 
-    /// Why it cannot be called until the configuration changes.
+    /// Returns why it cannot be called until the configuration changes, or `None` if it can.
     fn unusable(&self) -> Option<String> {
         None
     }
 
-    /// Sends its answer piece by piece, and returns how it ended. Dropping the future cancels the call.
+    /// Sends its answer piece by piece. Returns how it ended. Dropping the future cancels the call.
     fn answer<'a>(&'a self, request: &'a Generate, sink: &'a dyn DeltaSink) -> Pending<'a, Result<Completion, Error>>;
 }
 
-/// `provider/model`
+/// Returns the name as `provider/model`.
 pub(crate) fn full_name(provider: &dyn Provider) -> String {
     let name = provider.name();
     format!("{}/{}", name.provider, name.id)
@@ -65,7 +65,7 @@ pub(crate) struct Rates {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) tokens: u64,
-    /// The part of it that is reserved for the answer.
+    /// The part of the window that is reserved for the answer.
     pub(crate) reserve: u64,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Completion {
     pub(crate) usage: Usage,
 }
 
-/// Makes one call: the start, the answer, the end.
+/// Makes one call: sends the start and the answer, and returns the end.
 pub(crate) async fn generate(
     provider: &dyn Provider,
     request: &Generate,

@@ -1,9 +1,9 @@
-//! The question of a request: the newest text of the user, or of a signal in place of one.
+//! The question of a request: the newest text of the user, or of a signal if that is newer.
 
 use ken_types::event::Message;
 use ken_types::ops::model::Generate;
 
-/// The last text of a user or a signal; empty when there is none.
+/// Returns the last text of a user or a signal. Empty if there is none.
 pub(crate) fn last(request: &Generate) -> String {
     let newest = request.messages.iter().rev();
     let mut asked = newest.filter(|message| matches!(message, Message::User { .. } | Message::Signal { .. }));

@@ -1,7 +1,7 @@
-//! The engine `script`, for tests: replays the file that `KEN_SCRIPT` names, in the format of ken-model(8).
+//! The engine `script`, for tests. It replays the file that `KEN_SCRIPT` names, in the format of ken-model(8).
 //!
-//! It keeps no state: the line that answers depends only on the request, so that a killed ken-model gives the same answer again. The
-//! file is read at every call; a test may change it between two calls.
+//! It keeps no state. The line to replay depends only on the request, so a ken-model that was killed gives the same
+//! answer again. The file is read at every call, so a test can change it between two calls.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +23,8 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Fails if the file cannot be read or has a wrong line, so that a bad script is noticed at start-up.
+    /// Reads the script. Fails if the file cannot be read or has a wrong line, so that a bad script is noticed at
+    /// start-up.
     pub(crate) fn open(model: &str, file: PathBuf) -> Result<Script, Error> {
         read(&file)?;
         let name = ModelName { provider: "script".into(), id: model.into() };
@@ -60,7 +61,7 @@ impl Provider for Script {
     }
 }
 
-/// The properties of a request that a line is matched against.
+/// The properties of a request to which a line can be limited.
 struct Asked<'a> {
     text: String,
     purpose: Purpose,
@@ -77,7 +78,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// One line of the file: what it answers, and how.
+/// One line of the file: the requests that it matches, and its answer.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -131,7 +132,7 @@ enum Stop {
     Length,
 }
 
-/// The classes of errors of providers, as ken-model(8) names them.
+/// The classes of provider errors, named as in ken-model(8).
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Class {
@@ -156,10 +157,10 @@ impl Class {
     }
 }
 
-/// A line being played.
+/// The replay of a line.
 struct Stage<'a> {
     sink: &'a dyn DeltaSink,
-    /// What was sent before a crash: it is neither sent nor waited for again.
+    /// The text that was already sent before a crash. It is not sent again, and its pauses are left out.
     to_skip: &'a str,
     calls: usize,
     output: u64,

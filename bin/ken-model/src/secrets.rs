@@ -1,4 +1,4 @@
-//! Keys for the commands that a person runs: `secrets.env` beside ken.toml. The daemon gets its keys from kend.
+//! Reads `secrets.env` beside ken.toml, for commands that a person runs. The daemon gets its keys from kend.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use ken_types::Error;
 use ken_types::places::Places;
 use ken_types::secrets;
 
-/// The settings of the file, by name; none if there is no file.
+/// Returns the settings of the file, by name. Empty if there is no file.
 pub(crate) fn load() -> Result<BTreeMap<String, String>, Error> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let home = variable("KEN_HOME").map(std::path::PathBuf::from);

@@ -4,13 +4,13 @@
 use ken_types::event::{Block, Usage, estimated_tokens};
 use ken_types::ops::model::{Delta, Generate};
 
-/// The usage of a call: its input is everything that the model sees of the request.
+/// Returns the usage of a call. Its input is everything in the request that the model is shown.
 pub(crate) fn estimate(request: &Generate, output_tokens: u64) -> Usage {
     let input = input_tokens(request);
     Usage { input, output: output_tokens, total_tokens: input + output_tokens, ..Usage::default() }
 }
 
-/// The bytes of text, thoughts and arguments in a delta.
+/// Returns the number of bytes of text, thoughts and arguments in a delta.
 pub(crate) fn delta_bytes(delta: &Delta) -> usize {
     match delta {
         Delta::Text { delta } | Delta::Think { delta, .. } => delta.len(),
@@ -19,7 +19,7 @@ pub(crate) fn delta_bytes(delta: &Delta) -> usize {
     }
 }
 
-/// The estimated tokens of everything in a request, including its tools.
+/// Returns the estimated number of tokens of everything in a request, including its tools.
 pub(crate) fn request_tokens(request: &Generate) -> u64 {
     let tools = request.tools.iter().flat_map(|tool| {
         let texts = [tool.name.as_str(), tool.description.as_str(), tool.parameters.text()];
@@ -28,7 +28,8 @@ pub(crate) fn request_tokens(request: &Generate) -> u64 {
     input_tokens(request) + tools.sum::<u64>()
 }
 
-/// The estimated tokens of the thoughts in a request. Only the provider that signed them gets them, and it may leave them out.
+/// Returns the estimated number of tokens of the thoughts in a request. They are sent only to the provider that signed
+/// them, which may ignore them.
 pub(crate) fn thought_tokens(request: &Generate) -> u64 {
     let blocks = request.messages.iter().flat_map(|message| message.content());
     blocks.filter(|block| matches!(block, Block::Thinking { .. })).map(block_tokens).sum()
@@ -48,6 +49,6 @@ pub(crate) fn block_tokens(block: &Block) -> u64 {
         Block::Thinking { opaque: None, .. } => 0, // not sent: a provider accepts only thoughts that it has signed
         Block::Thinking { thinking, .. } => estimated_tokens(thinking),
         Block::ToolCall { name, arguments, .. } => estimated_tokens(name) + estimated_tokens(&arguments.to_string()),
-        Block::Image { .. } => 0, // not seen by the engines that need no model
+        Block::Image { .. } => 0, // engines that need no model ignore images
     }
 }

@@ -1,4 +1,5 @@
-//! ken-model as a filter: all three channels of the program itself.
+//! Tests of ken-model as a filter: standard output, standard error and exit code of the real
+//! program.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -7,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-/// A script of one line: `events`.
+/// A script that consists of one line with these `events`.
 struct Script {
     folder: tempfile::TempDir,
 }
@@ -37,19 +38,19 @@ fn command(words: &[&str]) -> Command {
 
 fn run(mut command: Command, input: &str) -> Output {
     let mut child = command.spawn().unwrap();
-    // It may have ended before it has read.
+    // Writing fails if the program has ended without reading.
     _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
 
-/// The answer to one input; nothing on standard error.
+/// Returns the answer to one input. Standard error must be empty.
 fn answer(command: Command, input: &str) -> Value {
     let output = run(command, input);
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr)), (Some(0), "".into()));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The one line of an error, and nothing on standard output.
+/// Returns the error, which must be one line. Standard output must be empty.
 fn error(command: Command, input: &str) -> Value {
     let output = run(command, input);
     assert_eq!((output.status.code(), output.stdout), (Some(2), Vec::new()));
@@ -67,7 +68,7 @@ fn a_text_and_a_request_are_answered_by_the_rules() {
     let request = r#"{"messages":[{"role":"user","content":"Who are you?"}]}"#;
     assert_eq!(answer(command(&[]), request), plain);
     assert_eq!(answer(command(&["--text", request]), ""), plain);
-    // As the wire has it.
+    // A complete request, as on the wire.
     let whole = json!({"system": "", "purpose": "agent", "messages":
         [{"role": "user", "content": [{"type": "text", "text": "Who are you?"}], "timestamp": 5}]});
     assert_eq!(answer(command(&["-"]), &whole.to_string()), plain);
@@ -125,7 +126,7 @@ fn the_next_model_answers_where_one_fails_and_the_reason_is_told() {
         (&failed["model"], &failed["error"]["code"], &failed["error"]["message"]),
         (&json!("script/script-1"), &json!("unauthenticated"), &json!("wrong key"))
     );
-    // Who names a model gets that one or none.
+    // If a request names a model, only that model is used.
     let named = r#"{"model":"script/script-1","messages":[{"role":"user","content":"x"}]}"#;
     assert_eq!(error(script.command("script,rules", &[]), named)["code"], "unauthenticated");
     let all = error(script.command("script/a,script/b", &[]), request);

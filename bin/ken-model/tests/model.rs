@@ -1,4 +1,4 @@
-//! ken-model from outside: the program itself, over its socket, by hand-written lines.
+//! Tests of the ken-model daemon: the real program, called over its socket with hand-written lines.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -110,7 +110,7 @@ fn with(mut request: Value, field: &str, value: Value) -> Value {
     request
 }
 
-/// All that was said, joined.
+/// Returns the text of all deltas, joined.
 fn said((items, _): &Answer) -> String {
     let texts = items.iter().filter(|item| item["type"] == "text");
     texts.map(|item| item["delta"].as_str().unwrap()).collect()
@@ -140,7 +140,7 @@ fn rules_answers_from_a_source_and_names_it() {
     let reply = &answer.1["ok"];
     assert_eq!((&reply["stop_reason"], &reply["model"]["id"]), (&json!("stop"), &json!("rules-1")));
     let usage = &reply["usage"];
-    // One token for four bytes: of the prompt, the sources, and the answer.
+    // One token for every four bytes of the prompt, the sources and the answer.
     assert_eq!(usage["output"], text.len().div_ceil(4));
     let request = canteen();
     let shown =
@@ -193,7 +193,7 @@ fn info_lists_the_models_in_their_order() {
     assert_eq!(info["ok"]["context_window"], 98_304);
     let unknown = model.generate(&with(asking("x"), "model", json!("openai/x"))).1;
     assert_eq!(unknown["error"]["code"], "not_found");
-    // Beside a language model the rules do not say that none is configured.
+    // If a language model is configured too, the engine `rules` does not say that none is.
     let rules = said(&model.generate(&with(asking("Who?"), "model", json!("rules/rules-1"))));
     assert!(rules.contains("No language model can be reached"), "{rules}");
 }
@@ -246,7 +246,7 @@ fn a_killed_script_goes_on_without_saying_or_waiting_twice() {
     from.read_line(&mut lines).unwrap();
     assert!(lines.contains("one "), "{lines}");
     model.restart("script");
-    // The recorded text reaches beyond the pause, so that it is over.
+    // The recorded text contains more than the part before the pause, so the pause is not repeated.
     let rest = model.generate(&with(asking("count"), "prefix", json!("one tw")));
     assert_eq!(said(&rest), "o three");
 }

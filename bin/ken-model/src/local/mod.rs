@@ -31,9 +31,9 @@ const BETWEEN_DELTAS: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Local {
     name: ModelName,
-    /// `None` means the default model of ken-textgen.
+    /// The alias of the model. `None` means the default model of ken-textgen.
     alias: Option<String>,
-    /// Admits one text at a time, because two would only share the memory bandwidth.
+    /// Admits one text at a time, because two would share the memory bandwidth and be no faster together.
     turn: Semaphore,
     idle: Idle,
     window: OnceLock<Window>,
@@ -91,7 +91,8 @@ impl Provider for Local {
         })
     }
 
-    /// The model continues a text but cannot summarise it, so compaction keeps first sentences, as the engine `rules` does.
+    /// This model continues a text but cannot summarise it. A compaction therefore keeps first sentences, as the engine
+    /// `rules` does.
     fn answer<'a>(&'a self, request: &'a Generate, sink: &'a dyn DeltaSink) -> Pending<'a, Result<Completion, Error>> {
         match request.purpose {
             Purpose::Agent => Box::pin(self.generate(request, sink)),
@@ -104,7 +105,7 @@ impl Provider for Local {
     }
 }
 
-/// The divisor for a summary's share of the window: the rest is for rules, sources and later exchanges.
+/// A summary may use this fraction of the window (one fourth). The rest is for rules, sources and later exchanges.
 const SUMMARY_SHARE: u64 = 4;
 
 fn ask(request: &Generate) -> Value {
@@ -149,10 +150,10 @@ fn said(end: &End) -> Completion {
     }
 }
 
-/// An answer that is being passed on.
+/// The state of an answer that is being passed on.
 struct Speech<'a> {
     sink: &'a dyn DeltaSink,
-    /// Whether anything but white space has arrived, in this call or before it was interrupted.
+    /// Whether anything other than white space has arrived, in this call or in an earlier one that was interrupted.
     begun: bool,
     waiting: String,
     spoke: Option<Instant>,

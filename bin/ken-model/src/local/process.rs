@@ -58,7 +58,7 @@ pub(super) struct End {
 }
 
 impl Process {
-    /// Starts the process with these flags. If the model cannot be used, the first [`Process::next`] says so.
+    /// Starts the process with these flags. If the model cannot be used, the first [`Process::next`] returns the error.
     pub(super) fn start(model: Option<&str>, flags: &[&str]) -> Result<Process, Error> {
         let mut child = command(model)?
             .arg("--lines")
@@ -82,7 +82,7 @@ impl Process {
         is_fit.then_some(self)
     }
 
-    /// Asks for a text. If the process has ended, [`Process::next`] says why.
+    /// Requests a text. If the process has ended, [`Process::next`] returns the reason.
     pub(super) async fn ask(&mut self, request: &Value) {
         let line = format!("{request}\n");
         _ = self.to.write_all(line.as_bytes()).await;
@@ -96,7 +96,7 @@ impl Process {
         }
     }
 
-    /// Returns why the process ended, which is the line that it wrote to standard error.
+    /// Returns the reason why the process ended, which is the line that it wrote to standard error.
     async fn last_words(&mut self) -> Error {
         let mut text = String::new();
         if let Some(stderr) = self.child.stderr.take() {
@@ -113,7 +113,7 @@ impl Process {
 /// How long a process is kept for the next text before it is ended to release its memory.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// Holds a process between two texts, with the time since when it has been idle.
+/// Holds a process between two texts, with the time at which it became idle.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Idle(Arc<Mutex<Option<(Instant, Process)>>>);
 
@@ -132,7 +132,7 @@ impl Idle {
         let idle = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(IDLE).await;
-            // A process that was used in the meantime has a later time.
+            // If the process was used in the meantime, this time is different, and it is kept.
             idle.lock().take_if(|(kept, _)| *kept == since);
         });
     }

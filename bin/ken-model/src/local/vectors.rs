@@ -1,4 +1,4 @@
-//! Vectors from a model directory on this machine, by `ken-textgen --embed`.
+//! Vectors from a model directory on this machine, computed by `ken-textgen --embed`.
 
 use ken_types::Error;
 use ken_types::event::Usage;
@@ -11,7 +11,8 @@ use super::process::{Idle, Line, Process};
 #[derive(Debug)]
 pub(crate) struct Vectors {
     alias: String,
-    /// Admits one text at a time, because two would only share the processor. A query waits for one text of an entry, not for all.
+    /// Admits one text at a time, because two would share the processor and be no faster together. A query thus waits
+    /// for at most one text of an entry, not for a whole call.
     turn: Semaphore,
     idle: Idle,
 }

@@ -1,4 +1,4 @@
-//! Messages as Anthropic defines them.
+//! Anthropic's messages API.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,13 @@ use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
 use super::format::{Broken, Ended, arguments, counted, parameters, parse};
 use ken_types::sse::Event;
 
-/// The name of this format, as `api` in messages: signatures of thoughts go back to it alone.
+/// The name of this format, which is `api` in messages. Signatures of thoughts are sent back only to
+/// the format from which they came.
 pub(super) const API: &str = "anthropic-messages";
 /// Marks a thought that the provider sends encrypted. It is sent back unchanged.
 const SEALED: &str = "redacted:";
 
-/// The body of a request.
+/// Returns the body of a request.
 pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     for entry in entries(request) {
@@ -26,7 +27,7 @@ pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
             Entry::Assistant(answer) => ("assistant", assistant(&answer)),
             Entry::Results(results) => ("user", results.iter().map(result).collect::<Vec<_>>()),
         };
-        // Roles have to alternate.
+        // Consecutive messages of one role are joined, because roles have to alternate.
         match messages.last_mut() {
             Some((last, content)) if *last == role => content.extend(blocks),
             _ => messages.push((role, blocks)),
@@ -46,7 +47,7 @@ pub(super) fn body(model: &str, request: &Generate, max_tokens: u64) -> Value {
     body
 }
 
-/// A block of a message; `None` for a blank text, which the provider refuses.
+/// Returns a block of a message, or `None` for a blank text, which the provider refuses.
 fn part(part: &Part<'_>) -> Option<Value> {
     match part {
         Part::Text(text) if text.trim().is_empty() => None,
@@ -58,7 +59,7 @@ fn part(part: &Part<'_>) -> Option<Value> {
     }
 }
 
-/// The thoughts, in their order, then the text, then the calls.
+/// Returns the thoughts in their order, then the text, then the tool calls.
 fn assistant(answer: &Answer<'_>) -> Vec<Value> {
     let own = answer.thoughts.iter().filter(|_| answer.api == API);
     let mut blocks: Vec<Value> = own
@@ -86,7 +87,7 @@ fn tool(tool: &ToolSpec) -> Value {
 /// The state of a stream of events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// The open blocks that result in a delta only when they are complete.
+    /// Open blocks that become a delta only when they are complete.
     open: BTreeMap<u64, Open>,
     usage: Tokens,
     stop: Option<StopReason>,
@@ -122,7 +123,7 @@ enum Line {
         usage: Tokens,
     },
     MessageStop,
-    /// The whole answer, of a server that does not stream it.
+    /// The whole answer, from a server that does not stream it.
     Message {
         content: Vec<Block>,
         stop_reason: Option<String>,
@@ -192,7 +193,8 @@ struct Stop {
     stop_reason: Option<String>,
 }
 
-/// Absent counts stay as they were: the last event repeats only some of them.
+/// Token counts. An absent count does not change the earlier one, because the last event repeats
+/// only some of them.
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct Tokens {
@@ -203,7 +205,7 @@ struct Tokens {
 }
 
 impl Events {
-    /// Takes one event; returns the deltas that follow from it, or the error that the provider sent.
+    /// Takes one event. Returns the deltas that it completes, or the error that the provider sent.
     pub(super) fn take(&mut self, event: &Event) -> Result<Vec<Delta>, Broken> {
         match parse(&event.data)? {
             Line::MessageStart { message } => self.usage.update(message.usage),
@@ -238,7 +240,7 @@ impl Events {
         match block {
             Block::Text { text } if !text.is_empty() => return vec![Delta::Text { delta: text }],
             Block::ToolUse { id, name, input } => {
-                // The input comes in pieces, or with some servers whole at the start.
+                // The input arrives in pieces. Some servers send it completely at the start.
                 let whole = input.as_object().is_some_and(|input| !input.is_empty());
                 let input = if whole { input.to_string() } else { String::new() };
                 self.open.insert(index, Open::Tool { id, name, input });
@@ -290,7 +292,8 @@ impl Events {
         self.done
     }
 
-    /// The stream has ended: returns how the answer ended, or `None` when it is incomplete.
+    /// Called at the end of the stream. Returns how the answer ended, without further deltas, or
+    /// `None` if the answer is incomplete.
     pub(super) fn end(self) -> Option<(Vec<Delta>, Ended)> {
         let ended = Ended { stop_reason: self.stop.unwrap_or(StopReason::Stop), usage: Some(self.usage.usage()) };
         self.done.then_some((Vec::new(), ended))

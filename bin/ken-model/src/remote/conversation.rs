@@ -1,6 +1,6 @@
-//! A request in the form that every chat API accepts: the system prompt as one text, then turns of user and assistant, in which
-//! each tool call is followed by its result. Providers refuse any other request, so a history that a crash interrupted is
-//! completed here.
+//! Converts a request to the form that every chat API accepts: the system prompt as one text, then alternating turns of
+//! user and assistant, in which each tool call is followed by its result. Providers refuse any other form. If a crash
+//! interrupted the history, it is completed here.
 
 use ken_types::event::{Block, Message};
 use ken_types::fence::fence;
@@ -12,27 +12,27 @@ use serde_json::Value;
 pub(super) enum Entry<'a> {
     User(Vec<Part<'a>>),
     Assistant(Answer<'a>),
-    /// The results of the tool calls of the assistant's message before it, in their order.
+    /// The results of the tool calls in the assistant's message before, in the order of the calls.
     Results(Vec<ToolAnswer<'a>>),
 }
 
-/// One part of what a user says.
+/// One part of a user's message.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Part<'a> {
     Text(String),
-    /// Base64.
+    /// An image in base64.
     Image {
         data: &'a str,
         mime_type: &'a str,
     },
 }
 
-/// What an assistant said.
+/// A message of an assistant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Answer<'a> {
-    /// The wire format that it came in.
+    /// The wire format in which it was received.
     pub(super) api: &'a str,
-    /// Thoughts that have a signature, with it.
+    /// Thoughts that have a signature, each with its signature.
     pub(super) thoughts: Vec<(&'a str, &'a str)>,
     pub(super) text: String,
     pub(super) calls: Vec<Call<'a>>,
@@ -55,7 +55,7 @@ pub(super) struct ToolAnswer<'a> {
 const NO_RESULT: &str = "The result of this call is not known.";
 const CONTINUE: &str = "Your answer was cut. Continue it exactly where it ends, without repeating any of it.";
 
-/// The governing rules, and what was found for this turn.
+/// Returns the system prompt: the governing rules, and the sources found for this turn.
 pub(super) fn system(request: &Generate) -> String {
     let mut text = request.system.clone();
     if !request.sources.is_empty() {
@@ -68,7 +68,7 @@ pub(super) fn system(request: &Generate) -> String {
         text.push_str(&format!("\n{}", shown(source)));
     }
     let pages: Vec<String> = web.into_iter().map(shown).collect();
-    // Without random marks, untrusted text is left out.
+    // If no random marks can be made, untrusted text is left out.
     if !pages.is_empty()
         && let Ok(pages) = fence(&pages.join("\n"))
     {
@@ -77,7 +77,7 @@ pub(super) fn system(request: &Generate) -> String {
     text
 }
 
-/// The messages of a request. The last one is to be answered.
+/// Returns the messages of a request. The provider answers the last one.
 pub(super) fn entries(request: &Generate) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for message in &request.messages {
@@ -134,7 +134,7 @@ fn missing<'a>(call: &Call<'a>) -> ToolAnswer<'a> {
     ToolAnswer { id: call.id, text: NO_RESULT.to_owned(), is_error: true }
 }
 
-/// Puts a result where its call waits for it. A result without a call is dropped.
+/// Puts a result at the place of its call. A result without a call is dropped.
 fn fill(entries: &mut [Entry<'_>], id: &str, text: String, is_error: bool) {
     let Some(Entry::Results(results)) = entries.last_mut() else {
         return;

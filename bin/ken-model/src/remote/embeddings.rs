@@ -33,7 +33,7 @@ struct Tokens {
 }
 
 impl Remote {
-    /// A vector for each text, in their order.
+    /// Returns a vector for each text, in the order of the texts.
     pub(crate) async fn embed(&self, texts: &[String]) -> Result<Embedded, Error> {
         let permit = Arc::clone(&self.room).try_acquire_owned();
         let permit = permit.map_err(|_| Error::busy(format!("{AT_ONCE} calls are under way"), 1_000))?;
@@ -61,7 +61,8 @@ impl Remote {
     }
 }
 
-/// The vectors in the order of the texts, and the tokens if they were counted.
+/// Returns the vectors in the order of the texts, and the number of tokens if the server counted
+/// them.
 fn read(text: &str, count: usize) -> Result<(Vec<Vec<f32>>, Option<u64>), String> {
     let answer: Answer =
         serde_json::from_str(text).map_err(|error| format!("the vectors are not understood: {error}"))?;

@@ -1,14 +1,15 @@
-//! Maps the errors of providers to the codes of the wire: temporary errors, which are retried, permanent ones, and a context that is
-//! too long.
+//! Maps the errors of providers to the error codes of the wire. It distinguishes temporary errors, which are retried,
+//! permanent ones, and a context that is too long.
 
 use std::time::SystemTime;
 
 use ken_types::{Code, Error};
 
-/// How much of a provider's own message is shown, in bytes.
+/// The maximum part of a provider's own message that is shown, in bytes.
 const SHOWN: usize = 400;
 
-/// Phrases by which providers say that a context exceeds the model's window. They share no code for it.
+/// Phrases with which providers report that a context exceeds the model's window. They have no common error code for
+/// it.
 const OVERFLOW: [&str; 12] = [
     "context_length_exceeded",
     "context length",
@@ -29,16 +30,16 @@ const OVERFLOW: [&str; 12] = [
 pub(super) struct Refusal<'a> {
     /// `provider/model`.
     pub(super) model: &'a str,
-    /// 0 for an error event.
+    /// The HTTP status; 0 for an error event.
     pub(super) status: u16,
-    /// The provider's type or code, if the body has one.
+    /// The provider's own type or code, if the body contains one.
     pub(super) kind: &'a str,
     pub(super) message: &'a str,
     pub(super) retry_after_ms: Option<u64>,
 }
 
 impl Refusal<'_> {
-    /// The error of the wire. `key` is removed from the message, because some providers repeat it.
+    /// Returns the error for the wire. `key` is removed from the message, because some providers repeat it there.
     pub(super) fn error(&self, key: Option<&str>) -> Error {
         let code = self.code();
         let status = match self.status {
@@ -64,7 +65,7 @@ impl Refusal<'_> {
         let overflows = OVERFLOW.iter().any(|words_of| words.contains(words_of));
         match self.status {
             400 | 413 | 422 | 500 if overflows => Code::TooLarge,
-            // No money is left: waiting does not help.
+            // The account has no money left, so waiting does not help.
             429 if self.kind.contains("insufficient_quota") => Code::Forbidden,
             401 => Code::Unauthenticated,
             402 | 403 => Code::Forbidden,
@@ -79,7 +80,7 @@ impl Refusal<'_> {
     }
 }
 
-/// The code of an error event, which has no status.
+/// Returns the code of an error event, which has no HTTP status.
 fn kind_code(kind: &str, overflows: bool) -> Code {
     match kind {
         _ if overflows => Code::TooLarge,
@@ -93,7 +94,7 @@ fn kind_code(kind: &str, overflows: bool) -> Code {
     }
 }
 
-/// The message on one line, without the key and control characters, and shortened.
+/// Returns the message on one line, shortened, and without the key and control characters.
 fn clean(words: &str, key: Option<&str>) -> String {
     let shown = ken_text::head(words, 4 * SHOWN);
     let line = shown.replace(char::is_control, " ");
@@ -109,10 +110,11 @@ fn clean(words: &str, key: Option<&str>) -> String {
     }
 }
 
-/// The longest pause that is passed on.
+/// The longest wait that is passed on, in milliseconds.
 const LONGEST_PAUSE_MS: f64 = 86_400_000.0;
 
-/// `retry-after-ms`, or `Retry-After` in seconds or as a date (RFC 9110, section 10.2.3). A date that has passed is no pause.
+/// Returns the wait that `retry-after-ms` requests, or `Retry-After` in seconds or as a date (RFC 9110, section
+/// 10.2.3). A date in the past means no wait.
 pub(super) fn retry_after_ms(header: impl Fn(&str) -> Option<String>, now: SystemTime) -> Option<u64> {
     let number = |name: &str| {
         let number: f64 = header(name)?.trim().parse().ok()?;

@@ -1,4 +1,4 @@
-//! What both formats share: how an answer ends or fails, and the JSON of tools.
+//! The common parts of both formats: how an answer ends or fails, and the JSON of tools.
 
 use ken_types::Error;
 use ken_types::event::{StopReason, Usage};
@@ -34,7 +34,8 @@ pub(super) fn parse<T: DeserializeOwned>(data: &str) -> Result<T, Broken> {
     })
 }
 
-/// The arguments of a call. An empty text is an empty object; a text that is not JSON is kept as a text, and no tool runs with it.
+/// Parses the arguments of a call. An empty text becomes an empty object. A text that is not JSON is kept as text, and
+/// no tool is run with it.
 pub(super) fn arguments(text: &str) -> Value {
     match text.trim() {
         "" => json!({}),
@@ -42,15 +43,16 @@ pub(super) fn arguments(text: &str) -> Value {
     }
 }
 
-/// The maximum number of tokens of a call. A faulty server may report more, and sums would overflow.
+/// The maximum number of tokens that is accepted for a call. A faulty server may report more, and sums of such numbers
+/// could overflow.
 const MOST_TOKENS: u64 = 1_000_000_000;
 
-/// The number of tokens that a provider reports, at most [`MOST_TOKENS`]; 0 if it reports none.
+/// Returns the number of tokens that a provider reports, at most [`MOST_TOKENS`]. Returns 0 if it reports none.
 pub(super) fn counted(tokens: Option<u64>) -> u64 {
     tokens.unwrap_or_default().min(MOST_TOKENS)
 }
 
-/// A tool without a schema takes an object.
+/// Returns the schema of a tool. If it is absent, the tool takes an object.
 pub(super) fn parameters(schema: &SchemaText) -> Value {
     match schema.value() {
         Value::Object(schema) => Value::Object(schema),

@@ -1,5 +1,5 @@
-//! Providers over the network: OpenAI-compatible chat completions and Anthropic messages. A call runs in a thread of its
-//! own, and its deltas come through a channel.
+//! Providers over the network: OpenAI-compatible chat completions and Anthropic messages. Each call runs in a separate
+//! thread, which sends its deltas through a channel.
 
 mod anthropic;
 mod conversation;
@@ -30,15 +30,16 @@ use failure::{Refusal, retry_after_ms};
 use format::{Broken, Ended};
 use stream::Stream;
 
-/// Calls of one provider at a time.
+/// The maximum number of simultaneous calls of one provider.
 const AT_ONCE: usize = 64;
-/// Deltas that wait for the caller.
+/// The maximum number of deltas that wait for the caller.
 const WAITING: usize = 64;
-/// An answer is cut at this length, in bytes of text, thoughts and arguments.
+/// The maximum length of an answer, in bytes of text, thoughts and arguments. A longer one is cut off.
 const LONGEST: usize = 1024 * 1024;
 /// The bytes per token that `estimated_tokens` assumes.
 const ESTIMATED_BYTES: u64 = 4;
-/// The maximum average of bytes per token in a text. Current vocabularies reach ten, in scripts with three bytes per letter.
+/// The maximum average number of bytes per token in a text. Current vocabularies reach ten, in scripts with three bytes
+/// per letter.
 const MOST_BYTES: u64 = 12;
 
 /// The wire formats.
@@ -63,7 +64,7 @@ impl Format {
         }
     }
 
-    /// Where the public service is, and the settings that name another place and the key.
+    /// Returns the URL of the public service, and the names of the settings that give another URL and the key.
     fn settings(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Format::OpenAi => ("https://api.openai.com/v1", "OPENAI_BASE_URL", "OPENAI_API_KEY"),
@@ -72,25 +73,25 @@ impl Format {
     }
 }
 
-/// The place and the key of a provider.
+/// The address and the key of a provider.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     format: Format,
-    /// Without a slash at its end.
+    /// The address, without a slash at its end.
     base: String,
     key: Option<String>,
     http: Http,
 }
 
 impl std::fmt::Debug for Endpoint {
-    /// Without the key.
+    /// Leaves out the key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Endpoint").field("base", &self.base).finish_non_exhaustive()
     }
 }
 
 impl Endpoint {
-    /// `setting` gives the value of a setting, the key among them.
+    /// Creates an endpoint. `setting` returns the value of a setting, including the key.
     pub(crate) fn new(format: Format, setting: impl Fn(&str) -> Option<String>) -> Result<Endpoint, Error> {
         let (public, base, key) = format.settings();
         let given = setting(base);
@@ -99,7 +100,7 @@ impl Endpoint {
             return Err(Error::invalid(base, "it is not an http or https address"));
         }
         let base_url = match format {
-            // Both forms are in use; the path of the API is added below.
+            // Users write the address with and without `/v1`. The path of the API, which is added later, contains it.
             Format::Anthropic => base_url.trim_end_matches("/v1").to_owned(),
             Format::OpenAi => base_url,
         };
@@ -111,13 +112,14 @@ impl Endpoint {
         })
     }
 
-    /// Why it cannot be called. A server of one's own may need no key.
+    /// Returns why the endpoint cannot be called, or `None` if it can. A server other than the public service may need
+    /// no key.
     fn missing_key(&self) -> Option<String> {
         let (_, _, key) = self.format.settings();
         (self.key.is_none() && self.is_public()).then(|| format!("{key} is not set"))
     }
 
-    /// Whether it is the service of the company that has made the format.
+    /// Whether it is the public service of the company that defined the format.
     fn is_public(&self) -> bool {
         let (public, ..) = self.format.settings();
         self.base == public.trim_end_matches('/')
@@ -130,7 +132,7 @@ impl Endpoint {
         }
     }
 
-    /// Calls `send` with the headers that carry the key.
+    /// Calls `send` with the headers that contain the key.
     fn with_headers<T>(&self, send: impl FnOnce(&[(&str, &str)]) -> T) -> T {
         let bearer = self.key.as_ref().map(|key| format!("Bearer {key}"));
         let mut headers = Vec::new();
@@ -144,7 +146,7 @@ impl Endpoint {
         send(&headers)
     }
 
-    /// The models that the provider offers. Blocks.
+    /// Returns the models that the provider offers. Blocks.
     pub(crate) fn list(&self) -> Result<Vec<String>, Error> {
         if let Some(why) = self.missing_key() {
             return Err(Error::new(Code::Unauthenticated, why));
@@ -160,7 +162,7 @@ impl Endpoint {
         Ok(ids.collect())
     }
 
-    /// The answer, if its status is one of success.
+    /// Returns the response if its status is a success.
     fn accepted(
         &self,
         model: &str,
@@ -185,7 +187,7 @@ impl Endpoint {
         Err(refusal.error(self.key.as_deref()))
     }
 
-    /// An error event within a stream.
+    /// Returns the error for a stream that cannot be read further.
     fn broken(&self, model: &str, broken: Broken) -> Error {
         match broken {
             Broken::Failed(error) => Error { message: format!("{model}: {}", error.message), ..error },
@@ -198,7 +200,8 @@ impl Endpoint {
     }
 }
 
-/// Type (or code) and message of an error, in the forms that are in use: `{"error":{…}}`, the inner object alone, or a text.
+/// Returns type (or code) and message of an error. Servers send it in three forms: `{"error":{…}}`, the inner object
+/// alone, or a text.
 fn words(body: &Value) -> (String, String) {
     let error = body.get("error").unwrap_or(body);
     let word = |name: &str| match error.get(name) {
@@ -219,13 +222,13 @@ pub(crate) struct Remote {
     endpoint: Endpoint,
     model: Model,
     room: Arc<Semaphore>,
-    /// When the provider refused the key, if nothing has succeeded since.
+    /// The time at which the provider refused the key, if no call has succeeded since.
     refused: Mutex<Option<Instant>>,
 }
 
 const REFUSED_KEY: &str = "the provider refused the key";
 
-/// How long a model whose key was refused is not offered; then it is tried again.
+/// How long a model is reported as unusable after its key was refused. After that it is tried again.
 const REFUSED: Duration = Duration::from_secs(60);
 
 impl Remote {
@@ -239,8 +242,8 @@ impl Remote {
         }
     }
 
-    /// The error for a request that certainly exceeds a known context window: even without its thoughts, and with [`MOST_BYTES`] per
-    /// token. It is not sent, because some servers would truncate it silently.
+    /// Returns an error if a request certainly exceeds a known context window: even without its thoughts, and with
+    /// [`MOST_BYTES`] per token. Such a request is not sent, because some servers would truncate it without an error.
     fn overflow(&self, request: &Generate) -> Option<Error> {
         if !self.model.has_known_window {
             return None;
@@ -297,7 +300,7 @@ impl Remote {
             Format::OpenAi => {
                 let mut body = openai::body(&self.name.id, request);
                 if let Some(most) = request.max_output {
-                    // OpenAI's newer models refuse the older name, and many servers know no other one.
+                    // OpenAI's newer models refuse the older name. Many other servers know only the older name.
                     let name = match self.endpoint.is_public() {
                         true => "max_completion_tokens",
                         false => "max_tokens",
@@ -313,7 +316,7 @@ impl Remote {
         }
     }
 
-    /// Remembers whether the key was refused, for `model.info`.
+    /// Records whether the key was refused, for `model.info`.
     fn note<T>(&self, ended: &Result<T, Error>) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         match ended {
@@ -356,7 +359,7 @@ impl Provider for Remote {
     }
 }
 
-/// Ends the call when the future that waits for it is dropped.
+/// Cancels the call when the future that waits for it is dropped.
 #[derive(Debug, Default)]
 struct CancelOnDrop(Arc<AtomicBool>);
 
@@ -366,9 +369,9 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// One call, in a thread of its own.
+/// One call, which runs in a separate thread.
 struct Call {
-    /// `provider/model`.
+    /// The model, as `provider/model`.
     model: String,
     endpoint: Endpoint,
     body: String,
@@ -377,7 +380,7 @@ struct Call {
 }
 
 impl Call {
-    /// How the answer ended, and the bytes that were passed on.
+    /// Returns how the answer ended, and the number of bytes that were passed on.
     fn run(self) -> Result<(Ended, usize), Error> {
         http::cancel_with(Arc::clone(&self.cancelled));
         let (path, mut stream) = match self.endpoint.format {
@@ -433,7 +436,7 @@ impl Call {
     }
 }
 
-/// The end of an answer that is longer than anybody reads.
+/// Returns the end of an answer that exceeds [`LONGEST`].
 fn cut() -> Ended {
     Ended { stop_reason: StopReason::Length, usage: None }
 }

@@ -1,4 +1,4 @@
-//! Chat completions as OpenAI defines them and many others speak them: Ollama, vLLM, llama.cpp, LM Studio, OpenRouter.
+//! OpenAI's chat completions API, which many others implement: Ollama, vLLM, llama.cpp, LM Studio, OpenRouter.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::conversation::{Answer, Entry, Part, ToolAnswer, entries, system};
 use super::format::{Broken, Ended, arguments, counted, parameters, parse};
 use ken_types::sse::Event;
 
-/// The body of a request.
+/// Returns the body of a request.
 pub(super) fn body(model: &str, request: &Generate) -> Value {
     let mut messages = vec![json!({"role": "system", "content": system(request)})];
     for entry in entries(request) {
@@ -34,7 +34,8 @@ pub(super) fn body(model: &str, request: &Generate) -> Value {
     body
 }
 
-/// The content of a user's message. A single text stays a text, because some servers accept no other form.
+/// Returns the content of a user's message. A single text is sent as a string, because some servers accept no other
+/// form.
 fn user(parts: &[Part<'_>]) -> Value {
     if let [Part::Text(text)] = parts {
         return json!(text);
@@ -80,7 +81,7 @@ fn tool(tool: &ToolSpec) -> Value {
 /// The state of a stream of chunks.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    /// Calls by their index; pieces of several may interleave, and indices may have gaps.
+    /// Tool calls by their index. Pieces of several calls may interleave, and indices may have gaps.
     calls: BTreeMap<u64, Call>,
     stop: Option<StopReason>,
     usage: Option<Usage>,
@@ -106,7 +107,7 @@ struct Chunk {
 #[serde(default)]
 struct Choice {
     delta: Option<Piece>,
-    /// The whole answer, of a server that does not stream it.
+    /// The whole answer, from a server that does not stream it.
     message: Option<Piece>,
     finish_reason: Option<String>,
 }
@@ -115,7 +116,7 @@ struct Choice {
 #[serde(default)]
 struct Piece {
     content: Option<String>,
-    /// DeepSeek and vLLM, and OpenRouter.
+    /// The thoughts of the model. DeepSeek and vLLM use the first field, OpenRouter the second.
     reasoning_content: Option<String>,
     reasoning: Option<String>,
     tool_calls: Option<Vec<CallPiece>>,
@@ -133,11 +134,12 @@ struct CallPiece {
 #[serde(default)]
 struct FunctionPiece {
     name: Option<String>,
-    /// A text; some servers send the object itself.
+    /// A string. Some servers send the object itself.
     arguments: Option<Value>,
 }
 
-/// A server that does not count tokens sends null. Any other value that is not a number of tokens means the same.
+/// A server that does not count tokens sends null. Any other value that is not a number of tokens is treated like
+/// null.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Tokens {
@@ -153,7 +155,7 @@ struct Cached {
 }
 
 impl Chunks {
-    /// Takes one event; returns the deltas that follow from it, or the error that the provider sent.
+    /// Takes one event. Returns the deltas that it completes, or the error that the provider sent.
     pub(super) fn take(&mut self, event: &Event) -> Result<Vec<Delta>, Broken> {
         if event.data.trim() == "[DONE]" {
             self.done = true;
@@ -216,7 +218,8 @@ impl Chunks {
         self.done
     }
 
-    /// The stream has ended: returns the tool calls and how the answer ended, or `None` when it is incomplete.
+    /// Called at the end of the stream. Returns the tool calls and how the answer ended, or `None` if the answer is
+    /// incomplete.
     pub(super) fn end(self) -> Option<(Vec<Delta>, Ended)> {
         if !self.done && self.stop.is_none() {
             return None;
@@ -246,7 +249,8 @@ fn stop(reason: &str) -> Result<StopReason, Broken> {
     }
 }
 
-/// The usage in ken's form, in which cached tokens are not part of the input. `None` if the prompt was not counted.
+/// Returns the usage in ken's form, in which cached tokens are not part of the input. Returns `None` if the server did
+/// not count the prompt.
 fn usage(tokens: &Tokens) -> Option<Usage> {
     let details = tokens.prompt_tokens_details.as_ref();
     let cached = counted(details.and_then(|details| details.cached_tokens.as_u64()));

@@ -1,4 +1,4 @@
-//! A stream in one of the two formats: from bytes to deltas, to its end.
+//! Parses the byte stream of an answer in either format into deltas.
 
 use ken_types::ops::model::Delta;
 
@@ -7,7 +7,7 @@ use super::format::{Broken, Ended};
 use super::openai::Chunks;
 use ken_types::sse::{Event, Parser};
 
-/// A stream of one of the two formats.
+/// A stream in one of the two formats.
 #[derive(Debug)]
 pub(super) struct Stream {
     parser: Parser,
@@ -34,7 +34,7 @@ impl Stream {
         Stream::new(Format::Anthropic(Events::default()))
     }
 
-    /// Takes the next bytes, cut anywhere; returns the deltas that they complete.
+    /// Takes the next bytes, which can end anywhere. Returns the deltas that they complete.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Delta>, Broken> {
         let mut deltas = Vec::new();
         for event in self.parser.push(bytes)? {
@@ -43,12 +43,12 @@ impl Stream {
         Ok(deltas)
     }
 
-    /// Takes an answer that came whole instead of as a stream.
+    /// Takes a complete answer from a server that does not stream it.
     pub(super) fn whole(&mut self, text: &str) -> Result<Vec<Delta>, Broken> {
         self.format.take(&Event { name: String::new(), data: text.to_owned() })
     }
 
-    /// Whether the last event has come. A server may keep the connection open after it.
+    /// Whether the last event has arrived. A server may keep the connection open after it.
     pub(super) fn is_complete(&self) -> bool {
         match &self.format {
             Format::OpenAi(chunks) => chunks.is_done(),
@@ -56,11 +56,13 @@ impl Stream {
         }
     }
 
-    /// The stream has ended: returns the last deltas and how the answer ended, or `None` when it is incomplete.
+    /// Called at the end of the stream. Returns the last deltas and how the answer ended, or `None` if the
+    /// answer is incomplete.
     pub(super) fn end(mut self) -> Option<(Vec<Delta>, Ended)> {
         let mut deltas = Vec::new();
         if let Some(event) = self.parser.finish() {
-            // A last event that was cut in its middle cannot be parsed; what it lacks shows below.
+            // If the last event was cut off, it cannot be parsed. The check of the end below then finds the
+            // answer incomplete.
             deltas.extend(self.format.take(&event).unwrap_or_default());
         }
         let (last, ended) = match self.format {

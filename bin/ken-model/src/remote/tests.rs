@@ -1,4 +1,4 @@
-//! Both formats, byte by byte: whatever the cuts, the deltas are the same.
+//! Both formats, byte by byte: wherever the stream is split, the deltas are the same.
 
 use ken_types::event::StopReason;
 use ken_types::ops::model::{Delta, Generate};
@@ -143,7 +143,7 @@ fn messages_of_anthropic_are_read() {
     assert_eq!((usage.input, usage.cache_read, usage.cache_write, usage.output, usage.total_tokens), (4, 5, 2, 40, 51));
 }
 
-/// Every single cut, also within a character.
+/// Splits the stream at every byte, even within a character.
 #[test]
 fn a_cut_at_any_byte_changes_nothing() {
     for (new, text) in [(Stream::openai as fn() -> Stream, openai_stream()), (Stream::anthropic, anthropic_stream())] {
@@ -172,7 +172,8 @@ proptest! {
     }
 }
 
-/// A stream that ends early, wherever that is, is no success, and never one with other deltas.
+/// A stream that ends early, at any byte, must not be a success with other deltas than the complete
+/// stream.
 #[test]
 fn a_stream_without_its_end_is_incomplete() {
     for (new, text) in [(Stream::openai as fn() -> Stream, openai_stream()), (Stream::anthropic, anthropic_stream())] {
@@ -183,7 +184,7 @@ fn a_stream_without_its_end_is_incomplete() {
                 continue;
             };
             match ended {
-                // Only what follows the last delta may be missing, such as the count of tokens.
+                // Only data after the last delta may be missing, such as token counts.
                 Some(_) => assert_eq!(deltas, whole.0, "cut at {at}"),
                 None => assert!(calls(&deltas).len() < 4, "cut at {at}"),
             }

@@ -1,4 +1,5 @@
-//! The answer to a question: the sentences that were found, each with the id of its source, or that none was found.
+//! The answer to a question: the sentences that were found, each with the id of its source, or a statement that
+//! none was found.
 
 use std::fmt::Write;
 
@@ -24,7 +25,7 @@ pub(super) fn of(request: &Generate, asked: &str, no_model: &str) -> String {
     )
 }
 
-/// Quotes the sentences. Consecutive sentences of one source name it once.
+/// Quotes the sentences. The source of consecutive sentences is named only once.
 fn quote(hits: &[Hit<'_>]) -> String {
     let mut text = String::new();
     for (index, hit) in hits.iter().enumerate() {
@@ -62,7 +63,7 @@ fn is_statement(asked: &str) -> bool {
     !first.is_empty() && !asked.trim_end().ends_with('?') && STATES.contains(&first.as_str())
 }
 
-/// How statements begin. Anything else is taken for a request, to which "nothing found" is an answer.
+/// First words of statements. Any other text counts as a request, to which "nothing found" is a suitable answer.
 const STATES: [&str; 20] = [
     "i",
     "my",
@@ -134,7 +135,7 @@ mod tests {
             let text = of(&request(asked), asked, NONE);
             assert!(text.starts_with("Your message says: “Our pump P7 runs at 40 bar.”\n\n"), "{text}");
         }
-        // A statement alone is not repeated, and the words beside a question are not asked for.
+        // A statement alone is not quoted back, and the sentences beside a question are not treated as questions.
         for (asked, begin) in
             [("Our pump P7 runs at 40 bar.", "I keep that"), ("The pump is loud. Who is Ada?", "I found nothing")]
         {

@@ -1,13 +1,15 @@
-//! The greeting of a fresh session: the built-in skill `greeting`.
+//! The greeting of a new session: the built-in skill `greeting`.
 
 use ken_types::ops::model::Generate;
 
-/// Whether the agent has added the skill, or the prompt itself asks for it.
+/// Whether the greeting is requested: the agent has added the skill, or the prompt itself mentions
+/// it.
 pub(super) fn is_wanted(request: &Generate, asked: &str) -> bool {
     request.system.contains("# Skill: greeting") || asked.contains("greeting skill")
 }
 
-/// Introduces ken, reports the problems that the preflight found, and says where to begin.
+/// Returns a greeting that introduces ken, reports the problems that the preflight found, and
+/// suggests a first step.
 pub(super) fn of(preflight: &str, no_model: &str) -> String {
     let mut text = format!(
         "Hello, I am ken. {no_model}: I answer from your knowledge entries and our past turns, and name the entry that an \
@@ -25,7 +27,7 @@ pub(super) fn of(preflight: &str, no_model: &str) -> String {
     text
 }
 
-/// A line of the report that names something wrong.
+/// Whether a line of the report names a problem.
 fn is_trouble(line: &str) -> bool {
     let lower = line.to_lowercase();
     let mut words = lower.split(|char: char| !char.is_alphanumeric());
@@ -34,7 +36,7 @@ fn is_trouble(line: &str) -> bool {
 
 const TROUBLES: [&str; 9] =
     ["fail", "failed", "failing", "error", "down", "missing", "unavailable", "unreachable", "warning"];
-/// The instruction of the prompt, and lines that say that nothing is wrong.
+/// Parts of lines that report no problem, and of the instruction in the prompt.
 const HARMLESS: [&str; 5] = ["skill", "0 failed", "no error", "none missing", "if "];
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Answers to questions about ken itself, to greetings and thanks, and to "remember that …".
 
-/// The maximum number of words of such a text; a longer one is about something else.
+/// The maximum number of words of a text that is answered here. A longer one has another subject.
 const WORDS: usize = 9;
 
-/// The answer, if the text is of that kind.
+/// Returns the answer, or `None` if the text is not of this kind.
 pub(super) fn answer(asked: &str, no_model: &str) -> Option<String> {
     let plain = plain(asked);
     if let Some(what) = to_remember(asked, &plain) {
@@ -50,7 +50,7 @@ const WHAT: [&str; 6] = [
 ];
 const HELP: [&str; 3] = ["help", "help me", "can you help me"];
 
-/// A text without the greeting that it begins with: "hello who are you" is "who are you".
+/// Removes a greeting at the beginning of a text: "hello who are you" becomes "who are you".
 fn without_hello(plain: &str) -> &str {
     let greeting = HELLO.iter().filter_map(|hello| plain.strip_prefix(hello)?.strip_prefix(' '));
     greeting.min_by_key(|rest| rest.len()).unwrap_or(plain)
@@ -65,7 +65,7 @@ fn abilities(no_model: &str) -> String {
     )
 }
 
-/// Lower case, words only, one blank between them.
+/// Returns the text in lower case, without punctuation, and with one space between words.
 fn plain(text: &str) -> String {
     // Only short texts are answered here, so the beginning of a long one is enough.
     let head = ken_text::head(text, 400).to_lowercase();
@@ -73,7 +73,7 @@ fn plain(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// What follows "remember that", as it was written.
+/// Returns the text after "remember that", as the user wrote it.
 fn to_remember<'a>(asked: &'a str, plain: &str) -> Option<&'a str> {
     let begins = ["remember that ", "remember this ", "please remember "];
     if !begins.iter().any(|begin| plain.starts_with(begin)) {
@@ -84,7 +84,7 @@ fn to_remember<'a>(asked: &'a str, plain: &str) -> Option<&'a str> {
     Some(what).filter(|what| !what.is_empty())
 }
 
-/// The end of the first occurrence of a word, case ignored.
+/// Returns the end of the first occurrence of a word, in upper or lower case.
 fn find_word(text: &str, word: &str) -> Option<usize> {
     let mut parts = text.split_inclusive(|char: char| !char.is_alphanumeric()).scan(0, |at, part| {
         let start = *at;

@@ -1,5 +1,6 @@
-//! The engine `rules`: answers without a language model, from the content of the request. It is a pure function: equal requests
-//! have equal answers, byte for byte. Its answers say what they are based on and what the engine cannot do.
+//! The engine `rules`, which answers without a language model, from the content of the request. It is a pure function:
+//! equal requests get equal answers, byte for byte. Its answers say what they are based on and what the engine cannot
+//! do.
 
 mod answer;
 mod greeting;
@@ -24,18 +25,18 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// `alone` says that no language model is configured besides it.
+    /// Creates the engine. `alone` means that no language model is configured besides it.
     pub(crate) fn new(alone: bool) -> Rules {
         let name = ModelName { provider: "rules".into(), id: "rules-1".into() };
         Rules { name, alone }
     }
 
-    /// Why no language model answers, as the beginning of a sentence.
+    /// Returns the reason why no language model answers, as the beginning of a sentence.
     fn no_model(&self) -> &'static str {
         if self.alone { NO_MODEL } else { MODEL_DOWN }
     }
 
-    /// The whole answer, including what was sent before.
+    /// Returns the whole answer, including the part that was already sent.
     fn text(&self, request: &Generate) -> String {
         if request.purpose != Purpose::Agent {
             return summary::of(request, SUMMARY_BYTES);
@@ -55,16 +56,16 @@ impl Rules {
     }
 }
 
-/// The longest summary, in bytes.
+/// The maximum size of a summary, in bytes.
 const SUMMARY_BYTES: usize = 16 * 1024;
 
-/// Summarises a conversation in about this many tokens, for a model that cannot do it.
+/// Summarises a conversation in about this number of tokens, for a model that cannot do so.
 pub(crate) async fn sum_up(request: &Generate, tokens: u64, sink: &dyn DeltaSink) -> Result<Completion, Error> {
     let most = usize::try_from(tokens.saturating_mul(4)).map_or(SUMMARY_BYTES, |most| most.min(SUMMARY_BYTES));
     say(&summary::of(request, most), request, sink).await
 }
 
-/// Sends the part of a text that was not sent before.
+/// Sends the part of a text that was not already sent.
 async fn say(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Result<Completion, Error> {
     let rest = after(text, &request.prefix);
     for piece in pieces(&rest) {
@@ -74,7 +75,8 @@ async fn say(text: &str, request: &Generate, sink: &dyn DeltaSink) -> Result<Com
     Ok(Completion { stop_reason: StopReason::Stop, usage: estimate(request, estimated_tokens(&rest)) })
 }
 
-/// The beginnings of the engine's sentences about itself. [`search`] does not use such sentences as sources.
+/// The beginnings of the engine's own sentences about itself. [`search`] does not use texts with such sentences as
+/// sources.
 const NO_MODEL: &str = "No language model is configured";
 const MODEL_DOWN: &str = "No language model can be reached just now";
 
@@ -91,7 +93,7 @@ impl Provider for Rules {
         &self.name
     }
 
-    /// It searches only the user's newest messages here; older ones are found as memory.
+    /// The engine searches only the user's newest messages here. Older ones are found by the memory search.
     fn exchanges(&self) -> u32 {
         10
     }

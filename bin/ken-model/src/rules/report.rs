@@ -2,10 +2,10 @@
 
 use ken_types::event::Message;
 
-/// How much of a result is shown, in bytes.
+/// The maximum part of a result that is shown, in bytes.
 const SHOWN: usize = 2_000;
 
-/// The results at the end of the conversation, in their order.
+/// Returns the results at the end of the conversation, in their order.
 pub(super) fn of(messages: &[Message]) -> String {
     let first = messages.iter().rposition(|message| !matches!(message, Message::ToolResult { .. }));
     let results = messages.get(first.map_or(0, |at| at + 1)..).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! Finds the sentences of the sources that answer a question: those that contain most of its words, of which rare ones count more.
+//! Finds the sentences of the sources that answer a question: those that contain most of its words. Rare words have a
+//! higher weight.
 
 use ken_text::{expand, is_filler, is_particle, is_stop_word, same_stem, sentences, stem, verb_of, words};
 use ken_types::event::{Block, Message};
@@ -6,29 +7,31 @@ use ken_types::ops::model::{Generate, Source, SourceKind};
 
 use super::{MODEL_DOWN, NO_MODEL};
 
-/// The maximum numbers of words of a question that count, and of sentences that are examined.
+/// The maximum number of words of a question that are used, and of sentences that are examined.
 const TERMS: usize = 16;
 const SENTENCES: usize = 2_000;
-/// Longer sentences are cut to this many bytes.
+/// The maximum size of a sentence, in bytes. Longer ones are cut.
 const SENTENCE_BYTES: usize = 600;
-/// The weight of a term that occurs in the title or earlier in the entry but not in the sentence, which may refer to it as "it".
+/// The weight of a term that occurs in the title or earlier in the entry, but not in the sentence itself, which may
+/// refer to it as "it".
 const CONTEXT: f64 = 0.5;
-/// Sentences with a lower score than this share of the best one's are left out.
+/// A sentence is left out if its score is lower than this share of the best score.
 const NEAR_BEST: f64 = 0.75;
-/// The maximum number of sentences that are shown, and the one if all contain the same words of the question, as in a list.
+/// The maximum number of sentences that are shown, and the maximum if all contain the same words of the question, as in
+/// a list.
 const SHOWN: usize = 3;
 const SHOWN_ALIKE: usize = 10;
 
 /// The origin of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Origin<'a> {
-    /// An entry or an earlier answer.
+    /// A knowledge entry, or the answer of a past turn.
     Source(&'a Source),
     /// A message of the user in a past turn.
     Told(&'a Source),
     /// An earlier message of the user in this conversation.
     Here,
-    /// The message that asks: what the user says beside the question, such as the text of an attached file.
+    /// The current message: text of the user besides the question, such as the text of an attached file.
     Now,
 }
 
@@ -39,13 +42,14 @@ pub(super) struct Hit<'a> {
     pub(super) origin: Origin<'a>,
 }
 
-/// The best sentences, in the order of the sources. If a message both states and asks something, only its questions are answered.
+/// Returns the best sentences, in the order of the sources. If a message contains both statements and questions, only
+/// its questions are answered.
 pub(super) fn search<'a>(request: &'a Generate, asked: &'a str) -> Vec<Hit<'a>> {
     let questions: Vec<&str> = lines(asked).filter(|line| line.ends_with('?')).collect();
     let mut candidates = Vec::new();
     let mut terms = terms(&questions.join(" "));
     match terms.is_empty() {
-        // There is no question, or one like "Do you know?", whose topic is in the rest of the message.
+        // If there is no question, or only one like "Do you know?", the topic is in the rest of the message.
         true => terms = self::terms(asked),
         false => of_user(asked, Origin::Now, &terms, &mut candidates),
     }
@@ -70,8 +74,8 @@ pub(super) fn search<'a>(request: &'a Generate, asked: &'a str) -> Vec<Hit<'a>> 
     choose(&scored, &candidates)
 }
 
-/// A word of the question: its stem, and that of the verb in it (`backup`) or of the noun that it makes with its particle
-/// (`backed up`).
+/// A word of the question: its stem, and a related stem. That is the stem of the verb in a noun (`backup`), or of the
+/// noun that a verb makes with its particle (`backed up`).
 struct Term {
     stem: String,
     other: Option<String>,
@@ -92,7 +96,7 @@ impl Term {
     }
 }
 
-/// The words of a question that say what it is about, without duplicates.
+/// Returns the words of a question that describe its topic, without duplicates.
 fn terms(question: &str) -> Vec<Term> {
     let lower: Vec<String> = words(question).map(|word| word.text.to_lowercase()).collect();
     let mut found: Vec<Term> = Vec::new();
@@ -106,12 +110,13 @@ fn terms(question: &str) -> Vec<Term> {
     found
 }
 
-/// Whether a lower-case word says nothing about the topic of a question. Of a contraction such as "what's", the first part decides.
+/// Whether a lower-case word does not describe the topic of a question. For a contraction such as "what's", this
+/// depends on its first part.
 fn says_nothing(word: &str) -> bool {
     is_filler(word) || expand(word).is_some_and(|contraction| is_filler(contraction.first(word)))
 }
 
-/// A sentence, with the terms that it and its context contain, as bits.
+/// A sentence, with the terms that it and its context contain, one bit each.
 struct Candidate<'a> {
     text: &'a str,
     origin: Origin<'a>,
@@ -120,7 +125,7 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// The share of the total weight that the sentence and, by half, its context contain.
+    /// Returns the share of the total weight of the terms that the sentence contains. Terms in its context count half.
     fn share(&self, weights: &[f64]) -> f64 {
         let sum = |bits: u32| -> f64 {
             let held = weights.iter().enumerate();
@@ -138,7 +143,7 @@ fn of_source<'a>(source: &'a Source, terms: &[Term], into: &mut Vec<Candidate<'a
         }
         SourceKind::Memory => {
             of_user(&source.title, Origin::Told(source), terms, into);
-            // An answer of this engine, or one that cites entries, repeats sources that are found directly.
+            // An answer of this engine, or one that cites entries, only repeats sources that the search finds directly.
             let second_hand = ["[kb-", NO_MODEL, MODEL_DOWN];
             if !second_hand.iter().any(|mark| source.text.contains(mark)) {
                 of_text(source, 0, terms, into);
@@ -174,7 +179,8 @@ fn of_user<'a>(text: &'a str, origin: Origin<'a>, terms: &[Term], into: &mut Vec
     }
 }
 
-/// Whether a sentence of a user is a question or a request, even without a question mark. Those are not evidence.
+/// Whether a sentence of a user is a question or a request, even without a question mark. Such sentences are not
+/// evidence.
 fn asks(sentence: &str) -> bool {
     let mut words = words(sentence).map(|word| word.text.to_lowercase());
     let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -187,27 +193,27 @@ fn asks(sentence: &str) -> bool {
 }
 
 const ASKING: [&str; 8] = ["what", "what's", "which", "who", "who's", "whose", "why", "how"];
-/// These ask before a verb only: "When it rains, the pump starts" states something.
+/// These words make a question only before a verb. "When it rains, the pump starts" is a statement.
 const CONJUNCTIONS: [&str; 3] = ["when", "where", "while"];
 const VERBS: [&str; 22] = [
     "is", "are", "was", "were", "am", "do", "does", "did", "has", "have", "had", "can", "could", "will", "would",
     "shall", "should", "may", "might", "must", "isn't", "doesn't",
 ];
 
-/// The sentences of a text, without the marks of code blocks, and the items of its lists.
+/// Returns the sentences of a text, without the fences of code blocks. Items of lists are returned separately.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     sentences(text).flat_map(|sentence| list_items(sentence.text.trim_start_matches("```").trim_start()))
 }
 
-/// The items of a list, which has no full stops; any other sentence as a whole.
+/// Returns the items of a list, which are not separated by full stops. Any other sentence is returned as a whole.
 fn list_items(sentence: &str) -> impl Iterator<Item = &str> {
     let is_list = sentence.contains("\n- ") || sentence.contains("\n* ") || sentence.contains('|');
-    let mark = if is_list { '\n' } else { '\0' }; // no text of the contract holds a NUL
+    let mark = if is_list { '\n' } else { '\0' }; // a text never contains a NUL
     let items = sentence.split(mark).map(|item| item.trim_start_matches(['-', '*', '#', ' ']).trim_end());
     items.filter(|item| !item.is_empty())
 }
 
-/// The terms that a text contains, as bits.
+/// Returns the terms that a text contains, one bit each.
 fn held(text: &str, terms: &[Term]) -> u32 {
     let mut buffer = String::new();
     let mut held = 0;
@@ -222,8 +228,9 @@ fn held(text: &str, terms: &[Term]) -> u32 {
     held
 }
 
-/// The weight of each term: the fewer sentences contain it, the higher, but never three times that of another. All sentences were
-/// chosen because they contain some of the terms, so how many contain one says only a little.
+/// Returns the weight of each term. A term has a higher weight if fewer sentences contain it, but never three times
+/// that of another term. The range is small because all sentences were chosen for containing some of the terms, so
+/// these numbers have little meaning.
 fn weights(terms: usize, candidates: &[Candidate<'_>]) -> Vec<f64> {
     let holding = |index: usize| {
         let holds = |one: &&Candidate<'_>| (one.held | one.context) >> index & 1 == 1;
@@ -233,7 +240,7 @@ fn weights(terms: usize, candidates: &[Candidate<'_>]) -> Vec<f64> {
     (0..terms).map(weight).collect()
 }
 
-/// What the user has said before in this conversation, newest first.
+/// Returns the user's earlier messages in this conversation, newest first.
 fn earlier_words(request: &Generate) -> impl Iterator<Item = &str> {
     let messages = request.messages.iter().rev();
     let users = messages.filter(|message| matches!(message, Message::User { .. }));
@@ -263,14 +270,16 @@ fn choose<'a>(scored: &[(f64, usize)], candidates: &[Candidate<'a>]) -> Vec<Hit<
 }
 
 impl Candidate<'_> {
-    /// Two entries with the same sentence may mean different things; a user who says the same twice repeats it.
+    /// Whether two sentences are repetitions. The same sentence in two entries can have different meanings, but a user
+    /// who writes the same sentence twice repeats it.
     fn repeats(&self, other: &Candidate<'_>) -> bool {
         let is_entry = |origin: Origin<'_>| matches!(origin, Origin::Source(_));
         self.text == other.text && (self.origin == other.origin || !is_entry(self.origin) || !is_entry(other.origin))
     }
 }
 
-/// The sentence as it is shown. The title of its entry precedes it if the sentence alone does not say what it is about.
+/// Returns the sentence as it is shown. The title of its entry is added if the sentence alone does not name its
+/// subject.
 fn hit<'a>(candidate: &Candidate<'a>, is_ambiguous: bool) -> Hit<'a> {
     let shown = ken_text::head(candidate.text, SENTENCE_BYTES);
     let mut text = shown.replace('\n', " ");

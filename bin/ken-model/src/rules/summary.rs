@@ -4,10 +4,10 @@ use ken_text::sentences;
 use ken_types::event::Message;
 use ken_types::ops::model::Generate;
 
-/// The longest sentence, in bytes; a longer one is cut.
+/// The maximum size of a sentence, in bytes. A longer one is cut.
 const SENTENCE_BYTES: usize = 240;
 
-/// The summary, in fewer than `most` bytes. If not all exchanges fit, the newest are kept.
+/// Returns the summary, in fewer than `most` bytes. If not all exchanges fit, the newest are kept.
 pub(super) fn of(request: &Generate, most: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for message in &request.messages {

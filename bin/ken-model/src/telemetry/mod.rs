@@ -1,6 +1,7 @@
-//! Traces for OpenTelemetry: submissions and runs that have ended are read from the store and sent to a collector, as OTLP over HTTP
-//! in JSON. The store is the queue, so no turn ever waits for a collector, and what a kill interrupted is sent after the restart.
-//! The crates of OpenTelemetry are not used: they depend on forty others, for a document of one page.
+//! OpenTelemetry traces. Submissions and runs that have ended are read from the store and sent to a collector, as OTLP
+//! over HTTP in JSON. The store serves as the queue. Therefore no turn ever waits for a collector, and what could not
+//! be sent before a kill is sent after the restart. The crates of OpenTelemetry are not used, because they depend on
+//! forty others to write a document of one page.
 
 mod poster;
 mod spans;
@@ -23,11 +24,11 @@ use spans::Spans;
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 
-/// How often the store is asked, and the longest pause after a collector that failed.
+/// The interval between two reads from the store, and the maximum pause after a failure of the collector.
 const POLL: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const CALL: Duration = Duration::from_secs(10);
-/// The maximum number of summaries that wait. If there are more, the oldest are dropped.
+/// The maximum number of submissions and runs that wait. If there are more, the oldest are dropped.
 const QUEUE: u64 = 4_096;
 /// The approximate number of spans of one request.
 const BATCH: usize = 512;
@@ -43,7 +44,7 @@ pub(crate) struct Exporter {
     store: Pool,
     poster: Poster,
     with_content: bool,
-    /// The first export sends what has ended since this time.
+    /// The first export sends what has ended after this time.
     started: Timestamp,
     counts: Arc<Counts>,
 }
@@ -51,12 +52,12 @@ pub(crate) struct Exporter {
 /// The outcome of sending a batch.
 enum Sent {
     Taken,
-    /// The collector refused it for good.
+    /// The collector refused it permanently.
     Refused(u16),
 }
 
 impl Exporter {
-    /// `None` if no collector is configured. `setting` gives settings and secrets.
+    /// Returns `None` if no collector is configured. `setting` returns settings and secrets.
     pub(crate) fn configured(
         config: &config::Telemetry,
         setting: impl Fn(&str) -> Option<String>,
@@ -99,7 +100,7 @@ impl Exporter {
         }
     }
 
-    /// Sends the traces of what has ended since the last round.
+    /// Sends the traces of everything that has ended since the last round.
     async fn round(&self) -> Result<(), Error> {
         loop {
             let ended = self.store.call::<TelemetryEnded>(&Nothing {}, CALL).await?;
@@ -158,7 +159,7 @@ impl Exporter {
         'stream: loop {
             let page = ReadStream { stream: run.stream.clone(), offset, ..ReadStream::default() };
             let page = match self.store.call::<StreamsRead>(&page, CALL).await {
-                // The session was deleted meanwhile.
+                // The session was deleted in the meantime.
                 Err(error) if error.code == ken_types::Code::NotFound => break,
                 page => page?,
             };
@@ -188,14 +189,14 @@ impl Exporter {
         let status = sent.map_err(|error| Error::internal(format!("telemetry was not sent: {error}")))??;
         match status {
             200..300 => Ok(Sent::Taken),
-            // The statuses that the specification of OTLP names as retryable.
+            // The OTLP specification lists these statuses as retryable.
             429 | 502 | 503 | 504 => Err(Error::unavailable(format!("the collector answered {status}"))),
             status => Ok(Sent::Refused(status)),
         }
     }
 }
 
-/// Removes the runs of the last millisecond if there are more to come, because that millisecond may be incomplete.
+/// If more runs follow, removes those of the last millisecond, because some of that millisecond may be missing.
 fn whole_milliseconds(mut runs: Vec<EndedRun>, has_more: bool) -> Vec<EndedRun> {
     let last = runs.last().map(|run| run.ended_at);
     if has_more && runs.first().map(|run| run.ended_at) != last {

@@ -4,7 +4,7 @@ use ken_types::Error;
 
 use crate::http::{self, Http};
 
-/// Posts JSON to one address, with headers that may be secret.
+/// Posts JSON to one URL, with headers that can contain secrets.
 #[derive(Clone)]
 pub(super) struct Poster {
     url: String,
@@ -21,20 +21,20 @@ impl Poster {
         Ok(Poster { url, headers, http })
     }
 
-    /// The status of the answer. Blocks.
+    /// Sends a body and returns the status of the response. Blocks.
     pub(super) fn post(&self, body: &str) -> Result<u16, Error> {
         let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let headers: Vec<_> = headers.collect();
         let response = self.http.post(&self.url, &headers, body)?;
         let status = response.status().as_u16();
-        // Read to its end, so that the connection can be used again.
+        // The response is read to its end so that the connection can be used again.
         _ = http::text(response);
         Ok(status)
     }
 }
 
-/// Headers as `OTEL_EXPORTER_OTLP_HEADERS` has them: `name=value,name=value`, the values percent-encoded. The error does not
-/// repeat them.
+/// Parses headers in the format of `OTEL_EXPORTER_OTLP_HEADERS`: `name=value,name=value` with percent-encoded values.
+/// The error does not contain them.
 pub(super) fn decoded_headers(text: &str) -> Result<Vec<(String, String)>, String> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     pairs
@@ -47,7 +47,7 @@ pub(super) fn decoded_headers(text: &str) -> Result<Vec<(String, String)>, Strin
         .collect()
 }
 
-/// `None` for malformed percent-encoding, and if the result is not text.
+/// Returns `None` if the percent-encoding is malformed or the result is not UTF-8.
 fn percent_decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();

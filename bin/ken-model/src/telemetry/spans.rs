@@ -1,5 +1,5 @@
-//! The events of a submission or a run as spans of OpenTelemetry, in the JSON form of OTLP and with the semantic conventions for
-//! generative AI. Content is left out unless it is configured.
+//! Converts the events of a submission or a run to OpenTelemetry spans, in the JSON form of OTLP and with the semantic
+//! conventions for generative AI. Content is left out unless the configuration includes it.
 
 use ken_types::Timestamp;
 use ken_types::event::{Block, NO_TOOL};
@@ -7,9 +7,9 @@ use ken_types::ops::telemetry::{EndedRun, WorkKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The most spans of one submission or run; further ones are left out.
+/// The maximum number of spans of one submission or run. Further ones are left out.
 const SPANS: usize = 2_000;
-/// The longest text of a prompt or answer, in bytes.
+/// The maximum size of the text of a prompt or answer, in bytes.
 const CONTENT: usize = 16 * 1024;
 
 const UNKNOWN: &str = "unknown";
@@ -54,7 +54,7 @@ impl Spans<'_> {
         self.started = self.started.or_else(|| time(event));
         match text(event, "type") {
             "turn" => self.chat(event),
-            // The worker of the task has a span of its own.
+            // A task needs no span for the tool, because its worker has one.
             "tool" if text(event, "toolName") == "task" => {}
             "tool" => self.tool(event),
             "task" => self.worker(event),
@@ -103,7 +103,7 @@ impl Spans<'_> {
 
     fn tool(&mut self, event: &Value) {
         let said = event.pointer("/result/content/0/text").and_then(Value::as_str);
-        // The name of a tool that does not exist was invented by the model.
+        // If the tool does not exist, the model invented its name.
         let is_made_up = said.is_some_and(|said| said.starts_with(NO_TOOL));
         let name = match is_made_up {
             true => UNKNOWN,
@@ -154,7 +154,7 @@ impl Spans<'_> {
         self.spans.push(span);
     }
 
-    #[allow(clippy::too_many_arguments)] // the fields of a span
+    #[allow(clippy::too_many_arguments)] // one argument for each field of a span
     fn span(
         &self,
         name: &str,
@@ -182,12 +182,13 @@ impl Spans<'_> {
         self.span_of("root")
     }
 
-    /// Ids depend only on the run and the part of it, so that a collector recognises what is sent twice.
+    /// Returns the id of a span. It depends only on the run and the part of it, so a collector recognises a span that
+    /// is sent twice.
     fn span_of(&self, part: &str) -> String {
         format!("{:016x}", hash(3, &format!("{} {part}", self.run.id)))
     }
 
-    /// All spans, the root first.
+    /// Returns all spans, the root first.
     pub(super) fn end(mut self) -> Vec<Value> {
         let (operation, subject, name) = match &self.workflow {
             Some(workflow) => ("invoke_workflow", "gen_ai.workflow.name", workflow.clone()),
@@ -220,7 +221,7 @@ impl Spans<'_> {
     }
 }
 
-/// The body of a request for these spans.
+/// Returns the body of a request with these spans.
 pub(super) fn request(spans: &[Value]) -> Value {
     let version = env!("CARGO_PKG_VERSION");
     json!({"resourceSpans": [{
@@ -229,7 +230,7 @@ pub(super) fn request(spans: &[Value]) -> Value {
     }]})
 }
 
-/// The answer of a model in the form of `gen_ai.output.messages`:
+/// Returns the answer of a model in the form of `gen_ai.output.messages`:
 /// <https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-output-messages.json>.
 fn parts(event: &Value) -> Vec<Value> {
     let content = event.pointer("/output/content").unwrap_or(&Value::Null);
@@ -266,12 +267,12 @@ fn string(key: &str, value: &str) -> Value {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
-/// An attribute with a number, which is a text in the JSON form of OTLP.
+/// Returns an attribute with a number, which is a string in the JSON form of OTLP.
 fn number_of(key: &str, value: u64) -> Value {
     json!({"key": key, "value": {"intValue": value.to_string()}})
 }
 
-/// The name, if it has the form of one: a name that a model invented may contain text of the conversation.
+/// Returns the name if it has the form of a name. A name that a model invented could contain text of the conversation.
 fn tame(name: &str) -> &str {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
     match (1..=64).contains(&name.len()) && name.bytes().all(is_part) {
@@ -280,7 +281,7 @@ fn tame(name: &str) -> &str {
     }
 }
 
-/// FNV-1a of 64 bits, never 0; the seed is hashed first.
+/// 64-bit FNV-1a, never 0. The seed is hashed first.
 fn hash(seed: u8, text: &str) -> u64 {
     let bytes = std::iter::once(seed).chain(text.bytes());
     let hash =
