@@ -1,4 +1,4 @@
-//! The answer: a reading in the format of the contract.
+//! The answer: a reading in the documented output format.
 
 use std::fmt::{self, Write};
 
@@ -10,18 +10,18 @@ use crate::emotion::EMOTIONS;
 use crate::reading::{Feeling, Reading};
 use crate::span::Span;
 
-/// A reading together with its text, for the words that it cites.
+/// A reading together with its text, from which the answer quotes words.
 pub(crate) struct State<'a> {
     pub(crate) text: &'a str,
     pub(crate) reading: &'a Reading,
 }
 
-/// Rounds to three digits, which is more than the precision of the model.
+/// Rounds to three digits, which exceeds the precision of the model.
 fn rounded(value: f32) -> f64 {
     to_parts(value, 1000.0)
 }
 
-/// Rounds to a multiple of 1 / `parts`; never returns -0.
+/// Rounds to a multiple of 1 / `parts`. Never returns -0.
 fn to_parts(value: f32, parts: f64) -> f64 {
     (f64::from(value) * parts).round() / parts + 0.0
 }
@@ -79,7 +79,7 @@ impl Serialize for Context<'_> {
     }
 }
 
-/// The words of some spans, in lower case.
+/// Writes the words of some spans in lower case.
 struct Words<'a>(&'a str, &'a [Span]);
 
 impl Serialize for Words<'_> {
@@ -97,7 +97,7 @@ fn cited(text: &str, span: Span) -> &str {
     text.get(span.start..span.end).unwrap_or_default()
 }
 
-/// A sentence that explains the state.
+/// Writes a sentence that explains the state.
 struct Explanation<'a>(&'a State<'a>);
 
 impl Serialize for Explanation<'_> {
@@ -127,7 +127,8 @@ impl fmt::Display for Explanation<'_> {
     }
 }
 
-/// Writes the words of some spans in quotes after a lead, or nothing if there are no spans.
+/// Writes a lead, then the words of some spans in quotation marks. Writes nothing if there are no
+/// spans.
 fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> fmt::Result {
     for (number, span) in spans.iter().enumerate() {
         to.write_str(if number == 0 { lead } else { ", \"" })?;
@@ -136,12 +137,12 @@ fn cite(to: &mut fmt::Formatter<'_>, lead: &str, text: &str, spans: &[Span]) -> 
     Ok(())
 }
 
-/// Maximum length of a quotation in characters; longer words and runs of emoji are cut.
+/// Maximum length of a quotation in characters. Longer words and runs of emoji are cut.
 const MAX_QUOTED: usize = 40;
 
-/// Writes words into an open quotation.
+/// Writes words within quotation marks that the caller has opened.
 fn quote(to: &mut dyn Write, words: &str) -> fmt::Result {
-    // Nearly all are short enough even in bytes.
+    // Nearly all words are short enough even if their bytes are counted.
     let cut = (words.len() > MAX_QUOTED)
         .then(|| words.char_indices().nth(MAX_QUOTED))
         .flatten()

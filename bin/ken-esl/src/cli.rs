@@ -38,7 +38,8 @@ impl Filter for Esl {
     }
 }
 
-/// The text of an input: the input itself, or `user_input` of a JSON object. Input that begins like an object must be one.
+/// Returns the text of an input: the input itself, or `user_input` of a JSON object. An input that begins like a JSON
+/// object must be one.
 fn text_of(input: &str) -> Result<Cow<'_, str>, Error> {
     if !input.trim_start().starts_with('{') {
         return Ok(Cow::Borrowed(input));
@@ -55,7 +56,7 @@ fn text_of(input: &str) -> Result<Cow<'_, str>, Error> {
     }
 }
 
-/// Whether the command line is that of the trainer.
+/// Whether the command line is one of the trainer.
 pub(crate) fn asks_for_training() -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == "train")
 }

@@ -1,4 +1,4 @@
-//! The emotions that ken-esl names.
+//! The emotions that ken-esl recognises.
 
 /// The polarity of an emotion, or of a whole text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +32,10 @@ pub(crate) enum Family {
     Neutral,
 }
 
-/// How many families there are.
+/// The number of families.
 pub(crate) const FAMILIES: usize = 7;
 
-/// An emotion; its index in [`EMOTIONS`] is its number.
+/// An emotion. Its number is its index in [`EMOTIONS`].
 #[derive(Debug)]
 pub(crate) struct Emotion {
     pub(crate) name: &'static str,
@@ -43,11 +43,12 @@ pub(crate) struct Emotion {
     pub(crate) dimension: &'static str,
     pub(crate) valence: Valence,
     pub(crate) family: Family,
-    /// The mean polarity, from -4 to 4, of texts with this label; used as the polarity of a labelled comment in training.
+    /// The mean polarity of texts with this label, from -4 to 4. In training it is used as the polarity of labelled
+    /// comments.
     pub(crate) polarity: f32,
 }
 
-/// How many emotions the model knows: the GoEmotions labels, in their order.
+/// The number of emotions that the model knows: the GoEmotions labels, in their order.
 pub(crate) const LABELS: usize = 28;
 
 pub(crate) const ANGER: usize = 2;
@@ -112,7 +113,7 @@ pub(crate) static EMOTIONS: [Emotion; 34] = {
     ]
 };
 
-/// The emotions that are shades of this one: whoever feels one of them also feels this one.
+/// Returns the emotions that are shades of this one. A person who feels one of them also feels this one.
 pub(crate) fn shades(emotion: usize) -> &'static [usize] {
     match emotion {
         SADNESS => &[DISAPPOINTMENT, GRIEF],
@@ -122,7 +123,7 @@ pub(crate) fn shades(emotion: usize) -> &'static [usize] {
     }
 }
 
-/// The number of the emotion of that name.
+/// Returns the number of the emotion with this name.
 pub(crate) fn by_name(name: &str) -> Option<usize> {
     EMOTIONS.iter().position(|emotion| emotion.name == name)
 }

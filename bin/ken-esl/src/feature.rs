@@ -6,7 +6,7 @@ use crate::math::mix;
 use crate::scope::Note;
 use crate::token::Token;
 
-/// Kinds of features; each has its own key space.
+/// Kinds of features. The keys of different kinds are never equal except by a hash collision.
 #[derive(Clone, Copy)]
 enum Kind {
     Word = 1,
@@ -22,10 +22,10 @@ fn keyed(kind: Kind, key: u64) -> u64 {
     mix(key, kind as u64)
 }
 
-/// The edges of a text, as neighbours of its first and last word.
+/// Stands for the edge of a text, as the neighbour of its first and last word.
 const EDGE: u64 = 0xED6E;
 
-/// The features of the token at `at`.
+/// Calls `feature` for each feature of the token at `at`.
 pub(crate) fn of_token(tokens: &[Token], notes: &[Note], at: usize, mut feature: impl FnMut(u64)) {
     let (Some(token), Some(note)) = (tokens.get(at), notes.get(at)) else {
         return;
@@ -36,7 +36,7 @@ pub(crate) fn of_token(tokens: &[Token], notes: &[Note], at: usize, mut feature:
     }
 }
 
-/// The features of the token that depend on its context.
+/// Calls `feature` for each feature of the token that depends on its context.
 pub(crate) fn of_place(notes: &[Note], at: usize, mut feature: impl FnMut(u64)) {
     let Some(note) = notes.get(at) else { return };
     let before = at.checked_sub(1).and_then(|at| notes.get(at)).map_or(EDGE, |note| note.key);
@@ -50,7 +50,7 @@ pub(crate) fn of_place(notes: &[Note], at: usize, mut feature: impl FnMut(u64)) 
     of_meaning(note, &mut feature);
 }
 
-/// The features of the token that do not depend on its context.
+/// Calls `feature` for each feature of the token that does not depend on its context.
 pub(crate) fn of_itself(token: &Token, key: u64, mut feature: impl FnMut(u64)) {
     feature(of_word(key));
     if token.is_word() && token.form().len() > 1 {
@@ -58,7 +58,8 @@ pub(crate) fn of_itself(token: &Token, key: u64, mut feature: impl FnMut(u64)) {
     }
 }
 
-/// The features of the word's entry in the lexicon, so that a rare word is treated like a common word of the same kind.
+/// Calls `feature` for the features of the word's lexicon entry, so that a rare word is treated like a common word of
+/// the same kind.
 fn of_meaning(note: &Note, feature: &mut impl FnMut(u64)) {
     let Some(entry) = note.entry.filter(|_| !note.is_name) else {
         return;
@@ -73,7 +74,7 @@ fn of_meaning(note: &Note, feature: &mut impl FnMut(u64)) {
     }
 }
 
-/// All sequences of three to five letters of `<word>`.
+/// Calls `feature` for every sequence of three to five letters of `<word>`.
 fn of_letters(form: &[u8], feature: &mut impl FnMut(u64)) {
     const ROOM: usize = 40;
     let mut padded = [0u8; ROOM];
@@ -98,7 +99,7 @@ fn of_letters(form: &[u8], feature: &mut impl FnMut(u64)) {
     }
 }
 
-/// The features of the style of the whole text.
+/// Calls `feature` for each feature of the style of the whole text.
 pub(crate) fn of_style(tokens: &[Token], mut feature: impl FnMut(u64)) {
     let words = tokens.iter().filter(|token| token.is_word()).count();
     let caps = tokens.iter().filter(|token| token.is_caps).count();
@@ -116,7 +117,7 @@ pub(crate) fn of_style(tokens: &[Token], mut feature: impl FnMut(u64)) {
     }
 }
 
-/// The feature of a word with this key.
+/// Returns the feature of a word with this key.
 pub(crate) fn of_word(key: u64) -> u64 {
     keyed(Kind::Word, key)
 }

@@ -1,11 +1,11 @@
-//! Idioms in which a negation negates nothing. The table was trained without this correction, but with negated and plain words, so
-//! the model can use the corrected notes.
+//! Idioms with a negation that does not reverse the meaning. The table was trained without this correction. However, it
+//! was trained with both negated and plain words, so the model can use the corrected notes.
 
 use crate::lexicon::Class;
 use crate::scope::Note;
 use crate::token::Token;
 
-/// Corrects the notes of all tokens. Very few texts have such a negation.
+/// Corrects the notes of all tokens. Very few texts contain such an idiom.
 pub(crate) fn correct(tokens: &[Token], notes: &mut [Note]) {
     if !notes.iter().any(|note| note.is_negated) {
         return;
@@ -21,7 +21,8 @@ fn is(token: Option<&Token>, words: &[&str]) -> bool {
     token.is_some_and(|token| words.iter().any(|word| token.is(word)))
 }
 
-/// Where the clause that continues at a place ends: at a mark, a contrast or another negator, within a limited distance.
+/// Returns the end of the clause that continues at `from`. It ends at a mark, a contrast or another negator, or after a
+/// limited number of words.
 fn clause_end(tokens: &[Token], notes: &[Note], from: usize) -> usize {
     const LONGEST: usize = 8;
     let rest = tokens.iter().zip(notes).skip(from).take(LONGEST);
@@ -30,8 +31,9 @@ fn clause_end(tokens: &[Token], notes: &[Note], from: usize) -> usize {
     from + rest.take_while(goes_on).count()
 }
 
-/// "couldn't be happier", "never been so sad", "can't thank you enough", "can't stop laughing", "Isn't this nice?": a feeling
-/// that looks negated is felt, and in all but the last it is felt most strongly.
+/// Corrects the notes of a clause such as "couldn't be happier", "never been so sad", "can't thank you enough", "can't
+/// stop laughing" or "Isn't this nice?". Its feeling looks negated but is felt. In all of these except the question, it
+/// is even stronger than usual.
 fn lift_negation(tokens: &[Token], notes: &mut [Note], at: usize) {
     let end = clause_end(tokens, notes, at + 1);
     let lifted = Clause { tokens, notes, at, end }.exceeded();
@@ -50,7 +52,7 @@ fn lift_negation(tokens: &[Token], notes: &mut [Note], at: usize) {
     }
 }
 
-/// A negator, and the words that it may negate.
+/// A negator, and the words that it can negate.
 struct Clause<'a> {
     tokens: &'a [Token],
     notes: &'a [Note],
@@ -58,11 +60,11 @@ struct Clause<'a> {
     end: usize,
 }
 
-/// A set of words of a clause, one bit each by the distance from the negator.
+/// A set of words in a clause. The number of a word's bit is its distance from the negator.
 type Words = u32;
 
 impl Clause<'_> {
-    /// The words of feelings that are stated as the strongest.
+    /// Returns the words of feelings that the negation makes stronger.
     fn exceeded(&self) -> Words {
         let turn = self.after_stop().or_else(|| self.before_enough());
         turn.or_else(|| self.never_so()).unwrap_or_else(|| self.comparatives())
@@ -117,7 +119,7 @@ impl Clause<'_> {
         (is(word, &COMPARATIVES) || ends() || is_more() || agrees()) && self.exceeds(place)
     }
 
-    /// Whether this negator turns the comparative at a place into a superlative.
+    /// Whether this negator makes a superlative of the comparative at `place`.
     fn exceeds(&self, place: usize) -> bool {
         const ASSERTING: [&str; 7] = ["can", "could", "will", "would", "make", "makes", "made"];
         let has_than = is(self.word(place + 1), &["than"]);
@@ -164,7 +166,7 @@ impl Clause<'_> {
     }
 }
 
-/// Whether this is a question that expects a yes, such as "Aren't you happy?"
+/// Whether this is a question that expects the answer yes, such as "Aren't you happy?"
 fn is_asked_back(tokens: &[Token], at: usize) -> bool {
     const ASKING: [&str; 7] = ["isn't", "aren't", "wasn't", "weren't", "don't", "doesn't", "didn't"];
     const SUBJECTS: [&str; 13] =

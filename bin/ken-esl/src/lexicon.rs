@@ -1,6 +1,6 @@
 //! The meaning of single words and short phrases: the compiled form of `share/esl/lexicon.txt`.
 //!
-//! The slots are part of the table, so nothing is parsed when the program starts.
+//! The slots are part of the table that is compiled into the program, so nothing is parsed when the program starts.
 
 use crate::emotion::{EMOTIONS, by_name};
 use crate::math::mix;
@@ -9,7 +9,7 @@ use crate::token::Token;
 /// The class of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The number of an emotion.
+    /// A word for the emotion with this number.
     Emotion(usize),
     Good,
     Bad,
@@ -23,15 +23,16 @@ pub(crate) enum Class {
     Is,
     Irony,
     Sarcasm,
-    /// A name that contains a word of opinion, such as "Great Britain", which praises nothing.
+    /// A name that contains a word of opinion but expresses none, such as "Great Britain".
     Name,
-    /// The number of a language in [`LANGUAGES`].
+    /// A word of the language with this index in [`LANGUAGES`].
     Language(usize),
-    /// A word that is only the first word of a phrase.
+    /// A word that has no meaning here except as the first word of a phrase.
     Start,
 }
 
-/// The languages that are distinguished, by ISO 639-1 code and name in the lexicon. English is the first.
+/// The languages that are distinguished, each with its ISO 639-1 code and its name in the lexicon. The first one is
+/// English.
 pub(crate) const LANGUAGES: [(&str, &str); 7] = [
     ("en", "english"),
     ("de", "german"),
@@ -59,7 +60,8 @@ const WORD_CLASSES: [(&str, Class); 14] = [
     ("start", Class::Start),
 ];
 
-/// Codes of [`WORD_CLASSES`] follow those of the emotions, the languages' follow them; 0 is an empty slot.
+/// The codes of [`WORD_CLASSES`] begin after those of the emotions, and the codes of languages after these. 0 is an
+/// empty slot.
 const WORD_CODES: usize = EMOTIONS.len() + 1;
 const LANGUAGE_CODES: usize = WORD_CODES + WORD_CLASSES.len();
 const STARTS_PHRASE: u8 = 0x80;
@@ -96,7 +98,7 @@ pub(crate) struct Entry {
     pub(crate) class: Class,
     /// Polarity from -4 to 4.
     pub(crate) valence: f32,
-    /// Whether a longer phrase may begin with this word.
+    /// Whether a longer phrase can begin with this word.
     pub(crate) starts_phrase: bool,
 }
 
@@ -107,12 +109,12 @@ impl Entry {
     }
 }
 
-/// The key of a folded word.
+/// Returns the key of a word in its folded form.
 pub(crate) fn key(token: &Token) -> u64 {
     token.words().fold(token.form().len() as u64, mix)
 }
 
-/// The key of a phrase that is extended by a word.
+/// Returns the key of a phrase to which a word is added.
 pub(crate) fn longer(key: u64, next: u64) -> u64 {
     mix(key, next ^ 0x70)
 }
@@ -120,12 +122,12 @@ pub(crate) fn longer(key: u64, next: u64) -> u64 {
 /// The number of slots of the hash table.
 pub(crate) const SLOTS: usize = 8192;
 
-/// One place of the lexicon's hash table.
+/// One slot of the lexicon's hash table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slot {
     /// The lower half of the key; the upper half selects the slot.
     check: u32,
-    /// Polarity in thirtieths.
+    /// Polarity in units of one thirtieth.
     valence: i8,
     /// See [`Class::code`].
     code: u8,
@@ -133,7 +135,7 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) const EMPTY: Slot = Slot { check: 0, valence: 0, code: 0 };
-    /// Bytes of a slot in the file.
+    /// The number of bytes of a slot in the file.
     pub(crate) const BYTES: usize = 6;
 
     pub(crate) const fn read(bytes: [u8; Slot::BYTES]) -> Slot {
@@ -155,7 +157,7 @@ impl Slot {
     }
 }
 
-/// The slot of a key, or the empty slot for it; `None` if the table is full.
+/// Returns the index of the slot that contains a key, or of an empty slot for it. Returns `None` if the table is full.
 fn place(slots: &[Slot; SLOTS], key: u64) -> Option<usize> {
     let mut place = (key >> 32) as usize % SLOTS;
     for _ in 0..SLOTS {
@@ -168,12 +170,13 @@ fn place(slots: &[Slot; SLOTS], key: u64) -> Option<usize> {
     None
 }
 
-/// Finds a key.
+/// Returns the entry of a key.
 pub(crate) fn find(slots: &[Slot; SLOTS], key: u64) -> Option<Entry> {
     slots[place(slots, key)?].entry()
 }
 
-/// Adds an entry. The first entry of a key is kept unless it is only the start of a phrase. Returns false if there is no room.
+/// Adds an entry. If the key already has an entry, that one is kept, unless it is only the start of a phrase. Returns
+/// false if the table is full.
 pub(crate) fn put(slots: &mut [Slot; SLOTS], key: u64, entry: Entry) -> bool {
     let phrase = if entry.starts_phrase { STARTS_PHRASE } else { 0 };
     let Some(place) = place(slots, key) else {

@@ -1,4 +1,4 @@
-//! The reading of a whole text, from the scores of the model and the findings of the rules.
+//! The reading of a whole text, computed from the scores of the model and the findings of the rules.
 
 use crate::emotion::{ANNOYANCE, EMOTIONS, LABELS, NEUTRAL, SADNESS, Valence, shades};
 use crate::feature;
@@ -15,34 +15,35 @@ const MAX_EVIDENCE: usize = 3;
 /// Maximum number of temporal words that are listed.
 const MAX_TEMPORAL: usize = 8;
 
-/// The maximum confidence, since nothing that is learnt from examples is certain.
+/// The maximum confidence. It is below 1 because a model that is trained on examples can always be wrong.
 const MOST_CONFIDENT: f32 = 0.98;
 
-/// A valence score whose magnitude is at most this is neutral.
+/// The maximum magnitude of the valence score of a neutral text.
 const NEUTRAL_SCORE: f32 = 0.05;
 
 /// The minimum magnitude of the score of a text that is not neutral.
 const LEAST_SCORE: f32 = 0.06;
 
-/// From this score on a text is not neutral, even if no label with a polarity is close: an opinion needs no emotion.
+/// The minimum score with which a text is not neutral even if no label with a polarity is close to its threshold. A
+/// text can express an opinion without an emotion.
 const OUTSPOKEN: f32 = 0.45;
 
 /// The minimum intensity of the emotion of a writer who may be in danger.
 const GRAVE: f32 = 0.6;
 
-/// The margin above its threshold of an emotion that the model does not know but the text names.
+/// The margin above its threshold that an emotion gets if the model does not know it but the text names it.
 const NAMED: f32 = 0.5;
 
-/// The margin by which an emotion is put ahead of another one.
+/// The margin by which an emotion is moved ahead of another one.
 const AHEAD: f32 = 0.01;
 
-/// If an emotion with the valence of the text is this close to the strongest one, it is the state.
+/// An emotion with the valence of the text becomes the state if it is this close to the strongest one.
 const HARDLY_WEAKER: f32 = 0.5;
 
-/// From this magnitude on, a score that contradicts the state makes the valence mixed.
+/// The minimum magnitude of a score that makes the valence mixed if it contradicts the state.
 const LOUD: f32 = 0.2;
 
-/// An emotion that was found.
+/// An emotion that was detected.
 #[derive(Debug)]
 pub(crate) struct Feeling {
     pub(crate) emotion: usize,
@@ -58,7 +59,8 @@ impl Feeling {
         EMOTIONS[self.emotion].valence
     }
 
-    /// Whether this emotion cannot be the state of a text with that valence. Emotions such as surprise fit any valence.
+    /// Whether this emotion cannot be the state of a text with this valence. Some emotions, such as surprise, fit any
+    /// valence.
     fn opposes(&self, valence: Valence) -> bool {
         let is_signless = self.emotion != NEUTRAL && self.valence() == Valence::Neutral;
         !is_signless && ![self.valence(), Valence::Mixed].contains(&valence)
@@ -93,7 +95,7 @@ impl Reading {
         reader.finish(table)
     }
 
-    /// Adjusts the reading if the writer may be in danger: such a text is never positive or neutral.
+    /// Adjusts the reading if the writer may be in danger. Such a text is never positive or neutral.
     pub(crate) fn heed(&mut self, risk: Vec<Span>) {
         if risk.is_empty() {
             return;
@@ -129,7 +131,7 @@ impl Reading {
         self.risk = risk;
     }
 
-    /// The strongest emotion; neutral if there is none.
+    /// Returns the number of the strongest emotion, or that of neutral if there is none.
     pub(crate) fn state(&self) -> usize {
         self.feelings.first().map_or(NEUTRAL, |feeling| feeling.emotion)
     }
@@ -153,7 +155,7 @@ struct Reader {
     has_contrast: bool,
     is_ironic: bool,
     is_torn: bool,
-    /// The best evidence so far for each emotion, with its score.
+    /// The best evidence so far for each emotion: its number, the score and the spans.
     evidence: Vec<(usize, f32, Vec<Span>)>,
     temporal: Vec<Span>,
     negated: Vec<Span>,
@@ -235,7 +237,7 @@ impl Reader {
         }
     }
 
-    /// Takes the words that contribute most to each label of this window.
+    /// Records the words that contribute most to each label of this window.
     fn take_evidence(&mut self, table: &Table, window: &Window) {
         let found = detected(&window.scores, |label| table.threshold(label));
         for label in (0..LABELS).filter(|label| found & 1 << label != 0) {
@@ -252,7 +254,7 @@ impl Reader {
         }
     }
 
-    /// Adds emotions that the model does not know but the window names.
+    /// Adds emotions that the window names but the model does not know.
     fn take_named(&mut self, window: &Window) {
         for (at, note) in window.notes.iter().enumerate() {
             let Some(Class::Emotion(emotion)) = note.class() else {
@@ -305,7 +307,7 @@ impl Reader {
         }
     }
 
-    /// The language, and how reliable the model is for this text, 0..1.
+    /// Returns the language, and how reliable the model is for this text, from 0 to 1.
     fn language(&self) -> (&'static str, f32) {
         if self.words == 0 {
             return ("und", if self.evidence.iter().any(|best| !best.2.is_empty()) { 0.6 } else { 0.1 });
@@ -326,7 +328,7 @@ impl Reader {
         let labels = (0..LABELS).filter(|label| found & 1 << label != 0);
         let margin = |label: usize| self.scores[label] - table.threshold(label);
         let margins = labels.map(|label| (label, margin(label)));
-        // An emotion that the text names is more precise than the label that the model has for the same words.
+        // An emotion that the text names is more precise than the model's label for the same words.
         let outright = |spans: &[Span]| {
             let alike =
                 |best: &&(usize, f32, Vec<Span>)| best.0 < LABELS && best.2.iter().any(|span| spans.contains(span));
@@ -348,8 +350,8 @@ impl Reader {
         feelings.collect()
     }
 
-    /// Computes the intensities and sorts by them. Emphasis reduces neutral, but "slightly" does not raise it: neutral never becomes
-    /// stronger than the emotions before it.
+    /// Computes the intensities and sorts the emotions by them. Emphasis weakens neutral. Words like "slightly" do not
+    /// strengthen it in return: its intensity never exceeds that of the emotion before it.
     fn rank(&self, feelings: &mut [Feeling], clarity: f32) {
         for feeling in &mut *feelings {
             feeling.intensity = self.intensity(feeling, 1.0);
@@ -370,7 +372,8 @@ impl Reader {
         }
     }
 
-    /// The intensity of an emotion: the model's margin, lowered by words like "slightly" and raised by emphasis.
+    /// Returns the intensity of an emotion: the model's margin, lowered by words like "slightly" and raised by
+    /// emphasis.
     fn intensity(&self, feeling: &Feeling, weakened: f32) -> f32 {
         let base = sigmoid(0.5 * feeling.margin - 0.2);
         if feeling.emotion == NEUTRAL {
@@ -400,8 +403,9 @@ impl Reader {
     }
 }
 
-/// If the state has another valence than the text, makes an emotion with the text's valence the strongest, provided that it is
-/// hardly weaker or the state is neutral. Returns whether there was one.
+/// If the state does not have the valence of the text, moves an emotion with that valence to the front. This is done
+/// only if that emotion is hardly weaker than the state or the state is neutral. Returns whether there was such an
+/// emotion.
 fn agree(feelings: &mut [Feeling], valence: Valence) -> bool {
     let Some(first) = feelings.first().filter(|first| first.opposes(valence)) else {
         return false;
@@ -416,7 +420,7 @@ fn agree(feelings: &mut [Feeling], valence: Valence) -> bool {
     true
 }
 
-/// Gives the valence the sign of the state. If the words clearly say the opposite, the valence is mixed.
+/// Changes the valence to that of the state. If the words clearly express the opposite, the valence is mixed.
 fn follow(feelings: &[Feeling], valence: Valence, score: f32) -> (Valence, f32) {
     let opposed = |first: &&Feeling| first.emotion != NEUTRAL && first.opposes(valence);
     let Some(first) = feelings.first().filter(opposed) else {
@@ -433,7 +437,7 @@ fn follow(feelings: &[Feeling], valence: Valence, score: f32) -> (Valence, f32) 
     }
 }
 
-/// The words and phrases that name an emotion or a shade of it, or that make the text ironic.
+/// Returns the words and phrases that name an emotion or a shade of it, or that make the text ironic.
 fn naming_spans(window: &Window, label: usize) -> Vec<Span> {
     let is_ironic = window.findings.is_ironic && label == ANNOYANCE;
     let names = |class| match class {
@@ -446,7 +450,7 @@ fn naming_spans(window: &Window, label: usize) -> Vec<Span> {
     naming.filter_map(|(at, note)| window.span(at, note.width)).take(MAX_EVIDENCE).collect()
 }
 
-/// The words that contribute most, in the order of the text; neighbouring words form one span.
+/// Returns the words that contribute most, in the order of the text. Neighbouring words form one span.
 fn strongest_spans(window: &Window, shares: impl Iterator<Item = i32>) -> Vec<Span> {
     let shares: Vec<i32> = shares.collect();
     let largest = shares.iter().copied().max().unwrap_or(0);

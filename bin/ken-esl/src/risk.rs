@@ -6,13 +6,13 @@ use std::cmp::Reverse;
 use crate::math::mix;
 use crate::span::Span;
 
-/// The trained model. The file `share/esl/risk.bin` has a magic number, the bias and the unit of the weights as f32, and for each
-/// feature its hash as u32 and its weight as i8, sorted by hash; all numbers are little-endian.
+/// The trained model. The file `share/esl/risk.bin` contains a magic number, then the bias and the unit of the weights
+/// as f32, then for each feature its hash as u32 and its weight as i8, sorted by hash. All numbers are little-endian.
 pub(crate) struct Model<'a> {
     bias: f32,
     unit: f32,
     entries: &'a [Entry],
-    /// The index of the first entry of each bucket. A bucket is the top bits of a hash.
+    /// The index of the first entry of each bucket. The bucket of a hash is given by its top bits.
     starts: [u32; BUCKETS + 1],
 }
 
@@ -20,33 +20,37 @@ type Entry = [u8; 5];
 
 pub(crate) const MAGIC: [u8; 8] = *b"ken-esr1";
 const HEAD: usize = MAGIC.len() + 8;
-/// With a few entries per bucket, a feature is found without a search over the whole model.
+/// The number of buckets. With only a few entries per bucket, a feature is found without searching the whole model.
 const BUCKETS: usize = 4096;
 
 static SHIPPED: Model = Model::read(include_bytes!("../../../share/esl/risk.bin"));
 
-/// The minimum score of a text of danger. At 0 the model is equally sure of both classes; below, recall is preferred to precision.
+/// The minimum score of a text whose writer may be in danger. At 0, both classes are equally likely. The value is lower
+/// because recall matters more than precision.
 const THRESHOLD: f32 = -0.5;
 
-/// How much each doubling of the number of windows adds to the threshold: of many windows, one exceeds it by chance.
+/// The amount that each doubling of the number of windows adds to the threshold. It is necessary because one of many
+/// windows exceeds a fixed threshold by chance.
 const RAISE: f32 = 0.25;
 
-/// A text with this many features has about ten words. Each halving of the number lowers the score by [`LOWER`]: the fewer words there
-/// are, the more each of them decides, and "I couldn't be happier" has the words of despair.
+/// The number of features below which the score is lowered; a text with as many has about ten words. Each halving of
+/// the number lowers the score by [`LOWER`]. In a short text each word has a large influence, and "I couldn't be
+/// happier" contains words that are typical of despair.
 const ENOUGH: usize = 48;
 const LOWER: f32 = 0.6;
 
-/// The sizes of the windows that are judged, in words. A text of up to [`LARGE`] words is judged as a whole, as the training texts are. A
-/// longer one is judged in windows of both sizes, so that one sentence is not lost in a long letter.
+/// The sizes of the windows that are scored, in words. A text of up to [`LARGE`] words is scored as a whole, like the
+/// training texts. A longer one is scored in windows of both sizes, so that a single sentence in a long letter is
+/// detected.
 const LARGE: usize = 40;
 const SMALL: usize = 10;
 
-/// The shown words are chosen from this many features with the largest weights.
+/// The words to show are chosen from this number of features, those with the largest weights.
 const STRONGEST: usize = 8;
-/// The maximum number of places that are shown.
+/// The maximum number of spans that are shown.
 const PLACES: usize = 3;
 
-/// The places of the words with the largest weights, in the order of the text; empty if nothing suggests danger.
+/// Returns the spans of the words with the largest weights, in the order of the text. Empty if nothing suggests danger.
 pub(crate) fn find(text: &str) -> Vec<Span> {
     SHIPPED.find(text)
 }
@@ -61,7 +65,7 @@ impl<'a> Model<'a> {
             at -= 1;
             starts[bucket(hash_of(&entries[at]))] = at as u32;
         }
-        // An empty bucket starts where the next one starts.
+        // An empty bucket starts where the next bucket starts.
         let mut bucket = BUCKETS;
         while bucket > 0 {
             bucket -= 1;
@@ -76,13 +80,15 @@ impl<'a> Model<'a> {
         self.entries.len()
     }
 
-    /// The places of the words with the largest weights in the window with the highest score; empty if no window reaches the threshold.
+    /// Returns the spans of the words with the largest weights in the window with the highest score. Empty if no window
+    /// reaches the threshold.
     pub(crate) fn find(&self, text: &str) -> Vec<Span> {
         let mut large = Windows::new(LARGE);
         let mut small: Option<Windows> = None;
         each_feature(text, |hash, word, span| {
             if word == LARGE && small.is_none() {
-                // The first large window still holds all features so far.
+                // The text is longer than one large window. At this point, that window still contains all features so
+                // far.
                 let mut windows = Windows::new(SMALL);
                 let earlier = large.features.iter();
                 earlier.for_each(|feature| windows.take(self, feature.word, Some(*feature)));
@@ -107,7 +113,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The score of a set of features.
+    /// Returns the score of a set of features.
     fn score(&self, features: &[Feature]) -> f32 {
         let sum: i32 = features.iter().map(|feature| i32::from(feature.weight)).sum();
         let count = features.len().max(1);
@@ -115,7 +121,7 @@ impl<'a> Model<'a> {
         self.bias + sum as f32 * self.unit / (count as f32).sqrt() - LOWER * halvings as f32
     }
 
-    /// The weight of a feature, in the model's unit.
+    /// Returns the weight of a feature, in the model's unit.
     fn weight(&self, hash: u32) -> Option<i8> {
         let bucket = bucket(hash);
         let entries = self.entries.get(self.starts[bucket] as usize..self.starts[bucket + 1] as usize);
@@ -139,9 +145,9 @@ const fn float(bytes: &[u8], at: usize) -> f32 {
     }
 }
 
-/// Judges the windows of one size, one after the other. Each begins half a window after the one before.
+/// Scores the windows of one size, one after the other. Each starts half a window after the previous one.
 struct Windows {
-    /// The number of words.
+    /// The size of a window in words.
     size: usize,
     /// The first word after the current window.
     end: usize,
@@ -160,7 +166,8 @@ impl Windows {
         }
     }
 
-    /// Moves on to the word of the next feature of the text and adds the feature; `None` is one that the model does not know.
+    /// Moves to the window that contains `word`, which is the word of the text's next feature, and adds the feature.
+    /// `None` is a feature that the model does not know.
     fn take(&mut self, model: &Model<'_>, word: usize, feature: Option<Feature>) {
         while word >= self.end {
             self.judge(model);
@@ -191,7 +198,7 @@ struct Worst {
 }
 
 impl Worst {
-    /// The window with the higher score of two sizes, and the number of windows of both.
+    /// Combines the results of two sizes: the window with the higher score, and the number of windows of both.
     fn or(self, other: Worst) -> Worst {
         let windows = self.windows + other.windows;
         let worst = if other.score > self.score { other } else { self };
@@ -209,8 +216,8 @@ struct Feature {
     span: Span,
 }
 
-/// The places of the features with the largest weights, in the order of the text. Features that overlap become one place, and as
-/// many features are taken as make at most [`PLACES`] places.
+/// Returns the spans of the features with the largest weights, in the order of the text. Features that overlap form one
+/// span. Features are taken until there are [`PLACES`] spans.
 fn strongest(mut features: Vec<Feature>) -> Vec<Span> {
     features.retain(|feature| feature.weight > 0);
     features.sort_by_key(|feature| (Reverse(feature.weight), feature.word));
@@ -230,7 +237,7 @@ fn strongest(mut features: Vec<Feature>) -> Vec<Span> {
     places.find(|places| places.len() <= PLACES).unwrap_or_default()
 }
 
-/// Kinds of features; each has its own key space.
+/// Kinds of features. The keys of different kinds are never equal except by a hash collision.
 #[derive(Clone, Copy)]
 enum Kind {
     Word = 1,
@@ -238,18 +245,18 @@ enum Kind {
     Letters,
 }
 
-/// The edges of a text, as neighbours of its first and last word, and those of a word.
+/// Stands for the edge of a text, as the neighbour of its first and last word, and for the edge of a word.
 const EDGE: u64 = 0xED6E;
 
-/// The number of letters of a run.
+/// The length of a run of letters.
 const LETTERS: usize = 4;
 /// The maximum length of a word, in bytes.
 const MAX_WORD: usize = 64;
-/// Words that are farther apart, in bytes, are not neighbours.
+/// Words with a larger distance than this, in bytes, do not count as neighbours.
 const MAX_GAP: usize = 32;
 
-/// Calls `feature` with the hash, the number of the word and the place of every feature of a text: the words, the pairs of
-/// neighbours, and the runs of four letters within words and their edges.
+/// Calls `feature` for every feature of a text, with its hash, the index of its word, and its span. Features are the
+/// words, the pairs of neighbours, and the runs of four letters in words, including the edges of the words.
 pub(crate) fn each_feature(text: &str, mut feature: impl FnMut(u32, usize, Span)) {
     let mut before: Option<(u64, Span)> = None;
     let mut number = 0;
@@ -277,7 +284,7 @@ fn key(word: &str) -> u64 {
     word.bytes().fold(0, |key, byte| mix(key, u64::from(byte)))
 }
 
-/// Calls `run` for every run of letters of a word with its edges.
+/// Calls `run` for every run of letters of a word, including its edges.
 fn each_run(word: &str, mut run: impl FnMut(u64)) {
     let letters = word.chars().map(u64::from);
     let mut last = [0; LETTERS];
@@ -290,8 +297,8 @@ fn each_run(word: &str, mut run: impl FnMut(u64)) {
     }
 }
 
-/// Calls `put` for every word in lower case, with its place. Contractions are written out: "don't" is "do not", "cant" is "can
-/// not".
+/// Calls `put` for every word in lower case, with its span. Contractions are expanded: "don't" becomes "do not", "cant"
+/// becomes "can not".
 fn each_word(text: &str, mut put: impl FnMut(&str, Span)) {
     let (mut lower, mut bare) = (String::new(), String::new());
     let mut at = 0;
@@ -319,7 +326,8 @@ fn next_word(text: &str, from: usize) -> Option<Span> {
     Some(Span { start, end })
 }
 
-/// The parts of a word in lower case, which is also given without apostrophes; the second part may be empty.
+/// Returns the words for which a word stands; the second one can be empty. `lower` is the word in lower case, `bare`
+/// the same without apostrophes.
 fn written_out<'a>(lower: &str, bare: &'a str) -> [&'a str; 2] {
     match bare {
         "cant" | "cannot" => ["can", "not"],

@@ -1,27 +1,29 @@
-//! The rules that correct the model, by name, so that each can be switched off to measure its effect.
+//! The names of the rules that correct the model. Each rule can be switched off to measure its
+//! effect.
 
 /// A rule of [`crate::idiom`], [`crate::rules`] or [`crate::window`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// "couldn't be happier", "never been so happy": a negation that negates nothing.
+    /// In "couldn't be happier" or "never been so happy", the negation does not reverse the meaning.
     Turns,
     /// A family of emotions whose words are all negated is not felt.
     Muting,
-    /// All feelings that the text names are negated.
+    /// If all feelings that the text names are negated, none is felt.
     Denial,
-    /// Emoji and emoticons have their literal meaning.
+    /// Emoji and emoticons are read with their own meaning.
     Emoji,
-    /// Words for emotions that are rare in the training texts have their literal meaning.
+    /// Words for emotions that are rare in the training texts are read with their own meaning.
     RareWords,
     /// Irony reverses praise.
     Irony,
     /// If all words of feeling have the same sign, feelings of the other sign are not felt.
     OneMind,
-    /// A writer who names a shade of sadness, anger or fear as their own feels the whole emotion.
+    /// If writers name a shade of sadness, anger or fear as their own feeling, they feel the emotion
+    /// itself, too.
     Shades,
-    /// The second side of a contrast counts more.
+    /// The part after a contrast, such as "but", has more weight than the part before it.
     Contrast,
-    /// A strong word counts only for its own family.
+    /// A strong word is evidence only for its own family of emotions.
     StrongWords,
 }
 

@@ -10,34 +10,34 @@ use crate::scope::Note;
 use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES, Table};
 use crate::token::Token;
 
-/// The findings of the rules in a window.
+/// The findings of the rules for a window.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Findings {
     pub(crate) has_negation: bool,
-    /// Whether something is really negated; some negations only strengthen, as in "never been so happy".
+    /// Whether something is really negated. Some negations only strengthen, as in "never been so happy".
     has_denial: bool,
     /// The place of the last "but".
     contrast: Option<usize>,
     pub(crate) is_ironic: bool,
     pub(crate) is_question: bool,
-    /// Whether the writer speaks of themselves.
+    /// Whether the writer writes about their own feelings.
     is_own: bool,
     /// The sum over the words of feeling, weighted by strength, sign and place before or after a "but".
     pub(crate) polarity: f32,
     /// The parts of the sum before and after the "but".
     sides: [f32; 2],
-    /// Emphasis 0..1, from capitals, marks, stretched words and words of strength.
+    /// Emphasis from 0 to 1: capitals, marks, stretched words and intensifiers.
     pub(crate) emphasis: f32,
     /// Whether at least one word of feeling is weakened and none is strengthened.
     pub(crate) is_weakened: bool,
     negated_good: bool,
     negated_bad: bool,
     negated_joy: bool,
-    /// Whether some word of feeling is not negated.
+    /// Whether at least one word of feeling is not negated.
     has_plain_feeling: bool,
 }
 
-/// By how much a rule moves a score. The scores are log-odds: 3 is a factor of 20.
+/// The amounts by which rules change a score. The scores are log-odds, so 3 is a factor of 20 in the odds.
 const STRONG: f32 = 3.0;
 const WEAK: f32 = 1.5;
 
@@ -45,7 +45,8 @@ const WEAK: f32 = 1.5;
 const BEFORE_CONTRAST: f32 = 0.5;
 const AFTER_CONTRAST: f32 = 1.5;
 
-/// A negated feeling changes its sign and loses some strength: "not good" is less bad than "bad" (same source).
+/// The factor for a negated feeling. It changes the sign and weakens the feeling, because "not good" is less bad than
+/// "bad" (same source).
 const NEGATION: f32 = -0.74;
 
 pub(crate) fn find(tokens: &[Token], notes: &[Note]) -> Findings {
@@ -105,7 +106,7 @@ impl Findings {
         self.sides[usize::from(is_after_contrast == Some(true))] += strength;
     }
 
-    /// Finds irony: an ironic phrase ("oh great"), or praise with a mark of irony, such as rolling eyes.
+    /// Detects irony: an ironic phrase ("oh great"), or praise with a mark of irony, such as rolling eyes.
     fn find_irony(&mut self, tokens: &[Token], notes: &[Note]) {
         let opens = notes.iter().any(|note| note.is(Class::Irony));
         let marked = notes.iter().any(|note| note.is(Class::Sarcasm));
@@ -128,7 +129,7 @@ impl Findings {
     }
 }
 
-/// Combines the signs of emphasis: each one takes a part of the rest up to 1.
+/// Combines the signs of emphasis. Each sign adds a fraction of the remaining distance to 1.
 fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
     let words = tokens.iter().filter(|token| token.is_word()).count();
     let caps = tokens.iter().filter(|token| token.is_caps && token.form().len() > 2).count();
@@ -138,7 +139,7 @@ fn emphasis(tokens: &[Token], notes: &[Note]) -> f32 {
     let shouts = if caps == 0 {
         0.0
     } else if caps < words {
-        0.35 // some words stand out from the others
+        0.35 // some words are emphasised in contrast to the others
     } else {
         0.25
     };
@@ -178,7 +179,7 @@ pub(crate) fn apply(table: &Table, findings: &Findings, tokens: &[Token], notes:
     }
 }
 
-/// All named feelings are negated.
+/// Applied if all named feelings are negated.
 fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]) {
     match (findings.negated_good, findings.negated_bad) {
         (true, true) => neither(scores),
@@ -199,7 +200,7 @@ fn apply_negation(table: &Table, findings: &Findings, scores: &mut [f32; SCORES]
     }
 }
 
-/// Praise that only looks negated counts as praise: "not bad", "doesn't get any better".
+/// Treats praise that only looks negated as praise: "not bad", "doesn't get any better".
 fn affirm_turns(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     for (at, note) in notes.iter().enumerate() {
         let is_good = note.is_feeling() && !note.is_negated;
@@ -217,7 +218,8 @@ fn affirm_turns(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     }
 }
 
-/// Emoji and emoticons show how the words are meant. Which emotion they stand for is left to the model, which was trained on them.
+/// Emoji and emoticons show whether the words are meant as positive or negative. Which emotion they express is left to
+/// the model, which was trained with them.
 fn read_emoji(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     const SHARE: f32 = 0.15;
     for (token, note) in tokens.iter().zip(notes) {
@@ -230,8 +232,8 @@ fn read_emoji(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32
     }
 }
 
-/// Some emotions are so rare in the training texts that the model hardly knows their words. One word that names such an emotion is
-/// enough.
+/// Some emotions are so rare in the training texts that the model hardly knows their words. Therefore a single word
+/// that names such an emotion is sufficient.
 fn trust_rare_words(table: &Table, tokens: &[Token], notes: &[Note], scores: &mut [f32; SCORES]) {
     for (token, note) in tokens.iter().zip(notes) {
         let is_said = token.is_word() && note.width == 1 && note.is_feeling() && !note.is_negated;
@@ -250,8 +252,8 @@ fn neither(scores: &mut [f32; SCORES]) {
     scores[POLARITY] *= 0.2;
 }
 
-/// If all words of feeling have the same sign, feelings of the other sign are not felt: "This is hopeless" is not optimism. If no
-/// feeling is left, the named one is felt.
+/// If all words of feeling have the same sign, removes feelings of the other sign: "This is hopeless" is not optimism.
+/// If no feeling is left, the named one is used.
 fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     let said = || notes.iter().filter(|note| note.is_feeling());
     let valences = || said().filter_map(|note| note.entry).map(|entry| entry.valence);
@@ -269,7 +271,7 @@ fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
             scores[label] = scores[label].min(table.threshold(label) - WEAK);
         }
     }
-    let unsaid = usize::from(sum > 0.0); // index of the sign that does not occur: positive or negative
+    let unsaid = usize::from(sum > 0.0); // index of the sign that does not occur: 0 is positive, 1 is negative
     scores[POSITIVE + unsaid] = scores[POSITIVE + unsaid].min(table.threshold(LABELS + unsaid) - 0.1);
     let is_felt = |label: usize| label != NEUTRAL && scores[label] >= table.threshold(label);
     if (0..LABELS).any(is_felt) {
@@ -284,10 +286,10 @@ fn be_of_one_mind(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     }
 }
 
-/// The minimum sum of the words of feeling that overrules the model.
+/// The minimum sum over the words of feeling that overrules the model.
 const OUTSPOKEN: f32 = 2.0;
 
-/// The families of some emotions, one bit each.
+/// Returns the families of some emotions, one bit each.
 fn families(classes: impl Iterator<Item = Class>) -> u32 {
     let numbers = classes.filter_map(|class| match class {
         Class::Emotion(number) => EMOTIONS.get(number),
@@ -296,13 +298,13 @@ fn families(classes: impl Iterator<Item = Class>) -> u32 {
     numbers.fold(0, |set, emotion| set | 1 << emotion.family as u32)
 }
 
-/// The families of the feelings that are named and not negated.
+/// Returns the families of the feelings that are named and not negated.
 fn felt(notes: &[Note]) -> u32 {
     let plain = notes.iter().filter(|note| !note.is_negated && note.is_feeling());
     families(plain.filter_map(Note::class))
 }
 
-/// Adds to the scores of all emotions of some families.
+/// Adds a value to the scores of all emotions of some families.
 fn move_families(set: u32, by: f32, scores: &mut [f32; SCORES]) {
     for (score, emotion) in scores.iter_mut().zip(EMOTIONS.iter().take(LABELS)) {
         if set & 1 << emotion.family as u32 != 0 {
@@ -311,8 +313,8 @@ fn move_families(set: u32, by: f32, scores: &mut [f32; SCORES]) {
     }
 }
 
-/// An emotion whose words are all negated, or parts of phrases with another meaning, is not felt. If the model could not see
-/// that, its score has no meaning.
+/// Removes an emotion if all of its words are negated, or are parts of phrases with another meaning. If the model could
+/// not detect that, its score has no meaning.
 fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     let has_some = |note: &Note| note.is_negated || note.overruled.is_some();
     if !notes.iter().any(has_some) {
@@ -331,14 +333,14 @@ fn mute_negated_families(table: &Table, notes: &[Note], scores: &mut [f32; SCORE
     }
 }
 
-/// "He was sad, but he is happy now": feelings that only the first side names are weakened.
+/// Weakens feelings that are named only before a contrast: "He was sad, but he is happy now".
 fn weigh_sides((before, after): (&[Note], &[Note]), scores: &mut [f32; SCORES]) {
     let (before, after) = (felt(before), felt(after));
     move_families(before & !after, -0.5 * WEAK, scores);
     move_families(after & !before, 0.5 * WEAK, scores);
 }
 
-/// Irony: the praised thing is meant to be bad.
+/// Applies irony: praise means the opposite.
 fn turn(table: &Table, scores: &mut [f32; SCORES]) {
     for (label, emotion) in EMOTIONS.iter().take(LABELS).enumerate() {
         if emotion.family == Family::Joy {
@@ -352,10 +354,10 @@ fn turn(table: &Table, scores: &mut [f32; SCORES]) {
     scores[POLARITY] = -0.6 * scores[POLARITY].abs() - 0.2;
 }
 
-/// Up to how many words after "I" a feeling is the writer's own.
+/// The maximum number of words between "I" and a feeling of the writer.
 const OWN_REACH: usize = 5;
 
-/// A writer who names a shade of an emotion as their own also feels the emotion: "I'm disappointed" is sadness.
+/// If writers name a shade of an emotion as their own feeling, adds the emotion: "I'm disappointed" is sadness.
 fn own_up(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     for (at, note) in notes.iter().enumerate().filter(|(_, note)| !note.is_negated) {
         let Some(Class::Emotion(shade)) = note.class().filter(|_| !note.is_name) else {
@@ -372,7 +374,7 @@ fn own_up(table: &Table, notes: &[Note], scores: &mut [f32; SCORES]) {
     }
 }
 
-/// Raises a label to at least `margin` above its threshold.
+/// Raises the score of a label to at least `margin` above its threshold.
 fn raise(table: &Table, scores: &mut [f32; SCORES], label: usize, margin: f32) {
     if let Some(score) = scores.get_mut(label) {
         *score = score.max(table.threshold(label) + margin);

@@ -1,4 +1,4 @@
-//! The scope of negation, contrast, strength and irony, which is determined before the model is applied.
+//! The scopes of negation, contrast, intensifiers and irony. They are determined before the model is applied.
 
 use crate::emotion::LABELS;
 use crate::lexicon::{self, Class, Entry};
@@ -8,7 +8,7 @@ use crate::token::Token;
 /// Maximum scope of a negator, in words. Clauses are rarely longer, and a mark or a contrast ends the scope earlier.
 const REACH: usize = 5;
 
-/// The longest phrase of the lexicon, in words.
+/// The maximum length of a phrase in the lexicon, in words.
 const MAX_PHRASE: usize = 4;
 
 /// The properties of a token that the rules use.
@@ -16,16 +16,17 @@ const MAX_PHRASE: usize = 4;
 pub(crate) struct Note {
     pub(crate) key: u64,
     pub(crate) entry: Option<Entry>,
-    /// How many tokens the entry covers; 0 within a phrase.
+    /// The number of tokens that the entry covers. 0 for a token within a phrase.
     pub(crate) width: usize,
-    /// The class of the word alone, if it is part of a phrase with another meaning, like "worries" in "no worries".
+    /// The class of the word on its own, if it is part of a phrase with another meaning, like "worries" in "no
+    /// worries".
     pub(crate) overruled: Option<Class>,
     pub(crate) is_negated: bool,
-    /// Whether it only seemed negated, or is a negator that negates nothing; see [`crate::idiom`].
+    /// Whether the word only looked negated, or is a negator that does not reverse the meaning; see [`crate::idiom`].
     pub(crate) is_lifted: bool,
     /// Whether it is part of a name, like the adjective in "the great wall".
     pub(crate) is_name: bool,
-    /// The change of its strength by an intensifier or diminisher before it; 0 without one.
+    /// The change of its strength by an intensifier or diminisher before it. 0 if there is none.
     pub(crate) boost: f32,
 }
 
@@ -46,7 +47,7 @@ impl Note {
         self.is(Class::Good) || self.is(Class::Bad)
     }
 
-    /// The emotion of the word, if it is hardly ever used for another emotion.
+    /// Returns the emotion of the word, if it is hardly ever used for another emotion.
     pub(crate) fn strong_emotion(&self) -> Option<usize> {
         const STRONG: f32 = 2.5;
         let entry = self.entry.filter(|entry| entry.valence.abs() >= STRONG && !self.is_negated && self.width == 1)?;
@@ -56,13 +57,13 @@ impl Note {
         }
     }
 
-    /// Whether the word itself does not count, because it is negated or a name.
+    /// Whether the word on its own is ignored, because it is negated or part of a name.
     pub(crate) fn is_muted(&self) -> bool {
         self.is_name || self.is_negated && self.is_feeling()
     }
 }
 
-/// Replaces a stretched word, such as "looooove", with the normal word if the lexicon has it.
+/// Replaces a stretched word, such as "looooove", with the normal word if the lexicon contains it.
 pub(crate) fn settle(table: &Table, token: &mut Token) {
     if token.stretched.is_none() {
         return;
@@ -124,7 +125,7 @@ fn join_phrases(table: &Table, notes: &mut [Note]) {
     }
 }
 
-/// Whether a phrase says the opposite of one of its words.
+/// Whether a phrase means the opposite of one of its words.
 fn contradict(phrase: Entry, word: Entry) -> bool {
     phrase.valence.abs() >= 1.0 && phrase.valence * word.valence < 0.0
 }
@@ -143,8 +144,9 @@ fn longest_phrase(table: &Table, notes: &[Note]) -> Option<(Entry, usize)> {
     longest
 }
 
-/// Marks adjectives that classify and do not praise: those directly after "the" in a text without a verb of being and without an
-/// exclamation, as in "the great wall" or "the good book". A superlative such as "the best" still praises.
+/// Marks adjectives that classify rather than praise, as in "the great wall" or "the good book". These are adjectives
+/// directly after "the", in a text without a form of "to be" and without an exclamation mark. A superlative such as
+/// "the best" still praises.
 fn mark_names(tokens: &[Token], notes: &mut [Note]) {
     let says_something = notes.iter().any(|note| note.is(Class::Is) || note.is(Class::Myself));
     if says_something || tokens.iter().any(|token| token.form().first() == Some(&b'!')) {
@@ -160,8 +162,8 @@ fn mark_names(tokens: &[Token], notes: &mut [Note]) {
     }
 }
 
-/// Marks capitalised words within a sentence as names: "near the Great Lakes". In a headline, where all words have capitals,
-/// they have no meaning.
+/// Marks capitalised words within a sentence as names: "near the Great Lakes". In a headline, where all words are
+/// capitalised, capitals have no meaning.
 fn mark_capitals(tokens: &[Token], notes: &mut [Note]) {
     for (three, note) in tokens.windows(3).zip(notes.iter_mut().skip(1)) {
         let [before, word, next] = three else { return };
@@ -170,7 +172,8 @@ fn mark_capitals(tokens: &[Token], notes: &mut [Note]) {
     }
 }
 
-/// One pass from left to right: the scope of a negator extends to the right, and a word of strength applies to the next feeling.
+/// Determines the scopes in one pass from left to right. The scope of a negator extends to the right, and an
+/// intensifier applies to the next feeling.
 fn mark_scopes(tokens: &[Token], notes: &mut [Note]) {
     let mut reach = 0usize;
     let mut boost = 0.0f32;
@@ -179,7 +182,7 @@ fn mark_scopes(tokens: &[Token], notes: &mut [Note]) {
         let Some(note) = notes.get_mut(at) else { return };
         match note.class() {
             Some(Class::Negator) => {
-                // "not just", "not only" affirm. A second negator ends the first: "not without".
+                // "not just" and "not only" affirm. A second negator ends the scope of the first: "not without".
                 let is_list = token.is("nor") || token.is("neither");
                 reach = if follows_restrict || reach > 0 && !is_list { 0 } else { REACH };
                 continue;

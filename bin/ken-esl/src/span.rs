@@ -1,4 +1,4 @@
-//! A place in a text.
+//! A range of a text.
 
 /// A half-open range of bytes of the text, on character boundaries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]

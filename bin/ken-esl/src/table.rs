@@ -1,51 +1,52 @@
-//! The model in the program: typed arrays that the compiler reads from `share/esl/table.bin`, so that nothing needs to be loaded
-//! when the program starts.
+//! The model that is compiled into the program: typed arrays that the compiler reads from `share/esl/table.bin`, so
+//! that nothing has to be loaded when the program starts.
 
 use crate::emotion::{FAMILIES, LABELS};
 use crate::lexicon::{self, Entry, SLOTS, Slot};
 use crate::rule::Rules;
 
-/// Numbers per row.
+/// The number of values in a row.
 pub(crate) const WIDTH: usize = 64;
-/// Rows that the features share, by hashing.
+/// The number of rows. Features share rows by their hash.
 pub(crate) const ROWS: usize = 27_136;
-/// Bytes per row: each byte has two numbers.
+/// The size of a row in bytes. Each byte contains two values.
 pub(crate) const ROW: usize = WIDTH / 2;
 /// The size of the filter in 64-bit words.
 pub(crate) const FILTER: usize = 8192;
-/// Inputs of the head: each sum as its positive and its negative half.
+/// The number of inputs of the head. Each sum has two: one for its positive and one for its negative part.
 pub(crate) const INPUTS: usize = 2 * WIDTH;
-/// Scores of the head: the labels, the families, positive, negative, polarity.
+/// The number of scores of the head: labels, families, positive, negative, polarity.
 pub(crate) const SCORES: usize = LABELS + FAMILIES + 3;
 pub(crate) const POSITIVE: usize = LABELS + FAMILIES;
 pub(crate) const NEGATIVE: usize = POSITIVE + 1;
 pub(crate) const POLARITY: usize = POSITIVE + 2;
-/// The number of thresholds: one per label, then those of positive and negative.
+/// The number of thresholds: one for each label, then those of positive and negative.
 pub(crate) const THRESHOLDS: usize = LABELS + 2;
 
-/// The factor of the sums before they are rounded.
+/// The factor by which the sums are multiplied before they are rounded.
 const SUM_SCALE: f32 = 256.0;
-/// The limit of an input. With weights of the head within ±2047, a score of 128 inputs fits into 32 bits.
+/// The maximum magnitude of an input. If the weights of the head are within ±2047, the sum over 128 inputs fits into 32
+/// bits.
 const SUM_LIMIT: f32 = 8191.0;
-/// The largest weight of the head.
+/// The maximum magnitude of a weight of the head.
 pub(crate) const HEAD_LIMIT: f32 = 2047.0;
 
 /// The table without the rows.
 pub(crate) struct Parts {
     pub(crate) slots: [Slot; SLOTS],
-    /// A Bloom filter, with two bits per feature, of the features that occurred in enough training texts.
+    /// A Bloom filter of the features that occurred in enough training texts, with two bits for each feature.
     pub(crate) filter: [u64; FILTER],
-    /// The value of a unit in each column of the rows.
+    /// The value of one unit in each column of the rows.
     pub(crate) steps: [f32; WIDTH],
     pub(crate) hidden: [f32; WIDTH],
     pub(crate) head: [[i16; INPUTS]; SCORES],
-    /// The value of a unit in the weights of each score.
+    /// The value of one unit in the weights of each score.
     pub(crate) scales: [f32; SCORES],
     pub(crate) biases: [f32; SCORES],
     pub(crate) thresholds: [f32; THRESHOLDS],
 }
 
-/// The rows, with the numbers -7..7 stored as 1..15. Each row is within one cache line.
+/// The rows. The values -7 to 7 are stored as 1 to 15. Each row lies within one cache line.
 #[repr(align(64))]
 struct Rows([u8; ROWS * ROW]);
 
@@ -53,7 +54,7 @@ struct Rows([u8; ROWS * ROW]);
 pub(crate) struct Table<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) rows: &'a [u8],
-    /// The rules that are applied: all, except when rules are measured.
+    /// The rules that are applied. These are all rules, except when the effect of rules is measured.
     pub(crate) rules: Rules,
 }
 
@@ -75,11 +76,11 @@ impl Sum {
     }
 }
 
-/// The inputs of the head: the values of the 64 columns of a sum.
+/// The inputs of the head: the 64 columns of a sum.
 pub(crate) type Hidden = [f32; WIDTH];
 
 impl Table<'_> {
-    /// The compiled-in table.
+    /// Returns the compiled-in table.
     pub(crate) fn shipped() -> Table<'static> {
         const BYTES: &[u8; SIZE] = include_bytes!("../../../share/esl/table.bin");
         static PARTS: Parts = Parts::read(BYTES);
@@ -87,21 +88,21 @@ impl Table<'_> {
         Table { parts: &PARTS, rows: &ROWS.0, rules: Rules::ALL }
     }
 
-    /// The lexicon's entry for a key.
+    /// Returns the lexicon's entry for a key.
     pub(crate) fn entry(&self, key: u64) -> Option<Entry> {
         lexicon::find(&self.parts.slots, key)
     }
 
-    /// Whether the feature occurred in training; one in fifty other features passes too.
+    /// Whether the feature occurred in training. This is also true of about one in fifty features that did not.
     #[inline]
     pub(crate) fn knows(&self, feature: u64) -> bool {
         let (word, mask) = filter_place(feature);
         self.parts.filter[word] & mask == mask
     }
 
-    /// Adds the rows with these numbers to a sum.
+    /// Adds the rows with these indices to a sum.
     pub(crate) fn add(&self, rows: &[u32], sum: &mut [i16; WIDTH]) {
-        // A byte can hold the sum of seventeen numbers of at most 15.
+        // A byte can hold the sum of seventeen values of at most 15.
         for rows in rows.chunks(16) {
             let mut low = [0u8; ROW];
             let mut high = [0u8; ROW];
@@ -133,7 +134,7 @@ impl Table<'_> {
         hidden
     }
 
-    /// The scores of all outputs except the families, which are used only in training.
+    /// Returns the scores of all outputs except the families, which are used only in training.
     pub(crate) fn scores(&self, hidden: &Hidden) -> [f32; SCORES] {
         let mut inputs = [0i16; INPUTS];
         let (above, below) = inputs.split_at_mut(WIDTH);
@@ -154,7 +155,8 @@ impl Table<'_> {
         scores
     }
 
-    /// The derivative of one score with respect to each column, at this point, as integers relative to the largest.
+    /// Returns the derivative of one score with respect to each column, at this point, as integers relative to the
+    /// largest.
     pub(crate) fn slope(&self, score: usize, hidden: &Hidden) -> [i16; WIDTH] {
         let Some(weights) = self.parts.head.get(score) else {
             return [0; WIDTH];
@@ -168,14 +170,14 @@ impl Table<'_> {
         slope.map(|value| (value * (HEAD_LIMIT / largest)) as i32 as i16)
     }
 
-    /// The minimum score with which a label is detected.
+    /// Returns the minimum score with which a label is detected.
     pub(crate) fn threshold(&self, label: usize) -> f32 {
         self.parts.thresholds.get(label).copied().unwrap_or(0.0)
     }
 }
 
-/// A dot product of arrays whose length is a multiple of eight; the caller ensures that it fits into 32 bits. It has eight
-/// independent sums, which the compiler turns into vector instructions.
+/// Returns the dot product of two arrays whose length is a multiple of eight. The caller ensures that it fits into 32
+/// bits. The eight independent sums let the compiler use vector instructions.
 pub(crate) fn dot<const N: usize>(a: &[i16; N], b: &[i16; N]) -> i32 {
     const { assert!(N.is_multiple_of(8)) };
     let mut sums = [0; 8];
@@ -187,20 +189,21 @@ pub(crate) fn dot<const N: usize>(a: &[i16; N], b: &[i16; N]) -> i32 {
     sums.iter().sum()
 }
 
-/// The word of the filter, and the two bits in it, that a feature sets.
+/// Returns the index of the filter word for a feature, and the two bits that the feature sets in it.
 #[inline]
 pub(crate) fn filter_place(feature: u64) -> (usize, u64) {
     let mask = 1u64 << (feature & 63) | 1u64 << (feature >> 6 & 63);
     ((feature >> 12) as usize % FILTER, mask)
 }
 
-/// The row of a feature.
+/// Returns the index of the row of a feature.
 #[inline]
 pub(crate) fn row_of(feature: u64) -> u32 {
     (((feature >> 32) * ROWS as u64) >> 32) as u32
 }
 
-/// The file: a magic number, the slots, the filter, the rows, then the other parts in their order, little-endian.
+/// The format of the file: a magic number, the slots, the filter, the rows, then the other parts in their order, all
+/// little-endian.
 const MAGIC: &[u8; 8] = b"ken-esl1";
 const AT_FILTER: usize = MAGIC.len() + SLOTS * Slot::BYTES;
 const AT_ROWS: usize = AT_FILTER + FILTER * 8;
@@ -212,7 +215,7 @@ const AT_THRESHOLDS: usize = AT_SCALES + 2 * SCORES * 4;
 /// The size of the file in bytes.
 pub(crate) const SIZE: usize = AT_THRESHOLDS + THRESHOLDS * 4;
 
-/// Some bytes of the file. This runs only at compile time, so a wrong place is a compile error.
+/// Returns some bytes of the file. This runs only at compile time, so a wrong position is a compile error.
 const fn bytes<const N: usize>(file: &[u8; SIZE], at: usize) -> [u8; N] {
     match file.split_at(at).1.first_chunk() {
         Some(bytes) => *bytes,
@@ -262,7 +265,7 @@ impl Parts {
     }
 }
 
-/// The file of a table.
+/// Returns the file that contains a table.
 pub(crate) fn file(parts: &Parts, rows: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(SIZE);
     file.extend_from_slice(MAGIC);

@@ -1,6 +1,6 @@
 //! Splits a text into words, marks, emoticons and emoji, with byte spans and folded forms.
 
-/// Maximum length of a folded form in bytes; longer words are distinguished by their first bytes.
+/// Maximum length of a folded form in bytes. Longer words are distinguished only by their first bytes.
 const MAX_FORM: usize = 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +10,8 @@ pub(crate) enum Kind {
     Mark,
 }
 
-/// A token. It is small, because a text has many: offsets are 32 bits, and no input is longer.
+/// A token. It is small, because a text contains many tokens. Offsets have 32 bits, and no input is longer than that
+/// allows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Token {
     start: u32,
@@ -20,7 +21,7 @@ pub(crate) struct Token {
     pub(crate) is_caps: bool,
     /// Whether it has two or more letters, and only the first is a capital.
     pub(crate) is_title: bool,
-    /// If a letter occurs three or more times in a row, as in "soooo": the index of the second one in the form.
+    /// If a letter occurs three or more times in a row, as in "soooo": the index of its second occurrence in the form.
     pub(crate) stretched: Option<u8>,
     /// The number of repetitions of a mark; 1 for a word.
     pub(crate) count: u32,
@@ -43,7 +44,7 @@ impl Token {
         }
     }
 
-    /// The byte offset where it begins. Start and end are character boundaries.
+    /// Returns the byte offset of its first character. Start and end are character boundaries.
     pub(crate) fn start(&self) -> usize {
         self.start as usize
     }
@@ -56,12 +57,13 @@ impl Token {
         usize::from(self.len)
     }
 
-    /// The folded form: lower case, straight apostrophes, a letter at most twice in a row, a mark at most three times, an emoji once.
+    /// Returns the folded form: lower case, straight apostrophes, a letter at most twice in a row, a mark at most three
+    /// times, an emoji once.
     pub(crate) fn form(&self) -> &[u8] {
         self.form.get(..self.len()).unwrap_or_default()
     }
 
-    /// The form as 64-bit words, padded with zeros.
+    /// Returns the form as 64-bit words, padded with zeros.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> {
         let words = self.form.chunks_exact(8).take(self.len().div_ceil(8));
         words.map(|word| word.try_into().map_or(0, u64::from_le_bytes))
@@ -71,14 +73,14 @@ impl Token {
         self.form() == form.as_bytes()
     }
 
-    /// The same word without the stretched letters: "so" for "soooo".
+    /// Returns the word with the stretched letter only once: "so" for "soooo".
     pub(crate) fn relaxed(&self) -> Token {
         let mut token = *self;
         if let Some(place) = self.stretched.and_then(|place| token.form.get_mut(usize::from(place)..)) {
             place.rotate_left(1);
             token.len -= 1;
         }
-        // Clear the bytes that were rotated to the end, because the 64-bit words include bytes after the form.
+        // Clear the bytes that were rotated to the end, because the 64-bit words also include bytes after the form.
         if let Some(rest) = token.form.get_mut(usize::from(token.len)..) {
             rest.fill(0);
         }
@@ -104,7 +106,7 @@ impl Token {
         }
     }
 
-    /// Adds an ASCII letter or digit of a word, folded.
+    /// Adds an ASCII letter or digit to a word, in folded form.
     fn push_ascii(&mut self, byte: u8) {
         let byte = byte.to_ascii_lowercase();
         match *self.form() {
@@ -135,7 +137,7 @@ impl<'a> Tokens<'a> {
         self.text.get(self.at..).and_then(|rest| rest.chars().next())
     }
 
-    /// Skips characters that belong to no token.
+    /// Skips characters that are not part of any token.
     fn skip_blanks(&mut self) {
         while self.at < self.text.len() {
             let byte = self.byte(0);
@@ -154,10 +156,10 @@ impl<'a> Tokens<'a> {
         self.plain_word().unwrap_or_else(|| self.any_word())
     }
 
-    /// Reads a short word of ASCII letters and digits without a stretch, followed by nothing that could belong to it. Nearly all words
-    /// are of this kind.
+    /// Reads a short word of ASCII letters and digits without stretched letters, followed by a character that cannot
+    /// belong to it. Nearly all words are of this kind.
     fn plain_word(&mut self) -> Option<Token> {
-        const SMALL: u8 = 0x20; // the bit that is set in small letters and digits and not in capitals
+        const SMALL: u8 = 0x20; // the bit that is set in small letters and digits, but not in capitals
         let rest = self.text.as_bytes().get(self.at..)?;
         let mut token = Token::new(Kind::Word, self.at);
         let (mut length, mut capitals, mut small) = (0, 0, 0);
@@ -208,7 +210,7 @@ impl<'a> Tokens<'a> {
         token
     }
 
-    /// Adds a letter or an apostrophe beyond ASCII to the word, if there is one.
+    /// Adds a non-ASCII letter or apostrophe to the word, if there is one.
     fn wide(&mut self, token: &mut Token) -> bool {
         let Some(letter) = self.char() else { return false };
         let width = letter.len_utf8();
@@ -258,7 +260,7 @@ impl<'a> Tokens<'a> {
         Some(token)
     }
 
-    /// Reads an emoticon: `:-)`, `;D`, `=(`, `:'(`, `<3`. It is folded to eyes and mouth without a nose.
+    /// Reads an emoticon: `:-)`, `;D`, `=(`, `:'(`, `<3`. Its folded form consists of eyes and mouth, without a nose.
     fn emoticon(&mut self) -> Option<Token> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let heart = [(&b"<3"[..], "<3"), (b"</3", "</3")];
@@ -267,7 +269,7 @@ impl<'a> Tokens<'a> {
         let before = self.at.checked_sub(1).and_then(|at| self.text.as_bytes().get(at));
         let is_glued = before.is_some_and(u8::is_ascii_alphanumeric);
         if is_glued && form == ":/" {
-            return None; // http://
+            return None; // as in http://
         }
         let mut token = Token::new(Kind::Mark, self.at);
         form.bytes().for_each(|byte| token.push(byte));
@@ -298,7 +300,7 @@ fn is_apostrophe(letter: char) -> bool {
     matches!(letter, '\u{2018}' | '\u{2019}' | '\u{02BC}')
 }
 
-/// The length of a face in bytes, and its plain form.
+/// Returns the length of an emoticon in bytes, and its plain form.
 fn face(text: &[u8]) -> Option<(usize, &'static str)> {
     let eyes = *text.first().filter(|eyes| b":;=".contains(eyes))?;
     let mut at = 1;
@@ -336,7 +338,7 @@ fn fold_mark(mark: char) -> char {
     }
 }
 
-/// White space, control characters, joiners, variation selectors and skin tones.
+/// Whether a character is white space, a control character, a joiner, a variation selector or a skin tone.
 fn is_invisible(letter: char) -> bool {
     letter.is_whitespace()
         || letter.is_control()
@@ -364,7 +366,7 @@ mod tests {
         assert_eq!(forms(" \u{200B}\n"), Vec::<String>::new());
     }
 
-    /// U+02BC once began an empty word, so that the loop never ended.
+    /// U+02BC counts as a letter, but begins no word. An empty word there would be an endless loop.
     #[test]
     fn every_character_is_covered_at_any_position() {
         let around = [("", ""), ("a", ""), ("", "a"), ("a", "b"), ("'", "'"), ("\u{2019}", "s")];

@@ -1,4 +1,4 @@
-//! A window of a text that is judged as a unit: its tokens, their notes, and the model's scores.
+//! A window is a part of a text that is scored as a unit: its tokens, their notes, and the model's scores.
 
 use crate::emotion::{EMOTIONS, LABELS, NEUTRAL};
 use crate::feature;
@@ -10,10 +10,11 @@ use crate::span::Span;
 use crate::table::{Hidden, SCORES, Sum, Table, WIDTH, dot, row_of};
 use crate::token::{Kind, Token, Tokens};
 
-/// Maximum number of tokens in a window. Long texts are judged window by window, so that memory does not grow with them.
+/// Maximum number of tokens in a window. A long text is processed window by window, so that the memory does not depend
+/// on its length.
 pub(crate) const MAX_TOKENS: usize = 128;
 
-/// From this many tokens on, a window ends with its sentence.
+/// A window with at least this many tokens ends at the end of its current sentence.
 const FULL_SENTENCES: usize = 64;
 
 pub(crate) struct Window {
@@ -27,7 +28,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The next window of a text; `None` at its end.
+    /// Returns the next window of a text, or `None` at the end.
     pub(crate) fn next(table: &Table, words: &mut WordSums, source: &mut Tokens) -> Option<Window> {
         let mut tokens = Vec::with_capacity(24);
         for token in source {
@@ -59,8 +60,8 @@ impl Window {
         window
     }
 
-    /// A strong word of feeling is not evidence for another family, although it may look similar: "furious" is not "curious". The model
-    /// confuses such words if they are rare in the training texts.
+    /// Ensures that a strong word of feeling is not evidence for another family, even if the words look similar:
+    /// "furious" is not "curious". The model confuses such words if they are rare in the training texts.
     fn trust_strong_words(&mut self, table: &Table) {
         if self.findings.is_ironic || !table.rules.has(Rule::StrongWords) {
             return;
@@ -74,7 +75,7 @@ impl Window {
             let family = |label: usize| EMOTIONS.get(label).map(|emotion| emotion.family);
             let margin = |label: usize| self.scores[label] - table.threshold(label);
             let own = labels(found).filter(|label| family(*label) == family(emotion));
-            let own = own.map(margin).reduce(f32::max); // `None`: the family was not found at all
+            let own = own.map(margin).reduce(f32::max); // `None` if the family was not detected at all
             let louder = labels(found).filter(|label| *label != NEUTRAL && own.is_none_or(|own| margin(*label) > own));
             for label in labels(louder.fold(0, |set, label| set | 1 << label)) {
                 let shares = self.shares(table, label).enumerate();
@@ -89,22 +90,22 @@ impl Window {
         }
     }
 
-    /// The byte span of some tokens.
+    /// Returns the byte span of some tokens.
     pub(crate) fn span(&self, at: usize, width: usize) -> Option<Span> {
         let last = self.tokens.get(at + width.max(1) - 1)?;
         Some(Span { start: self.tokens.get(at)?.start(), end: last.end() })
     }
 
-    /// The contribution of each token to a score, in an arbitrary unit.
+    /// Returns the contribution of each token to a score, in an arbitrary unit.
     pub(crate) fn shares(&self, table: &Table, score: usize) -> impl Iterator<Item = i32> {
         let slope = table.slope(score, &self.hidden);
         self.sums.iter().map(move |sum| dot(&sum.0, &slope))
     }
 }
 
-/// The contribution of each token, and their sum.
+/// Returns the contribution of each token, and their sum.
 fn add_up(table: &Table, words: &mut WordSums, tokens: &[Token], notes: &[Note]) -> (Vec<Part>, Sum) {
-    /// The number of tokens, of fewer than a hundred features each, whose sum fits into 16 bits.
+    /// The number of tokens whose sum fits into 16 bits, if each has fewer than a hundred features.
     const FEW: usize = 32;
     let mut total = Sum::ZERO;
     let (mut some, mut features) = (Part::ZERO, 0);
@@ -169,11 +170,11 @@ impl Rows {
     }
 }
 
-/// A cache of the contributions of words that do not depend on context, kept between texts: most words of a text are among a few
-/// hundred. Answers do not depend on what is cached.
+/// A cache of the contributions of words, as far as they do not depend on context. It is kept between texts, because
+/// most words of a text are among a few hundred. It does not affect the results.
 pub(crate) struct WordSums {
-    /// For each set, the indices of its two words in `sums`, plus one, the last used first. It starts as zeros, which occupy no memory
-    /// until they are used.
+    /// For each set of the cache, the indices in `sums` of its two words, plus one. The most recently used word is
+    /// first. The memory starts as zeros, so the system allocates it only when it is used.
     sets: Vec<[u16; 2]>,
     sums: Vec<WordSum>,
 }
@@ -225,7 +226,8 @@ impl WordSum {
     }
 }
 
-/// The labels whose score reaches its threshold, one bit per label, or the closest label if none does, since every text has one.
+/// Returns the labels whose score reaches its threshold, one bit per label. If none does, returns the label that is
+/// closest, because every text has a label.
 pub(crate) fn detected(scores: &[f32; SCORES], threshold: impl Fn(usize) -> f32) -> u32 {
     let mut found = 0;
     let mut nearest = (f32::MIN, NEUTRAL);

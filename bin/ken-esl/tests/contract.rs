@@ -1,4 +1,4 @@
-//! The form of the answer, the input, and how the tool fails.
+//! Tests of the format of the answer, the input, and the errors of the tool.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod esl;
@@ -159,8 +159,8 @@ fn what_is_quoted_is_cut() {
     assert_eq!(feel("I am happyyyyyyyyyyyy")["explanation"], "joy from \"happyyyyyyyyyyyy\"");
 }
 
-/// Every figure in its range, the state the first of emotions that are in the order of their strength, no valence against
-/// its sign, every span inside of the text and on character boundaries.
+/// Checks an answer: every number is in its range, the state is the first emotion, emotions are sorted by intensity,
+/// the valence agrees with its score, and every span lies within the text on character boundaries.
 fn check(text: &str, answer: &Value) -> Result<(), String> {
     let unit = |value: &Value| value.as_f64().is_some_and(|value| (0.0..=1.0).contains(&value));
     let score = answer["valence_score"].as_f64().unwrap_or(9.0);
@@ -190,7 +190,7 @@ fn check(text: &str, answer: &Value) -> Result<(), String> {
     if fine { Ok(()) } else { Err(format!("{text:?}: {answer}")) }
 }
 
-/// Words that the rules know, marks, and whatever else there is.
+/// Words that the rules know, marks, and arbitrary characters.
 fn texts() -> impl Strategy<Value = String> {
     let known = prop::sample::select(vec![
         "not",

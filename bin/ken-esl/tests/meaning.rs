@@ -1,4 +1,4 @@
-//! What texts mean, over the real binary: the rules and the model together.
+//! The meaning of texts, tested with the real program: the rules and the model together.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod esl;
@@ -13,7 +13,7 @@ fn emotions(answer: &Value) -> Vec<&str> {
 
 const JOYS: [&str; 6] = ["joy", "love", "excitement", "amusement", "admiration", "pride"];
 
-/// Text, one of the states it may have, valence.
+/// A text, the states that are allowed, and its valence.
 type Case = (&'static str, &'static [&'static str], &'static str);
 
 fn check(cases: &[Case]) {
@@ -67,7 +67,8 @@ fn negation_reverses_or_weakens_an_emotion() {
     }
 }
 
-/// A negation before a comparative, "so" or "enough", or of a stop, denies nothing and says that nothing is felt more.
+/// A negation before a comparative, "so" or "enough", or of a word like "stop", does not deny the feeling but
+/// strengthens it.
 #[test]
 fn a_negation_may_strengthen() {
     check(&[
@@ -138,7 +139,7 @@ fn plain_feelings_are_named() {
     ]);
 }
 
-/// Whoever reads this must not take it for a wish or a joke.
+/// These texts must not be read as a wish or a joke.
 #[test]
 fn despair_is_sadness() {
     check(&[
@@ -167,8 +168,8 @@ fn text_without_emotion_is_neutral() {
     ]);
 }
 
-/// An emotion that is named is the state, before the label that training texts have for it; and where there is a valence
-/// and an emotion of it, the state is not neutral.
+/// If the text names an emotion, that emotion is the state, and not the label that the training texts have for it. If
+/// the text has a valence and an emotion with this valence, the state is not neutral.
 #[test]
 fn the_state_follows_the_words() {
     check(&[

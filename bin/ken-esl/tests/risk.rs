@@ -1,4 +1,4 @@
-//! Messages that suggest that their writer is in danger, and harmless ones that sound alike.
+//! Messages that suggest that their writer is in danger, and harmless messages with similar words.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 mod esl;
@@ -6,13 +6,14 @@ mod esl;
 use esl::{feel, feel_lines};
 use serde_json::{Value, json};
 
-/// Messages of an author who has seen neither the model nor the messages that it learnt from. None of them is in the training data.
+/// Messages of an author who knew neither the model nor its training messages. None of them is in the training data.
 const DANGER: &str = include_str!("risk/held_danger.txt");
 const HARMLESS: &str = include_str!("risk/held_harmless.txt");
-/// The messages that the model learnt from: author, class and text.
+/// The messages on which the model was trained: author, class and text.
 const LEARNT: &str = include_str!("../train/risk.tsv");
 
-/// The fewest messages of danger that are seen, and the most harmless ones that are taken for danger, in percent.
+/// The minimum share of messages of danger that are detected, and the maximum share of harmless messages that are
+/// classified as danger, in percent.
 const FEWEST: usize = 88;
 const MOST: usize = 14;
 
@@ -26,7 +27,7 @@ fn is_risk(answer: &Value) -> bool {
     answer["contextual_factors"]["risk"] == "self_harm"
 }
 
-/// Recall comes first. `--nocapture` prints the figures and what was missed.
+/// Recall matters most. `--nocapture` prints the figures and the missed messages.
 #[test]
 fn danger_is_detected_and_most_figures_of_speech_are_not() {
     let (danger, harmless) = (answers(DANGER.lines()), answers(HARMLESS.lines()));
@@ -63,7 +64,7 @@ fn a_dangerous_text_is_never_positive_or_neutral_and_its_words_are_named() {
         assert_eq!((&first["valence"], &first["emotion"]), (&json!("negative"), &answer["emotional_state"]), "{text}");
         let words = answer["contextual_factors"]["risk_words"].as_array().unwrap();
         assert!((1..=3).contains(&words.len()), "{text}: {words:?}");
-        // The words are parts of the text, in its order.
+        // The words occur in the text in the same order.
         let lower = text.to_lowercase();
         let mut rest = lower.as_str();
         for word in words {
@@ -86,7 +87,7 @@ fn danger_outweighs_the_rest_of_the_text() {
     }
 }
 
-/// The sentence has neighbours on both sides that say nothing of the kind.
+/// The sentences before and after do not suggest danger.
 #[test]
 fn one_sentence_in_a_long_letter_is_detected() {
     let before = "The weather was fine and we had lunch by the lake with the neighbours. ".repeat(8);
@@ -99,7 +100,7 @@ fn one_sentence_in_a_long_letter_is_detected() {
     assert!(!is_risk(&letter("")));
 }
 
-/// Texts of many words, of one endless word, and of words that are far apart end soon.
+/// Texts of many words, of one extremely long word, and of words with large distances are processed in a short time.
 #[test]
 fn a_megabyte_is_judged() {
     for text in [

@@ -1,4 +1,4 @@
-//! The trainer: the same bytes on every run, and the shipped table is what it makes.
+//! Tests of the trainer: it gives the same bytes on every run, and the shipped table is its output.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod esl;
@@ -40,7 +40,7 @@ const LABELS: [&str; 28] = [
     "neutral",
 ];
 
-/// A corpus as small as it may be.
+/// Writes a corpus that is as small as possible.
 fn sample(folder: &Path) {
     let (comments, rated) = (folder.join("goemotions"), folder.join("polarity"));
     fs::create_dir_all(&comments).unwrap();
@@ -72,7 +72,8 @@ fn equal_data_gives_equal_bytes() {
     assert!(table.len() < 1_000_000);
 }
 
-/// Each comment is judged by a model that was trained without it, with and without the rules and by the baselines.
+/// Each comment is judged by a model that was trained without it: with the rules, without them, and by the
+/// baselines.
 #[test]
 fn folds_are_evaluated_by_models_trained_without_them() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,7 +113,7 @@ fn a_wrong_row_is_named() {
     assert!(train().contains("labels.txt"));
 }
 
-/// Messages of two authors, of which each is left out once.
+/// Writes messages of two authors, each of whom is left out once.
 fn messages(folder: &Path) -> String {
     let mut rows = String::new();
     for number in 0..40 {
@@ -147,7 +148,7 @@ fn the_model_of_danger_is_the_same_on_every_run_and_is_measured_on_authors_it_ha
     let all = left_out.last().unwrap();
     assert_eq!(all["danger"], serde_json::json!({ "texts": 40, "taken": 40 }), "{report}");
     assert_eq!(all["harmless"], serde_json::json!({ "texts": 40, "taken": 0 }), "{report}");
-    // Without --out it only measures.
+    // Without --out, the trainer only measures.
     let measured = run(&["train", "--data", data, "--risk", &messages], b"");
     assert_eq!(measured.status, 0, "{}", measured.stderr);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&measured.stdout).unwrap(), report);
@@ -168,7 +169,7 @@ fn a_wrong_message_is_named() {
     }
 }
 
-/// The model of danger, trained on the messages of this folder.
+/// The shipped model of danger is the one that is trained on the messages of this folder.
 #[test]
 fn the_shipped_model_of_danger_is_what_the_trainer_makes() {
     let Some(data) = data() else { return };
@@ -191,7 +192,7 @@ fn the_shipped_model_of_danger_is_what_the_trainer_makes() {
     assert!(fs::read(out.path()).unwrap() == fs::read(shipped).unwrap());
 }
 
-/// A minute and more: `cargo test --release -p ken-esl -- --ignored`.
+/// Takes more than a minute: `cargo test --release -p ken-esl -- --ignored`.
 #[test]
 #[ignore = "trains the whole model"]
 fn the_shipped_table_is_what_the_trainer_makes() {

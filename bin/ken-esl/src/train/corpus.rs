@@ -8,10 +8,10 @@ use super::sample::Sample;
 use crate::emotion::{EMOTIONS, LABELS};
 use crate::table::{POLARITY, SCORES};
 
-/// A comment and its labels, by number.
+/// A comment, and the numbers of its labels.
 pub(crate) type Labelled = (String, Vec<usize>);
 
-/// A sentence and its mean rating on -4..4.
+/// A sentence, and its mean rating from -4 to 4.
 type Rated = (String, f32);
 
 #[derive(Clone)]
@@ -33,7 +33,8 @@ impl Corpus {
         })
     }
 
-    /// The corpus without part `fold` of `folds` parts of its labelled comments, and that part.
+    /// Divides the labelled comments into `folds` parts. Returns the corpus without part `fold`,
+    /// and that part.
     pub(crate) fn without(&self, fold: usize, folds: usize) -> (Corpus, Vec<Labelled>) {
         let part = |inside: bool| {
             let rows = self.train.iter().enumerate();
@@ -52,13 +53,13 @@ impl Corpus {
         self.dev.iter().map(|(text, _)| text.as_str())
     }
 
-    /// All training texts.
+    /// Returns all training texts.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let rated = self.rated.iter().flat_map(|(_, rows)| rows.iter().map(|(text, _)| text.as_str()));
         self.train.iter().map(|(text, _)| text.as_str()).chain(rated)
     }
 
-    /// The training samples, in the order of [`Corpus::texts`].
+    /// Returns the training samples, in the order of [`Corpus::texts`].
     pub(crate) fn samples(&self, rows: impl Fn(&str) -> Vec<u32>) -> Vec<Sample> {
         let labelled = self.train.iter().map(|(text, labels)| Sample::labelled(rows(text), labels));
         let rated = self.rated.iter().flat_map(|(_, list)| list);
@@ -69,7 +70,7 @@ impl Corpus {
         self.dev.iter().map(|(text, labels)| Sample::labelled(rows(text), labels)).collect()
     }
 
-    /// Pearson's r between the polarity in `opinions` and the ratings, for each corpus.
+    /// Returns Pearson's r between the polarity in `opinions` and the ratings, for each corpus.
     pub(crate) fn polarity_correlations(&self, opinions: &[[f32; SCORES]]) -> Vec<(String, f32)> {
         let mut rest = opinions.iter().skip(self.train.len());
         let correlate = |(name, rows): &(String, Vec<Rated>)| {
@@ -81,7 +82,7 @@ impl Corpus {
     }
 }
 
-/// Pearson's r, to three digits.
+/// Returns Pearson's r, rounded to three digits.
 fn correlation(pairs: &[(f32, f32)]) -> f32 {
     let count = pairs.len().max(1) as f64;
     let mean = |of: fn(&(f32, f32)) -> f32| pairs.iter().map(|pair| f64::from(of(pair))).sum::<f64>() / count;
@@ -106,7 +107,7 @@ fn check_labels(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads every .tsv file of a folder, by name.
+/// Reads every .tsv file of a folder. Returns the sentences by the name of the file.
 fn read_rated(folder: &Path) -> Result<Vec<(String, Vec<Rated>)>, Error> {
     let entries = std::fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
     let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -123,7 +124,7 @@ fn read_rows<T>(path: &Path, row: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, 
     rows_of("--data", path, row)
 }
 
-/// The rows of a file that the option names.
+/// Returns the rows of the file that a command-line option names. Errors name the option.
 pub(super) fn rows_of<T>(option: &str, path: &Path, row: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, Error> {
     let text = read(path).map_err(|error| error.at(option))?;
     let rows = text.lines().enumerate().map(|(number, line)| {

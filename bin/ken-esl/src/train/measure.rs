@@ -1,4 +1,5 @@
-//! Measures the model and its rules on comments that the model has not seen, beside two simple baselines.
+//! Measures the model and its rules on comments that the model has not seen, and compares them with two
+//! simple baselines.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,28 +28,30 @@ pub(crate) struct Figures {
     polarity_f1: f32,
 }
 
-/// Every comment of the training split, judged by a model that was trained without it.
+/// The figures for every comment of the training split. Each comment is judged by a model that was
+/// trained without it.
 #[derive(Serialize)]
 pub(crate) struct Crossed {
     folds: usize,
     texts: usize,
     with_rules: Figures,
     without_rules: Figures,
-    /// The figures without each rule.
+    /// The figures without each one of the rules.
     without: Vec<(&'static str, Figures)>,
-    /// Baseline: naive Bayes over words.
+    /// Baseline: a naive Bayes classifier over words.
     naive_bayes: Figures,
-    /// Baseline: the emotions whose words are in the text.
+    /// Baseline: the emotions whose words occur in the text.
     word_list: Figures,
 }
 
-/// The labels that were found, and their polarity.
+/// The labels that were detected, and their polarity.
 struct Found {
     labels: u32,
     valence: Valence,
 }
 
-/// The number of ways to judge a text: with all rules, without any, without each, and the baselines.
+/// The number of ways to judge a text: with all rules, with none, without each one of them, and with the
+/// two baselines.
 const WAYS: usize = 2 + Rule::ALL.len() + 2;
 
 pub(crate) fn crossed(corpus: &Corpus, folds: usize) -> Result<Crossed, Error> {
@@ -114,7 +117,7 @@ impl Found {
     }
 }
 
-/// The common polarity of all labels; `None` if they differ, or if one of them fits any polarity.
+/// Returns the common polarity of all labels, or `None` if they differ or one of them fits any polarity.
 fn polarity(labels: u32) -> Option<Valence> {
     let of = |label: usize| match EMOTIONS.get(label).map(|emotion| emotion.valence) {
         Some(Valence::Neutral) if label != NEUTRAL => Valence::Mixed,
@@ -144,7 +147,7 @@ fn figures(found: &[Found], truth: &[u32]) -> Figures {
     }
 }
 
-/// The labels whose words occur in the text without a negation; neutral if there are none.
+/// Returns the labels whose words occur in the text without a negation, or neutral if there are none.
 fn named(table: &Table, text: &str) -> u32 {
     let mut tokens: Vec<Token> = Tokens::new(text).collect();
     tokens.iter_mut().for_each(|token| settle(table, token));
@@ -158,9 +161,10 @@ fn named(table: &Table, text: &str) -> u32 {
     if labels == 0 { 1 << NEUTRAL } else { labels }
 }
 
-/// Naive Bayes over the words of a text, with a yes or no for each label.
+/// A naive Bayes classifier over the words of a text, with a yes or no for each label.
 struct Bayes {
-    /// For each word, in how many texts of each label it occurs, and in how many texts in total.
+    /// For each word: the number of texts of each label in which it occurs, and the number of all texts
+    /// in which it occurs.
     words: HashMap<Vec<u8>, ([u32; LABELS], u32)>,
     texts: ([u32; LABELS], u32),
     thresholds: [f32; THRESHOLDS],
@@ -206,7 +210,7 @@ impl Bayes {
     }
 }
 
-/// The words and marks of a text, each once.
+/// Returns the words and marks of a text, without duplicates.
 fn forms(text: &str) -> Vec<Vec<u8>> {
     let mut forms: Vec<Vec<u8>> = Tokens::new(text).map(|token| token.form().to_vec()).collect();
     forms.sort_unstable();

@@ -1,4 +1,5 @@
-//! `ken-esl train`: builds the table, or the model of danger, from the training texts. It gives the same bytes on every run.
+//! `ken-esl train`: builds the table, or the model of danger, from the training texts. The result has the same bytes on
+//! every run.
 
 mod corpus;
 mod measure;
@@ -27,11 +28,12 @@ use network::{Network, Settings};
 use pack::Draft;
 use sample::Sample;
 
-/// The minimum number of training texts with a feature; a rarer feature says more about these texts than about feelings.
+/// The minimum number of training texts that contain a feature. A rarer feature depends more on these particular texts
+/// than on feelings.
 const MIN_TEXTS: u32 = 15;
 
-/// The number of folds. The teacher of each fold judges the texts that it has not seen, and the student learns from people and
-/// teachers, which softens labels on which people disagree.
+/// The number of folds. The teacher of each fold judges the texts that it was not trained on. The student is trained on
+/// the labels of people and of the teachers, which softens labels on which people disagree.
 const FOLDS: usize = 5;
 
 const TEACHER: Settings = Settings { seed: 1, epochs: 8, drop_features: 0.3, drop_inputs: 0.4 };
@@ -66,7 +68,7 @@ pub(crate) struct Report {
     features: usize,
     table_bytes: usize,
     dev: rank::DevScores,
-    /// Pearson's r of the teachers' polarity for texts that they have not seen, for each corpus.
+    /// Pearson's r of the teachers' polarity, for each corpus, on texts that they were not trained on.
     held_out_polarity_r: Vec<(String, f32)>,
 }
 
@@ -82,7 +84,7 @@ impl Filter for Train {
         Need::Nothing
     }
 
-    /// Trains, writes the table, and reports.
+    /// Trains, writes the file, and reports the figures.
     fn run(&self, _: &str, reply: Reply<'_>) -> Result<Sent, Error> {
         let corpus = Corpus::read(&self.data)?;
         if let Some(folds) = self.folds {
@@ -150,7 +152,7 @@ fn each_feature(table: &Table, text: &str, mut feature: impl FnMut(u64)) {
     feature::of_style(&tokens, &mut feature);
 }
 
-/// Adds the features that occur in enough texts to the draft's filter, and returns their number.
+/// Adds the features that occur in enough texts to the draft's filter. Returns their number.
 fn choose_features(draft: &mut Draft, corpus: &Corpus) -> usize {
     let mut texts_with: HashMap<u64, u32> = HashMap::new();
     let mut features = Vec::new();
@@ -163,13 +165,13 @@ fn choose_features(draft: &mut Draft, corpus: &Corpus) -> usize {
             *texts_with.entry(*feature).or_default() += 1;
         }
     }
-    let enough = MIN_TEXTS.min(1 + corpus.texts().count() as u32 / 100); // a sample for a test is small
+    let enough = MIN_TEXTS.min(1 + corpus.texts().count() as u32 / 100); // lower for the small sample of a test
     texts_with.retain(|_, count| *count >= enough);
     texts_with.keys().for_each(|feature| draft.put_feature(*feature));
     texts_with.len()
 }
 
-/// The rows of a text's known features.
+/// Returns the rows of a text's known features.
 fn rows(table: &Table, text: &str) -> Vec<u32> {
     let mut rows = Vec::new();
     each_feature(table, text, |feature| {
@@ -180,7 +182,7 @@ fn rows(table: &Table, text: &str) -> Vec<u32> {
     rows
 }
 
-/// The scores with the packed table.
+/// Returns the scores that the packed table gives.
 fn table_scores(table: &Table, sample: &Sample) -> [f32; SCORES] {
     let mut sum = Sum::ZERO;
     for rows in sample.rows.chunks(1024) {
@@ -191,7 +193,7 @@ fn table_scores(table: &Table, sample: &Sample) -> [f32; SCORES] {
     table.scores(&table.hidden(&sum))
 }
 
-/// Mixes the teachers' judgement of texts that they have not seen into the targets.
+/// Adds the teachers' judgement of texts that they were not trained on to the targets.
 fn teach(samples: &mut [Sample], corpus: &Corpus) -> Vec<(String, f32)> {
     let mut opinions = vec![[0.0; SCORES]; samples.len()];
     for fold in 0..FOLDS {

@@ -1,23 +1,24 @@
-//! The network during training: rows of features are summed, split into positive and negative parts, and weighted.
+//! The network during training: the rows of features are summed, split into positive and negative parts, and
+//! multiplied by weights.
 
 use super::sample::Sample;
 use crate::math::{mix, sigmoid};
 use crate::table::{INPUTS, POLARITY, ROWS, SCORES, WIDTH};
 
-/// The number of scores with padding, so that loops over them use whole vectors.
+/// The number of scores including padding, so that loops over them use complete vectors.
 const PADDED: usize = 40;
 
 /// The initial learning rate of AdaGrad.
 const RATE: f32 = 0.05;
-/// The fraction of the rate to which it decreases linearly.
+/// The fraction of the initial rate to which the rate decreases linearly.
 const LAST_RATE: f32 = 0.02;
 
 pub(crate) struct Settings {
     pub(crate) seed: u64,
     pub(crate) epochs: usize,
-    /// The share of features that are dropped in a step.
+    /// The share of features that are dropped in each step.
     pub(crate) drop_features: f32,
-    /// The share of inputs that are dropped in a step.
+    /// The share of inputs that are dropped in each step.
     pub(crate) drop_inputs: f32,
 }
 
@@ -32,7 +33,7 @@ impl Learnt {
         Learnt { values: (0..count).map(|_| value()).collect(), squares: vec![1e-8; count] }
     }
 
-    /// One step of AdaGrad for the parameters from `at` on.
+    /// Does one step of AdaGrad for the parameters from `at` on.
     fn step(&mut self, at: usize, gradient: &[f32], rate: f32) {
         let end = at + gradient.len();
         let (Some(values), Some(squares)) = (self.values.get_mut(at..end), self.squares.get_mut(at..end)) else {
@@ -81,7 +82,7 @@ impl Network {
         self.head.get(input * PADDED + score).copied().unwrap_or(0.0)
     }
 
-    /// The prediction for a sample, in the units of the targets.
+    /// Returns the prediction for a sample, in the units of the targets.
     pub(crate) fn probabilities(&self, sample: &Sample) -> [f32; SCORES] {
         let sums = sums(&self.rows, &sample.rows);
         let mut inputs = [0.0; INPUTS];
@@ -143,7 +144,7 @@ impl Learner<'_> {
         self.learn_rows(&inputs, &gradient, keep, rate);
     }
 
-    /// Chooses the features of this step.
+    /// Selects the features of this step.
     fn look(&mut self, sample: &Sample) {
         self.seen.clear();
         for row in &sample.rows {
@@ -153,7 +154,7 @@ impl Learner<'_> {
         }
     }
 
-    /// Drops some inputs and scales the others by the factor that it returns.
+    /// Drops some inputs and multiplies the others by the factor that it returns.
     fn drop_inputs(&mut self, inputs: &mut [f32; INPUTS]) -> f32 {
         let keep = 1.0 / (1.0 - self.settings.drop_inputs);
         let (above, below) = inputs.split_at_mut(WIDTH);
@@ -165,7 +166,7 @@ impl Learner<'_> {
         keep
     }
 
-    /// Updates the head, and returns the gradient at its inputs.
+    /// Updates the head. Returns the gradient at its inputs.
     fn learn_head(&mut self, inputs: &[f32; INPUTS], errors: &[f32; PADDED], rate: f32) -> [f32; INPUTS] {
         let mut gradient = [0.0; INPUTS];
         self.biases.step(0, errors, rate);
@@ -183,7 +184,7 @@ impl Learner<'_> {
     fn learn_rows(&mut self, inputs: &[f32; INPUTS], gradient: &[f32; INPUTS], keep: f32, rate: f32) {
         let mut sums = [0.0; WIDTH];
         for (at, to) in sums.iter_mut().enumerate() {
-            // An input of the lower half is the negated sum.
+            // An input of the second half is the negated sum.
             *to = keep
                 * if inputs[at] > 0.0 {
                     gradient[at]
@@ -233,7 +234,8 @@ fn weigh(inputs: &[f32; INPUTS], head: &[f32], biases: &[f32]) -> [f32; PADDED] 
     scores
 }
 
-/// The gradient of the loss at the scores. The loss is cross-entropy, and squared error for polarity.
+/// Returns the gradient of the loss at the scores. The loss is squared error for polarity, and cross-entropy for
+/// all other scores.
 fn errors(scores: &[f32; PADDED], sample: &Sample) -> [f32; PADDED] {
     let mut errors = [0.0; PADDED];
     for (at, (error, score)) in errors.iter_mut().zip(scores).enumerate().take(SCORES) {
@@ -243,7 +245,7 @@ fn errors(scores: &[f32; PADDED], sample: &Sample) -> [f32; PADDED] {
     errors
 }
 
-/// A dot product with eight independent sums, for vector instructions.
+/// Returns a dot product. Its eight independent sums let the compiler use vector instructions.
 fn lanes(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; 8];
     for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
@@ -263,12 +265,12 @@ impl Chance {
         mix(self.0, 0xE220_A839_7B1D_CDAF)
     }
 
-    /// 0..1
+    /// Returns a random number from 0 to 1.
     fn part(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1u64 << 24) as f32
     }
 
-    /// An approximately normal deviate: the sum of twelve uniform ones.
+    /// Returns an approximately normal random number: the sum of twelve uniform ones.
     fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.part()).sum::<f32>() - 6.0
     }

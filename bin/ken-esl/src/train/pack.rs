@@ -7,7 +7,7 @@ use crate::table::{
     FILTER, HEAD_LIMIT, INPUTS, Parts, ROW, ROWS, SCORES, THRESHOLDS, Table, WIDTH, file, filter_place,
 };
 
-/// The numbers of a row are -7..7, stored as 1..15.
+/// The values of a row are -7 to 7, stored as 1 to 15.
 const STEPS: f32 = 7.0;
 
 /// A table that is being built.
@@ -79,7 +79,7 @@ impl Draft {
     }
 }
 
-/// The step with the least squared error in one dimension.
+/// Returns the step with the least squared error in one dimension.
 fn best_step(network: &Network, dimension: usize) -> f32 {
     let numbers = || (0..ROWS).map(|row| network.number(row, dimension));
     let deviation = (numbers().map(|number| number * number).sum::<f32>() / ROWS as f32).sqrt();

@@ -16,7 +16,7 @@ pub(crate) struct DevScores {
     pub(crate) labels_f1: f32,
     /// Macro-F1 over the seven classes; a class is detected if one of its labels is.
     pub(crate) families_f1: f32,
-    /// The same two figures, where each half of dev is judged with thresholds of the other half.
+    /// The same two figures if each half of dev is judged with the thresholds of the other half.
     labels_f1_crossed: f32,
     families_f1_crossed: f32,
     /// Accuracy over the texts that are only positive, only negative or only neutral.
@@ -79,7 +79,8 @@ pub(crate) fn f1(judged: &[Judged], members: u32) -> f32 {
     if either == 0 { 0.0 } else { both as f32 / either as f32 }
 }
 
-/// Chooses the best threshold of each label alone, then improves each one given the others, for both figures together.
+/// Chooses the best threshold of each label on its own, then improves each one given the others, for the sum of both
+/// figures.
 fn best(pairs: &[(&Scores, &Sample)]) -> Thresholds {
     let mut thresholds = [0.0; THRESHOLDS];
     for (label, threshold) in thresholds.iter_mut().enumerate().take(LABELS) {
@@ -96,7 +97,8 @@ fn best(pairs: &[(&Scores, &Sample)]) -> Thresholds {
     thresholds
 }
 
-/// Candidates for a label's threshold: the label is detected at least half and at most twice as often as it is true.
+/// Returns candidates for a label's threshold. With these, the label is detected at least half as often and at most
+/// twice as often as it is true.
 fn candidates(pairs: &[(&Scores, &Sample)], label: usize) -> Vec<f32> {
     let mut scores: Vec<f32> = pairs.iter().map(|(scores, _)| scores[label]).collect();
     scores.sort_by(|a, b| b.total_cmp(a));
@@ -142,7 +144,7 @@ fn best_polarity(pairs: &[(&Scores, &Sample)]) -> (f32, f32) {
     all.max_by(|a, b| value(a).total_cmp(&value(b))).unwrap_or((0.0, 0.0))
 }
 
-/// Accuracy and macro-F1 of positive, negative and neutral.
+/// Returns accuracy and macro-F1 of positive, negative and neutral.
 fn polarity(pairs: &[(&Scores, &Sample)], positive: f32, negative: f32) -> (f32, f32) {
     let mut judged = Vec::with_capacity(pairs.len());
     for (scores, sample) in pairs {

@@ -1,4 +1,5 @@
-//! Trains the model of `risk.rs` on written messages, and measures it on authors that it has not seen.
+//! Trains the model of `crate::risk` on written messages, and measures it on authors whose messages it was not trained
+//! on.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,23 +13,24 @@ use super::network::Chance;
 use crate::math::exp;
 use crate::risk::{MAGIC, Model, each_feature};
 
-/// The number of comments that are further harmless training texts. There are many more of them than messages, so each weighs less.
+/// The number of comments that are used as additional harmless texts. Each has a low weight, because there are many
+/// more of them than messages.
 const COMMENTS: usize = 16_000;
 const COMMENT_WEIGHT: f64 = 0.15;
 
-/// The minimum number of texts with a feature.
+/// The minimum number of texts that contain a feature.
 const MIN_TEXTS: u32 = 3;
-/// A feature with a smaller weight is left out.
+/// Features with a smaller weight are left out.
 const MIN_WEIGHT: f64 = 0.2;
 
 const EPOCHS: usize = 12;
 /// The learning rate of AdaGrad.
 const RATE: f64 = 0.3;
-/// How strongly weights are pulled to zero.
+/// How strongly weights are pulled towards zero.
 const DECAY: f64 = 40.0;
 const SEED: u64 = 3;
 
-/// The number of comments of a letter: about 190 words.
+/// The number of comments in a letter, which makes about 190 words.
 const LETTER: usize = 14;
 
 /// A message, its author, and whether its writer is in danger.
@@ -38,7 +40,7 @@ struct Message {
     text: String,
 }
 
-/// The hashes of the features of a text, each once.
+/// The hashes of the features of a text, without duplicates.
 type Features = Vec<u32>;
 
 struct Sample {
@@ -47,22 +49,22 @@ struct Sample {
     weight: f64,
 }
 
-/// How many of some texts are taken for danger.
+/// The number of texts, and the number of these that are classified as danger.
 #[derive(Clone, Copy, Default, Serialize)]
 pub(crate) struct Taken {
     texts: usize,
     taken: usize,
 }
 
-/// The judgement of texts that the model has not seen.
+/// The classification of texts that the model was not trained on.
 #[derive(Clone, Default, Serialize)]
 pub(crate) struct Judged {
     author: String,
     danger: Taken,
     harmless: Taken,
-    /// Comments of the dev split, which are in no training data.
+    /// Comments of the dev split, which are not in the training data.
     comments: Taken,
-    /// The messages of danger, each among [`LETTER`] such comments, and as many comments without a message.
+    /// The messages of danger, each among [`LETTER`] such comments, and the same number of letters without a message.
     danger_in_letters: Taken,
     harmless_letters: Taken,
 }
@@ -73,11 +75,12 @@ pub(crate) struct RiskReport {
     comments: usize,
     features: usize,
     model_bytes: usize,
-    /// The messages of each author, judged by a model that was trained without that author, and their sum.
+    /// The messages of each author, classified by a model that was trained without this author, and the totals.
     left_out: Vec<Judged>,
 }
 
-/// Trains the model, and measures by leaving out one author after the other. It returns the file of the model of all authors.
+/// Trains the model, and measures it by leaving out one author after the other. Returns the file of the model that is
+/// trained on all authors.
 pub(crate) fn make(messages: &Path, corpus: &Corpus) -> Result<(Vec<u8>, RiskReport), Error> {
     let messages = rows_of("--risk", messages, message)?;
     let comments: Vec<Sample> = corpus.labelled().take(COMMENTS).map(|(text, _)| Sample::comment(text)).collect();

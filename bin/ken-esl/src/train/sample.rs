@@ -1,24 +1,25 @@
-//! A training text as the network sees it.
+//! A training text in the form that the network uses.
 
 use crate::emotion::{EMOTIONS, LABELS, Valence};
 use crate::table::{NEGATIVE, POLARITY, POSITIVE, SCORES};
 
-/// Polarity is learnt in these units of the -4..4 scale.
+/// The unit of polarity in training, on the scale from -4 to 4.
 pub(crate) const POLARITY_UNIT: f32 = 2.0;
 
-/// The weight of the teachers relative to the people.
+/// The weight of the teachers relative to that of people.
 const TEACHERS_SHARE: f32 = 0.5;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Sample {
     pub(crate) rows: Vec<u32>,
     pub(crate) targets: [f32; SCORES],
-    /// The weight of an error in each target; 0 if the target is not known.
+    /// The weight of an error in each target. 0 if the target is unknown.
     pub(crate) weights: [f32; SCORES],
 }
 
 impl Sample {
-    /// A text with emotion labels. Its polarity is estimated from the labels, and has a low weight.
+    /// Creates a sample from a text with emotion labels. Its polarity is estimated from the labels
+    /// and has a low weight.
     pub(crate) fn labelled(rows: Vec<u32>, labels: &[usize]) -> Sample {
         let mut targets = [0.0; SCORES];
         let emotions = || labels.iter().filter_map(|label| EMOTIONS.get(*label).map(|emotion| (*label, emotion)));
@@ -35,7 +36,7 @@ impl Sample {
         Sample { rows, targets, weights }
     }
 
-    /// A text with only a polarity, from -4 to 4, as rated by people.
+    /// Creates a sample from a text that has only a polarity from -4 to 4, as rated by people.
     pub(crate) fn rated(rows: Vec<u32>, polarity: f32) -> Sample {
         let mut targets = [0.0; SCORES];
         let mut weights = [0.0; SCORES];

@@ -1,4 +1,4 @@
-//! The lexicon's source, `share/esl/lexicon.txt`, and how its words are inflected.
+//! The source of the lexicon, `share/esl/lexicon.txt`, and the inflection of its words.
 
 use ken_types::{Code, Error};
 
@@ -51,7 +51,7 @@ fn put_phrase(slots: &mut [Slot; SLOTS], phrase: &str, entry: Entry) -> Option<(
     put(slots, whole, entry).then_some(())
 }
 
-/// The forms of a word: `~` marks a verb, `+` an adjective.
+/// Returns the forms of a word. `~` marks a verb, `+` an adjective.
 fn inflected(word: &str) -> Vec<String> {
     if let Some(stem) = word.strip_suffix('+') {
         return vec![stem.to_owned(), adverb(stem)];

@@ -1,4 +1,4 @@
-//! Runs the real binary.
+//! Runs the real program.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &[&str], stdin: &[u8]) -> Outcome {
     let mut to = child.stdin.take().unwrap();
     let stdin = stdin.to_vec();
     let writer = std::thread::spawn(move || {
-        let _ = to.write_all(&stdin); // the tool may end before it reads all
+        let _ = to.write_all(&stdin); // the tool can end before it has read everything
     });
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &[&str], stdin: &[u8]) -> Outcome {
     }
 }
 
-/// What the tool says of a text.
+/// Returns the answer of the tool to a text.
 #[allow(dead_code)] // not every test file needs it
 pub(crate) fn feel(text: &str) -> Value {
     let outcome = run(&["--text", text], b"");
@@ -42,7 +42,7 @@ pub(crate) fn feel(text: &str) -> Value {
     serde_json::from_str(&outcome.stdout).unwrap()
 }
 
-/// What it says of each line.
+/// Returns the answer of the tool to each line.
 #[allow(dead_code)]
 pub(crate) fn feel_lines(lines: &[String]) -> Vec<Value> {
     let outcome = run(&["--lines"], (lines.join("\n") + "\n").as_bytes());
@@ -52,7 +52,7 @@ pub(crate) fn feel_lines(lines: &[String]) -> Vec<Value> {
     answers
 }
 
-/// The training texts, if this checkout has them beside it.
+/// Returns the folder of the training texts, if it exists beside this checkout.
 #[allow(dead_code)]
 pub(crate) fn data() -> Option<PathBuf> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
