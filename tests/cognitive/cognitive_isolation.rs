@@ -1,5 +1,5 @@
-//! Workflows over the cognitive server: requests do not affect each other, and neither do failures.
-//! `KEN_TORTURE_SECONDS` sets how long the loads last (4; the full proof takes 60).
+//! Workflows over the cognitive server: requests and their failures do not affect other requests. `KEN_TORTURE_SECONDS` sets
+//! the length of each load in seconds (default 4; the full test takes 60).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -19,7 +19,7 @@ fn seconds() -> Duration {
     Duration::from_secs(set.unwrap_or(4))
 }
 
-/// This many threads that each send requests until the time is over.
+/// Starts `clients` threads, each of which sends requests until the returned flag is set.
 fn load<F>(system: &System, clients: usize, ask: F) -> (Arc<AtomicBool>, Vec<JoinHandle<()>>)
 where
     F: Fn(usize, &mut dyn FnMut() -> Asker, &AtomicBool) + Clone + Send + 'static,
@@ -60,7 +60,7 @@ fn of(name: &str, answer: &Answer, rules: usize) {
         assert!(conclusion.as_str().unwrap().starts_with(&format!("{name} step ")), "{name}: {conclusion}");
     }
     assert_eq!(answer.at("/results/VVP/total_rules"), rules);
-    // It contains nothing of other requests.
+    // It contains no text of other requests.
     let text = answer.shown();
     for piece in text.split("chain-").skip(1) {
         assert!(
@@ -143,7 +143,7 @@ fn a_wrong_request_is_explained_and_changes_nothing() {
         assert_eq!(answer.status, status, "{body}: {}", answer.shown());
         assert_eq!(answer.at("/error/at"), at, "{body}");
     }
-    // The schema of a workflow is checked before a step runs; the data may be anything that the schema allows.
+    // The schema of a workflow is checked before a step runs; the data can be any value that the schema allows.
     for (data, at) in [
         (json!({}), "/data"),
         (json!([]), "/data"),
@@ -167,7 +167,7 @@ fn a_wrong_request_is_explained_and_changes_nothing() {
     assert_eq!(answer.at("/results/ESL/valence"), "positive");
     let answer = asker.post("/v1/execute", &listed(json!(["a", 1]))).expect(422);
     assert_eq!(answer.at("/error/at"), "/data/1");
-    // A tool refuses its input: the others' results are kept.
+    // If a tool refuses its input, the results of the other steps are kept.
     let answer = asker
         .post("/v1/execute", &json!({"protocol_names": ["ESL", "REP"], "data": {"text": "Fine.", "rules": 7}}))
         .expect(422);
@@ -286,7 +286,8 @@ fn without_governance_there_are_no_scores() {
 
 const SLEEPS: &str = "#!/bin/sh\nwhile read -r line; do sleep 600.0417; echo '{}'; done\n";
 
-/// A tool that sleeps is killed with everything that it has started; the request is answered, and the next one is not delayed.
+/// A tool that sleeps is killed together with all processes that it has started. The request is answered, and the next one is
+/// not delayed.
 #[test]
 fn a_step_over_its_time_limit_leaves_no_process() {
     let (_folder, config) = server_with(&[("ken-rep", SLEEPS)]);
@@ -363,7 +364,7 @@ fn kills_affect_only_requests_in_progress() {
         let tools = tools(&system);
         system.kill("cognitive");
         server_kills += 1;
-        // Its tools end with it.
+        // The tools end with the server.
         until("the tools of a dead server are gone", || {
             tools.iter().all(|(pid, _)| {
                 fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))

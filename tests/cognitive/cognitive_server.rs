@@ -1,4 +1,4 @@
-//! The cognitive server: who may call and how often, what it refuses, and what it records.
+//! The cognitive server: authentication, rate limits, refused requests, and the audit log.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -86,7 +86,7 @@ fn a_key_is_needed_in_either_form() {
             let answer = with(&system, bad, target);
             refused(&answer, 401, "unauthenticated", "authorization");
         }
-        // A restart resets the limit on wrong keys, which is not tested here.
+        // The limit on wrong keys is not tested here; a restart resets it.
         system.kill("cognitive");
     }
     assert!(events(&system).iter().filter(|event| *event == "auth_failed").count() == 25);
@@ -169,7 +169,7 @@ fn keys_have_roles_and_survive_a_crash() {
     assert_eq!(audited.iter().filter(|event| *event == "key_deleted").count(), 1);
 }
 
-/// A limit admits exactly its number of requests, and then none until `Retry-After` has passed.
+/// A rate limit admits exactly its number of requests, and then none until `Retry-After` has passed.
 #[test]
 fn limits_are_exact() {
     let system = cognitive()
@@ -310,7 +310,7 @@ fn bodies_are_refused_before_they_are_read() {
     }
 }
 
-/// A body has ten seconds, however steadily its bytes arrive.
+/// A body must arrive within ten seconds, even if its bytes arrive steadily.
 #[test]
 fn a_slow_client_is_disconnected() {
     let system = cognitive().start();

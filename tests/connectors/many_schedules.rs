@@ -1,4 +1,4 @@
-//! Many schedules at once, and the resources that a process uses meanwhile; for the tests and the benchmarks.
+//! Creates many schedules, and measures the resources of a process; for the tests and the benchmarks.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use ken_tests::System;
 use ken_types::ops::schedules::{Progress, PutSchedule, SchedulesPut, Settings};
 use ken_wire::Connection;
 
-/// Copies the schedule s0 under other names, directly in the database: over HTTP it would take a minute.
+/// Copies the schedule s0 under other names, directly in the database, because this would take a minute over HTTP.
 ///
-/// `change` may modify the settings and the progress of each copy; its first argument is the number of the copy.
+/// `change` can modify the settings and the progress of each copy. Its first argument is the number of the copy.
 pub(crate) fn fill(
     system: &System,
     numbers: std::ops::Range<usize>,

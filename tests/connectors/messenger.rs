@@ -1,4 +1,4 @@
-//! The messaging connector over a whole system, with a stand-in for the platform.
+//! The messaging connector in a whole system, with a stand-in for the platform.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ const ADMIN: &str = "/api/connectors/messenger";
 const FAMILY: &str = "👩‍👩‍👧‍👦";
 const HELLO: &str = "שלום עולם ";
 
-/// A system whose connector is on; user 7 is admitted by the settings, 9 is an administrator.
+/// A system with the connector enabled. The settings admit user 7, and user 9 is an administrator.
 fn builder(platform: &BotApi) -> Builder {
     Builder::default()
         .secrets(&format!("MESSENGER_BOT_TOKEN={TOKEN}\nMESSENGER_WEBHOOK_SECRET_TOKEN={SECRET}\n"))
@@ -74,14 +74,14 @@ fn admin(system: &System, route: &str, body: &Value) -> Answer {
     system.post(&format!("{ADMIN}/{route}"), body)
 }
 
-/// Waits until a chat has received this many messages.
+/// Waits until a chat has received this many messages, and returns their texts.
 #[track_caller]
 fn texts(platform: &BotApi, chat: i64, count: usize) -> Vec<String> {
     until(&format!("{count} messages in chat {chat}"), || platform.texts(chat).len() >= count);
     platform.texts(chat)
 }
 
-/// Waits until nothing is left to be sent.
+/// Waits until no message is waiting to be sent, and returns the counts of the outbox.
 fn sent(system: &System) -> Value {
     until("the outbox is empty", || health(system)["outbox"]["pending"] == 0);
     health(system)["outbox"].clone()
@@ -211,14 +211,14 @@ fn answers_are_formatted_cut_and_kept_in_order() {
     accepted(&system, &update(1, 7, "long"));
     accepted(&system, &update(2, 7, "format"));
     accepted(&system, &update(3, 9, "hello"));
-    // Other chats do not wait.
+    // Messages in other chats are not delayed.
     assert_eq!(texts(&platform, 9, 1), ["Hello there."]);
     let got = texts(&platform, 7, 3);
     assert!(begun.elapsed() >= Duration::from_secs(1));
     let lengths: Vec<usize> = got.iter().map(String::len).collect();
     assert!(lengths[0] <= 4_096 && lengths[0] + lengths[1] + 1 == 4_999, "{lengths:?}");
     assert_eq!(got[2], "<b>bold</b> &amp; <code>code</code>");
-    // If the platform refuses the markup, the same text is sent without it, in the same place.
+    // If the platform refuses the markup, the text is sent without it, in the same order.
     platform.next("sendMessage", Trouble::Refuse(400, "Bad Request: can't parse entities", None));
     accepted(&system, &update(4, 7, "format"));
     assert_eq!(texts(&platform, 7, 4)[3], "**bold** & `code`");
@@ -243,7 +243,7 @@ fn messages_that_the_platform_refuses_are_counted() {
     }
     let outbox = json!({"pending": 0, "sent": 1, "failed": 1, "unknown": 2});
     assert_eq!(sent(&system), outbox);
-    // The numbers come from the store.
+    // The counts are stored, so they survive kills.
     system.kill("store");
     system.kill("messenger");
     assert_eq!(sent(&system), outbox);
@@ -296,12 +296,12 @@ fn the_policy_decides_and_every_rejection_is_counted() {
     for reason in reasons {
         assert_eq!(health["rejected"][reason], 1, "{reason}: {health}");
     }
-    // Without codes, a rejection is silent.
+    // If pairing codes are disabled, a rejected user gets no message.
     sent(&system);
     assert_eq!(platform.calls("sendMessage").len(), 1);
     assert_eq!(system.delete(&format!("{ADMIN}/group/-100")).expect(200).at("/removed"), true);
     system.delete(&format!("{ADMIN}/group/-100")).expect(404);
-    // A rejected update stays rejected if it is repeated after the policy has changed.
+    // A rejected update stays rejected, even if it is repeated after the policy has changed.
     admin(&system, "allow", &json!({"userId": "5"})).expect(200);
     accepted(&system, &update(1, 5, "let me in"));
     accepted(&system, &update(10, 5, "and now?"));
@@ -317,7 +317,7 @@ fn pairing_codes_admit_users() {
     for id in 1..=5 {
         accepted(&system, &update(id, 5, "let me in"));
     }
-    // The code is sent once and repeated twice, then no more; the administrator is told once.
+    // The code is sent three times, then no more. The administrator gets one message.
     let told = texts(&platform, 5, 3);
     let status = system.get(&format!("{ADMIN}/status")).expect(200);
     let code = status.text("/pendingPairings/0/code");
@@ -370,7 +370,7 @@ fn updates_can_be_polled() {
     assert_eq!(texts(&platform, 7, 2).len(), 2);
     sent(&system);
     assert_eq!((platform.texts(7).len(), &health(&system)["updateCount"]), (2, &json!(3)));
-    // A kill in the middle of a batch: the platform repeats all of it, and each update is answered once.
+    // If the connector is killed in the middle of a batch, the platform repeats the whole batch, and each update is answered once.
     for id in 4..24 {
         platform.push(update(id, 7, "hello"));
     }
@@ -398,7 +398,8 @@ fn an_update_without_an_id_is_not_asked_for_again_at_once() {
     assert!(health(&system)["errorCount"].as_u64() > Some(0));
 }
 
-/// A user who is admitted by the settings has no stored record. A result without text would be refused by the platform.
+/// A user whom the settings admit has no stored record, but gets results. The platform would refuse an empty text, so a result without
+/// text is replaced with a sentence.
 #[test]
 fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     let platform = BotApi::start();
@@ -417,11 +418,11 @@ fn a_schedule_reports_to_a_chat_that_the_settings_admit() {
     );
     system.post("/api/schedules/full/run?wait=1", &json!({})).expect(200);
     assert_eq!(texts(&platform, 9, 1), ["Hello there."]);
-    // The chat is free for the next message.
+    // The next message in the chat is answered.
     accepted(&system, &update(1, 7, "hello"));
     assert_eq!(texts(&platform, 7, 2)[1], "Hello there.");
     sent(&system);
-    // While the connector is away, the stored policy decides alone.
+    // While the connector is stopped, only users in the stored policy are accepted.
     admin(&system, "allow", &json!({"userId": "8"})).expect(200);
     assert!(system.ken(&["stop", "messenger"]).status.success());
     system.post("/api/schedules", &schedule("stored", "8", "hello")).expect(201);
@@ -516,7 +517,7 @@ fn emoji_and_right_to_left_text_are_cut_between_characters() {
     assert!(pieces.len() >= 3, "{}", pieces.len());
     for piece in &pieces {
         assert!(piece.encode_utf16().count() <= 4_096);
-        // A family emoji that is cut would begin or end with the character that joins its members.
+        // If a family emoji were cut, a piece would begin or end with the joining character U+200D.
         assert!(!piece.starts_with('\u{200d}') && !piece.ends_with('\u{200d}') && !piece.contains('\u{fffd}'));
     }
     let whole = pieces.concat();
@@ -553,8 +554,8 @@ fn ken_why_explains_every_update() {
     assert!(!system.ken(&["why", "messenger:4"]).status.success());
 }
 
-/// One SIGKILL a second to the connector while others use the gateway: nobody else notices. `KEN_CRASH_SECONDS=60` is the long
-/// form, and then the slowest hundredth is compared too.
+/// The connector gets a SIGKILL every second while clients use the gateway. All their requests are answered. With
+/// `KEN_CRASH_SECONDS=60` or more, the 99th percentile of their latencies is compared too.
 #[test]
 fn a_crashing_connector_does_not_affect_other_clients() {
     let platform = BotApi::start();
@@ -582,13 +583,13 @@ fn a_crashing_connector_does_not_affect_other_clients() {
     if seconds >= 60 {
         assert!(crashing.as_secs_f64() <= 1.1 * calm.as_secs_f64(), "{crashing:?}, {calm:?} before");
     }
-    // It starts again once the kills have ended, and the platform posts again what was refused meanwhile.
+    // After the kills the connector starts again, and the platform repeats updates that were refused meanwhile.
     assert!(system.ken(&["restart", "messenger"]).status.success());
     deliver(system.address(), &update(1, 7, "hello"));
     assert_eq!(texts(&platform, 7, 1), ["Hello there."]);
 }
 
-/// The sorted latencies of requests to the gateway, while `meanwhile` is called from time to time. All are answered.
+/// Sends requests to the gateway and calls `meanwhile` every 20 ms. Checks that all are answered, and returns the sorted latencies.
 fn load(system: &System, seconds: u64, mut meanwhile: impl FnMut()) -> Vec<Duration> {
     let (address, session) = (system.address(), system.session());
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -614,14 +615,15 @@ fn load(system: &System, seconds: u64, mut meanwhile: impl FnMut()) -> Vec<Durat
     times
 }
 
-/// SIGKILL at five exact steps: before an update is stored, after it is stored and before it is acknowledged, before a
-/// message is marked, after that and before a byte of it has left, and after the platform has taken it. `KEN_KILLS` is how often each.
+/// SIGKILL at five exact steps: before an update is stored; after it is stored, before it is acknowledged; before a message is marked
+/// as being sent; after that, before its first byte is sent; and after the platform has received it. `KEN_KILLS` is the number of
+/// kills at each step.
 #[test]
 fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
     let platform = BotApi::start();
     let system = scripted(&platform).start();
     let tap = WireTap::put_in(&system.socket("store"));
-    // From now on it calls the store through the tap.
+    // After the restart, the connector calls the store through the tap.
     system.kill("messenger");
     let stops = [
         Some(("messenger.accept", Side::Request)),
@@ -631,7 +633,7 @@ fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
         None,
     ];
     let kills = number("KEN_KILLS", 2);
-    // `untold` counts the unknown ones that the platform did not get.
+    // `unknown` counts messages with an unknown outcome; `untold` counts those of them that the platform has not received.
     let (mut unknown, mut untold) = (0, 0);
     for id in 0..kills * 5 {
         system.calm("messenger");
@@ -645,7 +647,7 @@ fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
         match stop {
             Some((_, side)) => {
                 tap.reached();
-                // After a mark it is unknown whether its message was sent; here it was not.
+                // The message is marked, so the connector cannot know whether it was sent. Here it was not.
                 if (id % 5, side) == (3, Side::Reply) {
                     (unknown, untold) = (unknown + 1, untold + 1);
                 }
@@ -662,8 +664,8 @@ fn a_kill_at_any_step_loses_no_update_and_doubles_no_answer() {
             outbox["sent"].as_u64().zip(outbox["unknown"].as_u64()).is_some_and(|(sent, lost)| sent + lost == id + 1)
         });
         let found = sent(&system);
-        // While the acceptance is held back, the answer may already be on its way, and the kill hits that: it is said to be
-        // unknown, and the platform may have it or not.
+        // If the reply of `messenger.accept` is held back, the kill can hit the connector while it sends the answer. The outcome is
+        // then unknown, and the platform has received the message or not.
         let more = found["unknown"].as_u64().unwrap() - unknown;
         let may_hit_a_send = stop == Some(("messenger.accept", Side::Reply));
         assert!(more <= u64::from(may_hit_a_send), "after kill {id} at {stop:?}: {found}");
@@ -681,7 +683,7 @@ fn streamed(platform: &BotApi) -> System {
     scripted(platform).env("MESSENGER_STREAM", "true").start()
 }
 
-/// One message that is edited at most once a second, and only when its text has changed.
+/// The answer is one message, which is edited at most once a second and only if its text has changed.
 #[test]
 fn an_answer_is_shown_while_it_is_written() {
     let platform = BotApi::start();
@@ -731,7 +733,7 @@ fn a_changing_text_has_as_many_messages_as_it_needs() {
     assert_eq!(shown.len(), 3, "{shown:?}");
     assert!(shown[2].starts_with("That did not work"), "{shown:?}");
     assert_eq!(platform.calls("deleteMessage").len(), 1);
-    // In the chat of a business account, the messages belong to the account, and have a method of their own.
+    // In the chat of a business account, the messages belong to the account, and a separate method deletes them.
     let mut business = update(3, 7, "retract");
     let mut message = business["message"].take();
     message["business_connection_id"] = json!("b1");
@@ -744,7 +746,8 @@ fn a_changing_text_has_as_many_messages_as_it_needs() {
     assert_eq!(deleted["message_ids"].as_array().map(Vec::len), Some(1), "{deleted}");
 }
 
-/// Otherwise each new version of the text would be another message.
+/// If the platform refuses edits, only the first text and the final answer are sent, because each other version of the text would be
+/// another message.
 #[test]
 fn a_platform_that_refuses_edits_gets_the_first_text_and_the_answer() {
     let platform = BotApi::start();
@@ -781,9 +784,9 @@ fn a_changing_text_obeys_the_platform_and_lets_other_messages_pass() {
     until("the other message is sent", || platform.shown(7).last().is_some_and(|text| text == "Meanwhile."));
 }
 
-/// SIGKILL while an answer is shown: before and after a piece is marked, before a text is stored, while a message is sent, and
-/// while one is edited. `KEN_KILLS` is the number of kills at each point. The answer appears once, with at most
-/// one more message that has a part of it.
+/// SIGKILL while an answer is being written: before and after a piece is marked, before a text is stored, while a message is sent, and
+/// while one is edited. `KEN_KILLS` is the number of kills at each point. The complete answer appears once, and at most one more
+/// message contains a part of it.
 #[test]
 fn a_kill_while_an_answer_is_written_doubles_nothing() {
     let platform = BotApi::start();
@@ -827,7 +830,7 @@ fn a_kill_while_an_answer_is_written_doubles_nothing() {
     }
 }
 
-/// The text that a crash leaves in doubt is the whole answer, so it is not sent again.
+/// After a crash it is unknown whether the whole answer was sent, so it is not sent again.
 #[test]
 fn a_whole_answer_that_is_in_doubt_is_not_repeated() {
     let platform = BotApi::start();
@@ -900,7 +903,7 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
         calls.map(|call| call.body["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let typing = platform.calls("sendChatAction").len();
-    // A stranger, a forged button, then the user; then again, from another user and as a repeat.
+    // The button is pressed by a stranger, with forged data, and by the user; then again by another user and as a repeated update.
     accepted(&system, &press(2, 6, &yes));
     accepted(&system, &press(3, 7, &yes.replace("y:", "n:")));
     accepted(&system, &press(4, 7, &yes));
@@ -915,7 +918,7 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
     assert!(edit["text"].as_str().unwrap().contains("approved by"), "{edit}");
     assert_eq!(edit["message_id"], 100);
     until("typing is shown again", || platform.calls("sendChatAction").len() > typing);
-    // Decided elsewhere, while the connector is down.
+    // The approval is decided elsewhere while the connector is stopped.
     ask("2", "c2");
     texts(&platform, 7, 2);
     sent(&system);
@@ -934,7 +937,7 @@ fn add_gated(system: &System) {
     std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
     std::fs::write(system.home().join("tools.d/gated.json"), entry.to_string()).unwrap();
     until("the tool is listed", || system.call("tools", "tools.list", &[]).to_string().contains("gated"));
-    // Agents read the list of tools again after half a second.
+    // Agents reload the list of tools after half a second.
     std::thread::sleep(Duration::from_millis(600));
 }
 

@@ -1,4 +1,4 @@
-//! Schedules: every slot has exactly one record, whichever part is killed and however the clock is set; and the routes of schedules.
+//! Schedules: every slot has exactly one record, even if parts are killed or the clock is changed. Also the routes of schedules.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -22,7 +22,7 @@ use many_schedules::{fill, private_kib, ticks};
 
 const ROUTE: &str = "/api/schedules";
 
-/// A schedule that fires each second, unless other fields say otherwise.
+/// A schedule that fires every second, unless `fields` overrides this.
 fn secondly(slug: &str, fields: Value) -> Value {
     let mut body = json!({"slug": slug, "kind": "every", "schedule": "1s", "prompt": "Hello."});
     for (name, value) in fields.as_object().unwrap() {
@@ -41,7 +41,7 @@ fn patch(system: &System, slug: &str, body: &Value) -> Answer {
     client.request("PATCH", &target).json(body).send()
 }
 
-/// All runs, newest first, over all pages.
+/// All runs, newest first, from all pages.
 fn runs(system: &System, slug: &str) -> Vec<Value> {
     let mut runs = Vec::new();
     let mut after = String::new();
@@ -76,7 +76,7 @@ fn check_slots(schedule: &Value, runs: &[Value]) {
     }
 }
 
-/// Another scheduler on the store of a system, with its own clock.
+/// An additional scheduler that uses the store of a system, with its own clock.
 struct Second {
     child: Child,
     _folder: tempfile::TempDir,
@@ -275,7 +275,7 @@ fn a_caller_can_wait_for_a_manual_run() {
     system.get(&format!("{ROUTE}/bad/runs/{id}")).refused(404, "not_found", "");
     system.post(&format!("{ROUTE}/none/run"), &json!({})).refused(404, "not_found", "");
     system.post(&format!("{ROUTE}/good/run?wait=yes"), &json!({})).refused(400, "invalid", "?wait");
-    // With one key there is one run, however often it is requested.
+    // Requests with the same key start only one run.
     let before = runs(&system, "good").len();
     for _ in 0..3 {
         let mut client = system.client();
@@ -417,7 +417,7 @@ fn a_failing_schedule_is_paused_only_if_configured() {
     assert_eq!(count(&runs(&system, "strict"), "status", "error"), 2);
     until("the other one goes on", || count(&runs(&system, "patient"), "status", "error") >= 4);
     assert_eq!(system.get(&format!("{ROUTE}/strict")).at("/schedule/nextFireAt"), json!(null));
-    // On a slow machine a slot is skipped while a run is still failing.
+    // On a slow machine, slots are skipped while a run is still in progress.
     let all = runs(&system, "strict");
     assert_eq!(all.len() - count(&all, "status", "skipped"), 2);
     let mut stream = system.attach("/api/events?offset=-1");
@@ -498,7 +498,7 @@ fn recorded(system: &System, slug: &str) -> Vec<i64> {
     }
 }
 
-/// Pauses schedules that fire each second, waits until nothing runs, and checks every record.
+/// Pauses schedules that fire every second, waits until none of their runs is in progress, and checks every record.
 fn check_to_the_end(system: &System, schedules: &[Value]) {
     for made in schedules {
         let slug = made["slug"].as_str().unwrap();
@@ -545,14 +545,14 @@ fn whichever_part_is_killed_every_slot_has_one_record() {
     check_to_the_end(&system, &schedules);
 }
 
-/// A slot is recorded by one call of the store and in one transaction: its run, the run's submission and how far the schedule
-/// has come. SIGKILL before the call is there, after it is done and before the scheduler knows, and to the store while it is at it.
-/// `KEN_KILLS=200` is how often each.
+/// A slot is recorded by one call of the store in one transaction, which contains its run, the run's submission and the progress of
+/// the schedule. Kills the scheduler before the call arrives, kills it after the call is done but before the reply, and kills the
+/// store during the call. `KEN_KILLS` is the number of kills at each point.
 #[test]
 fn a_kill_at_any_step_of_a_record_leaves_one_record() {
     let system = scripted();
     let tap = WireTap::put_in(&system.socket("store"));
-    // From now on it calls the store through the tap.
+    // After the restart, the scheduler calls the store through the tap.
     system.calm("scheduler");
     system.kill("scheduler");
     until("the scheduler is back", || system.get(ROUTE).status == 200);
@@ -617,8 +617,8 @@ fn the_clock_is_set_by_an_hour_both_ways() {
     assert!(next.is_null() || next.as_i64() == Some(first + 12 * 300_000));
 }
 
-/// As many schedules as there may be: one more is refused, and ken-scheduler sleeps. Its private memory is held to what a build
-/// without optimisation takes; `make bench` says what it takes as it is shipped.
+/// With the maximum number of schedules, one more is refused, and ken-scheduler uses no CPU time while idle. The bound on its
+/// private memory is for a build without optimisation; `make bench` measures the release build.
 #[test]
 fn ten_thousand_schedules_are_the_limit_and_cost_nothing_while_idle() {
     const MANY: usize = 10_000;
@@ -648,7 +648,7 @@ fn ten_thousand_schedules_are_the_limit_and_cost_nothing_while_idle() {
     assert!(ticks(pid) <= before + 1, "it works while nothing is due");
     let kib = private_kib(pid);
     assert!(kib < 6 * 1_024, "{kib} KiB");
-    // After one is deleted, there is room for another.
+    // After one is deleted, another one can be added.
     system.delete(&format!("{ROUTE}/s7")).expect(200);
     add(&system, &one("one-more"));
 }
@@ -677,7 +677,7 @@ fn the_agent_is_told_that_a_turn_is_scheduled() {
     assert!(told.contains("A scheduled turn") && told.contains("{\\\"a\\\":\\\"b\\\"}"), "{told}");
 }
 
-/// With `targetAgent` the worker itself runs the turn: its instructions, its tools, its workspace.
+/// With `targetAgent`, the worker itself runs the turn, with its own instructions, tools and workspace.
 #[test]
 fn a_schedule_for_the_coding_worker_is_run_by_it() {
     let system = Builder::default()
@@ -698,7 +698,7 @@ fn a_schedule_for_the_coding_worker_is_run_by_it() {
         let tools = events.as_array().unwrap().iter();
         let tool = tools.clone().find(|event| event["type"] == "tool").unwrap();
         assert_eq!(tool["isError"], is_refused, "{agent}: {tool}");
-        // Nothing is delegated: the events are those of the run itself.
+        // Nothing is delegated; all events belong to the run itself.
         assert_eq!(tools.filter(|event| event["type"] == "task_start").count(), 0);
     }
     let provider = Provider::start(vec![Reply::Stream(openai(&["Done."], &[]))]);
@@ -734,7 +734,7 @@ fn chats_cannot_use_the_connector_name_of_schedules() {
     assert!(answer.text("/session/id").starts_with("web-"));
 }
 
-/// The schedules that a turn sees and creates belong to its conversation.
+/// A turn sees and creates only the schedules of its conversation.
 #[test]
 fn an_agent_creates_schedules() {
     let call = |when: &str, name: &str, arguments: Value| json!({"when": when, "after_tools": 0, "events": [{"tool": {"name": name, "arguments": arguments}}]});
@@ -810,7 +810,7 @@ fn the_command_does_what_the_routes_do() {
     assert_eq!(rows[0], ["SLUG", "KIND", "STATE", "NEXT", "LAST", "RESULT"]);
     assert_eq!((rows[1][0], rows[1][1], rows[1][2], rows[2][0]), ("morning", "cron", "active", "pulse"));
     assert_eq!(ken(&system, &["next", "1"]).lines().count(), 2);
-    // The times of one schedule: of cron by the calendar, of an interval by its length.
+    // Lists the times of one schedule: those of a cron schedule follow the calendar, those of an interval its length.
     let list = ken(&system, &["next", "morning", "400"]);
     let times: Vec<&str> = list.lines().collect();
     assert_eq!((times.len(), times[0]), (400, next.trim()));

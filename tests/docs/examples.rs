@@ -18,7 +18,7 @@ use ken_tests::{binary, root};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// How long an example may take on a crowded machine.
+/// Maximum time of an example, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// What a page needs in addition to a running system.
@@ -90,11 +90,12 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("ken messenger set-webhook", "needs a platform and its token; messenger.rs has one of its own"),
 ];
 
-/// Commands that run until they are interrupted: it is enough that they print something.
+/// Parts of commands that run until they are interrupted. They pass if they print something.
 const LASTING: &[&str] =
     &["tail -f", "follow", "live=sse", "logs agent -n 20 -f", "logs agent -n 50 -f", "events -f", "minute ken up"];
 
-/// Blocks that are not commands, by their first line, with a command that checks them.
+/// Blocks that are not commands, by the beginning of their first line, each with a command that checks it. The block is in
+/// the file `form`.
 const FORMS: &[(&str, &str)] = &[
     ("ready gateway=", "true"),
     ("{\"seq\":2,", "true"),
@@ -108,7 +109,7 @@ const FORMS: &[(&str, &str)] = &[
     ("---", "true"),
     ("[[model]]", "true"),
     ("[model]", "mkdir -p checked && cp form checked/ken.toml && kend --home checked --check"),
-    // wire.rs runs it as a part.
+    // wire.rs runs this program as a part.
     ("#!/usr/bin/env python3", "python3 -m py_compile form"),
     ("\"name\": \"disk_space\"", "jq -e .command form"),
     (
@@ -122,7 +123,8 @@ const FORMS: &[(&str, &str)] = &[
     ("weight + (cap", "true"),
     ("cap x min", "true"),
     ("# ken.toml", "mkdir checked && sed '/secrets.env/,$d' form >checked/ken.toml && kend --home checked --check"),
-    // proxy.rs runs the one for nginx; Caddy is not in Debian's main section.
+    // proxy.rs tests the configuration for nginx. That for Caddy is not tested, because Caddy is not in Debian's main
+    // section.
     ("server {", "true"),
     ("ken.example {", "true"),
     ("{\"when\":\"weather\"", "jq -e .events form"),
@@ -174,8 +176,8 @@ fn is_lasting(command: &str) -> bool {
     LASTING.iter().any(|part| command.contains(part))
 }
 
-/// Splits a script into pieces that end and pieces that are interrupted, in order. Commands that run at the same time, as in
-/// two terminals, are one piece.
+/// Splits a script into pieces, in order. Each has a flag that tells whether it runs until it is interrupted. Commands that
+/// run at the same time, as in two terminals, are one piece.
 fn pieces(script: &str) -> Vec<(String, bool)> {
     if !is_lasting(script) {
         return vec![(script.to_owned(), false)];
@@ -253,7 +255,7 @@ fn in_markdown(text: &str) -> Vec<String> {
     found
 }
 
-/// A home with `ken` on its PATH, and a system in it when one was started.
+/// A home with `ken` on its PATH, and the system that was started in it, if any.
 struct Home {
     dir: tempfile::TempDir,
     folder: &'static str,
@@ -299,7 +301,8 @@ impl Home {
         self.replacements.extend(pairs);
     }
 
-    /// Runs a script to its end, or until it has printed something; what it printed, and its exit status if it ended.
+    /// Runs a script until it ends or, if it is `lasting`, until it has printed something. Returns its output, and its exit
+    /// status if it has ended.
     fn run(&self, script: &str, lasting: bool) -> (String, Option<i32>) {
         let mut script = script.to_owned();
         for (from, to) in &self.replacements {
@@ -406,7 +409,7 @@ fn run(home: &mut Home, block: &Block) {
         for (piece, lasting) in pieces(&command) {
             run_piece(home, block, &piece, lasting, &output);
         }
-        // Variables that a reader has set stay set.
+        // Variables that an example sets remain set for the following examples.
         let set = command.lines().filter(|line| line.starts_with("key=") || line.starts_with("export "));
         home.set.extend(set.map(|line| format!("{line}\n")));
     }
@@ -424,7 +427,7 @@ fn run_piece(home: &Home, block: &Block, piece: &str, lasting: bool, output: &st
     }
     let failed = printed.contains("\"error\":{\"code\"") || printed.contains("command not found");
     assert!(!failed, "{at}");
-    // A newcomer would take it for a failure.
+    // In the README, "I found nothing" would look like a failure.
     let finds_nothing = block.page.ends_with("README.md") && printed.contains("I found nothing");
     assert!(!finds_nothing, "{at}");
     if !output.is_empty() {

@@ -1,6 +1,6 @@
-//! The manual pages. For those of the protocol tools: their examples run and print what they show, and their options are those
-//! of the programs. For all pages: the pages that they refer to exist, no line is a leftover of a merge, and the formatters report
-//! no errors.
+//! Tests of the manual pages. The examples of the protocol tools run and print what the page shows, and the options on the page
+//! are those of the program. On all pages, references lead to existing pages, no line is a leftover of a merge, and the formatters
+//! report no errors.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ const SECTIONS: [&str; 10] = [
     "SEE ALSO",
 ];
 
-/// The commands of the tools that have some; their flags are on one page.
+/// The tools that consist of several commands. The flags of all commands are on one page.
 const COMMANDS: [(&str, &[&str]); 1] =
     [("ken-workflow", &["ken-workflow run", "ken-workflow list", "ken-workflow check"])];
 

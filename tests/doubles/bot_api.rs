@@ -1,7 +1,7 @@
-//! A stand-in for a messaging platform with the Telegram Bot API, on loopback: it remembers every call, accepts
-//! messages, hands out updates to callers that poll, and misbehaves as the test demands.
+//! A stand-in for a messaging platform with the Telegram Bot API, on loopback: it records every call, accepts messages,
+//! returns updates to callers that poll, and fails in the ways that a test chooses.
 //!
-//! It uses plain sockets, because it must be able to be silent or to disconnect at any moment of an exchange.
+//! It uses plain sockets, because it must be able to stop answering or to disconnect at any moment of an exchange.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,16 +16,16 @@ use serde_json::{Value, json};
 pub const TOKEN: &str = "17:planted-bot-token";
 pub const SECRET: &str = "planted-webhook-secret";
 
-/// How a call is answered instead of normally.
+/// A failure with which a call is answered.
 #[derive(Debug, Clone)]
 pub enum Trouble {
     /// `ok:false` with this code and text, and `retry_after` in seconds.
     Refuse(i64, &'static str, Option<u64>),
-    /// The call is done, and the connection is closed without an answer.
+    /// The call has its effect, but the connection is closed without an answer.
     TakeAndClose,
-    /// The call is done, but never answered.
+    /// The call has its effect, but is never answered.
     TakeAndHang,
-    /// The call is done after a delay.
+    /// The call is executed and answered after a delay.
     Slow(Duration),
     /// A status with a body that is not JSON.
     Proxy(u16),
@@ -37,7 +37,7 @@ pub struct Called {
     pub method: String,
     pub body: Value,
     pub at: Instant,
-    /// Whether it was done.
+    /// Whether the call had its effect.
     pub done: bool,
     /// The id of the message that the call has sent, if it has sent one.
     pub sent: Option<i64>,
@@ -47,14 +47,14 @@ pub struct Called {
 struct Shared {
     calls: Mutex<Vec<Called>>,
     troubles: Mutex<HashMap<String, VecDeque<Trouble>>>,
-    /// Applies to every call of this method that has no entry of its own.
+    /// The failure of every call of a method for which `troubles` has no entry.
     always: Mutex<HashMap<String, Trouble>>,
     updates: Mutex<VecDeque<Value>>,
     message: AtomicI64,
     over: AtomicBool,
 }
 
-/// The platform; it ends when it is dropped.
+/// The running platform. It stops when it is dropped.
 pub struct BotApi {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -89,13 +89,13 @@ impl BotApi {
         format!("http://{}", self.address)
     }
 
-    /// Sets what happens to the next call of a method.
+    /// Sets the failure of the next call of a method. Failures that are set earlier come first.
     pub fn next(&self, method: &str, trouble: Trouble) {
         let mut troubles = lock(&self.shared.troubles);
         troubles.entry(method.to_owned()).or_default().push_back(trouble);
     }
 
-    /// Sets what happens to all calls of a method until this is called again.
+    /// Sets or removes the failure of all calls of a method.
     pub fn always(&self, method: &str, trouble: Option<Trouble>) {
         let mut always = lock(&self.shared.always);
         match trouble {
@@ -149,7 +149,7 @@ impl BotApi {
 impl Drop for BotApi {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
-        // Wakes the listener.
+        // Wakes the listener, so that it sees the flag.
         _ = TcpStream::connect(self.address);
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
@@ -157,7 +157,7 @@ impl Drop for BotApi {
     }
 }
 
-/// One request, one answer.
+/// Reads one request and answers it.
 fn answer(mut stream: TcpStream, shared: &Shared) {
     let Some((path, body)) = request(&stream) else {
         return;
@@ -206,7 +206,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
     }
 }
 
-/// A tag that the platform does not know.
+/// Returns `Some` if a text contains an HTML tag that the platform does not support.
 fn wrong_entity(body: &Value) -> Option<()> {
     let text = body["text"].as_str().unwrap_or_default();
     let known = ["b>", "i>", "s>", "code", "pre>", "a ", "a>", "blockquote>"];
@@ -225,7 +225,7 @@ fn result(method: &str, body: &Value, sent: Option<i64>, shared: &Shared) -> Val
     }
 }
 
-/// Updates from the offset on; those before it are confirmed. Waits a moment for some.
+/// Returns the updates from the offset on, and removes the ones before it. Waits a moment if there are none.
 fn updates(offset: i64, shared: &Shared) -> Value {
     let end = Instant::now() + Duration::from_secs(5);
     loop {

@@ -1,5 +1,5 @@
 //! A stand-in for the web on loopback: pages by path, and three search services with JSON answers, which find every page
-//! that has a title. It remembers the requests.
+//! that has a title. It records the requests.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tiny_http::{Header, Request, Response, Server};
 
-/// What is served at a path.
+/// A response that is served at a path.
 #[derive(Debug, Clone)]
 pub struct Served {
     pub status: u16,
@@ -26,7 +26,7 @@ pub struct Served {
 #[derive(Debug, Clone)]
 pub enum Body {
     Bytes(Vec<u8>),
-    /// Endless paragraphs, until the caller is gone.
+    /// Endless paragraphs, until the caller disconnects.
     Endless,
     /// No response at all.
     Silence,
@@ -96,7 +96,7 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// The server; it ends when it is dropped.
+/// The running server. It stops when it is dropped.
 pub struct Pages {
     server: Arc<Server>,
     address: SocketAddr,
@@ -123,7 +123,7 @@ impl Pages {
         Pages { server, address, shared, thread: Some(thread) }
     }
 
-    /// Serves something at a path, from now on.
+    /// Serves a response at a path. Replaces an earlier one.
     pub fn put(&self, path: &str, served: Served) -> &Pages {
         lock(&self.shared.pages).insert(path.to_owned(), served);
         self

@@ -1,5 +1,5 @@
-//! A stand-in for a model provider on loopback. It answers requests with the replies of a script, in
-//! order, or with the result of a function, and remembers the requests.
+//! A stand-in for a model provider on loopback. It answers requests with the replies of a script, in order, or with the
+//! result of a function, and records the requests.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -26,11 +26,11 @@ pub enum Reply {
 pub enum Piece {
     Bytes(Vec<u8>),
     Pause(Duration),
-    /// Sends comments until the caller is gone.
+    /// Sends comments until the caller disconnects.
     UntilGone,
     /// Sends nothing more, and keeps the connection open.
     Silence,
-    /// Breaks the connection's framing.
+    /// Sends an invalid chunk and closes the connection.
     Break,
 }
 
@@ -51,7 +51,7 @@ impl Asked {
     }
 }
 
-/// Makes the reply to a request.
+/// A function that makes the reply to a request.
 pub type Answering = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// The provider; it ends when it is dropped.
+/// The running provider. It stops when it is dropped.
 pub struct Provider {
     server: Arc<Server>,
     address: SocketAddr,
@@ -95,7 +95,7 @@ impl Provider {
         let thread = std::thread::spawn(move || {
             for request in accepting.incoming_requests() {
                 let known = known.clone();
-                // A silent request does not delay others.
+                // Each request has its own thread, so that one without an answer does not delay others.
                 std::thread::spawn(move || answer(request, &known));
             }
         });
@@ -119,7 +119,7 @@ impl Provider {
         lock(&self.shared.asked).clone()
     }
 
-    /// Whether a caller has left while [`Piece::UntilGone`] was played.
+    /// Whether a caller has disconnected during [`Piece::UntilGone`].
     pub fn is_gone(&self) -> bool {
         self.shared.gone.load(Ordering::Relaxed)
     }
@@ -160,7 +160,7 @@ fn answer(mut request: Request, shared: &Shared) {
             }
             _ = request.respond(response);
         }
-        // tiny_http gathers what it streams, so the chunks are written here.
+        // tiny_http would buffer the stream, so the chunks are written directly.
         Reply::Stream(pieces) => _ = stream(&mut request.into_writer(), pieces, shared),
     }
 }
@@ -209,7 +209,8 @@ fn frame(event: &Value) -> Piece {
     Piece::Bytes(text.into_bytes())
 }
 
-/// An answer in chat completions: its texts as deltas, tool calls as `(id, name, arguments)`, and 9 and 4 tokens.
+/// An answer in the format of chat completions: texts as deltas, tool calls as `(id, name, arguments)`, and a usage of 9
+/// input and 4 output tokens.
 pub fn openai(texts: &[&str], calls: &[(&str, &str, &str)]) -> Vec<Piece> {
     let mut pieces = vec![frame(&json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}))];
     for text in texts {
@@ -229,8 +230,8 @@ pub fn openai(texts: &[&str], calls: &[(&str, &str, &str)]) -> Vec<Piece> {
     pieces
 }
 
-/// An answer in Anthropic messages: its texts as deltas of one block, tool calls as `(id, name, arguments)`, and 9 and 4
-/// tokens.
+/// An answer in the format of Anthropic messages: texts as deltas of one block, tool calls as `(id, name, arguments)`,
+/// and a usage of 9 input and 4 output tokens.
 pub fn anthropic(texts: &[&str], calls: &[(&str, &str, &str)]) -> Vec<Piece> {
     let start = json!({"type": "message_start", "message": {"id": "msg_1", "role": "assistant",
         "usage": {"input_tokens": 9, "output_tokens": 1}}});
@@ -257,7 +258,7 @@ pub fn anthropic(texts: &[&str], calls: &[(&str, &str, &str)]) -> Vec<Piece> {
     pieces
 }
 
-/// An error as OpenAI words it.
+/// An error in OpenAI's format.
 pub fn refusal(status: u16, headers: Vec<(&'static str, String)>, code: &str, message: &str) -> Reply {
     let body = json!({"error": {"message": message, "type": "error", "code": code}});
     Reply::Status(status, headers, body.to_string())

@@ -1,4 +1,4 @@
-//! A provider behind TLS, with a certificate of a root that no system trusts.
+//! A TLS proxy in front of a provider. The root of its certificate is trusted by no system.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,13 +13,13 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::page::root;
 use crate::provider::Provider;
 
-/// The listener; its thread ends with the test.
+/// The proxy. Its thread ends with the test.
 pub struct Tls {
     address: SocketAddr,
 }
 
 impl Tls {
-    /// Decrypts the connections to a provider.
+    /// Starts a proxy that decrypts connections and forwards them to a provider.
     pub fn before(provider: &Provider) -> Tls {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -28,7 +28,7 @@ impl Tls {
         std::thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 let config = config.clone();
-                // A client that refuses the certificate is an error here.
+                // This fails if the client refuses the certificate.
                 std::thread::spawn(move || _ = pass(socket, config, provider));
             }
         });
@@ -64,7 +64,7 @@ fn config() -> ServerConfig {
     builder.with_single_cert(certificates, key).expect("a pair")
 }
 
-/// One request and its answer, piece by piece as it comes.
+/// Forwards one request, and the answer as it arrives.
 fn pass(socket: TcpStream, config: Arc<ServerConfig>, provider: SocketAddr) -> io::Result<()> {
     socket.set_read_timeout(Some(Duration::from_secs(10)))?;
     let connection = ServerConnection::new(config).map_err(io::Error::other)?;
@@ -72,7 +72,7 @@ fn pass(socket: TcpStream, config: Arc<ServerConfig>, provider: SocketAddr) -> i
     let request = read_request(&mut outside)?;
     let mut inside = TcpStream::connect(provider)?;
     inside.write_all(&request)?;
-    // Nothing follows, so that the provider ends the connection after its answer.
+    // Tells the provider that no further request follows, so that it closes the connection after its answer.
     inside.shutdown(std::net::Shutdown::Write)?;
     io::copy(&mut inside, &mut outside)?;
     outside.conn.send_close_notify();

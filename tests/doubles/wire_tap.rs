@@ -1,5 +1,5 @@
-//! A tap on a part's socket: it listens in place of the real socket, passes every line on, and can stop at exactly one call, so
-//! that a test can kill a process between two steps that follow each other immediately.
+//! A tap on a part's socket. It listens in place of the real socket, forwards every line, and can stop at one chosen call. A
+//! test can then kill a process between two steps that otherwise follow each other immediately.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
@@ -13,17 +13,17 @@ use serde_json::Value;
 /// Where a call is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The part never sees the call.
+    /// The call is not forwarded to the part.
     Request,
-    /// The part has done the call, and the caller never gets the reply.
+    /// The part has executed the call, but the reply is not forwarded to the caller.
     Reply,
-    /// Not stopped: the call passes, and the test is told at once, while the part works on it.
+    /// The call is not stopped. The test is notified as soon as the call is forwarded, while the part executes it.
     Through,
 }
 
 #[derive(Default)]
 struct State {
-    /// Operation, a part of the line, and the side.
+    /// The call to stop at: its operation, a text that its line contains, and the side.
     armed: Option<(&'static str, &'static str, Side)>,
     reached: bool,
 }
@@ -66,7 +66,7 @@ impl WireTap {
         state.reached = false;
     }
 
-    /// Waits until the call was stopped.
+    /// Waits until the call has been stopped or, with [`Side::Through`], forwarded.
     #[track_caller]
     pub fn reached(&self) {
         let state = lock(&self.state);
@@ -76,7 +76,7 @@ impl WireTap {
     }
 }
 
-/// Where to stop this call, if it is the one; it is stopped once.
+/// Returns the side at which to stop, if this is the chosen call, and resets the choice.
 fn stop(state: &(Mutex<State>, Condvar), op: &str, line: &str) -> Option<Side> {
     let mut known = lock(state);
     let (_, _, side) = known.armed.take_if(|(armed, text, _)| *armed == op && line.contains(*text))?;

@@ -1,4 +1,4 @@
-//! The front command over a whole system: sessions, runs, knowledge, configuration, help, and who may call.
+//! The command `ken` with a whole system: sessions, runs, knowledge, configuration, help and access.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use ken_tests::{Builder, System, binary, until};
 use serde_json::{Value, json};
 
-/// Standard output, standard error, exit status.
+/// Standard output, standard error and exit status.
 fn said(output: &Output) -> (String, String, i32) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
@@ -22,7 +22,7 @@ fn done(system: &System, arguments: &[&str]) -> String {
     stdout
 }
 
-/// The error of a command that fails, with nothing on standard output.
+/// The error of a command. Checks the exit status, and that nothing is on standard output.
 #[track_caller]
 fn refused(system: &System, arguments: &[&str], status: i32) -> Value {
     let (stdout, stderr, found) = said(&system.ken(arguments));
@@ -45,7 +45,7 @@ fn a_session_is_named_continued_and_shown() {
     assert_eq!(all.len(), 1, "{all:?}");
     let id = all[0]["sessionId"].as_str().unwrap().to_owned();
     assert_eq!(all[0]["displayName"], "nightly");
-    // Selected by the last part of its id, by the beginning, and as the newest one.
+    // Selects the session by the last part of its id, by the beginning of its id, and as the newest one.
     let short = id.rsplit('-').next().unwrap();
     for arguments in [
         &["chat", "-s", short, "hello again"][..],
@@ -169,7 +169,7 @@ fn the_secret_for_another_machine_comes_only_from_a_file_or_the_environment() {
     };
     ken(&["--secret-file", file.to_str().unwrap()], Some("from the environment"));
     ken(&[], Some("from the environment"));
-    // The secret of this system is not sent to another machine.
+    // The secret of this system is not sent to another gateway.
     ken(&[], None);
     let lines = server.join().unwrap();
     let secrets: Vec<&String> = lines.iter().filter(|line| line.to_lowercase().starts_with("x-api-secret")).collect();
@@ -210,7 +210,7 @@ fn help_completions_and_a_mistyped_command() {
     assert!(help.contains("Usage: ken chat"), "{help}");
     assert!(ken(&["help"]).0.contains("Commands:"));
     assert!(ken(&["help", "stream", "append"]).0.contains("Usage: ken stream append"));
-    // The page, or without man(1) the program's own help.
+    // Prints the manual page or, without man(1), the help of the program.
     let (page, _, status) = ken(&["help", "esl"]);
     assert!(status == 0 && page.to_lowercase().contains("ken-esl"), "{page}");
     assert_eq!(ken(&["help", "frobnicate"]).2, 2);

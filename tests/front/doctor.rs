@@ -11,7 +11,7 @@ use ken_tests::{System, binary, chain, cognitive, until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A home in which nothing runs.
+/// A home without a running system.
 struct Home {
     dir: TempDir,
     programs: Option<PathBuf>,
@@ -24,7 +24,7 @@ impl Home {
         home
     }
 
-    /// A home without the usual sections.
+    /// A home whose `ken.toml` is exactly this text, without the sections that `new` adds.
     fn with_whole(config: &str) -> Home {
         let home = Home::new("");
         home.write("ken.toml", config);
@@ -53,7 +53,7 @@ impl Home {
         command
     }
 
-    /// The findings, as id and place, and the exit status.
+    /// The findings of `ken doctor`, and its exit status.
     fn doctor(&self) -> (Vec<Value>, i32) {
         let output = self.command(&["doctor", "--json"]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -205,7 +205,7 @@ fn faults_of_running_parts() {
         assert!(found.contains(&id.to_owned()), "{found:?}");
     }
     std::fs::remove_file(system.home().join("ken.toml")).unwrap();
-    // A part that does not start again.
+    // A part that ends at once each time it is started.
     std::fs::write(system.home().join("ken.toml"), "[part.extra]\ncommand = [\"/bin/false\"]\n").unwrap();
     system.ken(&["reload"]);
     until("it is seen", || ids().0.contains(&"part-not-ready".to_owned()));
@@ -278,7 +278,7 @@ fn faults_that_the_store_has_found_in_its_files() {
     let (log, database) = (store.join("ken.db-wal"), store.join("ken.db"));
     assert!(!log.exists());
     let mut bytes = std::fs::read(&database).unwrap();
-    // Changes a byte in a page that is free or holds text: SQLite finds no fault, but the file differs.
+    // Changes a byte of a stored text. SQLite finds no error, but the file differs from what the store wrote.
     let text = b"hello again";
     let at = bytes.windows(text.len()).position(|found| found == text).unwrap();
     bytes[at] = b'j';

@@ -1,4 +1,4 @@
-//! `ken chat` with everything that can accompany a message: templates, fragments, attachments, a schema, a model.
+//! `ken chat` with its options: templates, fragments, attachments, a schema and a model.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -22,7 +22,7 @@ fn says(words: &[&str]) -> Reply {
     Reply::Stream(openai(words, &[]))
 }
 
-/// The last message of the user in the request to the model, as text.
+/// The last user message of the newest request to the model, as text.
 fn told(provider: &Provider) -> String {
     let asked = provider.asked();
     let messages = asked.last().unwrap().body["messages"].as_array().unwrap().clone();
@@ -92,7 +92,7 @@ fn an_answer_is_printed_only_if_it_fits_its_schema() {
     let run = || system.ken(&["chat", "--schema", &schema, "Who?"]);
     is(&run(), 0, "{\"age\":36,\"name\":\"Ada\"}\n");
     assert!(told(&provider).contains("\"required\""), "{}", told(&provider));
-    // The model is asked once for a correction, in the same session.
+    // If the answer does not fit the schema, the model gets one request for a correction, in the same session.
     is(&run(), 0, "{\"name\":\"Bo\"}\n");
     assert!(told(&provider).contains("does not fit the schema: /name"), "{}", told(&provider));
     let said = is(&run(), 1, "");
@@ -103,7 +103,8 @@ fn an_answer_is_printed_only_if_it_fits_its_schema() {
     assert!(said.contains("broken.json"), "{said}");
 }
 
-/// After a crash of ken-agent the next message repeats the text of the one that was cut off.
+/// After a crash of ken-agent, the next message on the stream repeats the text of the message that was cut off. It is
+/// printed only once.
 #[test]
 fn an_answer_that_was_cut_off_is_printed_once() {
     let provider = Provider::answering(|asked| {
@@ -148,7 +149,7 @@ fn an_answer_that_was_cut_off_is_printed_once() {
     }
 }
 
-/// Each message of the agent ends its line: one before a tool call, and one of an attempt that failed.
+/// Each message of the agent ends with a line feed, also a message before a tool call and one of a failed attempt.
 #[test]
 fn messages_of_one_turn_stand_on_lines_of_their_own() {
     let half = openai(&["Half "], &[])[..2].to_vec();
@@ -203,7 +204,7 @@ fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
     assert_eq!(record["model"], json!({"provider": "openai", "id": "m"}));
     assert_eq!((&record["usage"]["input"], &record["usage"]["output"]), (&json!(9), &json!(4)));
     assert!(record["sessionId"].as_str().unwrap().starts_with("tui-"));
-    // Without a language model too, the text of a file answers the question that comes with it.
+    // Even without a language model, the text of a file answers the question that is sent with it.
     let pump = file(&system, "pump.txt", b"Our pump P7 runs at 40 bar.\n");
     for flag in ["-a", "-f"] {
         let output = system.ken(&["chat", "-m", "rules/rules-1", flag, &pump, "Which pressure has pump P7?"]);

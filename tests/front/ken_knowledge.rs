@@ -9,7 +9,7 @@ use std::path::Path;
 use ken_tests::{Builder, System};
 use serde_json::{Value, json};
 
-/// One line of JSON on standard output, standard error, exit status.
+/// Runs an import. Returns its one line of JSON from standard output, standard error and the exit status.
 fn import(system: &System, folder: &Path, flags: &[&str]) -> (Value, String, i32) {
     let folder = folder.to_str().unwrap();
     let output = system.ken(&[&["knowledge", "import", "--json"], flags, &[folder]].concat());
@@ -29,7 +29,7 @@ fn counts(report: &Value) -> [u64; 6] {
     ["files", "changed", "added", "removed", "kept", "gone"].map(|name| report[name].as_u64().unwrap())
 }
 
-/// Id, title, path and line of each imported entry, by path and line.
+/// Id, title, path and line of each imported entry, in the order of path and line.
 fn imported(system: &System) -> Vec<(String, String, String, u64)> {
     let listed = lines(system, &["knowledge", "list", "--json", "-n", "100", "--by", "import"]);
     let mut entries: Vec<_> = listed
@@ -75,7 +75,7 @@ fn a_folder_is_imported_and_later_only_its_changes() {
     assert_eq!((&record["tags"], &record["content"]), (&json!(["kitchen"]), &json!("It brews at 80 degrees.")));
     assert_eq!(record["metadata"]["folder"], notes.path().canonicalize().unwrap().to_str().unwrap());
 
-    // First nothing has changed; then one section has, and moves the others.
+    // At first nothing has changed. Then one section changes, and the lines of later sections move.
     assert_eq!(counts(&import(&system, notes.path(), &[]).0), [2, 0, 0, 0, 0, 0]);
     assert_eq!(imported(&system), first);
     fs::write(at("deep/guide.md"), guide.replace("40 bar.", "45 bar.\nSlowly.")).unwrap();
@@ -88,7 +88,7 @@ fn a_folder_is_imported_and_later_only_its_changes() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0]["content"].as_str().unwrap().contains("45 bar"));
 
-    // Only the tags have changed: the entry stays, and is found by its new tags only.
+    // If only the tags have changed, the entry keeps its id, and is found only by the new tags.
     let tea = fs::read_to_string(at("tea.md")).unwrap();
     fs::write(at("tea.md"), tea.replace("[kitchen]", "[pantry, hot]")).unwrap();
     assert_eq!(counts(&import(&system, notes.path(), &[]).0), [2, 1, 0, 0, 1, 0]);

@@ -16,7 +16,7 @@ fn start(system: &System, arguments: &[&str]) -> Child {
     command.spawn().expect("ken stream")
 }
 
-/// Standard output, standard error, exit status.
+/// Standard output, standard error and exit status.
 fn said(output: &Output) -> (String, String, i32) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     (text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
@@ -35,7 +35,7 @@ fn done(system: &System, arguments: &[&str], input: &str) -> String {
     stdout
 }
 
-/// Checks for one line of JSON on standard error, nothing on standard output, and this status.
+/// Checks for one line of JSON on standard error, nothing on standard output, and this exit status. Returns the error.
 #[track_caller]
 fn refused(system: &System, arguments: &[&str], input: &str, status: i32, code: &str) -> Value {
     let (stdout, stderr, found) = stream(system, arguments, input);
@@ -101,7 +101,7 @@ fn forms(system: &System) {
 fn ends(system: &System) {
     refused(system, &["follow", "--wait", "0", "ending"], "", 2, "not_found");
     refused(system, &["follow", "--wait", "50ms", "ending"], "", 2, "not_found");
-    // A follower may start before the stream exists.
+    // A follower can start before the stream exists.
     let follower = start(system, &["follow", "ending"]);
     done(system, &["append", "ending"], "a\n");
     done(system, &["append", "--close", "ending"], "b\n");
@@ -148,7 +148,7 @@ fn a_log_is_complete_although_gateway_and_store_are_killed() {
     let mut input = appender.stdin.take().unwrap();
     for line in 0..LINES {
         writeln!(input, "{{\"n\":{line}}}").unwrap();
-        // Each kill comes when the part has restarted after the previous one.
+        // The kills are far enough apart that the part has restarted after the previous one.
         if line % 1_000 == 500 {
             system.kill(if line == 1_500 { "store" } else { "gateway" });
         }

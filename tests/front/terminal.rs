@@ -1,4 +1,4 @@
-//! Output to a terminal: data without control characters, and messages about what a command waits for.
+//! Output to a terminal: data is printed without control characters, and a message tells what a command waits for.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use ken_tests::{Builder, System, binary, on_terminal, until};
 use serde_json::{Value, json};
 
-/// Every control character except newline, tab, and NUL, which the contract does not allow in texts.
+/// The control characters and the characters that change the direction of text. Newline and tab are excluded because they are
+/// printed, and NUL because it is not allowed in texts.
 fn controls() -> Vec<char> {
     let c0 = (1..0x20).filter(|code| *code != 0x09 && *code != 0x0a);
     let c1 = 0x7f..0xa0;
@@ -20,13 +21,13 @@ fn text_of(characters: &[char]) -> String {
     characters.iter().map(|c| format!("<{c}>")).collect()
 }
 
-/// Whether JSON contains the character unescaped: all except C0.
+/// Whether JSON contains the character unescaped, which holds for all but the control characters below U+0020.
 fn is_kept_in_json(c: &char) -> bool {
     !c.is_ascii() || *c == '\x7f'
 }
 
-/// Commands that print data: on a pipe the output contains the characters, on a terminal none of them, and on a terminal with
-/// `--raw` all of them.
+/// The output of commands that print data contains the characters in a pipe and, with `--raw`, on a terminal. Otherwise a
+/// terminal gets none of them.
 #[test]
 fn no_control_character_of_data_reaches_a_terminal() {
     let all = controls();
@@ -77,7 +78,7 @@ fn no_control_character_of_data_reaches_a_terminal() {
         let kept: Vec<char> = kept.iter().copied().filter(|c| shown.contains(*c)).collect();
         assert!(!kept.is_empty() && (command.contains(&"sessions") || &kept == wanted), "{raw:?}: {shown:?}");
     }
-    // Lists, events and errors may contain data as well.
+    // Lists, events and errors can contain data as well.
     for command in [
         &["sessions"][..],
         &["events", "-n", "100"],
@@ -131,7 +132,7 @@ fn session(system: &System) -> String {
 #[test]
 fn chat_names_the_part_that_is_down_and_ends_in_time() {
     let system = System::start();
-    // Nothing can come, which is reported at once.
+    // While the gateway is stopped no answer is possible, which is reported at once.
     system.ken(&["stop", "gateway", "--wait", "stopped"]);
     let output = system.ken(&["chat", "hello"]);
     let error: Value = serde_json::from_slice(&output.stderr).unwrap();
@@ -139,7 +140,7 @@ fn chat_names_the_part_that_is_down_and_ends_in_time() {
     assert_eq!(error["error"]["message"], "gateway is stopped");
     assert_eq!(error["error"]["hint"], "start it with `ken start gateway`");
     system.ken(&["start", "gateway", "--wait", "ready"]);
-    // Without the model a turn waits; a terminal shows that until it ends.
+    // Without the model a turn waits, and a terminal shows this until the command ends.
     system.ken(&["stop", "model", "--wait", "stopped"]);
     let (shown, status) = on_terminal(system.command(&["chat", "--wait", "3s", "hello"]));
     assert_eq!(status, 75, "{shown}");

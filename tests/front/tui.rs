@@ -1,4 +1,4 @@
-//! ken-tui on a pseudo-terminal, with a whole system: what a person types, and what the screen shows.
+//! ken-tui on a pseudo-terminal, with a whole system. The tests type keys and check the screen.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -27,7 +27,7 @@ fn scripted(lines: &[Value]) -> System {
     Builder::default().script(&script).start()
 }
 
-/// 300 lines that come slowly.
+/// An answer of 300 lines that arrive slowly.
 fn lines_of_text() -> Value {
     let mut events = Vec::new();
     for number in 0..300 {
@@ -58,7 +58,7 @@ fn greeted(system: &System) -> Terminal {
     terminal
 }
 
-/// Leaves the client. Returns the session that it names.
+/// Ends the client. Returns the session that it prints.
 fn leave(terminal: &mut Terminal) -> String {
     terminal.says("/exit");
     assert!(terminal.ends().success());
@@ -231,7 +231,7 @@ fn the_picker_switches_to_another_session() {
     assert_ne!(leave(&mut fresh), old);
 }
 
-/// The gateway is killed repeatedly while text streams and the terminal changes its size: every line is shown once.
+/// The gateway is killed repeatedly while text is streamed and the terminal changes its size. Every line is shown once.
 #[test]
 fn nothing_is_lost_while_the_gateway_is_killed_and_the_terminal_resized() {
     let system = scripted(&[lines_of_text()]);
@@ -248,7 +248,7 @@ fn nothing_is_lost_while_the_gateway_is_killed_and_the_terminal_resized() {
     }
     terminal.sees("line-299 of text");
     terminal.waits_for("the end of the turn", |screen| !screen.contains("working") && screen.contains("connected"));
-    // With another size, and scrolled back in the conversation.
+    // Changes the size, also while the conversation is scrolled back.
     terminal.resize(100, 30);
     terminal.waits_for("the new size", |screen| screen.lines().count() == 30 && screen.contains("F1 help"));
     terminal.keys(PAGE_UP);
@@ -273,7 +273,7 @@ fn a_running_turn_continues_in_a_client_that_resumes_its_session() {
     let mut first = greeted(&system);
     first.says("count");
     first.waits_for("some lines", |screen| screen.contains("line-"));
-    // It is killed without a chance to say anything.
+    // The client is killed without a chance to end properly.
     kill(Pid::from_raw(first.pid()), Signal::SIGKILL).unwrap();
     let mut second = open(&system, &["-c"]);
     second.waits_for("the same turn", |screen| screen.contains("line-1"));
@@ -300,18 +300,18 @@ fn older_exchanges_are_loaded_while_scrolling_and_found_by_search() {
         terminal.waits_for("another page, or the first", |screen| screen != before || screen.contains("question-000"));
     }
     terminal.sees("› question-000");
-    // The visible part does not move while answers come.
+    // The visible part does not move while answers arrive.
     let body = local(&[("text", json!("from elsewhere")), ("session", json!(session))]);
     let before = terminal.screen();
     system.post("/api/chat/events", &body).expect(200);
     let top = |screen: &str| screen.lines().take(20).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(top(&terminal.screen()), top(&before));
-    // As long as the client has not heard of the end of that turn, the key applies to the turn.
+    // Until the client has received the end of that turn, Escape applies to the turn, so the key is repeated.
     until("the end is on the screen", || {
         terminal.keys(ESCAPE);
         terminal.screen().contains("› from elsewhere")
     });
-    // In a new client, from the end back to exchanges that have to be loaded.
+    // A new client searches from the end back to exchanges that have to be loaded first.
     let mut again = open(&system, &["--session", &session]);
     again.sees("› from elsewhere");
     again.keys("\u{6}question-003\r");
@@ -328,7 +328,7 @@ fn the_editor_has_lines_and_a_paste_never_sends() {
     terminal.keys("three\nfour\u{1b}\rfive");
     let screen = terminal.waits_for("five lines", |screen| screen.contains("  four") && screen.contains("  five"));
     assert!(!screen.contains("An answer."), "{screen}");
-    // The terminal's own cursor stands behind the last character.
+    // The cursor of the terminal is after the last character.
     let row = screen.lines().position(|line| line.trim_end() == "  five").unwrap();
     assert_eq!(terminal.cursor(), (u16::try_from(row).unwrap(), 6));
     terminal.keys("\r");
@@ -413,7 +413,7 @@ fn pictures_and_texts_go_with_a_prompt() {
     let mut terminal = open(&system, &[]);
     terminal.sees("An answer.");
     terminal.waits_for("the end of the turn", |screen| !screen.contains("working"));
-    // By key and by command; a path that is not a file is answered with an error.
+    // Attaches files by key and by command. A path that is not a file causes an error message.
     terminal.keys(&format!("\u{1b}a{}\r", picture.display()));
     terminal.sees("[a.png]");
     terminal.says(&format!("/attach {}", system.home().join("notes.txt").display()));
@@ -496,7 +496,7 @@ fn code_is_coloured_by_a_process_that_ends() {
             .any(|task| std::fs::read_to_string(task.path().join("children")).is_ok_and(|text| !text.trim().is_empty()))
     };
     until("its process has ended", || !has_child());
-    // More pieces than can wait for their colours at a time: all get them, and then the client is idle.
+    // More pieces than the client queues for colouring at a time: all are coloured, and then the client is idle.
     let coloured = |terminal: &Terminal| {
         let written = terminal.written();
         written.split('\u{1b}').filter(|piece| is_coloured(piece)).count()
@@ -518,7 +518,8 @@ fn a_suspended_client_leaves_the_conversation_and_comes_back() {
     let system = scripted(&[]);
     let mut terminal = greeted(&system);
     terminal.keys("\u{1a}");
-    // The process group of a session leader is never stopped (POSIX, orphaned process groups), so the client is back at once.
+    // The process group of a session leader is never stopped (POSIX, orphaned process groups), so the client continues at
+    // once.
     until("it left the second screen and took it again", || {
         let written = terminal.written();
         let left = written.find("\u{1b}[?1049l");
@@ -542,7 +543,8 @@ fn an_idle_client_writes_nothing_and_sleeps() {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", terminal.pid())).unwrap();
         let fields: Vec<u64> =
             stat.rsplit(") ").next().unwrap().split(' ').filter_map(|field| field.parse().ok()).collect();
-        // utime and stime, fields 14 and 15 of proc_pid_stat(5); the state, which is no number, is left out.
+        // utime and stime, fields 14 and 15 of proc_pid_stat(5). The index is lower because the fields before the state and
+        // the state itself are not in the list.
         fields[10] + fields[11]
     };
     std::thread::sleep(Duration::from_millis(300));
@@ -577,7 +579,7 @@ fn the_system_is_started_when_nothing_runs() {
     assert!(down.status.success());
 }
 
-/// A tool that needs an approval, and writes a line for each run.
+/// Adds a tool that needs an approval and writes a line for each run.
 fn add_gated_tool(system: &System) {
     let folder = system.home().join("scratch");
     std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
@@ -590,7 +592,7 @@ fn add_gated_tool(system: &System) {
         let listed = system.call("tools", "tools.list", &[]);
         listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
     });
-    // Agents read the list of tools again after half a second.
+    // Agents reload the list of tools after half a second.
     std::thread::sleep(Duration::from_millis(600));
 }
 
@@ -638,7 +640,7 @@ fn approvals_are_decided_only_in_the_dialog() {
     plain.says("approve");
     plain.sees("After third.");
     assert!(runs().contains("third"));
-    // Ctrl+C at the question leaves, and the request stays open.
+    // Ctrl+C at the question ends the client, and the request stays pending.
     plain.says("the fifth");
     plain.waits_for("a third question", |screen| screen.matches("or later?").count() == 3);
     plain.keys(CONTROL_C);
@@ -650,7 +652,7 @@ fn approvals_are_decided_only_in_the_dialog() {
     terminal.keys("a");
     terminal.sees("After fifth.");
     leave(&mut terminal);
-    // Approved for the session: the same action needs no further approval.
+    // After an approval for the session, the same action needs no further approval.
     let mut terminal = open(&system, &["-c"]);
     terminal.sees("After fifth.");
     terminal.says("the fourth");
@@ -664,7 +666,7 @@ fn approvals_are_decided_only_in_the_dialog() {
     assert_eq!(runs().matches("fourth").count(), 2);
 }
 
-/// The client in a pipe.
+/// Runs the client without a terminal, with this input.
 fn piped(system: &System, arguments: &[&str], input: &str) -> Output {
     let mut command = client(system, arguments);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -709,7 +711,7 @@ fn one_turn_in_a_pipe() {
     assert_eq!(String::from_utf8(sessions).unwrap().lines().count(), 6);
 }
 
-/// The provider refuses the key, so the request is not repeated.
+/// The provider refuses the key. Such a request is not repeated, and the reason is reported at once.
 #[test]
 fn without_a_usable_model_the_reason_is_reported_at_once() {
     let wrong_key = refusal(401, Vec::new(), "invalid_api_key", "Incorrect API key");

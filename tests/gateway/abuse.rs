@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ken_tests::{Client, System};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open files: the test holds more connections than a process may by default.
+/// Raises the limit of open files, because the test holds more connections than the default allows.
 fn allow_many_files() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, most.min(16_384), most).unwrap();
@@ -32,7 +32,7 @@ fn silent_connections_do_not_block_others() {
         for count in 1..=1_100 {
             let mut connection = TcpStream::connect(address).unwrap();
             if count % 3 == 0 {
-                // A request that is never finished counts as silence too.
+                // An incomplete request must not block others either.
                 _ = connection.write_all(b"GET /health HTTP/1.1\r\nHost: ");
             }
             silent.push(connection);

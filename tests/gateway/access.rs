@@ -1,4 +1,4 @@
-//! Who may call: peer, forwarding headers, host, origin, secret; and how often.
+//! Access to the gateway by peer, forwarding headers, host, origin and secret; and rate limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ const GUARDED: [&str; 7] = [
     "/streams/x",
 ];
 
-/// Headers that mark a request as coming from another machine, whatever its peer is.
+/// Headers that mark a request as coming from another machine, even if its peer address is local.
 const FOREIGN: [(&str, &str); 19] = [
     ("Forwarded", "for=10.0.0.1"),
     ("Forwarded", ""),
@@ -60,7 +60,7 @@ fn get(system: &System, path: &str, headers: &[(&str, &str)]) -> Answer {
     others.fold(request, |request, (name, value)| request.header(name, value)).send()
 }
 
-/// Without a secret every request from another machine is refused with 503.
+/// If no secret is configured, every request from another machine is refused with 503.
 #[test]
 fn requests_that_count_as_local() {
     let system = System::start();
@@ -107,7 +107,7 @@ fn the_secret() {
     request.send().expect(401);
 }
 
-/// What the gateway logged when it started.
+/// The log of the gateway.
 fn log(system: &System) -> String {
     let output = system.ken(&["logs", "gateway"]);
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -192,7 +192,7 @@ fn rate_limits() {
     let refused = ask("GET", "/agents/orchestrator/x").refused(429, "busy", "");
     assert_eq!(refused.header("retry-after"), Some("1200"));
     ask("GET", "/runs").refused(429, "busy", "");
-    // Prompts have their own bucket, whichever route they use.
+    // Prompts have their own rate limit, which all routes for prompts share.
     ask("POST", "/api/chat/events").expect(200);
     ask("POST", "/agents/orchestrator/x").expect(202);
     ask("POST", "/api/chat/events").refused(429, "busy", "");
@@ -220,7 +220,7 @@ fn secrets_that_others_can_read_are_refused() {
     assert!(!output.status.success() && said.contains("secrets.env") && !said.contains("s3cret"), "{said}");
 }
 
-/// A store that does not answer is treated like one that is down.
+/// If the store does not answer, reads fail with 503, and changes with 504 because their outcome is unknown.
 #[test]
 fn a_silent_store_means_503_and_for_changes_an_unknown_outcome() {
     let system = System::start();
@@ -247,7 +247,7 @@ fn a_silent_store_means_503_and_for_changes_an_unknown_outcome() {
     for (thread, status) in asked {
         let answer = thread.join().unwrap();
         assert_eq!(answer.status, status, "{}", answer.shown());
-        // The store may still make the change once it continues.
+        // The store can still make the change when it continues.
         assert_eq!(answer.shown().contains("unknown"), status == 504, "{}", answer.shown());
     }
     system.get("/health").expect(200);

@@ -43,7 +43,8 @@ fn streams() {
     pages(&system);
 }
 
-/// Every 400, in the order that the contract gives, and before 404.
+/// Requests with several errors: the answer is 400 for the first error in the order of the contract, and comes before
+/// 404.
 fn wrong(system: &System) {
     for (query, at) in [
         ("offset=1&offset=x&tail=0&tail=1&live=x", "?offset"),
@@ -92,9 +93,9 @@ fn catch_up(system: &System) {
         assert_eq!((count(&answer), next(&answer)), (expected, place(13).as_str()), "{query}");
         assert_eq!(answer.header("stream-up-to-date"), Some("true"));
     }
-    // Only what comes after the third.
+    // Only the events after the third.
     assert_eq!(read(system, &format!("offset={}", place(3))).at("/0"), whole.at("/3"));
-    // An offset beyond the end means the end.
+    // An offset beyond the end is treated as the end.
     for query in [format!("offset={BEYOND}"), "offset=5_0".into(), format!("offset={}", place(13))] {
         let answer = read(system, &query);
         assert_eq!((answer.body.as_slice(), next(&answer)), (&b"[]"[..], place(13).as_str()), "{query}");
@@ -104,7 +105,7 @@ fn catch_up(system: &System) {
         assert_eq!((count(&answer), next(&answer)), (expected, place(13).as_str()), "{tail}");
         assert_eq!(answer.at(&format!("/{}", expected - 1)), whole.at("/12"));
     }
-    // An error has the headers of every answer.
+    // An error has the common headers too.
     let error = system.get(&format!("{X}?offset=bad"));
     assert_eq!(error.header("cache-control"), Some("no-store"));
 }
@@ -153,7 +154,7 @@ fn long_polls(system: &System) {
     assert_eq!((count(&there), next(&there)), (26, place(26).as_str()));
     let cursor: u64 = there.header("stream-cursor").unwrap().parse().unwrap();
     assert!(interval().abs_diff(cursor) <= 1, "{cursor}");
-    // A cursor that is not smaller gets a larger one in return.
+    // If the client's cursor is not smaller than the current one, the answer has a larger cursor.
     for given in [cursor, cursor + 1_000] {
         let answer = read(system, &format!("offset=-1&live=long-poll&cursor={given}"));
         let beyond: u64 = answer.header("stream-cursor").unwrap().parse().unwrap();
@@ -161,7 +162,7 @@ fn long_polls(system: &System) {
     }
     let unknown = read(system, "offset=-1&live=long-poll&cursor=abc");
     assert!(interval().abs_diff(unknown.header("stream-cursor").unwrap().parse().unwrap()) <= 1);
-    // Without data it waits until something happens.
+    // Without data it waits until there is some.
     let address = system.address();
     let poll = |query: &'static str| {
         std::thread::spawn(move || Client::connect(address).checked().get(&format!("{X}?{query}")))
@@ -173,7 +174,7 @@ fn long_polls(system: &System) {
         assert!(count(&answer) >= 1 && answer.at("/0/type") == "operation_start");
         assert!(answer.header("stream-cursor").is_some());
     }
-    // Also after the store was restarted in between.
+    // It also waits across a restart of the store.
     let waiting = poll("offset=now&live=long-poll");
     std::thread::sleep(Duration::from_millis(100));
     system.kill("store");
@@ -183,7 +184,7 @@ fn long_polls(system: &System) {
 
 /// Frames, byte for byte.
 fn frames(system: &System) {
-    // Few enough events for one frame: an event stream splits a long log.
+    // The events fit into one frame; a longer log would be split.
     let whole = read(system, "offset=-1&tail=5");
     let events = whole.body.clone();
     let events = String::from_utf8(events).unwrap();
@@ -210,11 +211,11 @@ fn frames(system: &System) {
         end
     );
     assert_eq!(control, expected);
-    // The control frame comes alone when there is nothing to send.
+    // If there is no data, only a control frame is sent.
     let mut stream = system.attach(&format!("{X}?offset=now&live=sse"));
     let frame = stream.frame().unwrap();
     assert_eq!((frame.kind(), &frame.data()["streamNextOffset"]), ("control", &json!(end)));
-    // Live, a control frame follows every data frame, and a later reader finds the same data.
+    // A control frame follows every live data frame, and a later reader gets the same data.
     prompt(system, "think");
     let (mut seen, mut last) = (Vec::new(), "");
     while seen.last().is_none_or(|event: &Value| event["type"] != "submission_settled") || last == "data" {
@@ -232,7 +233,7 @@ fn frames(system: &System) {
         };
     }
     assert_eq!(json!(seen), read(system, &format!("offset={}", end)).json());
-    // A heartbeat is a comment. When the gateway stops, it sends a last control frame and ends the response properly.
+    // A heartbeat is a comment. When the gateway stops, it sends a last control frame and completes the response.
     system.signal("gateway", nix::sys::signal::Signal::SIGTERM);
     let frame = stream.frame().expect("a last frame");
     assert_eq!(frame.kind(), "control");
@@ -256,7 +257,7 @@ fn empty(system: &System) {
     assert_eq!(stream.frame().unwrap().data()["streamNextOffset"], START);
 }
 
-/// A page is at most 100 events and 1 MiB, at least one event.
+/// A page has at most 100 events and 1 MiB, but at least one event.
 fn pages(system: &System) {
     for _ in 0..6 {
         prompt(system, "tools");
@@ -273,7 +274,7 @@ fn pages(system: &System) {
             break;
         }
     }
-    // The frames contain the same events, and only the last one says that it is up to date.
+    // The frames contain the same events, and only the last control frame has `upToDate`.
     let mut stream = system.attach(&format!("{X}?offset=-1&live=sse"));
     let mut events = Vec::new();
     loop {
@@ -290,7 +291,7 @@ fn pages(system: &System) {
     assert_eq!(last.at("/0"), seen[seen.len().saturating_sub(250)]);
 }
 
-/// A long poll without data ends after 30 s; an event stream sends heartbeats.
+/// Without data, a long poll ends after 30 s, and an event stream sends heartbeats.
 #[test]
 fn silence() {
     let system = scripted();
@@ -316,7 +317,7 @@ fn silence() {
     assert_eq!(after_the_first, [": heartbeat", ": heartbeat", "event: control"], "{frames:?}");
 }
 
-/// When the places for long answers are taken, further ones are refused before anything is accepted.
+/// If the maximum number of held connections is reached, further long requests are refused before anything is accepted.
 #[test]
 fn places_for_long_answers() {
     let system = scripted_builder().config("[limits]\nheld_connections = 1\n").start();
@@ -333,7 +334,7 @@ fn places_for_long_answers() {
     system.post(&waiting, &prompt).refused(429, "busy", "");
     let seen = system.get(&target).expect(200);
     assert_eq!(seen.body, b"[]", "nothing of this was accepted");
-    // A request that does not wait needs no place, and a returned place can be used again.
+    // A request that does not wait is not limited, and when a held connection ends, another one is accepted.
     system.post(&format!("/agents/orchestrator/{session}"), &prompt).expect(202);
     drop(held);
     ken_tests::until("the place is free", || system.say(&session, "hello").status == 200);

@@ -86,9 +86,9 @@ fn admission(system: &System) {
     assert_eq!((answer.text("/streamUrl"), answer.text("/offset")), (url.clone(), "-1".into()));
     assert_eq!(answer.header("location"), Some(url.as_str()));
     assert_eq!(answer.header("stream-next-offset"), Some("-1"));
-    // The stream exists from admission on.
+    // The stream exists as soon as a prompt is accepted.
     system.get("/agents/orchestrator/fresh").expect(200);
-    // The events of an earlier prompt that is still running come first, so readers select by submission.
+    // The events of an earlier prompt that is still running come first, so readers select events by submission.
     let (address, target) = (system.address(), "/agents/orchestrator/fresh?wait=result");
     let second = std::thread::spawn(move || {
         Client::connect(address).checked().post(target, &json!({"message": "hello", "policy": "interrupt"}))
@@ -118,7 +118,7 @@ fn admission(system: &System) {
     assert_eq!(answer.at("/result/usage/totalTokens"), json!(sum));
 }
 
-/// With the id of a session, it is a prompt of that session, with its queue and transcript.
+/// If the instance id is that of a session, the prompt belongs to this session, and is in its queue and transcript.
 fn of_a_session(system: &System) {
     let session = system.session();
     prompt(system, &session, "hello from outside").expect(200);
@@ -219,7 +219,6 @@ fn envelope(events: &[Value], instance: &str) {
         last = (index, time);
     }
     assert_eq!(events[0]["eventIndex"], 0);
-    // `{"v":1,"type":…` and then the rest.
     assert!(events[0]["operationId"].as_str().unwrap().starts_with("op_"));
 }
 
@@ -249,7 +248,7 @@ fn outcome(message: &str, events: &[Value]) {
         "length" => ("length", "And so", "completed"),
         _ => ("error", "I ", "failed"),
     };
-    // The first block of an assistant's message is its whole text.
+    // The first block of an assistant's message contains its whole text.
     assert_eq!((&end["stopReason"], &end["content"][0]["text"]), (&json!(reason), &json!(text)), "{end}");
     assert_eq!(of("submission_settled")[0]["outcome"], settled);
     assert_eq!(of("message_start")[0]["message"]["content"], json!([]));

@@ -30,7 +30,7 @@ fn cancel(system: &System, session: &str) -> Answer {
     system.post(&format!("/api/chat/sessions/{session}/cancel"), &tui(&[])).expect(200)
 }
 
-/// Types of the session's events so far.
+/// The types of the session's events so far.
 fn kinds(system: &System, session: &str) -> Vec<String> {
     let events = system.get(&format!("/agents/orchestrator/{session}")).expect(200).json();
     let kind = |event: &Value| event["type"].as_str().unwrap().to_owned();
@@ -49,7 +49,7 @@ fn prompts() {
 }
 
 fn which_session(system: &System) {
-    // Events from the terminal and the web: a new session each time.
+    // Each message from the terminal or the web without a session creates a new one.
     let fresh = |body: &Value| {
         let answer = system.post(CHAT, body).expect(200);
         assert_eq!(answer.at("/session/created"), true);
@@ -73,7 +73,7 @@ fn which_session(system: &System) {
     let named = say(system, "My  Name", "hello", &[]).expect(200);
     assert_eq!((named.text("/session/id"), named.text("/session/title")), (one.0.clone(), "My  Name".into()));
     say(system, "my  name", "hello", &[]).expect(404);
-    // Refused ones are stored as events too.
+    // Refused messages are stored as events too.
     let event = |answer: Answer| answer.text("/eventId");
     let missing = event(say(system, "nowhere", "hello", &[]).refused(404, "not_found", ""));
     assert!(missing.starts_with("tui:"));
@@ -82,7 +82,7 @@ fn which_session(system: &System) {
     }
     say(system, &two.0, "/rename My  Name", &[]).expect(200);
     event(say(system, "My  Name", "hello", &[]).refused(409, "conflict", ""));
-    // Web callers may choose the id.
+    // Web callers can choose the id.
     let web = |session: &str| system.post(CHAT, &json!({"text": "hello", "session": session}));
     for created in [true, false] {
         let mine = web("web-mine_1").expect(200);
@@ -116,7 +116,7 @@ fn answers(system: &System) {
     let second = say(system, &session, "hello", &[]).expect(200);
     assert_eq!(second.text("/offset"), end.header("stream-next-offset").unwrap());
     assert_eq!(second.text("/streamUrl"), format!("{}/agents/orchestrator/{session}", system.url()));
-    // The events after it with this submission are this turn.
+    // The events after this offset belong to the turn of this submission.
     let offset = second.text("/offset");
     let events = system.get(&format!("/agents/orchestrator/{session}?offset={offset}")).json();
     let events = events.as_array().unwrap();
@@ -124,7 +124,7 @@ fn answers(system: &System) {
     let usage = second.at("/contextUsage");
     assert_eq!(usage["available"], true);
     assert!(usage["usedTokens"].as_u64().unwrap() <= usage["capacityTokens"].as_u64().unwrap());
-    // The URL is built only from a Host that is loopback.
+    // The URL contains the Host header only if this names a loopback address.
     let url = |host: &str| {
         let mut client = system.client();
         let request = client.request_to("POST", CHAT, host);
@@ -167,7 +167,7 @@ fn failures(system: &System) {
     assert_eq!(failed.at("/contextUsage"), json!({"available": false}));
     assert_eq!(failed.text("/session/id"), session);
     assert!(failed.at("/result").is_null());
-    // Cancelled while the caller waits.
+    // The turn is cancelled while the caller waits for it.
     let (address, body) = (system.address(), tui(&[("text", json!("hold")), ("session", json!(session))]));
     let asked = std::thread::spawn(move || Client::connect(address).checked().post(CHAT, &body));
     until("the turn says something", || {
@@ -179,12 +179,12 @@ fn failures(system: &System) {
     let answer = asked.join().unwrap().expect(499);
     assert_eq!((answer.at("/code"), answer.at("/result/text")), (json!("cancelled"), json!("part")));
     assert_eq!(answer.at("/submissionId"), cancelled.at("/submissionId"));
-    // There is nothing to stop.
+    // No turn is running, so there is nothing to cancel.
     let nothing = cancel(system, &session);
     assert_eq!((nothing.at("/cancelled"), nothing.at("/submissionId")), (json!(false), Value::Null));
 }
 
-/// A field that may be left out must not be null.
+/// An optional field must not be null.
 #[test]
 fn null_is_refused() {
     let system = scripted();
@@ -242,7 +242,7 @@ fn full_queue(system: &System) {
     assert!(full.header("retry-after").is_some() && full.at("/eventId").is_string());
     let prompt = json!({"message": "too many"});
     system.post(&format!("/agents/orchestrator/{session}"), &prompt).refused(429, "queue_full", "");
-    // Other sessions do not wait for it.
+    // Other sessions are not delayed.
     say(system, &system.session(), "hello", &[]).expect(200);
     let aborted = system.post(&format!("/agents/orchestrator/{session}/abort"), &json!({})).expect(200);
     assert_eq!(aborted.at("/submissionIds").as_array().unwrap().len(), 257);
@@ -278,7 +278,7 @@ fn policies(system: &System) {
     let settled = events.as_array().unwrap().iter().filter(|event| event["type"] == "submission_settled");
     let order: Vec<_> = settled.map(|event| event["submissionId"].clone()).collect();
     assert_eq!(order[1..], [urgent.at("/submissionId"), queued.at("/submissionId")]);
-    // With `reject`, a prompt to an idle session is accepted.
+    // With the policy `reject`, a prompt to an idle session is accepted.
     say(system, &session, "hello", &policy("reject")).expect(200);
 }
 
@@ -296,7 +296,8 @@ fn command(answer: &Answer) -> (Value, Value) {
     (answer.at("/result/command/name"), answer.at("/result/command/handled"))
 }
 
-/// The answer to a command gives the stream of its session, and the offset at which it ended before the command.
+/// The answer to a command contains the URL of the session's stream, and the end offset of the stream before the
+/// command.
 fn follows(system: &System, answer: &Answer, entries: usize) {
     let url = format!("{}/agents/orchestrator/{}", system.url(), answer.text("/session/id"));
     let offset = match entries {
@@ -355,7 +356,7 @@ fn resume_and_rename(system: &System) {
     }
     say(system, "nowhere", "/rename x", &[]).refused(404, "not_found", "");
     say(system, &system.session(), "/rename Tide", &[]).expect(200);
-    // The namesakes are listed, so that one of them can be resumed.
+    // The error lists the sessions with this name, so that one of them can be resumed by its id.
     let ambiguous = resume("/resume Tide", &[]).refused(409, "conflict", "").text("/error");
     assert!(ambiguous.contains(&session), "{ambiguous}");
     let talked = system.session();
@@ -367,7 +368,8 @@ fn resume_and_rename(system: &System) {
     follows(system, &say(system, &talked, "/compact", &[]).expect(200), events);
 }
 
-/// The texts of commands are Markdown: texts in angle brackets, and all lines, are kept when it is rendered.
+/// The replies to commands are Markdown. They are escaped so that rendering keeps texts in angle brackets and all
+/// lines.
 fn texts_are_markdown(system: &System) {
     let session = system.session();
     for text in ["/help", "/nothing"] {
@@ -394,7 +396,7 @@ fn compact(system: &System) {
     assert_eq!((&budget["status"], &budget["compactions"]), (&json!("normal"), &json!(1)), "{budget:#}");
     let kinds = kinds(system, &session);
     assert!(kinds.contains(&"compaction_start".to_owned()) && kinds.contains(&"compaction".to_owned()), "{kinds:?}");
-    // It is not an exchange.
+    // A compaction is not an exchange in the transcript.
     let transcript =
         system.get(&format!("/api/chat/sessions/{session}/transcript?connector=tui&actorId=a&conversationId=c"));
     assert_eq!(transcript.at("/exchanges").as_array().unwrap().len(), 2);
@@ -427,7 +429,7 @@ fn a_prompt_waits_for_parts_that_are_down() {
     let ready = system.get("/ready").expect(200);
     assert_eq!(ready.body, b"{\"ok\":true}", "a part that was stopped on purpose is not waited for");
     let accepted = begin(&system, &session, "hello", &[]).expect(202);
-    // A waiting caller is told the reason.
+    // A waiting caller gets the reason.
     let mut client = system.client();
     let request = client.request("POST", CHAT).header("Prefer", "wait=1");
     let waited = request.json(&tui(&[("text", json!("hello"))])).send().expect(202);
@@ -443,7 +445,7 @@ fn a_prompt_waits_for_parts_that_are_down() {
     assert_eq!(events[0]["submissionId"], json!(id));
 }
 
-/// Nobody holds the socket of a stopped part, so the gateway answers at once and keeps running.
+/// No process listens on the socket of a stopped part, so the gateway answers at once and keeps running.
 #[test]
 fn a_stopped_store_is_reported_at_once() {
     let system = scripted();
@@ -471,7 +473,7 @@ fn settings_determine_urls_and_waiting_times() {
     assert!(answer.text("/streamUrl").starts_with("https://ken.example/base/agents/orchestrator/web-"));
 }
 
-/// A gateway that is told to stop answers waiting callers with 202; the turn continues.
+/// When the gateway stops, it answers waiting callers with 202, and the turn continues.
 #[test]
 fn waiting_callers_get_202_when_the_gateway_stops() {
     let system = scripted();

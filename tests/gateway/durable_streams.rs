@@ -1,5 +1,5 @@
-//! /streams/*path: logs for other programs, with the public Durable Streams protocol. This tests what the public suite
-//! (`make torture`) does not: bytes on the wire, crashes, restarts, and web pages of other origins.
+//! /streams/*path: logs for other programs, with the public Durable Streams protocol. The public suite (`make torture`) does
+//! not cover what is tested here: exact bytes, crashes, restarts, and web pages of other origins.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -46,7 +46,7 @@ fn streams_of_other_programs() {
     an_end_ends_its_readers(&system);
 }
 
-/// Answers without a body, compared byte by byte where it matters.
+/// Answers with and without a body, and their headers.
 fn raw_bytes(system: &System) {
     let made = put(system, "/streams/raw", TEXT, b"one").expect(201);
     assert_eq!(made.header("location"), Some(format!("{}/streams/raw", system.url()).as_str()));
@@ -65,13 +65,13 @@ fn raw_bytes(system: &System) {
     assert_eq!(head.header("stream-next-offset"), Some(place(1).as_str()));
     let closed = post(system, "/streams/raw", &[("Stream-Closed", "true")], b"").expect(204);
     assert_eq!(closed.header("stream-closed"), Some("true"));
-    // On a closed stream there is nothing to wait for.
+    // On a closed stream, a long poll does not wait.
     let target = format!("/streams/raw?live=long-poll&offset={}", place(1));
     let end = system.get(&target).expect(204);
     assert_eq!((end.header("stream-closed"), end.header("content-length")), (Some("true"), None));
     assert_ne!(system.get("/streams/raw").header("etag"), Some(etag.as_str()));
 
-    // A new stream with the same name and length is a different stream.
+    // A new stream with the same name and length has another ETag.
     system.delete("/streams/raw").expect(204);
     system.delete("/streams/raw").refused(404, "stream_not_found", "");
     put(system, "/streams/raw", TEXT, b"two").expect(201);
@@ -191,7 +191,7 @@ fn producers(system: &System) {
     assert_eq!(system.get(target).body, b"0.0 0.1 0.2 1.0 end");
 }
 
-/// Pages of at most 1 MiB, whatever the number of entries; and `tail`.
+/// A page has at most 1 MiB but any number of entries. Also tests `tail`.
 fn pages_and_places(system: &System) {
     let numbers: Vec<u32> = (0..2_500).collect();
     put(system, "/streams/pages", JSON, json!(numbers).to_string().as_bytes()).expect(201);
@@ -208,7 +208,7 @@ fn pages_and_places(system: &System) {
     // Clients send `tail` on every follow-up request, so it is ignored there.
     let follow_up = format!("/streams/pages?offset={}&tail=1", place(2_497));
     assert_eq!(system.get(&follow_up).expect(200).json(), json!([2_497, 2_498, 2_499]));
-    // A long poll that is woken by an append gets all of it too.
+    // A long poll that is woken by an append gets all entries of this append.
     let address = system.address();
     let poll = format!("/streams/pages?offset={}&live=long-poll", place(2_500));
     let poll = std::thread::spawn(move || ken_tests::Client::connect(address).checked().get(&poll));
@@ -245,7 +245,7 @@ fn types_that_run(system: &System) {
     }
 }
 
-/// When a stream is deleted, its readers end, and do not see a later stream of the same name.
+/// When a stream is deleted, the connections of its readers end, so they do not see a later stream of the same name.
 fn an_end_ends_its_readers(system: &System) {
     put(system, "/streams/short", TEXT, b"first").expect(201);
     let mut stream = system.attach("/streams/short?offset=-1&live=sse");
@@ -257,7 +257,7 @@ fn an_end_ends_its_readers(system: &System) {
     assert_eq!(stream.frame(), None);
 }
 
-/// Any web page may read the answers, but callers from other machines need the secret all the same.
+/// Web pages of any origin can read the answers, but callers from other machines need the secret nevertheless.
 #[test]
 fn pages_of_other_origins() {
     let system = Builder::default().secrets("API_SECRET=s3cret\n").start();
@@ -277,14 +277,13 @@ fn pages_of_other_origins() {
         assert!(answer.header("access-control-expose-headers").unwrap().contains("Producer-Expected-Seq"));
         assert_eq!(answer.header("access-control-allow-credentials"), None);
     }
-    // Elsewhere nothing has changed.
+    // Other routes do not allow other origins.
     send(&mut system.client(), "OPTIONS", "/api/knowledge", &[foreign, secret], b"").expect(405);
     let other = send(&mut system.client(), "GET", "/api/knowledge", &[foreign, secret], b"").expect(200);
     assert_eq!(other.header("access-control-allow-origin"), None);
 }
 
-/// Kills the store this many times, each time when it has been ready so long that kend restarts it at once. Sets `over` at the
-/// end.
+/// Kills the store this many times, with pauses so long that kend restarts it at once. Sets `over` at the end.
 fn kill_store(system: &System, times: usize, over: &AtomicBool) {
     for _ in 0..times {
         std::thread::sleep(Duration::from_millis(1_100));
@@ -294,7 +293,7 @@ fn kill_store(system: &System, times: usize, over: &AtomicBool) {
     over.store(true, Ordering::Relaxed);
 }
 
-/// One attempt; None without an answer, or if the answer says to try again later.
+/// Makes one attempt. Returns `None` if there is no answer, or if the answer is 503.
 fn try_post(client: &mut Option<Client>, system: &System, headers: &[(&str, &str)], body: &str) -> Option<u16> {
     let mut open = client.take().or_else(|| Client::try_connect(system.address()).ok())?;
     let request = headers
@@ -305,7 +304,7 @@ fn try_post(client: &mut Option<Client>, system: &System, headers: &[(&str, &str
     (answer.status != 503).then_some(answer.status)
 }
 
-/// Sends numbered appends until `over` is set, repeating each until it is answered. Returns their number.
+/// Sends numbered appends until `over` is set, and repeats each until it is answered. Returns their number.
 fn produce(system: &System, producer: &str, over: &AtomicBool) -> usize {
     let mut client = None;
     let numbers = (0..).take_while(|_| !over.load(Ordering::Relaxed));
@@ -324,7 +323,7 @@ fn produce(system: &System, producer: &str, over: &AtomicBool) -> usize {
     sent.count()
 }
 
-/// Sends numbered appends until `over` is set, each once. Returns those that were answered.
+/// Sends numbered appends until `over` is set, each only once. Returns the numbers that were answered.
 fn append_once(system: &System, over: &AtomicBool) -> Vec<usize> {
     let mut client = None;
     let numbers = (0..).take_while(|_| !over.load(Ordering::Relaxed));
@@ -336,8 +335,8 @@ fn append_once(system: &System, over: &AtomicBool) -> Vec<usize> {
     answered.collect()
 }
 
-/// `kill -9` between append and answer: the repeat of the same triple writes nothing twice, and appends without one are
-/// not written twice by the gateway's own repeat.
+/// The store is killed between append and answer. A repeat with the same producer id, epoch and sequence number writes nothing
+/// twice, and the gateway's own retry writes appends without these headers only once.
 #[test]
 fn kills_lose_nothing_and_write_nothing_twice() {
     let system = System::start();
@@ -380,7 +379,8 @@ fn kills_lose_nothing_and_write_nothing_twice() {
     }
 }
 
-/// After a power cut, ended streams stay ended, entries that a fork needs are kept, and entries that nobody needs are deleted.
+/// After a power cut, deleted and expired streams stay ended, entries that a fork needs are kept, and entries that no stream
+/// needs are deleted.
 #[test]
 fn forks_and_ended_streams_survive_a_restart() {
     let mut system = System::start();

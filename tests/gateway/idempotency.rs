@@ -85,7 +85,7 @@ fn keys(system: &System) {
     twice.json(&json!({"text": "hello"})).send().refused(400, "invalid", "idempotency-key");
 }
 
-/// Answers that accepted nothing are not kept: the key can be used again.
+/// If a request was not accepted, its answer is not stored, and the key can be used again.
 fn not_kept(system: &System) {
     let session = system.session();
     for (key, body, status) in [
@@ -157,7 +157,7 @@ fn after_kills(system: &System) {
                 .is_ok_and(|answer| answer.status == 200 && answer.body == first.body && replayed(&answer))
         });
     }
-    // A part is killed in the middle of the work, which continues; the repeat joins it.
+    // A part is killed while the request is in progress. The work continues, and the repeat waits for its result.
     for (number, part) in ["gateway", "store", "agent"].into_iter().enumerate() {
         let session = system.session();
         let body = tui(&[("text", json!("pause pause")), ("session", json!(session))]);

@@ -1,4 +1,4 @@
-//! Knowledge entries: added, listed, found, deleted, reindexed; and who finds which entries.
+//! Knowledge entries: adding, listing, searching, deleting and reindexing; and the entries that each caller finds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -33,7 +33,7 @@ fn knowledge() {
     reindex(&system);
 }
 
-/// Five long entries fill a line of the wire protocol; past turns and memory come in addition.
+/// Five long entries fill a line of the wire protocol, and past turns and memory are added to them.
 #[test]
 fn a_turn_can_start_with_more_than_one_line_of_the_wire() {
     let system = System::start();
@@ -48,7 +48,8 @@ fn a_turn_can_start_with_more_than_one_line_of_the_wire() {
     assert_eq!(answer["status"], "completed", "{answer}");
 }
 
-/// Twelve hosts with several facts each; the questions use other forms of the words than the entries do.
+/// The entries describe twelve hosts with several facts each. The questions use other forms of the words than the
+/// entries.
 #[test]
 fn a_question_is_answered_by_the_entry_with_its_rarer_words() {
     let system = System::start();
@@ -65,7 +66,7 @@ fn a_question_is_answered_by_the_entry_with_its_rarer_words() {
         let answer = system.say(&session, question).expect(200);
         answer.text("/result/text")
     };
-    // The second time, the question itself is in a past turn.
+    // When it is asked again, the question itself is in a past turn.
     for _ in 0..2 {
         let text = ask("When is web23 backed up?");
         let first = text.lines().next().unwrap_or_default();

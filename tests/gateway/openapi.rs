@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const SCOPE: &str = "connector=tui&actorId=a&conversationId=c";
 
-/// Client generators read a union by its discriminator, and take an object without described fields for an empty one.
+/// Client generators need a discriminator to read a union, and treat an object without described fields as empty.
 #[test]
 fn generators_can_read_the_documents() {
     let gateway = Contract::get().document();
@@ -92,7 +92,7 @@ fn the_document_is_complete() {
     for kind in ["parameters", "responses", "schemas"] {
         for name in document["components"][kind].as_object().unwrap().keys() {
             let used = found.contains(&format!("#/components/{kind}/{name}"));
-            // These answers belong to no operation.
+            // The answer to an unknown method belongs to no operation.
             assert!(used || name == "MethodNotAllowed", "{kind}/{name} is not used");
         }
     }
@@ -115,7 +115,8 @@ fn the_document_is_complete() {
     }
 }
 
-/// Answers that every operation has besides its own: to a malformed head, an unknown caller, or a slow or large body.
+/// Every operation documents the common answers in addition to its own: to a malformed head, an unauthenticated caller,
+/// or a slow or large body.
 #[test]
 fn every_operation_has_the_common_answers_of_its_area() {
     for (path, method, operation) in operations() {

@@ -135,7 +135,7 @@ fn the_simplest_proxy_does_not_open_the_gateway() {
         let system = with_secret(config);
         is_guarded(&Nginx::start(&program, &plain(&system, "")));
     }
-    // Where loopback is trusted, any header that proxies add is enough.
+    // If loopback is trusted, any header that proxies add is enough to require the secret.
     let system = with_secret("");
     for header in [
         "Forwarded for=$remote_addr",

@@ -55,7 +55,7 @@ fn bodies(system: &System) {
         client.request("POST", "/api/knowledge/reindex").body(body).send().expect(202);
     }
     client.request("POST", "/api/chat/events").body("").send().refused(400, "invalid", "/text");
-    // In chunks, and with `Expect: 100-continue`.
+    // Bodies in chunks, and with `Expect: 100-continue`.
     let head = format!("POST /api/knowledge HTTP/1.1\r\nHost: {}\r\n", system.address());
     let chunks =
         "Transfer-Encoding: chunked\r\n\r\na\r\n{\"title\":\"\r\n19\r\nchunks\",\"content\":\"text\"}\r\n0\r\n\r\n";
@@ -68,7 +68,7 @@ fn bodies(system: &System) {
 }
 
 fn sizes(system: &System) {
-    // The length alone decides: no byte of the body is sent.
+    // The announced length is enough for the refusal; no byte of the body is sent.
     for (target, length) in [
         ("/api/chat/events", (1 << 20) + 1),
         ("/api/knowledge", (1 << 20) + 1),

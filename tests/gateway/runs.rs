@@ -45,8 +45,8 @@ fn events(system: &System, run: &str) -> (Vec<Value>, bool) {
     }
 }
 
-/// Waits for the end and checks what holds for every run that has ended: one end, last, in a closed stream, with the
-/// record that it tells of.
+/// Waits for the end of a run, and checks that its stream is closed, that the only `run_end` is the last event, and
+/// that this agrees with the record. Returns record and events.
 #[track_caller]
 fn ended(system: &System, run: &str) -> (Value, Vec<Value>) {
     until("the run ends", || record(system, run)["status"] != "active");
@@ -65,7 +65,7 @@ fn ended(system: &System, run: &str) -> (Value, Vec<Value>) {
     (record, events)
 }
 
-/// The steps of a run in the order in which they were executed, repeats included.
+/// The steps of a run in the order in which they were executed, including repetitions.
 fn made(file: &Path, run: &str) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let own = text.lines().filter_map(|line| line.strip_prefix(run));
@@ -164,7 +164,7 @@ fn waited_for(system: &System) {
     read(system, &run);
 }
 
-/// The stream of a run is read like any other.
+/// The stream of a run is read like any other stream.
 fn read(system: &System, run: &str) {
     let target = format!("/runs/{run}");
     let head = system.client().request("HEAD", &target).send().expect(200);
@@ -179,7 +179,7 @@ fn read(system: &System, run: &str) {
     let control = live.until_control(&mut seen);
     assert_eq!((seen.len(), &control["streamClosed"]), (8, &json!(true)));
     assert!(live.frame().is_none(), "a closed stream ends with its last entry");
-    // The key decides, whatever the query says.
+    // A query with the name `meta` returns the record, whatever else the query contains.
     for query in ["meta", "meta=0", "meta&offset=bad&live=x", "offset=1&offset=2&meta=x&meta=y"] {
         let answer = system.get(&format!("{target}?{query}")).expect(200);
         assert_eq!(answer.json()["runId"], run, "{query}");
@@ -192,7 +192,7 @@ fn not_waited_for(system: &System) {
     let url = format!("{}/runs/{run}", system.url());
     assert_eq!(answer.json(), json!({"runId": run, "streamUrl": url, "offset": "-1"}));
     assert_eq!((answer.header("location"), answer.header("stream-next-offset")), (Some(url.as_str()), Some("-1")));
-    // The stream of a run exists from admission on, and a reader sees it to its end.
+    // The stream of a run exists as soon as the run is accepted, and a reader gets all of it.
     let mut live = system.attach(&format!("/runs/{run}?offset=-1&live=sse"));
     let mut seen = Vec::new();
     while live.until_control(&mut seen)["streamClosed"] != true {}
@@ -303,7 +303,7 @@ fn listed(system: &System) {
     }
 }
 
-/// 32 runs at a time; the others start in the order in which they were accepted.
+/// At most 32 runs are in progress at a time. The others start in the order in which they were accepted.
 fn in_turn(system: &System) {
     let file = file(system, "in-turn");
     let payload = json!({"steps": 1, "ms": 60_000, "file": file});
@@ -318,7 +318,7 @@ fn in_turn(system: &System) {
         let answer = system.post(&format!("/runs/{run}/abort"), &json!({})).expect(200);
         assert_eq!(answer.json(), json!({"aborted": true}));
     };
-    // A waiting run is ended at once; the place of a running one goes to the next.
+    // A waiting run that is aborted ends at once. When a running one is aborted, the next one starts.
     abort(&long[32]);
     assert_eq!(record(system, &long[32])["status"], "errored");
     abort(&long[0]);
@@ -332,7 +332,7 @@ fn in_turn(system: &System) {
     }
 }
 
-/// A thousand runs can wait; the next one is refused with a time after which to try again.
+/// At most a thousand runs can wait. The next one is refused with `Retry-After`.
 fn full(system: &System) {
     let payload = json!({"steps": 1, "ms": 60_000});
     for _ in 0..RUNS + WAITING_RUNS {
@@ -372,7 +372,7 @@ fn a_run_survives_the_kill_of_any_part() {
         let run = start(&system, &payload);
         until("it is on its way", || made(&file, &run).len() >= 3);
         system.kill(part);
-        // A call may fail with its connection; the next one waits for the restart.
+        // The first call can fail with its connection; the next one waits for the restart.
         until("the system answers again", || {
             let mut client = system.client();
             client.request("GET", &format!("/runs/{run}?meta")).try_send().is_ok_and(|answer| answer.status == 200)
@@ -384,7 +384,7 @@ fn a_run_survives_the_kill_of_any_part() {
             let count = steps.iter().filter(|made| **made == format!("s{step}")).count();
             assert!((1..=2).contains(&count), "{part}: step {step} was made {count} times");
         }
-        // Only the interrupted step is executed again, and only by another holder.
+        // Only the interrupted step is executed again, and only by a restarted holder.
         let resumed = kinds(&events).iter().filter(|kind| **kind == "run_resume").count();
         let again = steps.len() - 10;
         assert!(again <= resumed, "{part}: {again} steps were made again, {resumed} holders came back");
@@ -404,7 +404,7 @@ fn an_unrepeatable_step_ends_its_run_and_a_run_without_a_holder_waits() {
     assert_eq!((&record["status"], &record["error"]["name"]), (&json!("errored"), &json!("Interrupted")));
     assert_eq!(made(&file, &risky), ["s1", "s2"]);
 
-    // While its part is down, the run stays in the queue, without a holder.
+    // While the cognitive server is stopped, the run stays in the queue without a holder.
     let run = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
     let queued = start(&system, &json!({"steps": 4, "ms": 100, "file": file}));
     until("they run", || !made(&file, &run).is_empty() && !made(&file, &queued).is_empty());
@@ -500,7 +500,7 @@ fn asks_a_model(system: &System) {
     assert_eq!(system.post(&format!("/runs/{run}/abort"), &json!({})).expect(200).json(), json!({"aborted": true}));
     assert_eq!(ended(system, &run).0["error"]["name"], "Aborted");
 
-    // What the model answered is unknown, so it is not called again.
+    // The model's answer is unknown, and a repeated call could differ, so the model is not called again.
     let run = system.post("/workflows/asks", &held).expect(202).text("/runId");
     asking(&run);
     system.kill("cognitive");

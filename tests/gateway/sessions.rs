@@ -1,4 +1,4 @@
-//! Sessions: created, resumed, listed, cancelled, archived; and who owns them.
+//! Sessions: creating, resuming, listing, cancelling and archiving; and their owners.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -93,15 +93,15 @@ fn listed(system: &System) {
     assert_eq!(ids(&list(system, &format!("{scope}&q=THERE%20hel"))), [first.as_str()]);
     assert_eq!(ids(&list(system, &format!("{scope}&q={second}"))), [second.as_str()]);
     assert_eq!(list(system, &format!("{scope}&q=there%20words")).len(), 0);
-    // Sessions of every scope, and of a partial scope.
+    // Without a scope, all sessions are listed. A partial scope is refused.
     assert!(list(system, "limit=100").len() >= 2);
     system.get(&format!("{SESSIONS}?actorId=list&conversationId=l")).refused(400, "invalid", "?connector");
-    // An absent thread equals only an absent one.
+    // A session without a thread does not match a query with one.
     assert_eq!(list(system, &format!("{scope}&threadId=t")).len(), 0);
     pages(system, scope, &say);
 }
 
-/// A cursor is a position: new sessions neither repeat nor hide others.
+/// A cursor is a position in the list, so new sessions neither repeat nor hide others.
 fn pages(system: &System, scope: &str, say: &dyn Fn(&str) -> String) {
     let mut expected: BTreeSet<String> = (0..5).map(|_| say("hello")).collect();
     expected.extend(ids(&list(system, scope)).iter().map(ToString::to_string));
@@ -122,7 +122,7 @@ fn pages(system: &System, scope: &str, say: &dyn Fn(&str) -> String) {
     }
     assert_eq!(seen.iter().cloned().collect::<BTreeSet<_>>(), expected);
     assert_eq!(seen.len(), expected.len(), "a session came twice");
-    // A cursor of another list.
+    // A cursor of another list is refused.
     system.get(&format!("{SESSIONS}?{SCOPE}{after}")).refused(400, "invalid", "?after");
     system.get(&format!("/api/knowledge?{}", after.trim_start_matches('&'))).refused(400, "invalid", "?after");
 }
@@ -205,7 +205,7 @@ fn archived(system: &System) {
     archive(system, &id, SCOPE).expect(200);
     system.say(&id, "hello").expect(200);
     assert!(ids(&list(system, &format!("{SCOPE}&limit=100"))).contains(&id.as_str()));
-    // The operator may leave out the whole identity, but not part of it.
+    // The operator can omit the whole identity, but not a part of it.
     archive(system, &id, "connector=tui").refused(400, "invalid", "?actorId");
     archive(system, &id, "").expect(200);
     archive(system, "tui-nobody", "").refused(404, "not_found", "");
@@ -257,7 +257,7 @@ fn cancelled(system: &System) {
     assert_eq!(cancel(Some(&waiting)), nothing);
 }
 
-/// `updatedAt` changes on prompt, command, rename and resume, never on reading.
+/// `updatedAt` changes on a prompt, command, rename or resume, but not on reading.
 fn updated_at(system: &System) {
     let id = system.session();
     system.say(&id, "hello").expect(200);

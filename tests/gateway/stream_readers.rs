@@ -4,7 +4,8 @@
 
 use ken_tests::{Builder, System, until};
 
-/// A closed connection looks like one whose client only closed its sending half, until something is written to it.
+/// The server cannot distinguish a closed connection from one whose client only closed its sending half, until it
+/// writes to the connection.
 #[test]
 fn readers_that_disconnect_free_their_places_at_once() {
     let system = Builder::default().config("[limits]\nheld_connections = 8\n").start();

@@ -84,7 +84,7 @@ fn the_last_event_id_resumes() {
         whole.extend(frame.data().as_array().unwrap().iter().cloned());
         let control = live.until_control(&mut whole);
         assert_eq!(control["streamNextOffset"], json!(id));
-        // The offset in the address is where it first began, and is ignored now.
+        // The offset in the address is where the reader first began; `Last-Event-ID` overrides it.
         let mut again = system.attach_after(&target, &id);
         let first = again.frame().unwrap();
         assert_eq!((first.kind(), first.id()), ("control", None));

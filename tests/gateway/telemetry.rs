@@ -1,4 +1,5 @@
-//! Telemetry: a summary of the steps of every submission and run, without their texts; usage; and the outcome of a message.
+//! Telemetry: a summary of the steps of every submission and run, without their texts; the usage; and the outcome of a
+//! message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -90,7 +91,7 @@ fn the_summary_of_a_delegated_turn_contains_no_texts() {
     }
     assert!(!summary.to_string().contains(SECRET), "{summary:#}");
     assert!(!format!("{:?}", runs(&system, "")).contains(SECRET));
-    // It is stored: after a kill the store has the same.
+    // The summary is stored, so it is the same after a kill of the store.
     system.kill("store");
     let again = system.get(&format!("/api/telemetry/runs/{id}")).expect(200).json();
     assert_eq!(again, summary);

@@ -95,7 +95,7 @@ fn pages(system: &System) {
     assert!(newest["contextUsage"].is_object());
     assert_eq!(texts(&newest), said[4..]);
     assert_eq!((&newest["page"]["limit"], &newest["page"]["hasOlder"]), (&json!(3), &json!(true)));
-    // New exchanges do not move the pages.
+    // New exchanges do not change older pages.
     system.say(&session, "hello meanwhile").expect(200);
     let before = |page: &Value| format!("&limit=3&before={}", page["page"]["before"].as_str().unwrap());
     let older = page(system, &session, &before(&newest));
@@ -103,7 +103,7 @@ fn pages(system: &System) {
     let oldest = page(system, &session, &before(&older));
     assert_eq!(texts(&oldest), said[..1]);
     assert_eq!(oldest["page"], json!({"limit": 3, "hasOlder": false}));
-    // A cursor of another session, and one that was never issued.
+    // Refuses a cursor of another session, and one that was never issued.
     let other = system.session();
     for (session, cursor) in [(&other, before(&newest)), (&session, "&before=x".into()), (&session, "&before=".into())]
     {
@@ -116,7 +116,7 @@ fn pages(system: &System) {
     }
 }
 
-/// A page with a running turn shows its settled part, and its offset is the beginning of the turn.
+/// If a page contains a running turn, it shows only finished activities, and its offset is the beginning of the turn.
 fn a_turn_in_flight(system: &System) {
     let session = system.session();
     system.say(&session, "hello").expect(200);
@@ -130,7 +130,7 @@ fn a_turn_in_flight(system: &System) {
         request.json(&body).send().expect(202).text("/submissionId")
     };
     let running = begin("ponder");
-    // A waiting prompt has no events yet, and changes nothing.
+    // A waiting prompt has no events yet, and does not affect the page.
     begin("hold too");
     until("the turn says something", || events().last().is_some_and(|last| last["type"] == "thinking_delta"));
     let seen = page(system, &session, "");
@@ -146,7 +146,7 @@ fn a_turn_in_flight(system: &System) {
     // The page is the same, byte for byte, until something happens.
     let target = format!("/api/chat/sessions/{session}/transcript?{SCOPE}");
     assert_eq!(system.get(&target).body, system.get(&target).body);
-    // A reader that attaches there sees the whole turn.
+    // A reader that attaches at this offset gets the whole turn.
     let mut reader = system.attach(&format!("{stream}?offset={next}&live=sse"));
     system.post(&format!("{stream}/abort"), &json!({})).expect(200);
     let turn = reader.until_event("submission_settled");

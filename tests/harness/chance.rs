@@ -1,6 +1,6 @@
 //! Reproducible random choices.
 
-/// xorshift64*, Vigna 2016.
+/// The random number generator xorshift64* (Vigna 2016).
 pub struct Chance(u64);
 
 impl Chance {

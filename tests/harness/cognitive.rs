@@ -1,4 +1,4 @@
-//! The cognitive server in tests: keys, answers that are checked against its contract, and tools that misbehave.
+//! The cognitive server for tests: its keys, a client that checks answers against the contract, and replaced tools.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +24,7 @@ pub fn cognitive() -> Builder {
         .env("RATE_LIMIT_METRICS", "0")
 }
 
-/// The same with the default rate limits.
+/// Like [`cognitive`], with the default rate limits.
 pub fn limited_cognitive() -> Builder {
     Builder::default().secrets(&format!("MCP_API_KEY={KEY}\n"))
 }
@@ -45,19 +45,19 @@ impl System {
         Asker { key: key.to_owned(), ..Asker::at(self.cognitive()) }
     }
 
-    /// One workflow of three steps over a chain of rules, or what becomes of it.
+    /// Executes the protocols of a request, such as [`chain`], with the admin key.
     pub fn execute(&self, body: &Value) -> Answer {
         self.asker().post("/v1/execute", body)
     }
 }
 
 impl Asker {
-    /// With the admin key, of the server at an address.
+    /// A client of the server at this address, with the admin key.
     pub fn at(address: SocketAddr) -> Asker {
         Asker { client: Client::connect(address).held_to(Contract::cognitive()), key: KEY.to_owned() }
     }
 
-    /// Ends the connection at once, as a client that has crashed.
+    /// Resets the connection, like a client that has crashed.
     pub fn reset(self) {
         self.client.reset();
     }
@@ -85,7 +85,7 @@ impl Asker {
     }
 }
 
-/// A request of three steps over a chain of this many rules, whose words all begin with `name`.
+/// A request with three steps over a chain of this many rules. All statements begin with `name`.
 pub fn chain(name: &str, rules: usize) -> Value {
     let rules: Vec<Value> =
         (0..rules).map(|n| json!([[format!("{name} step {n}")], format!("{name} step {}", n + 1)])).collect();
@@ -95,8 +95,8 @@ pub fn chain(name: &str, rules: usize) -> Value {
     })
 }
 
-/// A folder with the server, its real tools and some programs of a test in place of them: name and script. The second
-/// part goes into the system's `ken.toml`.
+/// Makes a folder with the server and its tools, some of which are replaced by scripts (name and text). Returns the
+/// folder, and text for `ken.toml` that starts this server.
 pub fn server_with(scripts: &[(&str, &str)]) -> (TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     for program in ["ken-cognitive", "ken-esl", "ken-rep", "ken-vvp", "ken-laws"] {
@@ -113,7 +113,7 @@ pub fn server_with(scripts: &[(&str, &str)]) -> (TempDir, String) {
     (folder, config)
 }
 
-/// The living children of a process: process id and name.
+/// The running children of a process, with process id and name.
 pub fn children_of(parent: i32) -> Vec<(i32, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {

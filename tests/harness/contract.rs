@@ -18,13 +18,13 @@ pub struct Contract {
 const COMMON: [&str; 4] = ["x-request-id", "cache-control", "x-content-type-options", "cross-origin-resource-policy"];
 
 impl Contract {
-    /// The gateway's.
+    /// The contract of the gateway.
     pub fn get() -> &'static Contract {
         static CONTRACT: OnceLock<Contract> = OnceLock::new();
         CONTRACT.get_or_init(|| Contract::of(include_str!("../../share/openapi/gateway.json")))
     }
 
-    /// That of the cognitive server.
+    /// The contract of the cognitive server.
     pub fn cognitive() -> &'static Contract {
         static CONTRACT: OnceLock<Contract> = OnceLock::new();
         CONTRACT.get_or_init(|| Contract::of(include_str!("../../share/openapi/cognitive.json")))
@@ -117,7 +117,8 @@ impl Contract {
         made.clone()
     }
 
-    /// The answer of an operation; beside the operations, of an unknown path or method. With a name of its own.
+    /// The description of an answer: that of an operation or, for an unknown path or method, the common one for this
+    /// status. The first part is a unique name.
     fn response(&self, method: &str, target: &str, status: u16) -> Option<(String, &Value)> {
         let path = target.split('?').next().unwrap_or_default();
         let found = self.path(path);
@@ -145,7 +146,7 @@ impl Contract {
         Some((name.to_owned(), response))
     }
 
-    /// The entry for a path; a literal segment has precedence over a name.
+    /// The entry for a path. A literal segment has precedence over a parameter.
     fn path(&self, path: &str) -> Option<(&str, &Value)> {
         let rows = self.document["paths"].as_object()?;
         let fits = |row: &str| {
@@ -170,7 +171,7 @@ impl Contract {
     }
 }
 
-/// A segment of ASCII, decoded once.
+/// Percent-decodes a segment that contains only ASCII.
 fn decoded(segment: &str) -> String {
     let mut parts = segment.split('%');
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Helpers for events of streams.
+//! Functions for events of streams.
 
 use serde_json::Value;
 

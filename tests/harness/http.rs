@@ -1,4 +1,4 @@
-//! A minimal HTTP/1.1 client that sends exactly the bytes of the test, and keeps exactly the bytes of the answer.
+//! A minimal HTTP/1.1 client that sends exactly the bytes of the test, and returns exactly the bytes of the answer.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::contract::Contract;
 
-/// How long a test waits for a byte.
+/// The default time that a test waits for further bytes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One keep-alive connection.
@@ -26,7 +26,7 @@ pub struct Answer {
     /// Names in lower case, in the order of arrival.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// Whether it answers HEAD, so that it has the headers of a body that is not sent.
+    /// Whether it is the answer to a HEAD request, which has the headers of a body that is not sent.
     pub is_to_head: bool,
 }
 
@@ -51,24 +51,24 @@ impl Client {
         Ok(Client { to, from, host: address.to_string(), contract: None })
     }
 
-    /// From here on, checks every answer against the contract of the gateway.
+    /// Checks all later answers against the contract of the gateway.
     pub fn checked(self) -> Client {
         self.held_to(Contract::get())
     }
 
-    /// The same with any contract.
+    /// Checks all later answers against this contract.
     pub fn held_to(mut self, contract: &'static Contract) -> Client {
         self.contract = Some(contract);
         self
     }
 
-    /// A request with `Host`; nothing else unless it is added.
+    /// A request with no header but `Host`.
     pub fn request(&mut self, method: &str, target: &str) -> Exchange<'_> {
         let host = self.host.clone();
         self.request_to(method, target, &host)
     }
 
-    /// A request with another `Host`.
+    /// A request with this `Host` header.
     pub fn request_to(&mut self, method: &str, target: &str, host: &str) -> Exchange<'_> {
         let head = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n");
         Exchange { client: self, target: target.to_owned(), head, body: None }
@@ -100,18 +100,18 @@ impl Client {
         self.to.shutdown(Shutdown::Write).expect("shutdown");
     }
 
-    /// Closes with a reset.
+    /// Resets the connection.
     pub fn reset(self) {
         let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
         nix::sys::socket::setsockopt(&self.to, nix::sys::socket::sockopt::Linger, &linger).expect("linger");
     }
 
-    /// The next answer.
+    /// Reads the next answer.
     pub fn answer(&mut self) -> Answer {
         self.try_answer("GET").expect("an answer")
     }
 
-    /// The next answer to a request of this method; an error when the connection ends before it.
+    /// Reads the next answer, to a request of this method. Returns an error if the connection ends first.
     pub fn try_answer(&mut self, method: &str) -> std::io::Result<Answer> {
         let (status, headers) = self.head()?;
         let mut answer = Answer { status, headers, body: Vec::new(), is_to_head: method == "HEAD" };
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// One chunk of a chunked body; empty for the last.
+    /// Reads one chunk of a chunked body. The last one is empty.
     pub fn chunk(&mut self) -> std::io::Result<Vec<u8>> {
         let size = self.line()?;
         let size = usize::from_str_radix(size.trim(), 16).map_err(std::io::Error::other)?;
@@ -149,7 +149,7 @@ impl Client {
         Ok(chunk)
     }
 
-    /// Everything until the peer closes.
+    /// Reads everything until the peer closes the connection.
     pub fn rest(&mut self) -> std::io::Result<Vec<u8>> {
         let mut rest = Vec::new();
         self.from.read_to_end(&mut rest)?;
@@ -202,7 +202,7 @@ impl Exchange<'_> {
         self
     }
 
-    /// Sends and waits for the answer.
+    /// Sends the request and waits for the answer.
     pub fn send(self) -> Answer {
         self.try_send().expect("an answer")
     }
@@ -218,7 +218,7 @@ impl Exchange<'_> {
         Ok(answer)
     }
 
-    /// Sends and does not wait.
+    /// Sends the request without waiting for the answer.
     pub fn start(self) {
         self.write().expect("write");
     }
@@ -255,14 +255,15 @@ impl Answer {
         self.at(pointer).as_str().unwrap_or_else(|| panic!("no text at {pointer} in {self:?}")).to_owned()
     }
 
-    /// Fails the test unless the status is this one; then the body shows why.
+    /// Fails the test, with the body in the message, unless the answer has this status.
     #[track_caller]
     pub fn expect(self, status: u16) -> Answer {
         assert_eq!(self.status, status, "{}", self.shown());
         self
     }
 
-    /// Fails the test unless it is this error: its status, its code (or type, for typed errors), and its place.
+    /// Fails the test unless the answer is an error with this status, this code (or type, for typed errors) and this
+    /// `at`.
     #[track_caller]
     pub fn refused(self, status: u16, code: &str, at: &str) -> Answer {
         assert_eq!(self.status, status, "{}", self.shown());

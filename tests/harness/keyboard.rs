@@ -13,18 +13,18 @@ use nix::pty::{Winsize, openpty};
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rustix::termios::tcsetwinsize;
 
-/// How long something may take to appear on a crowded machine.
+/// Maximum time to wait for output, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SCROLLBACK: usize = 5_000;
 
 struct Shown {
     screen: vt100::Parser,
     bytes: Vec<u8>,
-    /// When the bytes before each of these places had been read.
+    /// The times at which output was read, each with the number of bytes read until then.
     times: Vec<(usize, Instant)>,
 }
 
-/// The terminal. A program that still runs is killed when it is dropped.
+/// A terminal with a running program, which is killed when this is dropped.
 pub struct Terminal {
     child: Child,
     keyboard: File,
@@ -34,16 +34,17 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Runs a command as the leader of a session on a new terminal.
+    /// Runs a command on a new terminal, as the leader of a session.
     pub fn start(command: &Command, columns: u16, rows: u16) -> Terminal {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let terminal = openpty(Some(&size), None).expect("a terminal");
-        // A daemon that the program starts must not hold the terminal.
+        // A daemon that the program starts must not keep the terminal open.
         for end in [&terminal.master, &terminal.slave] {
             fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).expect("a flag");
         }
         let mut modes = tcgetattr(&terminal.slave).expect("modes");
-        // What is typed before the program takes the terminal is not shown twice.
+        // Keys that are pressed before the program sets up the terminal must not be echoed, because the program shows
+        // them itself.
         modes.local_flags.remove(nix::sys::termios::LocalFlags::ECHO);
         tcsetattr(&terminal.slave, SetArg::TCSANOW, &modes).expect("modes");
         let mut leader = Command::new("setsid");
@@ -64,7 +65,7 @@ impl Terminal {
         let written = Arc::clone(&shown);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 16 * 1024];
-            // When the last writer has gone, Linux answers EIO (pty(7)).
+            // When the last writer has closed the terminal, Linux returns EIO (pty(7)).
             while let Ok(count @ 1..) = screen.read(&mut buffer) {
                 let now = Instant::now();
                 let mut shown = written.lock().expect("the screen");
@@ -93,7 +94,8 @@ impl Terminal {
         self.shown.lock().expect("the screen").bytes.len()
     }
 
-    /// Waits until a text is written after a place, and returns the time; `None` if it is not written within the limit.
+    /// Waits until a text is written after the first `from` bytes, and returns the time; `None` if it is not written
+    /// within the limit.
     pub fn written_at(&self, from: usize, text: &str, limit: Duration) -> Option<Instant> {
         let end = Instant::now() + limit;
         while Instant::now() < end {

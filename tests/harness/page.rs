@@ -1,4 +1,4 @@
-//! Manual pages as tests read them: flags, sections, and examples that can be run.
+//! Reads the flags, sections and examples of manual pages, and runs the examples.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ impl Page {
         self.text.lines().filter_map(|line| line.strip_prefix(".Sh ")).collect()
     }
 
-    /// Every option for which the page has an item, with its dashes.
+    /// All options for which the page has an item, with their dashes.
     pub fn flags(&self) -> BTreeSet<String> {
         let items = self.text.lines().filter_map(|line| line.strip_prefix(".It "));
         items.flat_map(flags_of_item).collect()
@@ -93,7 +93,7 @@ impl Example {
     }
 }
 
-/// The flags that `--help` shows, with their dashes, of a program or, as in "ken-workflow run", of its command.
+/// The flags, with their dashes, that `--help` of a program shows, or that of a command as in "ken-workflow run".
 pub fn help_flags(program: &str) -> BTreeSet<String> {
     let (program, command) = program.split_once(' ').unwrap_or((program, ""));
     let output =

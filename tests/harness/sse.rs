@@ -23,7 +23,7 @@ impl Stream {
         Stream::open_with(address, target, &[])
     }
 
-    /// The same with headers.
+    /// Like [`Stream::open`], with additional headers.
     pub fn open_with(address: SocketAddr, target: &str, headers: &[(&str, &str)]) -> Stream {
         let mut client = Client::connect(address);
         let request = client.request("GET", target);
@@ -34,7 +34,7 @@ impl Stream {
         Stream { client, buffer: String::new(), ended: false }
     }
 
-    /// The next frame; `None` when the stream has ended properly.
+    /// Reads the next frame; `None` if the stream has ended properly.
     pub fn frame(&mut self) -> Option<Frame> {
         self.try_frame().expect("a frame")
     }
@@ -55,7 +55,8 @@ impl Stream {
         }
     }
 
-    /// The next control frame; the events of all data frames before it are added to `events`.
+    /// Reads until the next control frame, and returns its data. Adds the events of all data frames before it to
+    /// `events`.
     pub fn until_control(&mut self, events: &mut Vec<Value>) -> Value {
         loop {
             let frame = self.frame().expect("a control frame before the end");

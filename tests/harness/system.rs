@@ -24,7 +24,7 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// Waits until the condition holds, and fails the test if it does not within a minute, which is enough on a busy machine, too.
+/// Waits until the condition holds. Fails the test if this takes longer than a minute, which is enough even on a busy machine.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
@@ -43,7 +43,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The text of its `ken.toml`.
+    /// Adds text to its `ken.toml`.
     pub fn config(mut self, text: &str) -> Builder {
         self.config += text;
         self
@@ -54,22 +54,23 @@ impl Builder {
         self
     }
 
-    /// Answers with the engine `script` (ken-model(8)) instead of `rules`.
+    /// Uses the engine `script` (ken-model(8)) with these lines instead of `rules`.
     pub fn script(self, lines: &[Value]) -> Builder {
         let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let mut builder = self.env("KEN_MODEL", "script");
-        // Not in the home itself, because kend and ken-tools watch that folder and would see every read.
+        // The file is not directly in the home, because kend and ken-tools watch that folder and would be notified of every
+        // read.
         builder.files.push(("model/script.jsonl".to_owned(), text));
         builder
     }
 
-    /// The lines of its `secrets.env`.
+    /// Sets the text of its `secrets.env`.
     pub fn secrets(mut self, text: &str) -> Builder {
         self.files.push(("secrets.env".to_owned(), text.to_owned()));
         self
     }
 
-    /// Adds a file to its home, or a program, depending on the name.
+    /// Adds a file to its home. A file with a name in `.py` is executable.
     pub fn file(mut self, name: &str, text: &str) -> Builder {
         self.files.push((name.to_owned(), text.to_owned()));
         self
@@ -150,7 +151,7 @@ impl System {
             panic!("ken up said {line:?}; {}", String::from_utf8_lossy(&output.stderr));
         };
         self.port = port;
-        // A test may have another program in its place.
+        // A test can replace the cognitive server with another program.
         self.cognitive_port = said(&line, "cognitive").unwrap_or_default();
         self.up = Some(child);
     }
@@ -209,7 +210,7 @@ impl System {
         });
     }
 
-    /// Sends SIGKILL to a part's process.
+    /// Kills the process of a part with SIGKILL.
     pub fn kill(&self, part: &str) {
         signal(self.pid(part), Signal::SIGKILL);
     }
@@ -218,7 +219,7 @@ impl System {
         signal(self.pid(part), what);
     }
 
-    /// Kills kend, `ken up` and every part at once, as a power cut would, and waits until they are gone.
+    /// Kills kend, `ken up` and all parts at once, like a power cut, and waits until their processes have ended.
     pub fn cut_power(&mut self) {
         let status = self.call("kend", "parts.status", &[]);
         let parts = status.get("parts").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -233,7 +234,7 @@ impl System {
         until("everything has gone", || pids.iter().all(|pid| is_gone(*pid)));
     }
 
-    /// Interrupts `ken up`, waits for the end of everything, and returns the exit status.
+    /// Interrupts `ken up`, waits until it ends, and returns its exit status.
     pub fn down(&mut self) -> Option<i32> {
         let mut up = self.up.take()?;
         signal(i32::try_from(up.id()).expect("a pid"), Signal::SIGINT);
@@ -257,36 +258,36 @@ impl System {
         self.client().delete(target)
     }
 
-    /// A stream of events.
+    /// Opens a stream of events.
     pub fn attach(&self, target: &str) -> Stream {
         Stream::open(self.address(), target)
     }
 
-    /// The same as a client that has seen an event with this id.
+    /// Opens a stream with the header `Last-Event-ID`.
     pub fn attach_after(&self, target: &str, last_event_id: &str) -> Stream {
         Stream::open_with(self.address(), target, &[("Last-Event-ID", last_event_id)])
     }
 
-    /// A fresh session of actor `a` in conversation `c`; its id.
+    /// Creates a session of actor `a` in conversation `c`, and returns its id.
     pub fn session(&self) -> String {
         self.post("/api/chat/sessions", &tui(&[])).expect(201).text("/session/id")
     }
 
-    /// One prompt in a session of [`System::session`], to its end.
+    /// Sends a prompt to a session of [`System::session`], and waits for the end of its turn.
     pub fn say(&self, session: &str, text: &str) -> Answer {
         let body = tui(&[("text", json!(text)), ("session", json!(session))]);
         self.post("/api/chat/events", &body)
     }
 }
 
-/// The port of a server in the ready line.
+/// The port of a server, from the line that `ken up` prints when it is ready.
 fn said(line: &str, name: &str) -> Option<u16> {
     let words = line.trim().strip_prefix("ready ")?.split(' ');
     let url = words.filter_map(|word| word.split_once('=')).find(|(server, _)| *server == name)?.1;
     url.rsplit_once(':')?.1.parse().ok()
 }
 
-/// The identity that the tests use, and further fields.
+/// A request body with the identity that the tests use, and these fields.
 pub fn tui(fields: &[(&str, Value)]) -> Value {
     let mut body = json!({"connector": "tui", "actorId": "a", "conversationId": "c"});
     for (name, value) in fields {
@@ -313,7 +314,7 @@ fn signal(pid: i32, what: Signal) {
     kill(Pid::from_raw(pid), what).expect("a signal");
 }
 
-/// Whether the process is gone, or dead and not yet reaped.
+/// Whether the process has ended. It may not have been reaped yet.
 fn is_gone(pid: i32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])),
@@ -324,7 +325,7 @@ fn is_gone(pid: i32) -> bool {
 impl Drop for System {
     fn drop(&mut self) {
         let Some(mut up) = self.up.take() else { return };
-        // kend ends its parts when it is told to; a test that failed is not to wait for long.
+        // kend ends its parts after a signal, but a failed test does not wait for this for long.
         _ = kill(Pid::from_raw(i32::try_from(up.id()).unwrap_or_default()), Signal::SIGINT);
         let end = Instant::now() + Duration::from_secs(12);
         while matches!(up.try_wait(), Ok(None)) && Instant::now() < end {
@@ -353,9 +354,9 @@ impl System {
     }
 }
 
-/// A system whose model reacts to words in a prompt: `hold` makes the turn last a minute, `ponder` does so while it
-/// thinks, `pause` waits 50 ms, `think` thinks first, `tools` calls two tools that do not exist, `refused` is a failure of the
-/// provider, and `length` is cut off. Every other prompt is answered at once.
+/// A system whose model reacts to words in a prompt: `hold` waits a minute, `ponder` waits a minute while thinking, `pause`
+/// waits 50 ms, `think` thinks first, `tools` calls two tools that do not exist, `refused` fails like a provider, and `length`
+/// is cut off. Every other prompt is answered at once.
 pub fn scripted() -> System {
     scripted_builder().start()
 }

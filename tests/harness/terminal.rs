@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use nix::pty::openpty;
 use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
 
-/// Runs a command with a terminal as its standard output and standard error. Returns its output, which the terminal does not
-/// change, and its exit status.
+/// Runs a command with a terminal as its standard output and standard error. Returns its output, which the terminal passes
+/// on unchanged, and its exit status.
 pub fn on_terminal(mut command: Command) -> (String, i32) {
     let terminal = openpty(None, None).expect("a terminal");
     let mut modes = tcgetattr(&terminal.slave).expect("modes");
@@ -21,12 +21,12 @@ pub fn on_terminal(mut command: Command) -> (String, i32) {
         .stderr(Stdio::from(terminal.slave))
         .spawn()
         .expect("a command");
-    // It holds the other descriptors of the terminal, and reading would not end before they are closed.
+    // The command has the other descriptors of the terminal. Reading ends only when they are closed.
     drop(command);
     let mut printed = Vec::new();
     let mut master = File::from(terminal.master);
     let mut buffer = [0; 4096];
-    // When the last writer has gone, Linux answers EIO (pty(7)).
+    // When the last writer has closed the terminal, Linux returns EIO (pty(7)).
     while let Ok(bytes @ 1..) = master.read(&mut buffer) {
         printed.extend(buffer.iter().take(bytes));
     }

@@ -1,5 +1,5 @@
-//! A fuzzer for the OpenAPI documents: a server answers every request soon, with an answer that its document describes and
-//! never with 500, and keeps running.
+//! A fuzzer for the OpenAPI documents. A server must answer every request within the time limit, with an answer that its
+//! document describes and that is not 500, and must keep running.
 //!
 //! It sends a thousand requests to each server, from a fixed seed; `KEN_FUZZ_REQUESTS` and `KEN_FUZZ_SEED` change that.
 
@@ -38,7 +38,7 @@ struct Operation {
     method: String,
     path: String,
     parameters: Vec<Value>,
-    /// The schema of its JSON body.
+    /// The schema of its JSON body, if it has one.
     body: Option<Value>,
 }
 
@@ -47,11 +47,11 @@ struct Fuzzer {
     operations: Vec<Operation>,
     chance: Chance,
     seed: u64,
-    /// Sometimes, a meaningful body for a path.
+    /// Returns a meaningful body for a path in some of the calls.
     sensible: fn(&mut Chance, &str) -> Option<Value>,
-    /// Ids, names and offsets from answers, which refer to existing things.
+    /// Ids, names and offsets from answers, so that requests can refer to existing objects.
     known: Vec<String>,
-    /// The request in progress.
+    /// The request in progress, for the message of a failure.
     last: String,
     /// The number of answers by status.
     seen: BTreeMap<u16, usize>,
@@ -84,7 +84,7 @@ impl Fuzzer {
         let mut client = connect();
         for _ in 0..number("KEN_FUZZ_REQUESTS", 1_000) {
             let answer = self.ask(&mut client, headers);
-            // Only one failure with this status is not the server's: that of a run that the request waited for.
+            // Status 500 is an error of the server, unless it reports the failure of a run that the request waited for.
             let is_of_the_run = || answer.at("/error/type") == "operation_failed";
             assert!(answer.status != 500 || is_of_the_run(), "{}", answer.shown());
             *self.seen.entry(answer.status).or_default() += 1;
@@ -128,7 +128,7 @@ impl Fuzzer {
 
     fn target(&mut self, index: usize) -> String {
         let mut path = self.operations[index].path.clone();
-        // A stream does not end, so a route that streams by default is asked only for existing data.
+        // A stream does not end, so requests to a route that streams by default ask only for existing data.
         let streams = path == "/api/events";
         while let (Some(from), Some(to)) = (path.find('{'), path.find('}')) {
             let value = self.text(&json!({}));
@@ -158,7 +158,7 @@ impl Fuzzer {
         let mut given = Vec::new();
         for (name, schema) in self.parameters(index, "header") {
             if self.chance.percent(30) {
-                // A line end in a header would change the request.
+                // A line feed in a header would change the request.
                 let value = self.scalar(&schema).replace(|c: char| c.is_control() || !c.is_ascii(), "");
                 given.push((name, value));
             }
@@ -174,7 +174,7 @@ impl Fuzzer {
             .collect()
     }
 
-    /// The type and the bytes of a body: nearly always JSON, mostly valid.
+    /// Makes a body: its media type and its bytes, which are nearly always JSON and mostly valid.
     fn body(&mut self, index: usize) -> Option<(&'static str, Vec<u8>)> {
         let operation = &self.operations[index];
         let (path, schema) = (operation.path.clone(), operation.body.clone());
@@ -200,7 +200,7 @@ impl Fuzzer {
         Some((kind, bytes))
     }
 
-    /// Replaces one place in a value.
+    /// Changes one place in a value.
     fn spoil(&mut self, value: &mut Value) {
         match value {
             Value::Object(fields) if !fields.is_empty() && self.chance.percent(80) => {
@@ -235,7 +235,7 @@ impl Fuzzer {
         }
     }
 
-    /// A value that a schema allows; patterns are ignored.
+    /// Makes a value that a schema allows; patterns are ignored.
     fn value(&mut self, schema: &Value, depth: usize) -> Value {
         let schema = &self.contract.resolve(schema).clone();
         for kind in ["oneOf", "anyOf"] {
@@ -300,7 +300,7 @@ impl Fuzzer {
         }
     }
 
-    /// A value in the form of a parameter.
+    /// Makes a value as text, for a parameter.
     fn scalar(&mut self, schema: &Value) -> String {
         if self.chance.percent(15) {
             return self.chance.of(&ODD).to_owned();
@@ -318,7 +318,7 @@ impl Fuzzer {
         }
         let headers = ["stream-next-offset", "etag", "location"].iter().filter_map(|name| answer.header(name));
         self.known.extend(headers.map(str::to_owned));
-        // The newest are most likely to exist still.
+        // Keeps only the newest, whose objects are most likely to exist still.
         self.known.drain(..self.known.len().saturating_sub(64));
     }
 }

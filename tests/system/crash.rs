@@ -1,4 +1,4 @@
-//! Nothing accepted is lost and nothing is done twice, whatever is killed.
+//! Whichever process is killed, no accepted request is lost and none is executed twice.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -61,13 +61,13 @@ impl Talker {
         let request = client.request("POST", "/api/chat/events").header("Idempotency-Key", key).json(body);
         match request.try_send() {
             Ok(answer) if answer.status < 300 => true,
-            // A part was down: nothing was accepted, or the repeat will get the stored answer.
+            // A part was down. Either nothing was accepted, or a repeat gets the stored answer.
             Ok(answer) => {
                 assert!([499, 500, 503, 504].contains(&answer.status), "{answer:?}");
                 assert_ne!(answer.status, 500, "{answer:?}");
                 false
             }
-            Err(_) => false, // the gateway was killed in between
+            Err(_) => false, // the gateway was killed during the request
         }
     }
 }
@@ -92,7 +92,7 @@ impl Talkers {
         Talkers { workers: workers.collect(), refused, over }
     }
 
-    /// The session and number of messages of each talker, and the number of refused connections.
+    /// Ends all talkers. Returns the session and the number of messages of each, and the number of refused connections.
     fn finish(self) -> (Vec<(String, usize)>, usize) {
         self.over.store(true, Ordering::Relaxed);
         let said = self.workers.into_iter().map(|worker| worker.join().expect("a talker")).collect();
@@ -157,7 +157,7 @@ fn check(system: &System, session: &str, said: usize, talker: usize) {
     assert_eq!(settled.len(), said);
 }
 
-/// A pseudo-random order that a failing run can repeat.
+/// A pseudo-random number below `from`. The same start value gives the same order again.
 fn pick(state: &mut u64, from: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % from
@@ -204,7 +204,7 @@ fn kend_is_killed_and_power_is_cut_under_load() {
     }
 }
 
-/// A part that hangs is restarted, and callers that waited for it are answered.
+/// A part that hangs is restarted, and callers that wait for it are answered.
 #[test]
 fn a_part_that_hangs_is_restarted() {
     let system = Builder::default().config("[part.model]\nwatchdog_ms = 1000\n").start();
@@ -218,7 +218,7 @@ fn a_part_that_hangs_is_restarted() {
     assert_eq!(String::from_utf8_lossy(&down.stderr), "");
 }
 
-/// Kills only kend: every part has to exit by itself within a second.
+/// Kills only kend. Every part must then exit by itself within a second.
 fn kill_kend(system: &mut System) {
     let pids: Vec<i32> = ["store", "agent", "gateway", "model"].iter().map(|part| system.pid(part)).collect();
     let killed = Instant::now();
@@ -259,7 +259,7 @@ fn say(session: &str, text: &str) -> Value {
     json!({"connector": "tui", "actorId": "a", "conversationId": "c", "session": session, "text": text})
 }
 
-/// The holder is stopped until its lease has expired; when it continues, it must not write.
+/// The agent is stopped until its lease has expired. When it continues, it must not write.
 #[test]
 fn a_prompt_waits_for_a_stopped_agent_and_is_answered_once() {
     let system = System::start();

@@ -1,5 +1,5 @@
-//! A system whose store cannot write: callers, waiting callers and `/ready` are told; reading continues, and everything works again
-//! once there is room.
+//! A system whose store cannot write: callers, waiting callers and `/ready` get an error. Reading continues, and everything works
+//! again when there is space.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use ken_tests::{System, scripted, tui, until};
 use serde_json::{Value, json};
 
-/// Limits the size of the files of the store's process, in bytes.
+/// Limits the size of files that the store's process can write, in bytes.
 fn limit(system: &System, bytes: &str) {
     let pid = system.pid("store").to_string();
     let limited = Command::new("prlimit").args([&format!("--fsize={bytes}:"), "--pid", &pid]).status();

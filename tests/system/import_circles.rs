@@ -1,4 +1,4 @@
-//! No two files of a crate import each other, directly or through others, except a module and its children.
+//! Checks that no two files of a crate import each other, directly or through others, except a module and its children.
 //! `make lint` shows the output.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -8,10 +8,10 @@ use std::path::Path;
 
 use ken_tests::root;
 
-/// A module by its path in the crate; the empty path is the root.
+/// The path of a module in its crate. The path of the root is empty.
 type Module = Vec<String>;
 
-/// What each file of a crate imports of the others.
+/// For each file of a crate, the other files that it imports.
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
 /// The module of a file below `src`: `a/b.rs` and `a/b/mod.rs` are both `a::b`.
@@ -71,7 +71,7 @@ fn branches(text: &str) -> Vec<Module> {
     below.into_iter().map(with_name).collect()
 }
 
-/// The parts of a group up to its closing brace.
+/// The comma-separated parts of a `{…}` group, up to its closing brace.
 fn split_group(text: &str) -> Vec<&str> {
     let (mut depth, mut from, mut parts) = (0, 0, Vec::new());
     for (at, letter) in text.char_indices() {
@@ -105,7 +105,7 @@ fn imports(source: &Path) -> Imports {
         let named = paths(&code, "crate::").into_iter();
         let named = named.chain(paths(&code, "super::").into_iter().map(up));
         let mut files_named: BTreeSet<Module> = named.map(|path| file_of(&path, &files)).collect();
-        // A module and its children may import each other.
+        // A module and its children are allowed to import each other.
         files_named.retain(|other| !own.starts_with(other) && !other.starts_with(own));
         files_named
     };
@@ -121,7 +121,7 @@ fn file_of(path: &[String], files: &BTreeMap<Module, String>) -> Module {
     module
 }
 
-/// All files that one imports, directly or through others.
+/// All files that a file imports, directly or through others.
 fn reached(imports: &Imports, from: &Module) -> BTreeSet<Module> {
     let mut seen = BTreeSet::new();
     let mut next = vec![from];

@@ -22,7 +22,7 @@ fn make(target: &str, folder: &Path) {
     assert!(output.status.success(), "{said}");
 }
 
-/// The programs that are built: a test run may leave out the one that takes long to compile.
+/// The programs that have been built. A test run can leave out ken-textgen, which takes long to compile.
 fn programs(built: &Path) -> Vec<String> {
     let folders = std::fs::read_dir(root().join("bin")).unwrap();
     let names = folders.map(|entry| entry.unwrap().file_name().into_string().unwrap());

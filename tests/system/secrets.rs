@@ -1,5 +1,5 @@
-//! A planted value for every secret, which is used, refused and repeated by its recipient. It must appear in no file, answer or
-//! output, in no process that others can inspect, and in no core file.
+//! Plants a value for every secret. The recipients use, refuse and repeat these values. None must appear in a file, an answer or an
+//! output, in a process that other users can inspect, or in a core file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,7 +17,7 @@ use ken_tests::{Builder, System, binary, root, until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-/// Each slot with its value. Those of the messenger are the ones that the stand-in for the platform requires.
+/// The name of each secret with its value. The stand-in for the messaging platform requires the given two values.
 const SLOTS: [(&str, &str); 9] = [
     ("OPENAI_API_KEY", "planted-openai-1f0c"),
     ("ANTHROPIC_API_KEY", "planted-anthropic-2e1d"),
@@ -30,18 +30,18 @@ const SLOTS: [(&str, &str); 9] = [
     ("OTEL_EXPORTER_OTLP_HEADERS", COLLECTOR_HEADERS),
 ];
 
-/// The headers that a collector of traces gets with each request.
+/// The headers that are sent to a collector of traces with each request.
 const COLLECTOR_HEADERS: &str = "x-key=planted-collector-7d6c";
 const COLLECTOR_KEY: &str = "planted-collector-7d6c";
 
-/// What all values have in common.
+/// The beginning of all planted values.
 const PLANTED: &str = "planted-";
 
 fn value(slot: &str) -> &'static str {
     SLOTS.iter().find(|(name, _)| *name == slot).unwrap().1
 }
 
-/// A provider that repeats the key in its error, as some do.
+/// A provider's error that contains the key, as some providers send.
 fn refused(slot: &str) -> Reply {
     refusal(401, Vec::new(), "invalid_api_key", &format!("Incorrect API key provided: {}", value(slot)))
 }
@@ -81,7 +81,7 @@ fn a_planted_secret_appears_nowhere() {
     let watch = Watch::start();
     let mut shown = Vec::new();
 
-    // Research, with two search services that refuse the key and repeat it.
+    // Research with two search services that refuse the key and repeat it in their errors.
     shown.push(system.ask("POST", "/workflows/research?wait=result", &json!({"text": "When does the ferry leave?"})));
     let asked = search.asked();
     let told = |name: &str| asked.iter().flat_map(|asked| &asked.headers).any(|(_, given)| given.contains(value(name)));
@@ -118,7 +118,7 @@ fn a_planted_secret_appears_nowhere() {
         .output();
     shown.push(text(&client.unwrap()));
 
-    // Turns at the gateway: one provider refuses its key and the next answers; then that one refuses as well.
+    // Turns in which first one provider refuses its key and the next one answers, and then that one refuses its key as well.
     let session = system.ask("POST", "/api/chat/sessions", &who(&[]));
     let id = session.split("\"id\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
     model.push(refused("OPENAI_API_KEY"));
@@ -177,13 +177,13 @@ fn a_planted_secret_appears_nowhere() {
         shown.push(text(&system.ken(command)));
     }
 
-    // The traces of the turns above.
+    // The traces of the turns above are sent to the collector.
     until("the collector is asked", || !collector.asked().is_empty());
     let asked = collector.asked();
     let headers = asked.iter().flat_map(|asked| &asked.headers);
     assert!(headers.into_iter().any(|(_, given)| given == COLLECTOR_KEY), "{asked:?}");
 
-    // A part that is ended by a fault leaves no core file, and is restarted.
+    // A part that crashes leaves no core file, and is restarted.
     let limits = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
     for part in ["model", "tools", "messenger", "gateway", "cognitive", "store", "agent"] {
         let pid = system.pid(part);
@@ -209,7 +209,7 @@ fn a_planted_secret_appears_nowhere() {
 /// so does the embeddings server.
 #[test]
 fn a_secret_that_its_recipient_repeats_appears_nowhere() {
-    // The environment of a server over standard input and output contains its secret, as the protocol requires.
+    // An MCP server that communicates over standard input and output gets its secret in its environment, as the protocol requires.
     let added = [
         ("OWN_TOOL_KEY", "planted-tool/8e7d"),
         ("MCP_TOKEN", "planted-mcp/9f8e"),
@@ -259,9 +259,9 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     std::fs::create_dir_all(home.join("tools.d")).unwrap();
     std::fs::create_dir(&scratch).unwrap();
     let read = "cat /proc/self/fd/$KEN_SECRETS_FD | tr '\\0' '\\n'";
-    // The first letter and the slash are escaped, as JSON allows.
+    // Prints the secret with its first letter and the slash escaped, as JSON allows.
     let escaped = format!("{read} | sed 's|.*=p|\\\\u0070|; s|/|\\\\/|'");
-    // The output is cut off in the middle of the secret.
+    // The size limit of the output cuts the secret in the middle.
     let cut = format!("printf '%04073d' 0 >&2; {read} | tr -d '\\n' >&2; exit 3");
     for (name, writes, script) in [
         ("own_tool", "text", read.to_owned()),
@@ -303,7 +303,7 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
             .iter()
             .all(|name| listed.contains(&format!("\"{name}\"")))
     });
-    // An entry, so that its vector is requested.
+    // Adds an entry, so that its vector is requested.
     system.post("/api/knowledge", &json!({"title": "Ferry", "content": "It leaves at nine."})).expect(201);
     until("the server of vectors has refused", || text(&system.ken(&["status"])).contains("entries get no vectors"));
     std::thread::sleep(Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
@@ -312,7 +312,7 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
     let asked = model.asked();
     let last = asked.iter().rfind(|asked| asked.body["messages"].to_string().contains("c5")).unwrap();
     let results = last.body["messages"].to_string();
-    // Each of the recipients did repeat its secret.
+    // Each recipient has repeated its secret.
     assert_eq!(results.matches("OWN_TOOL_KEY=[redacted]").count(), 2, "{results}");
     assert!(results.contains("\\n[redacted]\\n"), "{results}");
     assert!(results.contains("{\\\"it\\\":\\\"[redacted]\\\"}"), "{results}");

@@ -1,4 +1,4 @@
-//! Parts and a disk that hang: accepted work is done once, and 503 means that nothing was accepted.
+//! Parts or the disk hang: accepted work is executed once, and 503 means that nothing was accepted.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 const IDENTITY: &str = "connector=tui&actorId=a&conversationId=c";
 const PARTS: [&str; 5] = ["store", "gateway", "agent", "model", "cognitive"];
 
-/// What a client knows about a request after its answer.
+/// What a client knows about the outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Accepted,
@@ -30,7 +30,7 @@ enum Verdict {
     Unknown,
 }
 
-/// The request that a client repeats, each time with another label.
+/// The kind of request that a client sends repeatedly, each time with another label.
 #[derive(Debug, Clone)]
 enum Work {
     Chat { session: String },
@@ -43,13 +43,13 @@ struct Asker {
     address: SocketAddr,
     name: String,
     work: Work,
-    /// Whether each request has a key (an append: a producer) and is repeated until it is accepted.
+    /// Whether each request has an idempotency key, or an append a producer, and is repeated until it is accepted.
     keyed: bool,
     over: Arc<AtomicBool>,
 }
 
 impl Asker {
-    /// Every label that was sent, with what the client knows about it.
+    /// Sends requests until `over` is set. Returns every label that was sent, with its outcome.
     fn run(&self) -> Vec<(String, Verdict)> {
         let mut asked = Vec::new();
         while !self.over.load(Ordering::Relaxed) {
@@ -80,7 +80,7 @@ impl Asker {
         };
         client.set_patience(Duration::from_secs(60));
         let text = number.to_string();
-        // Callers of both kinds: those that wait for long, and those that are told early that the outcome is unknown.
+        // Half of the callers wait for long. The others soon get the answer that the outcome is unknown.
         let wait = if number.is_multiple_of(2) { "wait=2" } else { "wait=60" };
         let request = match &self.work {
             Work::Chat { session } => client
@@ -161,7 +161,7 @@ impl Load {
         Load { askers, over }
     }
 
-    /// Ends the load, and compares the contents of the store with what the clients were told.
+    /// Ends the load, and compares the contents of the store with the answers that the clients got.
     fn check(self, system: &System) -> Tally {
         self.over.store(true, Ordering::Relaxed);
         let asked: Vec<_> =
@@ -257,7 +257,7 @@ struct Tally {
     unknown: usize,
     lost: Vec<String>,
     doubled: Vec<String>,
-    /// Answered with 503, although the request was done.
+    /// Requests that were answered with 503, although they were executed.
     refused_and_done: Vec<String>,
 }
 
@@ -288,7 +288,7 @@ impl Tally {
     }
 }
 
-/// Stops the processes of these parts for a time.
+/// Stops the processes of these parts for this time, and then continues them.
 fn stall(system: &System, parts: &[&str], time: Duration) {
     let pids: Vec<Pid> = parts.iter().map(|part| Pid::from_raw(system.pid(part))).collect();
     for pid in &pids {
@@ -296,7 +296,7 @@ fn stall(system: &System, parts: &[&str], time: Duration) {
     }
     std::thread::sleep(time);
     for pid in &pids {
-        // kend may have replaced it: it sends no watchdog messages while it is stopped.
+        // kend may have killed and replaced the process, because it sends no watchdog messages while it is stopped.
         _ = kill(*pid, Signal::SIGCONT);
     }
 }
@@ -312,7 +312,7 @@ fn builder() -> Builder {
         ))
 }
 
-/// `KEN_STALLS=30` makes it the long test of `make torture`.
+/// `make torture` runs the long form with `KEN_STALLS=30`.
 #[test]
 fn parts_hang_under_load() {
     let long = std::env::var("KEN_STALLS").ok().and_then(|count| count.parse::<u64>().ok());
@@ -323,7 +323,7 @@ fn parts_hang_under_load() {
     for number in 0..long.unwrap_or(3) {
         let which = usize::try_from(number % 3).unwrap();
         let seconds = match long {
-            // More than the ten seconds that a change may wait before it begins.
+            // The longest stall exceeds the ten seconds that a change is allowed to wait before it begins.
             None => [12, 3, 6][which],
             Some(_) => 5 + number * 11 % 36,
         };
@@ -333,8 +333,8 @@ fn parts_hang_under_load() {
     load.check(&system).expect_clean();
 }
 
-/// A library that lets one sync of the disk take 12 s whenever the file that `SLOW_SYNC` names is there. It removes the
-/// file.
+/// The source of a library that delays one sync of the disk by 12 s if the file that `SLOW_SYNC` names exists, and
+/// removes this file.
 const SLOW_SYNC: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -384,7 +384,7 @@ fn a_slow_disk_under_load() {
         let request = key.into_iter().fold(request, |request, key| request.header("Idempotency-Key", key));
         request.json(&tui(&[("session", json!(session)), ("text", json!(text))])).send()
     };
-    // The first sync is that of the message itself. Its caller waits for a shorter time.
+    // The delayed sync is that of the message itself, and its caller waits for a shorter time.
     std::fs::write(&slow, "").unwrap();
     let told = say("wait=5", None, "slow").expect(504);
     assert_eq!((told.at("/code"), told.at("/outcome")), (json!("deadline"), json!("unknown")));

@@ -1,4 +1,4 @@
-//! Every daemon with the conformance suite of the wire protocol, and with calls of another user.
+//! Runs the conformance suite of the wire protocol against every daemon, and calls them as another user.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -31,14 +31,15 @@ fn every_daemon_passes_the_conformance_suite() {
     let waits = json!({"events": [{"sleep_ms": 8_000}, {"text": "late"}]});
     let system = Builder::default().script(&[waits]).start();
     for part in ["store", "model", "agent", "tools", "approver", "gateway", "messenger", "cognitive", "kend"] {
-        // A call of kend that follows a log has no deadline by its contract, so the deadline is not tested.
+        // The only slow call of kend follows a log, and has no deadline by its contract, so the deadline is not tested.
         let slow = slow(part).filter(|_| part != "kend");
         let failed = check(&Subject { socket: system.socket(part), slow });
         assert!(failed.is_empty(), "{part}: {failed:#?}");
     }
 }
 
-/// What ken-wire(5) shows: `printf … | nc -NU` prints the answer, although nc shuts its write half before the answer arrives.
+/// Runs the example of ken-wire(5): `printf … | nc -NU` prints the answer, although nc closes its sending half before the
+/// answer arrives.
 #[test]
 fn nc_gets_an_answer() {
     let nc = ["/bin/nc", "/usr/bin/nc"].iter().find(|nc| Path::new(nc).exists());
@@ -77,11 +78,11 @@ fn a_call_ends_when_the_part_is_killed() {
     assert_eq!(output.status.code(), Some(75), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The parts stay closed to other users, even if the mode of a directory was loosened by mistake.
+/// The parts refuse other users, even if a directory is accessible to them by mistake.
 #[test]
 fn another_user_is_refused_whatever_the_file_modes() {
     if !nix::unistd::geteuid().is_root() {
-        return; // only root can become somebody else
+        return; // only root can change to another user
     }
     let system = System::start();
     let open = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -101,7 +102,7 @@ fn another_user_is_refused_whatever_the_file_modes() {
     }
 }
 
-/// The example part of ken-wire(5), as printed, in place of ken-model.
+/// Runs the example part of ken-wire(5), as printed, in place of ken-model.
 #[test]
 fn the_example_part_of_the_page_answers_a_prompt() {
     if std::process::Command::new("python3").arg("--version").output().is_err() {

@@ -1,7 +1,7 @@
-//! A fuzzer for the tools' `--lines`: every line, whatever it contains, is answered soon with one line of JSON, and the tool keeps
-//! running. It runs for a set time, so it is not part of `make test`:
+//! A fuzzer for the tools' `--lines`: every line, whatever it contains, is answered within the time limit with one line of JSON,
+//! and the tool keeps running. It runs for minutes, so it is not part of `make test`:
 //!
-//! `KEN_FUZZ_SECONDS=600 cargo test -p ken-tests --test lines_fuzz -- --ignored` (a minute for each tool without the variable).
+//! `KEN_FUZZ_SECONDS=600 cargo test -p ken-tests --test lines_fuzz -- --ignored` (default: one minute for each tool).
 //! `KEN_FUZZ_SEED` repeats a run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ken_tests::{Chance, binary, number, root};
 
-/// The longest time for an answer, on a busy machine too.
+/// Maximum time to wait for an answer, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -94,7 +94,7 @@ fn listen(stdout: ChildStdout) -> Receiver<String> {
     answers
 }
 
-/// A seed with a few changes, at most as long as a line may be.
+/// A seed with a few changes, at most as long as the limit of a line.
 fn mutant(chance: &mut Chance, seeds: &[&str]) -> Vec<u8> {
     let mut line = chance.of(seeds).as_bytes().to_vec();
     for _ in 0..chance.below(6) {

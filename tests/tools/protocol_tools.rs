@@ -1,5 +1,5 @@
-//! What all protocol tools have in common: how they refuse input that they cannot read, and how they end when nobody reads the
-//! answer.
+//! Tests that apply to all protocol tools: errors for input that they cannot read, and the end of a tool whose output nobody
+//! reads.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use ken_tests::{binary, give};
 use serde_json::Value;
 
-/// A tool, an input that it answers with status 0, and the inline flag that takes it.
+/// A tool, an input that it answers with status 0, and the inline flag for this input.
 struct Tool {
     name: &'static str,
     input: &'static str,
@@ -45,13 +45,13 @@ impl Tool {
         give(self.command().args(args), stdin)
     }
 
-    /// Runs the tool in a shell, which calls it `$0`.
+    /// Runs a shell script in which `$0` is the tool.
     fn shell(&self, script: &str) -> Output {
         give(Command::new("sh").args(["-c", script]).arg(binary(self.name)), self.input.as_bytes())
     }
 }
 
-/// Checks for empty standard output, one line of error on standard error, and status 2. Returns the error.
+/// Checks for empty standard output, one line with an error on standard error, and status 2. Returns the error.
 #[track_caller]
 fn refused(tool: &Tool, output: &Output) -> Value {
     let stderr = String::from_utf8(output.stderr.clone()).unwrap();
@@ -88,7 +88,8 @@ fn unreadable_input_is_refused() {
             let error = refused(tool, &tool.run(&[], &input));
             assert_eq!(error["code"], code, "{}: {shown}", tool.name);
         }
-        // Unknown fields for other tools are accepted, nested 128 deep, and so is input of exactly the largest size.
+        // Unknown fields are accepted, because they can be for other tools, and so are 128 levels of nesting and input of
+        // exactly the maximum size.
         let mut full = tool.input.replacen('{', &format!("{{\"more\":{}{},", "[".repeat(127), "]".repeat(127)), 1);
         full.extend(std::iter::repeat_n(' ', LIMIT - full.len()));
         assert_eq!(tool.run(&[], full.as_bytes()).status.code(), Some(0), "{}", tool.name);
@@ -115,7 +116,7 @@ fn unreadable_files_are_named() {
     }
 }
 
-/// Root may read everything, so the tool runs as another user.
+/// Root can read every file, so the tool runs as another user.
 #[test]
 fn a_file_without_permission_is_forbidden() {
     let folder = tempfile::tempdir().unwrap();
@@ -135,7 +136,7 @@ fn a_file_without_permission_is_forbidden() {
     }
 }
 
-/// Copies a program to where every user can run it: the checkout may be readable only by its owner.
+/// Copies a program to a folder where every user can run it, because the checkout may be readable only by its owner.
 fn open_to_all(program: &Path, folder: &Path) -> PathBuf {
     let copy = folder.join(program.file_name().unwrap());
     fs::copy(program, &copy).unwrap();
@@ -153,7 +154,7 @@ fn an_answer_that_cannot_be_written_is_reported() {
         }
         assert_eq!(tool.shell("\"$0\" >/dev/null").status.code(), Some(0));
         assert_eq!(tool.shell("\"$0\" <&- >/dev/null").status.code(), Some(2));
-        // If the error cannot be written, the status still shows it.
+        // If the error cannot be written, the exit status still reports it.
         assert_eq!(tool.shell("echo '{\"text\"' | \"$0\" 2>&-").status.code(), Some(2));
     }
 }
@@ -176,7 +177,7 @@ fn a_tool_ends_quietly_when_its_reader_leaves() {
     }
 }
 
-/// On a terminal a tool without input prints its usage as text, with status 2. Flags mean the same as in a script.
+/// On a terminal a tool without input prints its usage as text, with status 2. Flags have the same effect as in a script.
 #[test]
 fn on_a_terminal_a_tool_asks_for_its_input() {
     for tool in &TOOLS {

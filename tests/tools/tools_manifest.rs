@@ -1,4 +1,5 @@
-//! `share/tools_manifest.json` compared with the programs: every entry is run through its launcher, and does what it declares.
+//! Compares `share/tools_manifest.json` with the programs: each entry is run through its launcher, and must behave as
+//! declared.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -17,7 +18,7 @@ fn manifest() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Every entry whose program is built, by name.
+/// All entries whose programs are built, each with its name.
 fn entries() -> Vec<(String, Value)> {
     let manifest = manifest();
     let groups = ["governance_tools", "protocol_tools", "generation_tools", "workflow_tools"];
@@ -31,7 +32,7 @@ fn text<'v>(entry: &'v Value, field: &str) -> &'v str {
     entry[field].as_str().unwrap_or_else(|| panic!("{field} of {entry}"))
 }
 
-/// The arguments before the flags, for a program with commands; and the flags of an example.
+/// The command, for a program that has commands, and then the flags of an example.
 fn arguments(entry: &Value) -> Vec<&str> {
     let arguments = entry["arguments"].as_array();
     arguments.into_iter().flatten().filter_map(Value::as_str).collect()
@@ -115,7 +116,8 @@ fn every_entry_names_the_flags_of_its_program() {
 fn every_required_field_is_required() {
     for (name, entry) in entries() {
         let required = entry["input"]["required"].as_array().unwrap();
-        // A tool that also accepts plain text may accept an object without its field; one that accepts only JSON refuses it.
+        // A tool that accepts only JSON must refuse an object without its required fields. Tools that also accept plain text
+        // need not.
         if !required.is_empty() && text(&entry["input"], "stdin").starts_with("one JSON object") {
             let output = run(&mut Command::new(binary(text(&entry, "program"))), &Value::Object(Default::default()));
             assert_eq!(output.status.code(), Some(2), "{name}");
@@ -152,7 +154,7 @@ fn a_launcher_passes_on_flags_and_status_and_names_a_missing_program() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
-    // In another folder, and without ken on PATH, it cannot find its program.
+    // In another folder and without ken on PATH, the launcher cannot find its program.
     let elsewhere = tempfile::tempdir().unwrap();
     let copy = elsewhere.path().join("launcher.py");
     std::fs::copy(launcher(entry), &copy).unwrap();

@@ -1,5 +1,5 @@
-//! Workflows with the real tools: requests do not get each other's results, the command and the engine agree, and no process is
-//! left behind.
+//! Workflows with the real tools: no request gets the result of another, the command and the engine agree, and all processes
+//! end.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -44,7 +44,7 @@ async fn run(engine: &Engine, workflow: &Definition, data: &Value) -> Outcome {
     engine.run(workflow, &data, engine.request()).await.unwrap()
 }
 
-/// A chain of rules over statements that name their owner.
+/// A request with a chain of rules, whose statements contain the name of their owner.
 fn chain(owner: &str, rules: usize) -> Value {
     let rules: Vec<Value> =
         (0..rules).map(|n| json!([[format!("{owner} has step {n}")], format!("{owner} has step {}", n + 1)])).collect();
@@ -113,7 +113,7 @@ fn a_contradiction_affects_only_its_own_request() {
     });
 }
 
-/// The child processes of this one that run a program.
+/// The child processes of the test that run this program.
 fn children(program: &str) -> Vec<Pid> {
     let own = std::process::id().to_string();
     let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -305,7 +305,7 @@ fn shipped_workflows_check_their_input() {
     }
     let error = shipped("analyze_only").check(&data(&json!({}))).unwrap_err();
     assert_eq!(error.message, "needs one of the fields user_input, text, prompt, message, rules");
-    // Fields that a workflow does not know are accepted, for other readers of the data.
+    // Unknown fields are accepted, because other readers of the data can need them.
     let with_others = json!({"text": "x", "user_id": 7});
     for workflow in ["StandardReasoningWorkflow", "analyze_only", "full_governance", "writing_team"] {
         shipped(workflow).check(&data(&with_others)).unwrap();
@@ -322,7 +322,7 @@ fn shipped_workflows_check_their_input() {
     });
 }
 
-/// A folder with the command, and with a test's own tool beside it.
+/// A folder with `ken-workflow` and a script as a tool beside it.
 fn beside(tool: &str, script: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir_in(binary("ken-workflow").parent().unwrap()).unwrap();
     let program = folder.path().join("ken-workflow");
@@ -375,7 +375,7 @@ fn a_sleeping_tool_delays_only_its_own_step() {
     until("the sleep is gone", || !is_running("1000.0432"));
 }
 
-/// The scripted answers of the writing team, each selected by a word of its instructions.
+/// The scripted answers of the writing team. A word of the instructions selects each one.
 fn scripts() -> [Value; 6] {
     [
         json!({"when": "ideas:", "events": [{"text": "A draft."}]}),

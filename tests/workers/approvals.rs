@@ -1,4 +1,4 @@
-//! Approvals: a call that needs one runs once or never, whoever decides, however late, and whatever is killed meanwhile.
+//! Approvals: a call that needs one runs at most once, whoever decides, however late, and whichever part is killed meanwhile.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A model that calls `gated` once with the prompt's last word as its argument, for each of these words.
+/// A model script: for a prompt with one of these words, it calls `gated` once with this word as the argument.
 fn script(words: &[String]) -> Vec<Value> {
     let lines = words.iter().flat_map(|word| {
         let call = json!({"tool": {"name": "gated", "arguments": {"word": word}}});
@@ -41,7 +41,7 @@ fn scratch(system: &System) -> PathBuf {
     system.home().join("scratch")
 }
 
-/// A tool that appends its arguments to a file, one line per run, and takes a moment.
+/// Adds a tool that appends its arguments to a file, one line per run, and then waits a moment.
 fn add_gated(system: &System, fields: Value) {
     std::fs::create_dir_all(system.home().join("tools.d")).unwrap();
     std::fs::create_dir_all(scratch(system)).unwrap();
@@ -56,7 +56,7 @@ fn add_gated(system: &System, fields: Value) {
         let listed = system.call("tools", "tools.list", &[]);
         listed["tools"].as_array().is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "gated"))
     });
-    // Agents read the list of tools again after half a second.
+    // Agents reload the list of tools after half a second.
     std::thread::sleep(Duration::from_millis(600));
 }
 
@@ -66,14 +66,14 @@ fn started(script: &[Value], config: &str, tool: Value) -> System {
     system
 }
 
-/// How often the tool has run with this argument.
+/// The number of times that the tool has run with this argument.
 fn runs(system: &System, word: &str) -> usize {
     let runs = std::fs::read_to_string(scratch(system).join("runs")).unwrap_or_default();
     let argument = json!({"word": word}).to_string();
     runs.lines().filter(|line| *line == argument).count()
 }
 
-/// Repeats a request until it is answered, because parts are being killed.
+/// Sends a request repeatedly until it is answered, because parts are being killed.
 fn patiently(system: &System, mut send: impl FnMut(&mut Client) -> std::io::Result<Answer>) -> Answer {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -103,7 +103,7 @@ fn prompt(system: &System, word: &str) {
     post(system, &target, word, &json!({"message": format!("Do {word}")})).expect(202);
 }
 
-/// The request that is pending for an instance.
+/// Waits for the pending request of an instance, and returns it.
 fn pending(system: &System, instance: &str) -> Value {
     let mut found = Value::Null;
     until("a request is pending", || {
@@ -128,7 +128,7 @@ fn record(system: &System, id: &str) -> Value {
     get(system, &format!("/api/approvals/{id}")).expect(200).json()
 }
 
-/// The events of the turns of an instance, once this many turns are settled.
+/// Waits until this many turns of an instance are settled, and returns their events.
 fn settled(system: &System, instance: &str, turns: usize) -> Vec<Value> {
     let mut events = Vec::new();
     let end = Instant::now() + PATIENCE;
@@ -163,7 +163,7 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     assert_eq!(request["request"]["metadata"]["toolCallId"], "call_1");
     assert_eq!(request["request"]["metadata"]["action"]["arguments"], json!({"word": "alpha"}));
     assert_eq!((&request["connector"], &request["actorId"]), (&json!("api"), &json!("api")));
-    // The request waits, and nothing has run.
+    // The request is pending, and the call has not run.
     let submission = request["request"]["metadata"]["submissionId"].as_str().unwrap();
     let argument = format!("submission_id={submission}");
     until("the submission waits", || {
@@ -180,7 +180,7 @@ fn a_call_waits_for_its_approval_and_runs_once() {
     let record = record(&system, &id(&request));
     assert_eq!((&record["status"], &record["decision"]["decidedBy"]), (&json!("approved"), &json!("ada")));
     assert!(record["usedAt"].is_string(), "{record}");
-    // Once decided, the same key gets the same answer, and another decision is refused.
+    // After the decision, a repeat with the same key gets the same answer, and another decision is refused.
     decide(&system, &id(&request), true).expect(200);
     let late = decide(&system, &id(&request), false).expect(409);
     assert!(late.text("/error").contains("approved"), "{late:?}");
@@ -275,7 +275,7 @@ fn a_grant_for_the_session_covers_only_the_same_call_in_that_session() {
     let target = format!("/api/approvals/{}/decision", id(&pending(&system, "one")));
     system.post(&target, &body).expect(200);
     settled(&system, "one", 1);
-    // The same call runs without a request; another argument or another session needs a new one.
+    // The same call runs without a request. A call with another argument or in another session needs a new one.
     say("one", "same", 2);
     let events = settled(&system, "one", 2);
     assert_eq!((runs(&system, "same"), kinds(&events).len()), (2, 4 + 2), "{:?}", kinds(&events));
@@ -287,7 +287,7 @@ fn a_grant_for_the_session_covers_only_the_same_call_in_that_session() {
     assert_eq!((runs(&system, "same"), runs(&system, "other")), (2, 0));
 }
 
-/// When the model repeats a denied call, it is denied at once.
+/// If the model repeats a denied call, the call is denied at once.
 #[test]
 fn a_denied_call_stays_denied_for_the_turn() {
     let call = json!({"tool": {"name": "gated", "arguments": {"word": "again"}}});
@@ -319,7 +319,7 @@ fn an_abort_ends_the_request() {
     assert_eq!(runs(&system, "halt"), 0);
 }
 
-/// The preview depends on a file: if the file changes between decision and call, the grant is not valid.
+/// The preview depends on a file. If the file changes between decision and call, the grant is not valid.
 #[test]
 fn a_call_whose_effect_has_changed_does_not_run() {
     let system = Builder::default().script(&words(&["stale", "fresh"])).start();
@@ -347,7 +347,7 @@ fn a_call_whose_effect_has_changed_does_not_run() {
     assert_eq!((runs(&system, "stale"), runs(&system, "fresh")), (0, 1));
 }
 
-/// A call that was interrupted after it had used its grant is not repeated, whatever its preview says by then.
+/// A call that was interrupted after it had used its grant is not repeated, even if its preview no longer requires an approval.
 #[test]
 fn an_interrupted_call_is_not_repeated_without_approval() {
     let system = Builder::default().script(&words(&["cut"])).start();
@@ -366,7 +366,7 @@ fn an_interrupted_call_is_not_repeated_without_approval() {
     assert_eq!(runs(&system, "cut"), 1);
 }
 
-/// A tool whose preview waits until the file `go` exists, and then requires an approval.
+/// Adds a tool whose preview waits until the file `go` exists, and then requires an approval.
 fn add_patient(system: &System) -> PathBuf {
     let go = scratch(system).join("go");
     let preview = format!(
@@ -377,7 +377,7 @@ fn add_patient(system: &System) -> PathBuf {
     go
 }
 
-/// Sends a prompt and waits until its call has begun; the preview of the call then waits.
+/// Sends a prompt and waits until its call has begun. The preview of the call then waits for the file.
 fn begin(system: &System, word: &str) {
     prompt(system, word);
     until("the call has begun", || {
@@ -407,7 +407,7 @@ fn a_call_interrupted_before_its_request_still_needs_approval() {
     ran_once_with_an_approval(&system, "early");
 }
 
-/// If the agent is killed after the request was stored and before its event, the stream shows the request all the same.
+/// If the agent is killed after the request was stored and before its event, the event is still written to the stream.
 #[test]
 fn a_request_decided_before_its_event_still_gets_its_event() {
     let system = Builder::default().script(&words(&["untold"])).start();
@@ -423,7 +423,7 @@ fn a_request_decided_before_its_event_still_gets_its_event() {
     ran_once_with_an_approval(&system, "untold");
 }
 
-/// Approvals that the operator's rules require, not the tool; and calls of a worker.
+/// Tests approvals that are required by the operator's rules instead of the tool, and approvals for calls of a worker.
 #[test]
 fn rules_require_approvals_and_workers_wait() {
     let worker = |word: &str| json!({"tool": {"name": "task", "arguments": {"agent": "coding-worker", "prompt": format!("work on {word}")}}});
@@ -466,7 +466,7 @@ fn a_tool_gets_the_ids_of_its_run_and_session() {
     assert_eq!(std::fs::read_to_string(file).unwrap(), format!("{submission} known\n"));
 }
 
-/// With `unattended = "ask"`, a turn that a schedule has started waits like any other.
+/// With `unattended = "ask"`, a turn that a schedule has started waits for approvals like any other.
 #[test]
 fn unattended_turns_can_be_made_to_wait() {
     let system = started(&words(&["late"]), "[approvals]\nunattended = \"ask\"\n", json!({}));
@@ -502,7 +502,7 @@ fn a_session_is_approved_at_the_shell() {
     assert_eq!((runs(&system, "same"), runs(&system, "other")), (2, 0));
 }
 
-/// ken-tools itself checks approvals: a direct caller also needs the grant for exactly this call.
+/// ken-tools itself checks approvals, so a direct caller also needs the grant for exactly this call.
 #[test]
 fn no_caller_can_bypass_the_approval() {
     let system = started(&words(&["gate"]), "", json!({}));
@@ -527,7 +527,7 @@ fn no_caller_can_bypass_the_approval() {
         call
     };
     assert!(call(in_turn(json!({}))).contains("pending"));
-    // Approved, and tried for other calls: other arguments, another session. Meanwhile the turn uses the grant itself.
+    // The approved grant is refused for other arguments and in another session. Meanwhile the turn itself uses it.
     decide(&system, &grant, true).expect(200);
     assert!(call(in_turn(json!({"arguments": {"word": "other"}}))).contains("another call"));
     assert!(call(in_turn(json!({"session": "elsewhere"}))).contains("another call"));
@@ -536,7 +536,7 @@ fn no_caller_can_bypass_the_approval() {
     assert_eq!((runs(&system, "gate"), runs(&system, "other")), (1, 0));
 }
 
-/// Whatever a model writes or calls, and whatever a tool tries from its sandbox, the request stays pending.
+/// Neither a model, by its text or its calls, nor a tool in its sandbox can decide. The request stays pending.
 #[test]
 fn no_model_and_no_tool_decides() {
     let lines = [
@@ -619,7 +619,7 @@ fn no_tool_decides_over_the_network() {
     };
     assert_eq!(call("networked", json!({"network": true})), "tried");
     assert_eq!(record(&system, &request)["status"], "pending");
-    // A tool whose description names the gateway reaches it, so it is the sandbox that refuses the others.
+    // A tool whose description allows the address of the gateway reaches it. This shows that the sandbox refuses the other tools.
     let named = call("trusted", json!({"reach": [format!("127.0.0.1:{port}")]}));
     assert!(named.starts_with("HTTP/1.1 200"), "{named}");
     assert_eq!(record(&system, &request)["status"], "approved");
@@ -715,13 +715,14 @@ fn a_request_survives_a_power_cut() {
     assert_eq!(kinds(&events), ["tool_start", "approval_requested", "approval_decided", "tool"]);
 }
 
-/// The number of kills at each point: a few, or `KEN_KILLS`.
+/// The number of kills at each point: `KEN_KILLS`, or a few by default.
 fn kills() -> usize {
     let given = std::env::var("KEN_KILLS").ok();
     given.and_then(|text| text.parse().ok()).unwrap_or(4)
 }
 
-/// Whether kend would restart the part at once if it were killed now: after a death in its first second, kend waits.
+/// Whether kend would restart the part at once if it were killed now. If a part ends in its first second, kend waits before the
+/// restart.
 fn has_run(system: &System, part: &str) -> bool {
     let output = system.ken(&["status", "--json"]).stdout;
     let mut lines = output.split(|byte| *byte == b'\n');
@@ -731,7 +732,7 @@ fn has_run(system: &System, part: &str) -> bool {
     })
 }
 
-/// Kills one of the parts at the same point of many turns, and checks that each call runs once or never.
+/// Kills the parts in turn, at the same point of many turns, and checks that each call runs at most once.
 fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
     let names: Vec<String> = (0..kills()).map(|number| format!("{point}-{number}.")).collect();
     let system = started(&script(&names), "", json!({}));
@@ -753,7 +754,8 @@ fn kill_at(point: &str, parts: &[&str], strike: impl Fn(&System, &str, &str)) {
         assert_eq!(kinds, ["tool_start", "approval_requested", "approval_decided", "tool"], "{part} killed at {name}");
     }
     let done = names.iter().filter(|name| runs(&system, name) == 1).count();
-    // Only a grant that was used right before the part died may be lost; a process can still accept a call while it is being killed.
+    // A call can be lost only if its grant was used right before the part was killed. This is rare, except at `decided`: a process
+    // can still accept a call while it is being killed.
     let lost = names.len() - done;
     assert!(lost <= 1 + names.len() / 10 || point == "decided", "{done} of {}", names.len());
 }
@@ -772,7 +774,7 @@ fn kills_while_a_request_waits_change_nothing() {
 #[test]
 fn kills_while_the_request_is_announced_change_nothing() {
     kill_at("notified", &["approver", "gateway", "agent", "store"], |system, name, part| {
-        // The kill comes when a waiting caller gets the list.
+        // The part is killed when a waiting caller gets the list.
         let list = get(system, "/api/approvals/pending?wait_ms=10000").expect(200).json();
         system.kill(part);
         let request = match list.as_array().unwrap().first() {

@@ -1,5 +1,5 @@
-//! The coding worker at work: a task in a real git repository, with a scripted model, the real tools in the real sandbox, and
-//! a person who decides on each change.
+//! The coding worker: a task in a real git repository, with a scripted model, the real tools in the real sandbox, and a
+//! person who decides about each change.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ fn calls(when: &str, after_tools: usize, name: &str, arguments: Value) -> Value 
     json!({"when": when, "after_tools": after_tools, "events": [{"tool": {"name": name, "arguments": arguments}}]})
 }
 
-/// Plan, edit, test, fix, test, commit.
+/// The model makes a plan, edits, tests, fixes, tests again and commits.
 fn script() -> Vec<Value> {
     let edit = |old: &str, new: &str| json!({"path": "repos/site/sum.sh", "old": old, "new": new});
     let test = json!({"cwd": "repos/site"});
@@ -76,7 +76,7 @@ fn prompt(system: &System) -> JoinHandle<Answer> {
     })
 }
 
-/// Decides every request until the turn has ended. Returns the requests, in order.
+/// Decides all approval requests until the turn has ended. Returns the requests, in order.
 fn decide(system: &System, turn: &JoinHandle<Answer>, approves: impl Fn(&Value) -> bool) -> Vec<Value> {
     let mut seen: Vec<Value> = Vec::new();
     until("the turn has ended", || {
@@ -97,7 +97,7 @@ fn types(requests: &[Value]) -> Vec<&str> {
     requests.iter().map(|request| request["actionType"].as_str().unwrap()).collect()
 }
 
-/// The only run that changed files.
+/// The id of the only run that has changed files.
 fn run_of(system: &System) -> String {
     let runs = std::fs::read_dir(system.home().join("state/coder/journal")).unwrap().flatten();
     let runs: Vec<_> = runs.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -125,7 +125,7 @@ fn a_task_is_planned_edited_tested_fixed_and_committed() {
         requests[4]["metadata"]["action"]["tree"].as_str().unwrap()
     );
     assert_eq!(git(&system, &["status", "--porcelain"]), "");
-    // The changes of the turn can be listed and undone by its submission.
+    // The submission of the turn selects its changes, to list and to undo them.
     let run = run_of(&system);
     let shown = system.command(&["diff", &run]).output().unwrap();
     assert!(String::from_utf8_lossy(&shown.stdout).contains("+echo $(($1 + $2))"), "{shown:?}");
@@ -147,7 +147,7 @@ fn denied_changes_do_not_happen_and_a_rule_allows_what_it_names() {
     assert!(std::fs::read_to_string(site(&system).join("sum.sh")).unwrap().contains("$1 + $2"));
 }
 
-/// One request for the plan, none for its edits, one for an edit outside the plan; a denied plan allows nothing.
+/// The plan needs one approval, its edits need none, and an edit outside the plan needs one. A denied plan allows nothing.
 #[test]
 fn an_approved_plan_allows_its_edits_and_a_denied_one_nothing() {
     let edit = json!({"path": "repos/site/sum.sh", "old": "$1 - $2", "new": "$1 + $2"});

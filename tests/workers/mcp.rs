@@ -1,5 +1,5 @@
-//! MCP servers as sources of tools: accepted once, called in a sandbox, and none of what a bad one does reaches further than
-//! an error of its own call.
+//! MCP servers as sources of tools: their tools are accepted once and called in a sandbox, and a faulty server causes only
+//! errors of its own calls.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -30,7 +30,8 @@ fn scratch(system: &System) -> PathBuf {
     system.home().join("scratch")
 }
 
-/// The `mcp.json` entry of the double. `ken` overrides fields of its extension `ken`, whose defaults keep tests short.
+/// The `mcp.json` entry of the double. `ken` overrides fields of the entry's object `ken`, whose values here keep tests
+/// short.
 fn entry(system: &System, ken: &Value) -> Value {
     let (home, scratch) = (system.home(), scratch(system));
     let mut own = json!({"agents": ["orchestrator"], "approval": "none", "timeout_ms": 2000,
@@ -48,7 +49,7 @@ fn configure(system: &System, servers: &Value) {
     std::fs::rename(beside, file).unwrap();
 }
 
-/// Accepts the tools of a server as it describes them now.
+/// Accepts the tools of a server with their current descriptions.
 #[track_caller]
 fn accept(system: &System, name: &str) {
     let shown = system.ken(&["tools", "accept", name]);
@@ -90,7 +91,7 @@ fn until_ready(system: &System) {
     });
 }
 
-/// Waits for the condition; a busy machine may take long to start a server.
+/// Waits up to a minute for a condition, because a busy machine can take long to start a server.
 #[track_caller]
 fn patiently(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
@@ -150,7 +151,7 @@ fn script(calls: &[(&str, Value)]) -> Vec<Value> {
 fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let system = start(&script(&[("echo", json!({"text": "hello"}))]));
     configure(&system, &json!({ "double": entry(&system, &json!({})) }));
-    // Not accepted yet: the server runs, but none of its tools is offered.
+    // Before it is accepted, the server runs, but none of its tools is offered.
     patiently("it is named as new", || problems(&system).contains("nobody has accepted the 17 tools"));
     assert_eq!(names(&system), [""; 0]);
     patiently("ken status tells it", || {
@@ -161,7 +162,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     let shown = String::from_utf8(servers.stdout).unwrap();
     assert_eq!(servers.status.code(), Some(1));
     assert!(shown.contains("double: new, 17 tools\n") && shown.contains("  echo: Says it again.\n"), "{shown}");
-    // A digest that was never shown is not accepted.
+    // A digest other than the one that was shown is refused.
     let other = system.ken(&["tools", "accept", "double", &"0".repeat(64)]);
     assert_eq!(other.status.code(), Some(2));
     accept(&system, "double");
@@ -169,14 +170,14 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     assert!(names(&system).contains(&"mcp__double__with_dots_and-more".to_owned()));
     assert_eq!(problems(&system), "null");
 
-    std::thread::sleep(Duration::from_millis(600)); // the agent's own list
+    std::thread::sleep(Duration::from_millis(600)); // the agent caches its list of tools for 500 ms
     let body = json!({"message": "echo"});
     system.post("/agents/orchestrator/turn?wait=result", &body).expect(200);
     let events = events(&system, "turn");
     let tool = events.iter().find(|event| event["type"] == "tool").unwrap();
     let text = tool["result"]["content"][0]["text"].as_str().unwrap();
     assert_eq!(tool["isError"], false);
-    // The text of the server stands between marks, as foreign data.
+    // The text of the server is enclosed in marks, because it is untrusted.
     let mark = text.split("--- begin ").nth(1).unwrap().lines().next().unwrap();
     assert!(
         text.contains("which others have written") && text.ends_with(&format!("\nYou said: hello\n--- end {mark}")),
@@ -186,7 +187,7 @@ fn a_turn_calls_a_tool_once_its_server_is_accepted() {
     assert!(at("tool_start") < at("tool"));
 }
 
-/// The list is accepted with a command that is run by hand, whose output is not redacted.
+/// A person accepts the list with a command, whose output is not redacted.
 #[test]
 fn a_server_that_names_its_secret_in_a_description_can_be_used() {
     let system = start(&[]);
@@ -210,7 +211,7 @@ fn results_secrets_and_file_access_of_a_server() {
     assert!(lie["is_error"] == true && said(&lie).contains("does not answer as it describes its tool"), "{lie}");
     let failed = call(&system, "fail", &json!({}));
     assert!(failed["is_error"] == true && said(&failed).contains("it did not work"), "{failed}");
-    // A secret is referred to by name, and no other server sees it. If the server repeats it, it is redacted.
+    // A secret is referred to by its name, and other servers do not get it. If the server repeats it, it is redacted.
     for (name, value) in
         [("TOKEN", "[redacted]"), ("PLAIN", "plain"), ("MCP_TOKEN", "(not set)"), ("HOME_OF_KEN", "(not set)")]
     {
@@ -226,7 +227,7 @@ fn results_secrets_and_file_access_of_a_server() {
     // In the sandbox it can access no other file or folder.
     let reach = call(&system, "reach", &json!({}));
     assert!(said(&reach).contains("refused: "), "{reach}");
-    // A result of three megabytes is cut, and marked as cut.
+    // A result of three megabytes is truncated, and marked as truncated.
     let huge = call(&system, "huge", &json!({}));
     assert!(
         said(&huge).len() < 40_000
@@ -290,7 +291,8 @@ fn a_server_with_changed_tools_is_not_used_until_accepted_again() {
     let shown = system.ken(&["tools", "accept", "double", "--format", "summary"]);
     let shown = String::from_utf8(shown.stdout).unwrap();
     assert!(shown.contains("double: changed (echo is described otherwise)") && shown.contains("Mallory"), "{shown}");
-    // When it offers again what was accepted, it is used again, also after a restart of ken-tools.
+    // When the server again offers exactly the tools that were accepted, they are used again, also after a restart of
+    // ken-tools.
     std::fs::remove_file(scratch(&system).join("poison")).unwrap();
     system.kill("tools");
     until_ready(&system);
@@ -332,7 +334,8 @@ fn unusable_entries_and_servers_that_do_not_start_are_named() {
 #[test]
 fn tools_that_are_left_out_are_named_once() {
     let system = start(&[]);
-    // 128 tools each: one name is taken already, and there is no room for all tools of the second server.
+    // Each of the two servers offers 128 tools. One name occurs twice, and not all tools of the second server fit into the
+    // limit.
     let more: Vec<String> = (0..110).map(|number| format!("more{number:03}")).collect();
     let more = format!("with_dots_and-more\n{}", more.join("\n"));
     std::fs::write(scratch(&system).join("more"), more).unwrap();
@@ -365,7 +368,7 @@ fn tools_that_are_left_out_are_named_once() {
     }
 }
 
-/// If `secrets.env` cannot be used, only the servers that need a secret do not run.
+/// If `secrets.env` cannot be used, only servers that need a secret do not run.
 #[test]
 fn secrets_are_read_only_for_placeholders() {
     use std::os::unix::fs::PermissionsExt;
@@ -403,7 +406,7 @@ fn a_call_waits_for_its_approval_unless_the_operator_says_otherwise() {
         let tools = listed["tools"].as_array().unwrap();
         tools.iter().find(|tool| tool["name"] == name).map(|tool| tool["approval"].clone())
     };
-    // The annotations of the server count only because its entry says so.
+    // The annotations of the server have an effect only because its entry allows it.
     patiently("the entry is read", || approval("mcp__double__add") == Some(json!("ask")));
     assert_eq!(approval("mcp__double__echo"), Some(json!("none")));
     std::thread::sleep(Duration::from_millis(600));
@@ -437,7 +440,7 @@ fn find(value: &Value, name: &str) -> Option<String> {
     }
 }
 
-/// The double as a streamable HTTP server; it is ended on drop.
+/// The double as a streamable HTTP server, which is ended on drop.
 struct Http(Child);
 
 impl Drop for Http {

@@ -1,5 +1,5 @@
-//! Research against a web on loopback: what is found is cited, the budget is kept, failures are named, and nothing that is
-//! not allowed is reached.
+//! Research with a web on loopback: sources are cited, the budget is kept, failures are reported, and only allowed
+//! addresses are reached.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ const PAGE: &str = "<html><head><title>Ferries of the coast</title></head><body>
     <p>The ferry to Norderney leaves Norddeich at nine in the morning, every day of the year.</p>\
     <p>Bicycles are carried for six euros.</p></body></html>";
 
-/// ken-web with this double as its search service and its web.
+/// A command of ken-web with this double as its search service and its web.
 fn ken_web(web: &Pages, command: &str) -> Command {
     let mut program = Command::new(binary("ken-web"));
     program.arg(command).env_clear().env("KEN_SEARCH_URL", web.url()).env("KEN_WEB_ALLOW", web.host());
@@ -64,7 +64,7 @@ fn a_question_becomes_sources_within_the_budget() {
     assert!(found["confidence"]["score"].as_f64().unwrap() > 0.4, "{found:#}");
     let context = found["context"].as_str().unwrap();
     assert!(context.contains("[web-1] Ferries of the coast") && !context.contains("sour dough"), "{context}");
-    // With depth `basic`, two pages are read, whatever is found.
+    // With depth `basic`, two pages are read, even if more are found.
     for number in 0..6 {
         web.put(&format!("/ferry{number}"), Served::page("Ferry", PAGE));
     }
@@ -136,7 +136,7 @@ fn nothing_private_is_reached() {
         web.put("/redirect", Served::redirect(target));
         let said = failure(&web, "/redirect");
         assert!(said.contains("not a public address"), "{target}: {said}");
-        // A redirected robots.txt does not lead there either.
+        // A redirect of robots.txt does not lead there either.
         web.put("/page", Served::hidden("<p>a page</p>")).put("/robots.txt", Served::redirect(target));
         let said = failure(&web, "/page");
         assert!(said.contains("not a public address"), "{target}: {said}");
@@ -150,7 +150,7 @@ fn nothing_private_is_reached() {
         assert_eq!(error(&fetch(&web, wrong))["at"], "/url", "{wrong}");
     }
     assert_eq!(other.asked().len(), 0);
-    // The operator's search service is reached for searches only.
+    // The search service that the operator configures can be reached only for searches.
     let mut command = ken_web(&web, "research");
     command.env("KEN_WEB_ALLOW", "");
     web.put("/ferry", Served::page("Ferries", PAGE));
@@ -284,7 +284,7 @@ fn system(web: &Pages) -> Builder {
     Builder::default().env("KEN_SEARCH_URL", &web.url()).env("KEN_WEB_ALLOW", &web.host())
 }
 
-/// The same with a scripted provider of chat completions.
+/// Like [`system`], with a scripted provider of chat completions.
 fn with_provider(web: &Pages, provider: &Provider) -> System {
     system(web)
         .env("KEN_MODEL", "openai/m")
@@ -325,7 +325,8 @@ fn a_run_answers_from_the_pages_and_checks_the_answer_against_them() {
     // The text of each source is kept in the store, under its digest.
     let digest = format!("digest={}", source["digest"].as_str().unwrap());
     assert!(system.call("store", "blobs.get", &[&digest])["length"].as_u64().unwrap() > 60);
-    // The model gets no tools; the page stands between random marks; the request for a revision quotes the sentence.
+    // The model gets no tools, the text of the page is enclosed in random marks, and the request for a revision quotes the
+    // sentence.
     let requests = provider.asked();
     assert_eq!(requests.len(), 2);
     let told = requests[0].body["messages"][0]["content"].as_str().unwrap();

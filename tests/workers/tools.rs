@@ -1,4 +1,5 @@
-//! Tools in a turn: called by a scripted model, run by the real ken-tools in the real sandbox, once, whichever part is killed.
+//! Tools in a turn: a scripted model calls them, and the real ken-tools runs them in the real sandbox, only once whichever
+//! part is killed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -8,7 +9,7 @@ use std::thread::JoinHandle;
 use ken_tests::{Answer, Builder, Client, System, until};
 use serde_json::{Value, json};
 
-/// A model that calls the tool that the prompt names, and then says so.
+/// A model that calls the tool that the prompt names, and then answers.
 fn script(calls: &[(&str, Value)]) -> Vec<Value> {
     let lines = calls.iter().flat_map(|(name, arguments)| {
         let call = json!({"tool": {"name": name, "arguments": arguments}});
@@ -20,7 +21,7 @@ fn script(calls: &[(&str, Value)]) -> Vec<Value> {
     lines.collect()
 }
 
-/// Adds a shell script as a tool to `tools.d`. It may write into the folder `scratch`.
+/// Adds a shell script as a tool to `tools.d`. It is allowed to write into the folder `scratch`.
 fn add_tool(system: &System, name: &str, script: &str, idempotent: bool) {
     let folder = system.home().join("tools.d");
     std::fs::create_dir_all(&folder).unwrap();
@@ -35,7 +36,7 @@ fn scratch(system: &System) -> PathBuf {
     system.home().join("scratch")
 }
 
-/// A script that appends to a file and then takes a while. It names the folder, because `$PWD` is not writable.
+/// A script that appends to a file and then takes a while. It contains the path of the folder, because `$PWD` is not writable.
 fn slow(system: &System) -> String {
     format!("echo ran >> '{}/runs'; sleep 3; echo finished", scratch(system).display())
 }
@@ -61,7 +62,7 @@ fn said(result: &Value) -> &str {
     result["result"]["content"][0]["text"].as_str().expect("a text")
 }
 
-/// Agents read the list of tools again after half a second.
+/// Waits until a tool is listed, and until agents have reloaded the list, which takes half a second.
 fn until_listed(system: &System, name: &str) {
     until("the tool is listed", || {
         let listed = system.call("tools", "tools.list", &[]);
@@ -80,7 +81,7 @@ fn a_shipped_tool_answers_in_a_turn() {
     let tools = results(&system, "reason");
     assert_eq!((tools.len(), &tools[0]["isError"]), (1, &json!(false)), "{tools:?}");
     assert!(said(&tools[0]).contains("Rex is an animal"), "{tools:?}");
-    // If the schema refuses the arguments, the model is told, and the turn continues.
+    // If the schema refuses the arguments, the model gets an error, and the turn continues.
     prompt(&system, "verify_rules").join().unwrap().expect(200);
     let tools = results(&system, "verify_rules");
     assert!(tools[0]["isError"] == true && said(&tools[0]).contains("/arguments/rules"), "{tools:?}");
