@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The closure of ken-rep against clingo's on random theories with variables and negation, every step of every proof checked.
+"""Compares the closure of ken-rep with that of clingo on random theories with variables and negation, and checks all proofs.
 
-Usage: clingo_oracle.py KEN_REP [THEORIES]. Needs the Python module clingo (PyPI), and says so where it is missing.
+Usage: clingo_oracle.py KEN_REP [THEORIES]. Needs the Python module clingo (PyPI), and reports if it is missing.
 """
 
 import json
@@ -16,7 +16,7 @@ VARIABLES = ["?x", "?y", "?z"]
 
 
 def statement(chance, terms):
-    """(is affirmed, predicate, terms)"""
+    """A random statement: (is affirmed, predicate, terms)."""
     name, arity = chance.choice(PREDICATES)
     return (chance.random() < 0.75, name, tuple(chance.choice(terms) for _ in range(arity)))
 
@@ -84,7 +84,7 @@ def parse(text):
 
 
 def instance(patterns, statements, binding=None):
-    """Whether one binding of variables turns the patterns into the statements, place by place."""
+    """Whether one binding of the variables makes each pattern equal to the statement at the same index."""
     binding = dict(binding or {})
     for (sign, name, terms), (other_sign, other_name, other_terms) in zip(patterns, statements):
         if (sign, name, len(terms)) != (other_sign, other_name, len(other_terms)):

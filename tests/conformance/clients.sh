@@ -1,6 +1,6 @@
 #!/bin/sh
-# clients.sh DIRECTORY: generates clients from both OpenAPI documents with the three generators that most people use,
-# and compiles what they write. Needs npm (after `npm ci` in this folder) and Python with venv. Ends with 0 if all compile.
+# clients.sh DIRECTORY: generates clients from both OpenAPI documents with three common generators, and compiles them. Needs npm
+# (after `npm ci` in this folder) and Python with venv. The exit status is 0 if all compile.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 documents=$here/../../share/openapi
@@ -15,7 +15,8 @@ for name in gateway cognitive; do
     datamodel-codegen --input "$document" --input-file-type openapi --output-model-type pydantic_v2.BaseModel \
         --formatters ruff-format --output "$out/${name}_models.py"
     python -c "import sys; sys.path.insert(0, '$out'); import ${name}_models"
-    # A schema that it cannot read is a warning there; only the stream's raw page, which may be of any type, is one.
+    # This generator only warns of a schema that it cannot read. The one accepted warning is for the page of a stream, which
+    # can have any media type.
     openapi-python-client generate --path "$document" --overwrite --output-path "$out/$name-client" >"$out/$name.log" 2>&1
     if grep -E '^(WARNING|ERROR)|nable to' "$out/$name.log" | grep -v 'GET /streams/{path}'; then
         echo "clients.sh: openapi-python-client: $out/$name.log" >&2
@@ -23,7 +24,7 @@ for name in gateway cognitive; do
     fi
     python -m compileall -q "$out/$name-client"
 done
-# An event is told from the others by its type, and has its own fields.
+# The field `type` distinguishes the events, and each has its own fields.
 grep -q 'type: Literal\["text_delta"\]' "$out/gateway_models.py" || grep -q "type: Literal\['text_delta'\]" "$out/gateway_models.py"
 cat >"$out/event.ts" <<'TS'
 import type { components } from "./gateway"

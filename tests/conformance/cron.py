@@ -1,11 +1,11 @@
-"""Slots of `ken-scheduler preview` against those of cronsim and croniter, over random expressions in ten zones.
+"""Compares the slots of `ken-scheduler preview` with those of cronsim and croniter, for random expressions in ten time zones.
 
 usage: cron.py KEN_SCHEDULER [NUMBER]
 
-Each expression is followed from shortly before a change of the clock. The three follow different rules in four places, which
-NAMES lists. A small calendar of its own, below, is told which rules to follow: by the rules of ken it has to give just the
-slots of ken, and by those of a library just the slots of that library. A difference is explained by the rules that change
-the calendar's answer from the one to the other. Anything else is printed, and the exit status is 1.
+The slots of each expression begin shortly before a change of the clock. The three programs differ in four rules, which NAMES
+lists. This script contains a small calendar with these rules as parameters. With the rules of ken it must compute exactly the
+slots of ken, and with those of a library exactly the slots of that library. A difference between ken and a library is explained
+by the rules that turn one result of the calendar into the other. Any other difference is printed, and the exit status is 1.
 """
 
 import json
@@ -59,7 +59,7 @@ def expression(chance):
 
 
 def changes(zone):
-    """Instants of 2027 and 2028 at which the clock of a zone is changed."""
+    """The instants in 2027 and 2028 at which the clock of a zone changes."""
     found = []
     hour = datetime(2027, 1, 1, tzinfo=timezone.utc)
     while hour.year < 2029:
@@ -90,7 +90,7 @@ def of_croniter(text, zone, start):
 
 
 def values(text, low, high, names=()):
-    """What a field matches."""
+    """The set of values that a field matches."""
     found = set()
     for item in text.upper().split(","):
         span, _, step = item.partition("/")
@@ -105,25 +105,25 @@ def values(text, low, high, names=()):
 
 
 class Rules:
-    """Where implementations differ, and what each of them does there."""
+    """The rules in which implementations differ."""
 
     def __init__(self, days, repeated, gap, search="all"):
-        self.days = days  # whether a date has to match both day fields, when both are set
-        self.repeated = repeated  # whether a local time that comes twice is two slots
-        self.gap = gap  # whether a local time that does not exist is a slot at the end of the gap
-        self.search = search  # what it looks at: all slots, an "hour" after the other, or "one" alternative
+        self.days = days  # "and" if a date must match both day fields when both are set, "or" if one is enough
+        self.repeated = repeated  # whether a local time that occurs twice has two slots
+        self.gap = gap  # whether a local time that does not exist has a slot at the end of the gap
+        self.search = search  # how slots are searched: "all", one "hour" after the other, or with only "one" alternative
 
 
 def rules_of_ken(text):
-    """An hour of `*` or `*/n` follows real time; any other is a time on the clock, which comes once a day."""
+    """If the hour is `*` or `*/n`, slots follow real time. Any other hour is a time on the clock, which occurs once a day."""
     _, hour, _, _, _ = text.split()
     is_real_time = hour[0] == "*" and "," not in hour
     return Rules(days="or", repeated=is_real_time, gap=not is_real_time)
 
 
 def rules_of_cronsim(text):
-    """As Debian's cron: a `*` at the beginning of the minute or the hour makes it follow real time, and one at the beginning
-    of a day field makes both day fields count."""
+    """Like Debian's cron: with a `*` at the beginning of the minute or the hour, slots follow real time, and with one at the
+    beginning of a day field, both day fields must match."""
     minute, hour, day, _, weekday = text.split()
     is_real_time = "*" in (minute[0], hour[0])
     days = "and" if "*" in (day[0], weekday[0]) else "or"
@@ -131,8 +131,8 @@ def rules_of_cronsim(text):
 
 
 def rules_of_croniter(text):
-    """A local time that comes twice is always two slots, and one that does not exist is a slot unless every hour matches. A list
-    with all values of a field is `*`."""
+    """A local time that occurs twice always has two slots, and one that does not exist has a slot unless every hour matches. A
+    list with all values of a field is the same as `*`."""
     _, hour, day, _, weekday = text.split()
     is_all = len(values(day, 1, 31)) == 31 or len({number % 7 for number in values(weekday, 0, 7, DAYS)}) == 7
     gap = len(values(hour, 0, 23)) < 24
@@ -156,15 +156,15 @@ def offset(at, zone):
 
 
 def walked(slots, zone, after, is_day, hours, minutes):
-    """What is left of the slots of one that goes on in real time: from date to date, then by steps of 3,600 s to the hour, and to
-    the minute by steps of 60 s, or at once if there is but one. A change of the clock in between is passed over."""
+    """The slots that a search in real time finds. It goes from date to date, then in steps of 3,600 s to the hour, and to the minute
+    in steps of 60 s or, if there is only one minute, in one step. It ignores changes of the clock on the way."""
     kept, last, lost = [], after, None
     for slot in at_midnights(slots, zone, after, is_day, hours, minutes):
         local, date = datetime.fromtimestamp(slot, zone), datetime.fromtimestamp(slot, zone).date()
         while date > datetime.fromtimestamp(last, zone).date() and is_day(date - timedelta(days=1)):
             date -= timedelta(days=1)
         begin = max(last, datetime(date.year, date.month, date.day, tzinfo=zone).timestamp())
-        # Over half an hour (Lord Howe) it comes into the next hour in its middle.
+        # A change by half an hour (Lord Howe) makes the search enter the next hour in its middle.
         is_shifted = (offset(slot, zone) - offset(begin, zone)).seconds % 3_600
         if is_shifted and local.minute < 30 and lost in (None, (local.date(), local.hour)):
             lost = (local.date(), local.hour)
@@ -177,7 +177,7 @@ def walked(slots, zone, after, is_day, hours, minutes):
 
 
 def end_of_step(last, zone, hours, minute):
-    """Where the step to the only minute ends."""
+    """The instant at which the step to the only minute ends."""
     at = datetime.fromtimestamp(last + 1, zone)
     if at.hour not in hours:
         return last
@@ -185,8 +185,8 @@ def end_of_step(last, zone, hours, minute):
 
 
 def at_midnights(slots, zone, after, is_day, hours, minutes):
-    """A date that was looked for begins at midnight, also where midnight does not exist: the end of the gap counts as 0:00, and
-    the first hour after it is passed over when the hour 0 does not match."""
+    """The slots of a search in which each date begins at midnight. If midnight does not exist, the end of the gap counts as 0:00,
+    and the first hour after it is skipped if the hour 0 does not match."""
     begun = datetime.fromtimestamp(after, zone).date()
     slots = set(slots)
     for date in {datetime.fromtimestamp(slot, zone).date() for slot in slots}:
@@ -202,8 +202,8 @@ def at_midnights(slots, zone, after, is_day, hours, minutes):
 
 
 def with_one_alternative(slots, zone, after, times):
-    """What is left when, once the clock goes back before the next local time, one other time is looked at: the first one that
-    matches as much earlier as the clock goes back. When that is not in the time that comes twice, what is in there is lost."""
+    """The slots of a search that, if the clock is put back before the next local time, tries only one other time: the first match
+    that is earlier by the same amount. If this is not within the repeated time, the slots in the repeated time are lost."""
     kept, last = [], after
     for slot in slots:
         back = offset(last, zone) - offset(slot, zone)
@@ -219,7 +219,7 @@ def with_one_alternative(slots, zone, after, times):
 
 
 def calendar(text, zone, start, rules):
-    """The first slots after an instant, by these rules."""
+    """The first slots after an instant, according to these rules."""
     minute, hour, day, month, weekday = text.split()
     minutes, hours = sorted(values(minute, 0, 59)), sorted(values(hour, 0, 23))
     days, months = values(day, 1, 31), values(month, 1, 12, MONTHS)
@@ -233,7 +233,7 @@ def calendar(text, zone, start, rules):
 
     date = start.astimezone(zone).date() - timedelta(days=1)
     enough = None
-    # A change of the clock moves a slot by less than a day: one more day is looked at once there are enough.
+    # A change of the clock moves a slot by less than a day, so one more day is searched after enough slots have been found.
     while enough is None or date <= enough:
         if is_day(date):
             for local in (datetime(date.year, date.month, date.day, h, m) for h in hours for m in minutes):
@@ -262,12 +262,12 @@ NAMES = {
 
 
 def explained(text, zone, start, theirs, rules):
-    """The rules that a difference comes from; none when they do not explain it."""
+    """The rules that explain a difference; none if they do not explain it."""
     if calendar(text, zone, start, rules) != theirs:
         return None
     ken = rules_of_ken(text)
     names = [name for name in NAMES if getattr(ken, name) != getattr(rules, name)]
-    # Those without which the difference would not be just this one.
+    # A rule is needed if the calendar without it computes other slots.
     needed = []
     for name in names:
         without = Rules(**{other: getattr(ken if other == name else rules, other) for other in NAMES})

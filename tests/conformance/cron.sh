@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compares the slots of ken-scheduler with those of cronsim and croniter, in an environment of their own.
+# Compares the slots of ken-scheduler with those of cronsim and croniter, which are installed in a separate Python environment.
 # usage: cron.sh KEN_SCHEDULER [NUMBER]
 set -eu
 folder=$(mktemp -d)

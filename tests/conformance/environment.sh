@@ -1,6 +1,6 @@
 #!/bin/sh
-# environment.sh DIRECTORY PACKAGE...: makes a Python environment in DIRECTORY with these packages of PyPI, or prints one line
-# that says why it cannot. The output of pip goes to DIRECTORY/pip.log; the end of the log is shown if pip fails.
+# environment.sh DIRECTORY PACKAGE...: makes a Python environment in DIRECTORY with these packages from PyPI, or prints one line
+# with the reason why it cannot. The output of pip goes to DIRECTORY/pip.log; the end of the log is shown if pip fails.
 set -eu
 fail() {
     echo "environment.sh: $*" >&2

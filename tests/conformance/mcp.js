@@ -1,5 +1,5 @@
-// node mcp.js DIRECTORY-OF-PROGRAMS: two reference servers of the Model Context Protocol, which others have written, as
-// sources of tools of a system of its own: over pipes and over streamable HTTP. Ends with 0 if all answer as they should.
+// node mcp.js DIRECTORY-OF-PROGRAMS: tests a system with two third-party reference servers of the Model Context Protocol as
+// sources of tools, over pipes and over streamable HTTP. The exit status is 0 if all calls return the expected results.
 import { spawn, spawnSync } from "node:child_process"
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -50,7 +50,7 @@ async function calls({ home }) {
     assert.match(said(call(server, "get-sum", { a: 2, b: 40 })), /42/)
     assert.match(said(call(server, "get-tiny-image", {})), /an image, image\/png, \d+ bytes, is not shown/)
     assert.equal(typeof call(server, "get-structured-content", { location: "New York" }).result.details.temperature, "number")
-    // It reports its progress meanwhile.
+    // This tool sends progress notifications while it runs.
     assert.match(said(call(server, "trigger-long-running-operation", { duration: 2, steps: 4 })), /completed/i)
     assert.match(JSON.stringify(call(server, "get-sum", { a: "two", b: 1 })), /\/arguments\/a/)
     console.log(`${server}: echo, sum, image, structured content, progress`)
@@ -63,7 +63,7 @@ async function calls({ home }) {
   assert.match(said(call("files", "list_directory", { path: files })), /note\.txt/)
   assert.equal(call("files", "read_text_file", { path: "/etc/hostname" }).is_error, true)
   console.log("files: write, read, list; nothing else can be read")
-  // A server that is gone is told.
+  // If a server has ended, the call returns an error.
   remote.kill("SIGKILL")
   await until("the loss of the remote server is told", () => call("remote", "echo", { message: "x" }).is_error !== false)
   console.log("remote: its loss is an error of the call")

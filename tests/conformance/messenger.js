@@ -1,6 +1,6 @@
-// node messenger.js DIRECTORY-OF-PROGRAMS: talks with ken through telegram-test-api, an implementation of the Bot API that others
-// have written: messages and commands by polling, an unknown user, a forged button, and the address of a webhook. Ends with
-// 0 if all of it is as it should be.
+// node messenger.js DIRECTORY-OF-PROGRAMS: talks with ken through telegram-test-api, a third-party implementation of the Bot API:
+// messages and commands by polling, an unknown user, a forged button, and the address of a webhook. The exit status is 0 if all
+// checks pass.
 import { execFile } from "node:child_process"
 import { createRequire } from "node:module"
 import { promisify } from "node:util"

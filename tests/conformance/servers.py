@@ -1,4 +1,4 @@
-"""servers.py PROGRAMS litellm|llama: see servers.sh. Ends with 0 if everything holds."""
+"""servers.py PROGRAMS litellm|llama: see servers.sh. The exit status is 0 if all checks pass."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def env_of(base, key=KEY):
 
 
 def ask(base, model, text="Hello", key=KEY, **more):
-    """ken-model as a filter: its answer, or its error."""
+    """Runs ken-model as a filter. Returns its answer or its error."""
     env = env_of(base, key) | {"KEN_MODEL": model} | more
     done = subprocess.run([programs / "ken-model"], input=text, text=True, env=env, capture_output=True, timeout=300)
     holds(f"{model}: no key is shown", key not in done.stdout + done.stderr, done.stderr)
@@ -34,7 +34,7 @@ def ask(base, model, text="Hello", key=KEY, **more):
 
 
 def turn(base, model, home):
-    """A turn of a whole system."""
+    """Runs a turn in a whole system."""
     with ken(programs, home, env_of(base) | {"KEN_MODEL": model}) as run:
         done = run("chat", "Hello")
         holds(f"a turn over {model}", done.returncode == 0, done.stderr)
@@ -48,7 +48,7 @@ def litellm(folder):
             "long": "litellm.ContextWindowExceededError"}
     models = [{"model_name": name, "litellm_params": {"model": f"openai/{name}", "api_key": "none", "mock_response": says}}
               for name, says in mock.items()]
-    # The canned answers come whole in the format of messages; translated from the other format they come as a stream.
+    # In the format of messages, the fixed answers arrive in one piece; translated from the other format, they are streamed.
     models.append({"model_name": "streamed", "litellm_params": {
         "model": "hosted_vllm/mock", "api_base": f"{base}/v1", "api_key": KEY}})
     config = {"model_list": models, "general_settings": {"master_key": KEY}, "litellm_settings": {"num_retries": 0},
@@ -66,7 +66,7 @@ def litellm(folder):
                 got = ask(base, f"{provider}/{name}")
                 holds(f"{provider}/{name}", got.get("code") == code and f"answered {status}" in got["message"], got)
         holds("a wrong key", "answered 4" in ask(base, "openai/mock", key="sk-wrong").get("message", ""))
-        # What fails falls over to the next of the list, across the formats.
+        # If a model fails, the next one in the list is used, also with another format.
         holds("fail-over", ask(base, "openai/limited,anthropic/broken,openai/streamed").get("text") == TEXT)
         listed = subprocess.run([programs / "ken-model", "list"], env=env_of(base) | {"KEN_MODEL": "openai/mock"},
                                 capture_output=True, text=True, timeout=60).stdout
@@ -76,14 +76,14 @@ def litellm(folder):
 
 
 def tiny_model(path):
-    """A llama of one layer with random weights, and a vocabulary of bytes."""
+    """Writes a llama model of one layer with random weights, and a vocabulary of bytes."""
     import gguf
     import numpy as np
 
     width, heads, inner, context = 64, 4, 128, 2048
     tokens = ["<unk>", "<s>", "</s>"] + [f"<0x{byte:02X}>" for byte in range(256)]
     kinds = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL] + [gguf.TokenType.BYTE] * 256
-    # Printable pieces, so that what it says is text.
+    # The pieces are printable, so that the output is text.
     for piece in ["▁"] + [chr(code) for code in range(33, 127)]:
         tokens.append(piece)
         kinds.append(gguf.TokenType.NORMAL)
@@ -123,15 +123,15 @@ def llama(folder):
     base = f"http://127.0.0.1:{port}"
     tiny_model(folder / "tiny.gguf")
     command = [sys.executable, "-m", "llama_cpp.server", "--model", folder / "tiny.gguf", "--model_alias", "tiny", "--n_ctx", "2048",
-               "--n_threads", "1", "--n_threads_batch", "1",  # threads of so small a model only wait for each other
+               "--n_threads", "1", "--n_threads_batch", "1",  # with a model this small, several threads would only wait for each other
                "--host", "127.0.0.1", "--port", str(port), "--api_key", KEY]
     with Server(command, f"{base}/v1/models", folder / "llama.log", KEY):
-        # A short answer: to fill the whole context, the server needs half a minute of processor time.
+        # A short answer, because filling the whole context takes the server half a minute of processor time.
         got = ask(base, "openai/tiny", text=json.dumps({"messages": [{"role": "user", "content": "Hello"}], "max_output": 64}))
         holds("random weights say something", len(got.get("text", "")) > 0, got)
         holds("how it ended", got["stopReason"] in ("stop", "length"), got)
-        # The server sends the head of its answer before it counts the tokens, and then ends the stream without an error. So the
-        # cause is known only if the window is configured.
+        # The server sends the head of its answer before it counts the tokens, and then ends the stream without an error. The cause
+        # is therefore known only if the window is configured.
         got = ask(base, "openai/tiny", text="word " * 4000)
         holds("a context that is too long", got.get("code") == "unavailable" and "stream ended" in got["message"], got)
         (folder / "models.toml").write_text('[[model]]\nname = "openai/tiny"\nwindow = 2048\n')

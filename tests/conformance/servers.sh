@@ -1,8 +1,8 @@
 #!/bin/sh
-# servers.sh PROGRAMS DIRECTORY: ken-model and a whole system against servers that others have written, each installed from
-# PyPI into DIRECTORY: litellm as a proxy with canned answers, llama.cpp's server with a tiny model of random weights, and MLflow
-# as a collector of traces. llama.cpp is compiled, which takes minutes; without a C++ compiler it is skipped with a message. The
-# vectors of ken-textgen are compared with those of transformers. KEN_SERVERS selects some of them: "litellm llama mlflow vectors".
+# servers.sh PROGRAMS DIRECTORY: tests ken-model and a whole system with third-party servers, which are installed from PyPI into
+# DIRECTORY: litellm as a proxy with fixed answers, llama.cpp's server with a tiny model of random weights, and MLflow as a
+# collector of traces. llama.cpp is compiled, which takes minutes; without a C++ compiler it is skipped with a message. Also
+# compares the vectors of ken-textgen with those of transformers. KEN_SERVERS selects some tests: "litellm llama mlflow vectors".
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 programs=$(cd "$1" && pwd)
@@ -17,7 +17,7 @@ for name in $servers; do
         "$out/litellm/bin/python" "$here/servers.py" "$programs" litellm ;;
     llama)
         command -v c++ >/dev/null || { echo "llama: left out, as there is no C++ compiler on PATH (apt-get install g++)"; continue; }
-        # Builds only what the Python module loads, with little optimisation to save time. pip must not cache such a build.
+        # Builds only the libraries that the Python module loads, with little optimisation to save time. pip must not cache this build.
         echo 'set(LLAMA_BUILD_COMMON OFF)' >"$out/llama.cmake"
         CMAKE_ARGS="-DCMAKE_PROJECT_llama_cpp_INCLUDE=$out/llama.cmake -DLLAVA_BUILD=OFF -DGGML_CPU_REPACK=OFF -DGGML_LLAMAFILE=OFF \
             -DCMAKE_C_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1" \

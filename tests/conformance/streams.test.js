@@ -1,5 +1,5 @@
-// The public conformance suite, against the gateway that CONFORMANCE_TEST_URL names (<gateway>/streams).
-// KEN_RETRY=1 allows each request one more try when its connection is reset or refused.
+// Runs the public conformance suite against the gateway that CONFORMANCE_TEST_URL names (<gateway>/streams).
+// KEN_RETRY=1 repeats a request once if its connection is reset or refused.
 import { runConformanceTests } from "@durable-streams/server-conformance-tests"
 
 const baseUrl = process.env.CONFORMANCE_TEST_URL

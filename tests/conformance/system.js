@@ -1,4 +1,4 @@
-// What the scripts of this folder share: a system of its own in a temporary home, and checks that are counted.
+// Shared by the scripts of this folder: a system in a temporary home, and counted checks.
 import strict from "node:assert/strict"
 import { spawn } from "node:child_process"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
@@ -10,14 +10,14 @@ import { setTimeout as sleep } from "node:timers/promises"
 import { fileURLToPath } from "node:url"
 
 export const here = dirname(fileURLToPath(import.meta.url))
-/** The program `ken` of the folder that the command line names. */
+/** The program `ken` in the folder that the command line names. */
 export const ken = resolve(process.argv[2] ?? join(here, "../../target/release"), "ken")
 
 let checks = 0
-/** How many checks have held so far. */
+/** The number of checks that have passed so far. */
 export const counted = () => checks
 
-/** `node:assert/strict`; each assertion that holds is counted. */
+/** `node:assert/strict`. Each assertion that passes is counted. */
 export const assert = new Proxy(strict, {
   get: (target, name) => (...given) => {
     target[name](...given)
@@ -25,7 +25,7 @@ export const assert = new Proxy(strict, {
   },
 })
 
-/** Waits until a condition holds, at most a minute. It counts as a check. */
+/** Waits up to a minute until a condition holds. This counts as a check. */
 export async function until(what, holds) {
   for (const end = Date.now() + 60_000; !(await holds()); await sleep(100)) strict.ok(Date.now() < end, `not within a minute: ${what}`)
   checks += 1

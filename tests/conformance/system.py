@@ -1,4 +1,4 @@
-"""What the Python scripts of this folder share: counted checks, third-party servers, and a system of ken."""
+"""Shared by the Python scripts of this folder: counted checks, third-party servers, and a system of ken."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
 
 
 def counted():
-    """How many checks have held so far."""
+    """The number of checks that have passed so far."""
     return checks
 
 
@@ -35,7 +35,7 @@ def free_port():
 
 
 class Server:
-    """A server in a process group of its own, so that its children are stopped with it. It has started once it answers at `url`."""
+    """Starts a server in a separate process group, so that its children are stopped with it, and waits until it answers at `url`."""
 
     def __init__(self, command, url, log, key="", **env):
         self.log = open(log, "wb")

@@ -1,5 +1,5 @@
-// node torture.js DIRECTORY-OF-PROGRAMS: starts ken in a folder of its own on a free port, runs the public suite against
-// it, and once more while the store is killed every five seconds. Ends with 0 if both runs are whole.
+// node torture.js DIRECTORY-OF-PROGRAMS: starts ken in a temporary folder on a free port, and runs the public suite twice, the
+// second time while the store is killed every five seconds. The exit status is 0 if both runs pass completely.
 import { execFileSync, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
@@ -7,7 +7,7 @@ import { here, ken, within } from "./system.js"
 
 const KILL_MS = 5_000
 
-/** Runs the suite. Returns how many of its tests passed, and whether all did. */
+/** Runs the suite. Returns the number of tests that passed, and whether all did. */
 async function run({ url, home }, env) {
   const vitest = join(here, "node_modules/vitest/vitest.mjs")
   const report = join(home, "suite.json")

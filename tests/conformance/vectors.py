@@ -1,4 +1,7 @@
-"""Vectors of ken-textgen --embed against the BERT of transformers (Flax), for a random model: vectors.py PATH/TO/ken-textgen"""
+"""Compares the vectors of ken-textgen --embed with those of BERT in transformers (Flax), for a random model.
+
+usage: vectors.py PATH/TO/ken-textgen
+"""
 
 import json
 import pathlib
@@ -16,7 +19,7 @@ TEXTS = ["The quick brown fox.", "ÉTÉ, was it not?", "", "a" * 300, "one two t
 
 
 def tensors(parameters, prefix=""):
-    """Flax keeps dense kernels transposed, and calls embeddings and scales by other names."""
+    """Yields names and tensors as in safetensors files. Flax transposes dense kernels and has other names for some tensors."""
     for name, value in parameters.items():
         if isinstance(value, dict):
             yield from tensors(value, f"{prefix}{name}.")
@@ -37,7 +40,7 @@ def main(program):
         config = BertConfig(vocab_size=len(words), hidden_size=96, num_hidden_layers=5, num_attention_heads=6,
                             intermediate_size=200, max_position_embeddings=128, initializer_range=0.3)
         model = FlaxBertModel(config, seed=3)
-        # Biases and norms are not only zeros and ones.
+        # Random biases and norms, because the defaults are only zeros and ones.
         noise = iter(jax.random.split(jax.random.PRNGKey(5), 1000))
         parameters = jax.tree_util.tree_map(lambda p: p + 0.1 * jax.random.normal(next(noise), p.shape), model.params)
         config.save_pretrained(folder)
