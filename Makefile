@@ -1,5 +1,5 @@
-# make: build · run · test · torture · bench · install · uninstall. Everything a fresh machine needs beyond a Rust toolchain is
-# fetched by cargo from the lock file.
+# Targets: build · run · test · torture · bench · install · uninstall. Only a Rust toolchain and a C compiler are needed; cargo
+# fetches everything else by the lock file.
 PREFIX  ?= /usr/local
 DESTDIR ?=
 CARGO   ?= cargo
@@ -14,8 +14,8 @@ toolchain:
 	@command -v $(CARGO) >/dev/null || { echo "make: no cargo on PATH. ken needs Rust 1.89 or newer: apt-get install rustup && rustup default stable, or https://rustup.rs" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "make: no C compiler on PATH (SQLite is built from source): apt-get install gcc libc6-dev" >&2; exit 1; }
 
-# All targets name the same packages, so that cargo gives each crate the same features and compiles it once; the programs
-# choose what is built of them.
+# All targets name the same packages, so that cargo builds each crate with the same features and only once. The options --bin
+# select the programs.
 PACKAGES := --workspace --exclude ken-tests
 PROGRAMS := $(notdir $(wildcard bin/*))
 
@@ -23,9 +23,9 @@ build: toolchain tools
 	@echo "make: compiling all programs with full optimisation; ken-textgen takes as long as the rest"
 	$(CARGO) build --release --locked $(PACKAGES) $(patsubst %,--bin %,$(filter-out $(TOOLS),$(PROGRAMS)))
 
-# The tools that run once per call, static: without the dynamic loader they start in two thirds of the time. On musl where
-# rustup has the target, which is faster still, else on glibc. Code and constants share their pages: fewer mappings and page
-# faults, a fiftieth of the time. They are put where cargo puts the rest.
+# The tools that run once per call are linked statically: without the dynamic loader they start in two thirds of the time. They
+# use musl, which is faster still, if rustup has the target, otherwise glibc. Code and constants share pages (noseparate-code),
+# which saves mappings and page faults, a fiftieth of the time. The programs are installed where cargo puts the others.
 TOOLS := $(patsubst bin/%/Cargo.toml,%,$(wildcard $(patsubst %,bin/%/Cargo.toml,ken-rep ken-esl ken-vvp ken-laws ken-sandbox)))
 tools: toolchain
 	@host=$$(rustc -vV | sed -n 's/^host: //p'); musl=$$(echo $$host | sed 's/-gnu$$/-musl/'); \
@@ -37,7 +37,7 @@ tools: toolchain
 		$(CARGO) build --release --locked --target $$target $(PACKAGES) $(TOOLS:%=--bin %) && \
 	install -m 755 $(TOOLS:%=target/$$target/release/%) target/release
 
-# All but ken-textgen, which alone takes as long to compile as everything else: a first look does not wait for it.
+# All programs but ken-textgen, which takes as long to compile as all others together.
 SYSTEM := ken kend ken-store ken-model ken-tools ken-sandbox ken-proxy ken-coder ken-web ken-approver ken-agent ken-scheduler ken-gateway ken-messenger ken-cognitive ken-rep ken-esl ken-vvp ken-laws ken-workflow ken-respond ken-tui
 run: toolchain
 	@test -e target/first/ken || echo "make: compiling ken for a first look, without optimisation: about three minutes, once"
@@ -50,9 +50,9 @@ test: toolchain
 	$(CARGO) build --workspace --bins --tests --locked
 	$(CARGO) test --workspace --locked
 
-# Tests ken against third-party software: generators of clients, the public suite for Durable Streams (undisturbed, and while the
-# store is killed), cron libraries, a messaging platform, MCP servers, model servers, a collector of traces; then thirty stalls. node,
-# npm and Python are needed; the rest comes from the npm registry and PyPI. tests/README.md says what each script needs.
+# Tests ken with third-party software: client generators, the public suite for Durable Streams (undisturbed, and while the store
+# is killed), cron libraries, a messaging platform, MCP servers, model servers and a collector of traces; then thirty stalls. Needs
+# node, npm and Python; other packages come from the npm registry and PyPI. tests/README.md lists what each script needs.
 torture: toolchain
 	@command -v npm >/dev/null || { echo "make: no npm on PATH: apt-get install nodejs npm" >&2; exit 1; }
 	$(CARGO) build --release --locked $(PACKAGES) $(SYSTEM:%=--bin %) --bin ken-textgen
@@ -67,7 +67,7 @@ torture: toolchain
 	$(CARGO) build --workspace --bins --example runner --test stalls --locked
 	KEN_STALLS=30 $(CARGO) test --workspace --test stalls --locked
 
-# Figures, each beside a floor of the same run. A quiet machine, and a few minutes.
+# Benchmarks, each beside a lower bound measured in the same run. They take a few minutes and need an idle machine.
 bench: build
 	$(CARGO) build --release --locked $(PACKAGES) --example empty
 	$(CARGO) bench --locked -p ken-tests
@@ -78,8 +78,8 @@ lint: toolchain
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	@$(CARGO) test --quiet --locked -p ken-tests --test import_circles -- --nocapture
 
-# Programs, manual pages, completions, units and shared files below PREFIX; DESTDIR for packagers. `make uninstall` removes
-# them again, and leaves state and configuration.
+# Installs programs, manual pages, completions, units and shared files below PREFIX; DESTDIR is for packagers. `make uninstall`
+# removes them again, but keeps state and configuration.
 BUILT   ?= target/release
 ROOT    := $(DESTDIR)$(PREFIX)
 PROGRAMS = $(notdir $(wildcard bin/*))
