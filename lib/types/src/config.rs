@@ -37,7 +37,7 @@ impl Config {
     }
 }
 
-/// The supervisor itself.
+/// The settings of kend itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kend {
@@ -58,13 +58,13 @@ impl Default for Kend {
     }
 }
 
-/// The HTTP gateway.
+/// The settings of the HTTP gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gateway {
     /// The address to listen on.
     pub listen: IpAddr,
-    /// The TCP port; 0 takes a free one.
+    /// The TCP port. 0 selects a free one.
     pub port: u16,
     /// The URL under which clients reach the gateway, if there is a proxy in front of it. If empty, the listening
     /// address.
@@ -105,13 +105,13 @@ impl Default for Gateway {
     }
 }
 
-/// The cognitive server.
+/// The settings of the cognitive server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cognitive {
     /// The address to listen on.
     pub listen: IpAddr,
-    /// The TCP port; 0 takes a free one.
+    /// The TCP port. 0 selects a free one.
     pub port: u16,
 }
 
@@ -121,7 +121,7 @@ impl Default for Cognitive {
     }
 }
 
-/// Chat events and prompts.
+/// The settings for chat events and prompts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Chat {
@@ -135,7 +135,7 @@ impl Default for Chat {
     }
 }
 
-/// The models to call.
+/// The models of the agents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
@@ -196,7 +196,7 @@ pub struct Telemetry {
     pub content: bool,
 }
 
-/// Requests for approvals.
+/// The settings for approval requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Approvals {

@@ -514,7 +514,7 @@ pub struct TurnResult {
     pub text: String,
     pub usage: Usage,
     pub model: ModelName,
-    /// Only in the result of `/compact`.
+    /// The budget of the context. Only in the result of `/compact`.
     pub context_budget: Option<Value>,
     /// The result of checking the text, if it was checked: `verdict`, `violations`, `scores`, `support`, and
     /// `revisions`, the number of times that the model was told to write it again.

@@ -1,5 +1,5 @@
-//! Marks untrusted text in a prompt. The text stands between two random marks that its author could not know, with a
-//! label that says where it comes from.
+//! Marks untrusted text in a prompt. Before and after the text is a random mark that the author of the text could
+//! not know, with a label that names the source of the text.
 
 use crate::Error;
 use crate::id::Mint;

@@ -100,7 +100,7 @@ pub struct ProxyRules {
 pub struct ProxyReady {
     /// The value for `http_proxy`, with a password that only this run of the proxy accepts.
     pub url: String,
-    /// `127.0.0.1:PORT`.
+    /// The address of the proxy: `127.0.0.1:PORT`.
     pub address: String,
 }
 

@@ -64,7 +64,7 @@ pub enum Directive {
 }
 
 crate::named! {
-    /// A score of ken-laws.
+    /// One of the scores that ken-laws computes.
     #[derive(PartialOrd, Ord)]
     pub enum Law {
         Architecture = "law1_architectural_intelligence",

@@ -73,6 +73,6 @@ fn piece_bytes() -> u32 {
 pub struct BlobPiece {
     /// The length of the whole blob, in bytes.
     pub length: u64,
-    /// Empty at or beyond the end.
+    /// The bytes of the piece. Empty if the offset is at or beyond the end.
     pub bytes: Octets,
 }

@@ -48,14 +48,14 @@ pub struct Reserved {
 pub struct Settle {
     pub id: String,
     pub tokens: u64,
-    /// US dollars.
+    /// The cost in US dollars.
     pub cost: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfBudget {
-    /// `YYYY-MM-DD`, in UTC.
+    /// The day, `YYYY-MM-DD`, in UTC.
     pub day: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
@@ -64,15 +64,15 @@ pub struct OfBudget {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spent {
     pub day: Sum,
-    /// Zero if the request names no session.
+    /// The use by the session. Zero if the request names no session.
     pub session: Sum,
 }
 
-/// Use that counts against a limit.
+/// An amount of use that counts against a limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sum {
     pub tokens: u64,
-    /// US dollars.
+    /// The cost in US dollars.
     pub cost: f64,
     /// The part of the tokens that is reserved by running calls, or by calls that a crash interrupted within the last hour.
     pub reserved_tokens: u64,

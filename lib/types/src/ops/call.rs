@@ -78,7 +78,7 @@ pub struct Answered {
 /// A model of the fail-over list that failed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Failed {
-    /// `provider/model`.
+    /// The model, as `provider/model`.
     pub model: String,
     pub error: Error,
 }

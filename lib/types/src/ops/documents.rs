@@ -80,7 +80,7 @@ pub struct SyncDocuments {
     pub step: Option<JobStep>,
 }
 
-/// A document as it was read.
+/// A document with the content that the caller has read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadDocument {
@@ -164,7 +164,7 @@ pub struct Unembedded {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PutVectors {
-    /// `provider/model`.
+    /// The model, as `provider/model`.
     pub model: String,
     pub vectors: Vec<EntryVector>,
     #[serde(default)]

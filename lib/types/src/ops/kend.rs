@@ -16,7 +16,7 @@ crate::operations! {
     PartsRestart, "parts.restart": ChangeArgs => PartStatus;
     /// Sends a signal to the process of a part, `KILL` by default.
     PartsKill, "parts.kill": KillArgs => Killed;
-    /// Replies when every enabled part is ready.
+    /// Waits until every enabled part is ready, and returns the state of all parts.
     PartsWaitReady, "parts.wait_ready": WaitReadyArgs => SystemStatus;
     /// Returns the last lines of a part's log and, if requested, the lines that are added later.
     PartsLogs, "parts.logs": LogsArgs => Nothing, items LogLine;

@@ -106,7 +106,7 @@ pub struct OfGroup {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcceptUpdate {
-    /// Below 2^63.
+    /// The platform's number of the update, below 2^63.
     pub update_id: u64,
     /// The platform's name for the kind of the update: `message`, `edited_message`, …
     pub kind: String,
@@ -157,14 +157,14 @@ pub struct Pairing {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListUpdates {
-    /// 1 to 100.
+    /// The maximum number of updates, 1 to 100.
     pub limit: u32,
     /// Whether to list only updates that were rejected or ignored.
     #[serde(default)]
     pub unanswered: bool,
 }
 
-/// Newest first.
+/// The updates, newest first.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct UpdateList {
     pub updates: Vec<UpdateRecord>,
@@ -267,7 +267,7 @@ pub struct AllowedUser {
     pub added_at: Timestamp,
 }
 
-/// Counts since the first start.
+/// The numbers of events since the first start.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -308,7 +308,7 @@ pub struct SetPolicy {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfCode {
-    /// The code. Upper and lower case are equal.
+    /// The code, in upper or lower case.
     pub code: String,
     /// A message to the chat to which the code was sent. It is sent if the code is approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -343,7 +343,7 @@ pub struct ReceiveUpdate {
     pub update: String,
 }
 
-/// The state of the process.
+/// The state of the connector's process.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Connector {

@@ -79,7 +79,7 @@ impl Generate {
 pub struct Exchange {
     pub prompt: String,
     pub answer: String,
-    /// Epoch milliseconds.
+    /// The time, in epoch milliseconds.
     #[serde(default)]
     pub timestamp: i64,
 }
@@ -115,7 +115,7 @@ pub struct BudgetState {
     pub caps: Budget,
     /// The current day, `YYYY-MM-DD` in UTC.
     pub day: String,
-    /// Zero if there are no limits.
+    /// The use so far. Zero if there are no limits.
     pub spent: Spent,
 }
 
@@ -213,7 +213,7 @@ impl fmt::Debug for SchemaText {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Delta {
-    /// A provider has begun to answer.
+    /// The provider has begun to answer.
     Start {
         #[serde(default)]
         provider: String,
@@ -309,7 +309,7 @@ fn exchanges() -> u32 {
 /// A model whose key is missing or was refused by its provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unusable {
-    /// `provider/model`.
+    /// The model, as `provider/model`.
     pub model: String,
     pub why: String,
 }

@@ -30,7 +30,7 @@ crate::operations! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PutMessage {
-    /// `messenger`.
+    /// The name of the connector: `messenger`.
     pub connector: String,
     pub chat_id: String,
     pub thread_id: Option<String>,
@@ -38,7 +38,7 @@ pub struct PutMessage {
     pub reply_to: Option<String>,
     /// The id of the business connection on whose behalf the message is sent.
     pub business_id: Option<String>,
-    /// Markdown, not blank, at most 1 MiB.
+    /// The text in Markdown, not blank, at most 1 MiB.
     pub text: String,
     /// Rows of buttons below the last piece: `[[{"text","data"}]]`, with `data` of at most 64 bytes.
     pub buttons: Option<Value>,
@@ -175,11 +175,11 @@ crate::named! {
 #[serde(deny_unknown_fields)]
 pub struct ListMessages {
     pub connector: String,
-    /// 1 to 100.
+    /// The maximum number of messages, 1 to 100.
     pub limit: u32,
 }
 
-/// Newest first.
+/// The messages, newest first.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MessageList {
     pub messages: Vec<MessageRecord>,

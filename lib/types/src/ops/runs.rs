@@ -103,7 +103,7 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<V
 pub struct ListRuns {
     pub status: Option<RunStatus>,
     pub workflow: Option<String>,
-    /// 1 to 1 000.
+    /// The maximum number of runs, 1 to 1 000.
     #[serde(default = "hundred")]
     pub limit: u32,
     /// A cursor from an earlier page of the same list. Any other is `invalid` at `?cursor`.

@@ -289,7 +289,7 @@ pub struct Fields {
     pub tz: Option<String>,
     pub prompt: Option<String>,
     pub target_agent: Option<String>,
-    /// `Some(None)` removes it.
+    /// `Some(None)` removes the payload.
     #[serde(default, deserialize_with = "nullable")]
     pub payload: Option<Option<Value>>,
     pub enabled: Option<bool>,
@@ -300,10 +300,10 @@ pub struct Fields {
     pub overlap: Option<Overlap>,
     pub timeout_ms: Option<i64>,
     pub jitter_ms: Option<i64>,
-    /// `Some(None)` removes it.
+    /// `Some(None)` removes the target.
     #[serde(default, deserialize_with = "nullable")]
     pub deliver_to: Option<Option<DeliverTo>>,
-    /// `Some(None)` removes it.
+    /// `Some(None)` removes the limit.
     #[serde(default, deserialize_with = "nullable")]
     pub disable_after_failures: Option<Option<u32>>,
 }
@@ -485,7 +485,7 @@ pub struct Fire {
 #[serde(deny_unknown_fields)]
 pub struct Slot {
     pub at: i64,
-    /// A ULID.
+    /// The id of the run if the slot runs, a ULID.
     pub run_id: String,
     pub fate: Fate,
 }

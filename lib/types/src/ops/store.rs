@@ -380,10 +380,10 @@ pub struct Admit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Image {
-    /// `image`.
+    /// Always `image`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Base64.
+    /// The data of the image in base64.
     pub data: String,
     pub mime_type: String,
 }
@@ -486,7 +486,7 @@ pub struct Claim {
     pub kind: SubmissionKind,
     /// The instance. For a run, the id of the run.
     pub instance: String,
-    /// For a run only.
+    /// The name of the workflow. Set only for a run.
     pub workflow: Option<String>,
     /// The name of its stream.
     pub stream: String,
@@ -779,7 +779,7 @@ pub struct KnowledgeRecord {
     pub source: String,
     pub actor_id: String,
     pub conversation_id: String,
-    /// `global`, `actor` or `conversation`.
+    /// Who can find the entry: `global`, `actor` or `conversation`.
     pub scope: String,
     pub tags: Vec<String>,
     /// For a piece of a document: `path`, `line`, and `folder` if it was imported.
@@ -845,7 +845,7 @@ fn five() -> u32 {
     5
 }
 
-/// Best first.
+/// The results, the best match first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Found<T> {
     pub found: Vec<Match<T>>,
@@ -873,7 +873,7 @@ pub struct KeyedJob {
 #[serde(rename_all = "camelCase")]
 pub struct Job {
     pub job_id: String,
-    /// `queued`, `running`, `ok` or `error`.
+    /// The state of the job: `queued`, `running`, `ok` or `error`.
     pub status: String,
     pub done: u64,
     pub total: u64,

@@ -59,7 +59,7 @@ impl Payload {
 pub enum Lifetime {
     /// This many seconds after it was last read, appended to or closed.
     Ttl(u64),
-    /// At this instant.
+    /// At this time.
     ExpiresAt(Timestamp),
 }
 
@@ -67,7 +67,7 @@ pub enum Lifetime {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateStream {
-    /// `streams/<path>`.
+    /// The name of the new stream: `streams/<path>`.
     pub stream: String,
     /// The content type that the client gave. If absent, that of the fork's source, else `application/octet-stream`.
     pub content_type: Option<String>,
@@ -80,11 +80,11 @@ pub struct CreateStream {
     pub call: Option<CallMark>,
 }
 
-/// The position in another stream. A fork shares the content before this position.
+/// A position in another stream. The new stream shares the content before this position.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fork {
-    /// `streams/<path>`.
+    /// The name of the other stream: `streams/<path>`.
     pub from: String,
     /// If absent, the end of the stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,7 @@ pub struct Made {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppendStream {
-    /// `streams/<path>`.
+    /// The name of the stream: `streams/<path>`.
     pub stream: String,
     /// If absent, the stream is closed and nothing is appended.
     pub payload: Option<Payload>,
@@ -169,7 +169,7 @@ pub enum Appending {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeleteStream {
-    /// `streams/<path>`.
+    /// The name of the stream: `streams/<path>`.
     pub stream: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallMark>,
@@ -181,7 +181,7 @@ pub struct ListStreams {
     /// The prefix of the paths to list. If empty, all are listed.
     #[serde(default)]
     pub prefix: String,
-    /// 1 to 1000.
+    /// The maximum number of streams, 1 to 1000.
     pub limit: u32,
     /// The `page.after` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]

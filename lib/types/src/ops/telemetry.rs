@@ -71,7 +71,7 @@ pub struct Exported {
 pub struct ListSummaries {
     pub connector: Option<String>,
     pub kind: Option<WorkKind>,
-    /// 1 to 100.
+    /// The maximum number of summaries, 1 to 100.
     #[serde(default = "fifty")]
     pub limit: u32,
     /// A cursor from an earlier page of the same list. Any other is `invalid` at `?after`.
@@ -135,7 +135,7 @@ pub struct Summary {
     pub called_web_research: bool,
     pub counts: Counts,
     pub usage: Tokens,
-    /// US dollars; null if no price is known.
+    /// The cost in US dollars. Null if no price is known.
     pub cost: Option<f64>,
     /// The last model that answered, as `provider/model`.
     pub model: Option<String>,
@@ -230,7 +230,7 @@ pub struct UsageGroup {
     pub runs: u64,
     #[serde(flatten)]
     pub usage: Tokens,
-    /// US dollars; null if no price is known.
+    /// The cost in US dollars. Null if no price is known.
     pub cost: Option<f64>,
 }
 

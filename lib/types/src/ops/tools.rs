@@ -100,7 +100,7 @@ pub struct Problem {
 #[serde(deny_unknown_fields)]
 pub struct CallTool {
     pub name: String,
-    /// An object.
+    /// The arguments, a JSON object.
     #[serde(default)]
     pub arguments: Value,
     /// The agent that makes the call; `forbidden` if the tool is not available to it. If absent, an operator makes the
@@ -129,7 +129,7 @@ pub struct Called {
 #[serde(rename_all = "camelCase")]
 pub struct Preview {
     pub approval: Need,
-    /// `noun.verb`.
+    /// The type of the action, as `noun.verb`.
     #[serde(default)]
     pub action_type: String,
     /// One line of text for the person who decides.
