@@ -1,5 +1,5 @@
 //! The governing rules in force for a turn: those that its stored event selects. The runtime enforces them for every
-//! agent of the turn, whatever the model writes.
+//! agent of the turn, independently of the text that a model writes.
 
 use std::collections::BTreeMap;
 

@@ -90,8 +90,8 @@ pub(super) async fn run(case: Case, share: Arc<Share>, name: &str, socket: &Path
     Ok(differs.is_empty())
 }
 
-/// Returns the skills and project rules of the system from which the case comes. `ken` passes its location; without
-/// one there are none.
+/// Returns the skills and project rules of the system that recorded the case. `ken` passes the location of that
+/// system. If it passes none, there are no skills and rules.
 fn sources() -> Sources {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     match (variable("KEN_CONFIG"), variable("KEN_WORKSPACE")) {

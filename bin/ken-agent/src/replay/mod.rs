@@ -1,7 +1,7 @@
-//! `ken-agent --replay`: a turn that has ended goes through the turn loop again. The answers of models and the results of
-//! tools come from its record, and every step is compared with it; no socket is opened. With `--model` another model is
-//! called for real, and what it does is compared with what was done: its tools are answered from the record, and nothing is
-//! executed.
+//! `ken-agent --replay`: runs a turn that has ended through the turn loop again. The answers of models and the results
+//! of tools are taken from its record, and every step is compared with it. No socket is opened. With `--model`, another
+//! model is really called, and its turn is compared with the recorded one. The results of its tool calls are taken from
+//! the record, and no tool is executed.
 
 mod compare;
 mod evaluate;
