@@ -25,7 +25,8 @@ const MOST_TOKENS: u64 = USUAL_POSITIONS / 4;
 /// The positions that are assumed for a model that cannot be examined.
 const USUAL_POSITIONS: u64 = 1024;
 
-/// The minimum interval between deltas. Tokens arrive faster than anybody reads, and each delta becomes a durable event.
+/// The minimum interval between deltas. Tokens arrive faster than a person can read, and each delta becomes a durable
+/// event.
 const BETWEEN_DELTAS: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
