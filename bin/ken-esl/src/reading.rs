@@ -350,8 +350,8 @@ impl Reader {
         feelings.collect()
     }
 
-    /// Computes the intensities and sorts the emotions by them. Emphasis weakens neutral. Words like "slightly" do not
-    /// strengthen it in return: its intensity never exceeds that of the emotion before it.
+    /// Computes the intensities and sorts the emotions by them. Words like "slightly" lower all intensities except that
+    /// of neutral. Therefore that one is limited to the intensity of the emotion before it, and the order is kept.
     fn rank(&self, feelings: &mut [Feeling], clarity: f32) {
         for feeling in &mut *feelings {
             feeling.intensity = self.intensity(feeling, 1.0);

@@ -326,8 +326,8 @@ fn next_word(text: &str, from: usize) -> Option<Span> {
     Some(Span { start, end })
 }
 
-/// Returns the words for which a word stands; the second one can be empty. `lower` is the word in lower case, `bare`
-/// the same without apostrophes.
+/// Expands a word to one or two words; the second one is empty if there is none. `lower` is the word in lower case,
+/// `bare` the same without apostrophes.
 fn written_out<'a>(lower: &str, bare: &'a str) -> [&'a str; 2] {
     match bare {
         "cant" | "cannot" => ["can", "not"],

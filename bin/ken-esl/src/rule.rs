@@ -14,7 +14,7 @@ pub(crate) enum Rule {
     Emoji,
     /// Words for emotions that are rare in the training texts are read with their own meaning.
     RareWords,
-    /// Irony reverses praise.
+    /// Irony makes praise negative.
     Irony,
     /// If all words of feeling have the same sign, feelings of the other sign are not felt.
     OneMind,

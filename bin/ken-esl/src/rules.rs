@@ -243,7 +243,7 @@ fn trust_rare_words(table: &Table, tokens: &[Token], notes: &[Note], scores: &mu
     }
 }
 
-/// "I am neither happy nor sad": neither is felt.
+/// Neither feeling is felt: "I am neither happy nor sad".
 fn neither(scores: &mut [f32; SCORES]) {
     scores.iter_mut().take(LABELS).for_each(|score| *score -= WEAK);
     scores[NEUTRAL] += WEAK + STRONG;
