@@ -27,7 +27,7 @@ pub enum State {
     Shipped,
     /// A person has accepted exactly this text.
     Accepted,
-    /// Nobody has accepted it. It is not used.
+    /// No text with this name was accepted or is shipped. This text is not used.
     New,
     /// A different text with this name was accepted or is shipped. This text is not used.
     Changed,

@@ -12,7 +12,7 @@ pub const PROJECT_FILE: &str = "AGENTS.md";
 /// The maximum size of the file, in bytes.
 pub const PROJECT_BYTES: u64 = 32 * 1024;
 
-/// An `AGENTS.md`.
+/// The project rules in an `AGENTS.md`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Project {
     pub file: PathBuf,
