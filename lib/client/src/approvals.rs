@@ -14,7 +14,7 @@ pub struct Decision {
     pub approved: bool,
     /// The name of the person who decides, 1 to 120 characters.
     pub by: String,
-    /// At most 2 000 characters.
+    /// The reason for the decision, at most 2 000 characters.
     pub reason: Option<String>,
     /// Whether the same action may run again in the session.
     pub for_session: bool,

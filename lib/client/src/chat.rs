@@ -80,7 +80,7 @@ pub struct Prompt {
     pub session: Option<String>,
     /// The only model that may answer, as `provider/model`.
     pub model: Option<String>,
-    /// At most 8.
+    /// At most 8 images.
     pub images: Vec<Image>,
     /// The workflow to which the prompt belongs. It is stored with the prompt's event. Transcripts leave out the
     /// prompts of internal workflows.
@@ -105,7 +105,7 @@ pub struct Session {
 pub struct Image {
     /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
     pub media_type: String,
-    /// Base64, at most 14 680 064 characters.
+    /// The image in base64, at most 14 680 064 characters.
     pub data: String,
 }
 

@@ -84,7 +84,7 @@ struct Subscription {
 /// How reading a connection ended.
 enum End {
     /// The stream is closed, or the receiver has been dropped.
-    ForGood,
+    Finished,
     /// The connection was lost, and there is more to read.
     Broken,
 }
@@ -94,7 +94,7 @@ impl Subscription {
         let mut attempts = Attempts::new(&self.gateway);
         loop {
             let error = match self.read(&mut attempts) {
-                Ok(End::ForGood) => return,
+                Ok(End::Finished) => return,
                 Ok(End::Broken) => Error::unavailable(format!("the stream {} broke off", self.target)),
                 Err(error) => error,
             };
@@ -126,7 +126,7 @@ impl Subscription {
             }
             let closed = batch.closed;
             if self.to.send(Ok(batch)).is_err() || closed {
-                return Ok(End::ForGood);
+                return Ok(End::Finished);
             }
         }
         Ok(End::Broken)
