@@ -226,8 +226,8 @@ impl Default for Approvals {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// The maximum number of connections. When it is reached, a new connection closes the one that has been idle
-    /// longest.
+    /// The maximum number of connections. When it is reached, the connection that has been idle longest is closed to
+    /// make room for a new one.
     pub connections: u32,
     /// How many of these connections may be used by streams, long polls and waiting prompts.
     pub held_connections: u32,

@@ -493,7 +493,7 @@ pub struct Claim {
     pub text: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Image>,
-    /// Absent for an instance without an actor, which can only use global entries.
+    /// Absent for an instance without an actor, which can use global entries only.
     pub scope: Option<Scope>,
     pub context: Option<Value>,
     /// The kind of the stored event: `chat.message`, `agent.prompt`, …
