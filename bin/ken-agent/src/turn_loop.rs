@@ -113,8 +113,8 @@ impl<'a, J: Journal, M: Model> TurnLoop<'a, J, M> {
         true
     }
 
-    /// Validates the answer and records the result. If a rule requires validation and it fails, the answer is not
-    /// delivered.
+    /// Validates the answer and records the result. If a rule requires validation and the answer cannot be validated,
+    /// it is not delivered.
     async fn validate(&mut self) -> Result<(), Error> {
         if let Some(recorded) = self.journal.recorded_validation() {
             return self.journal.record(recorded, None).await;

@@ -261,7 +261,7 @@ impl Tape {
         self.is_cut || self.ending.is_some()
     }
 
-    /// The models that a session has called.
+    /// Returns the configured models of a session, as far as the record shows them.
     pub(super) fn models(&self, session: &str) -> Vec<String> {
         self.models.get(session).cloned().unwrap_or_default()
     }
@@ -331,7 +331,7 @@ fn models(events: &[Event], segment: &[Event]) -> HashMap<String, Vec<String>> {
                 if error.as_ref().is_some_and(|error| error.name == RULE) {
                     list.extend(list.last().cloned());
                 }
-                // If no model was called, there may still have been a configured one.
+                // If no model was called, the result still names the configured model that would have been called.
                 list.extend(result.as_ref().and_then(named).filter(|_| list.is_empty()));
             }
             _ => {}
