@@ -267,7 +267,7 @@ fn quantity_of(atom: &str) -> Option<(&str, Quantity<'_>)> {
     Some((subject, Quantity { value, unit }))
 }
 
-/// Whether a statement says that somebody feels well or ill.
+/// The mood, `positive` or `negative`, of a statement about how a person feels.
 fn valence_of(statement: &Statement<'_>) -> Option<&'static str> {
     let mut words = statement.atom.split(' ').skip_while(|word| *word == "the");
     let is_person = words.next().is_some_and(|word| PERSONS.contains(&word));

@@ -20,7 +20,7 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-/// How many bytes of standard error are kept.
+/// Number of bytes of standard error that are kept.
 const ERROR_BYTES: usize = 4096;
 
 /// Runs a program without a shell, in the current environment and in its own process group, and returns its standard output.

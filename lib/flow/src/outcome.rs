@@ -116,7 +116,7 @@ pub struct Coherence {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
     pub name: &'static str,
-    /// How many statements or results were compared.
+    /// The number of statements or results that were compared.
     pub compared: usize,
     pub passed: bool,
 }

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 /// Maximum size of an answer, in bytes; a tool that writes more is killed.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// How many lines of standard error are kept, and how many bytes of each.
+/// The number of last lines of standard error that are kept, and the number of bytes of each.
 const ERROR_LINES: usize = 8;
 const ERROR_LINE_BYTES: usize = 512;
 

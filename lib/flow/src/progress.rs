@@ -21,7 +21,7 @@ pub(crate) struct StepResult {
 pub(crate) struct Progress {
     /// The newest result of each step, by its index in the definition.
     pub(crate) made: Vec<Option<StepResult>>,
-    /// How often each step has run.
+    /// The number of times that each step has run.
     turns: Vec<u32>,
     /// The steps that have run, the latest last.
     pub(crate) order: Vec<usize>,

@@ -76,7 +76,7 @@ impl Settings {
     }
 }
 
-/// A variable that is set.
+/// An environment variable that is set.
 struct Variable {
     name: &'static str,
     value: String,

@@ -35,7 +35,7 @@ pub(crate) enum Piece {
     Hole(Hole),
 }
 
-/// A placeholder without a value.
+/// The source text of a placeholder that has no value.
 #[derive(Debug)]
 pub(crate) struct Unfilled(pub(crate) String);
 
