@@ -1,5 +1,5 @@
-//! How an answer is written as JSON: the layout of `--format json` and `compact`, and the field that tells which of several
-//! inputs an answer belongs to.
+//! How an answer is written as JSON: the layout of `--format json` and `compact`, and the field that names the input of an
+//! answer.
 
 use std::io::{self, Write};
 
