@@ -88,7 +88,8 @@ impl Claim {
         self.dated || self.cited || self.quoted > 2
     }
 
-    /// Whether it contains evidence itself: a figure or a quotation. A citation only says where to look.
+    /// Whether it contains evidence itself: a figure or a quotation. A citation does not count, because it only names a
+    /// source.
     pub(crate) fn shows_evidence(&self) -> bool {
         self.figures > 0 || self.quoted > 2
     }
@@ -122,7 +123,7 @@ impl Claim {
         (self.finite || self.instruction) && self.words > 1 && self.content > 0 && !self.is_marker_row()
     }
 
-    /// Whether it refers to something said before.
+    /// Whether it refers to an earlier statement.
     pub(crate) fn points_back(&self) -> bool {
         self.any(lex::POINTER | lex::CONNECTIVE | lex::THE)
     }
@@ -159,7 +160,7 @@ pub(crate) fn supports(token: &Token) -> bool {
     token.is_exact() || token.kind == Kind::Word && (token.is(lex::CALENDAR) || token.has(ADDRESS | QUOTED))
 }
 
-/// Whether the token refers to something said before.
+/// Whether the token refers to an earlier statement.
 pub(crate) fn points_back(token: &Token) -> bool {
     token.is(lex::POINTER | lex::CONNECTIVE | lex::THE) && !supports(token)
 }

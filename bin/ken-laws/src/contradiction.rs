@@ -11,7 +11,7 @@ use crate::rubric::CONTRADICTION;
 use crate::scan::Sentence;
 use crate::token::{Kind, QUOTED, Token, at, before};
 
-/// A clause in normal form: a subject, what is said about it, and whether the clause affirms or negates it.
+/// A clause in normal form: a subject, a statement about it, and whether the clause affirms or negates this statement.
 #[derive(Clone)]
 pub(crate) struct Clause {
     key: u64,

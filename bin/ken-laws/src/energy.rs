@@ -1,4 +1,4 @@
-//! Law 4: nothing is said twice, and no words are wasted.
+//! Law 4: the text repeats nothing and wastes no words.
 
 use crate::finding::{Findings, View};
 use crate::lexicon::{self as lex, hash};

@@ -120,7 +120,7 @@ fn has_strange_words(text: &str, scan: &Scan, claims: &[Claim]) -> bool {
     most(odd.len()) && most(odd.iter().filter(|word| !ken_support::is_common(word)).count())
 }
 
-/// Whether a word ends as inflected and derived words do.
+/// Whether a word has an ending of inflected or derived words.
 fn has_english_ending(word: &str) -> bool {
     const ENDINGS: [&str; 28] = [
         "able", "age", "al", "ance", "ant", "ary", "ate", "ed", "ence", "ent", "er", "ful", "hood", "ible", "ic",

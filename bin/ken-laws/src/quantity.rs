@@ -13,7 +13,7 @@ const OR: u64 = hash(b"or");
 /// A quantity with its value, as stated in a sentence.
 #[derive(Clone, Copy)]
 pub(crate) struct Quantity {
-    /// The hash of what is measured and of the unit.
+    /// The hash of the subject that is measured and of the unit.
     key: u64,
     value: u64,
     /// The place, time or part that the value is limited to; 0 if there is none.

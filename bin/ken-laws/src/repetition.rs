@@ -32,7 +32,7 @@ struct Stem {
 
 /// The properties of a sentence that are compared.
 struct Said {
-    /// Its range in `used`.
+    /// The range of its stems in `used`.
     stems: Range<usize>,
     /// The hash of all words in order.
     words: u64,
@@ -44,7 +44,7 @@ struct Said {
 /// Minimum share of common words, in percent, for two sentences to be alike.
 const ALIKE: usize = 70;
 const FEWEST_STEMS: usize = 3;
-/// How many sentences are kept for a word.
+/// The number of sentences that are stored for each word.
 const LATEST: usize = 8;
 /// The number of words, from the first on, by which earlier sentences are looked up. If 7 of 10 words are shared, some of the
 /// first ones are among them.

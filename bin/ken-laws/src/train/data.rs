@@ -114,7 +114,7 @@ pub(crate) fn rarity(folder: &Path, corpora: &[Corpus]) -> Result<String, Error>
     Ok(text)
 }
 
-/// In how many texts each stem occurs.
+/// The number of texts in which each stem occurs.
 #[derive(Default)]
 struct Count {
     texts: u32,
