@@ -100,7 +100,7 @@ pub(crate) struct Trim {
 }
 
 impl Trim {
-    /// The text that can be written now: white space is held back until something follows it.
+    /// Returns the text that can be written now. White space is written only when other text follows it.
     pub(crate) fn pass(&mut self, text: &str) -> String {
         let text = if self.begun { text } else { text.trim_start() };
         let solid = text.trim_end();

@@ -58,7 +58,7 @@ impl Cache {
         self.length += positions;
     }
 
-    /// How many numbers a position has.
+    /// The length of a position's keys, in numbers.
     pub(crate) fn width(&self) -> usize {
         self.width
     }

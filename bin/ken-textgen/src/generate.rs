@@ -46,7 +46,7 @@ pub struct Run {
     /// Prompt and generated tokens.
     tokens: Vec<u32>,
     prompt: usize,
-    /// How many of the tokens the model has been fed.
+    /// The number of tokens that the model has processed.
     fed: usize,
     cache: Cache,
     sampler: Sampler,

@@ -74,7 +74,7 @@ pub(crate) fn from_flags(cli: &Cli, generation: &Generation) -> Result<Parameter
     let sampled = flags.temperature.is_some() || flags.top_k.is_some() || flags.top_p.is_some() || flags.seed.is_some();
     let default = Sampling::default();
     let sampling = Sampling {
-        // The model's default may be greedy, but a sampling option asks for sampling.
+        // If the model's default is greedy, an option for sampling overrides it.
         greedy: flags.greedy || (generation.do_sample == Some(false) && !sampled),
         temperature: flags.temperature.or(generation.temperature).unwrap_or(default.temperature),
         top_k: flags.top_k.or(generation.top_k).unwrap_or(default.top_k),

@@ -73,7 +73,7 @@ impl Team {
         Team { shared, threads, active }
     }
 
-    /// How many threads take part, including the caller.
+    /// The number of threads that take part, including the caller.
     pub fn size(&self) -> usize {
         self.active.load(Ordering::Relaxed)
     }
@@ -85,8 +85,8 @@ impl Team {
         self.shared.active.store(size, Ordering::Relaxed);
     }
 
-    /// Calls `job` once for each number below `tasks`, on any thread, and returns when all calls have returned.
-    /// Only one thread at a time may call this. A job of more than `MAX_TASKS` tasks is done by the caller alone.
+    /// Calls `job` once for each number below `tasks`, on any thread, and returns when all calls have returned. Only one thread at a
+    /// time is allowed to call this. The caller alone does a job of more than `MAX_TASKS` tasks.
     pub fn run(&self, tasks: usize, job: impl Fn(usize) + Sync) {
         if self.size() == 1 || !(2..=MAX_TASKS).contains(&tasks) {
             (0..tasks).for_each(job);
