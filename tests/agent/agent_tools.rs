@@ -62,7 +62,7 @@ fn agent_entries_name_their_turn_and_are_private_to_the_actor() {
         assert_eq!(entries.len(), wanted, "{actor}: {entries:?}");
         assert!(entries.iter().all(|entry| entry["id"] == id.as_str()));
     }
-    // Nobody finds what was said to another person.
+    // No search finds the messages of another person.
     let (tools, _) = say(&system, "ann", "one", "recall");
     let turns = &details(&tools)["turns"];
     assert_eq!(turns[0]["answer"], "remember is done.", "{turns}");
@@ -143,7 +143,8 @@ fn past_turns_are_found_across_private_conversations_but_group_turns_only_in_the
     assert_eq!(recalled("ann", "one"), of_ann);
     assert_eq!(recalled("ann", "new"), of_ann);
     assert_eq!(recalled("bob", "three"), ["The harbour is mine."]);
-    // Two people write in a group. What each of them said elsewhere is not found in it, and what was said in it is not found elsewhere.
+    // Two people write in a group. Searches in the group do not find their messages from other conversations, and searches elsewhere do
+    // not find those of the group.
     tell("ann", "group", "The harbour is red.");
     tell("bob", "group", "The harbour is blue.");
     assert_eq!(recalled("ann", "group"), ["The harbour is red."]);

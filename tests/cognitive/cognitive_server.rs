@@ -282,7 +282,7 @@ fn an_invalid_setting_prevents_the_start() {
 fn bodies_are_refused_before_they_are_read() {
     let system = cognitive().env("MAX_BODY_BYTES", "2000").start();
     let mut asker = system.asker();
-    // The answer comes before any byte of the body is sent.
+    // The request is refused before any byte of the body is sent.
     let announced = asker.request("POST", "/v1/execute").header("Content-Length", "2001").send();
     refused(&announced, 413, "too_large", "");
     let mut asker = system.asker();
@@ -301,7 +301,7 @@ fn bodies_are_refused_before_they_are_read() {
     let mut asker = system.asker();
     let other = asker.request("POST", "/v1/execute").header("Content-Type", "text/plain").body("{}");
     refused(&other.send(), 415, "invalid", "content-type");
-    // Without a key the answer says nothing about the body.
+    // Without a key, the body is not checked at all.
     let mut nobody = client(&system);
     nobody.request("POST", "/v1/execute").header("Content-Length", "99999999").send().expect(401);
     for body in ["{", "{} {}", "\u{0}"] {

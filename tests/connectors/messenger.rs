@@ -930,7 +930,7 @@ fn a_request_for_an_approval_is_decided_in_its_chat() {
     assert!(edit["text"].as_str().unwrap().contains("denied by"), "{edit}");
 }
 
-/// A tool whose calls need an approval.
+/// Adds a tool whose calls need an approval.
 fn add_gated(system: &System) {
     let entry = json!({"name": "gated", "description": "Push.", "command": ["echo", "pushed"], "input": {"type": "object"},
         "writes": "text", "agents": ["orchestrator"], "touch": {"write": [system.home().join("tools.d")]}});

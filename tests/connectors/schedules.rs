@@ -524,7 +524,7 @@ fn check_to_the_end(system: &System, schedules: &[Value]) {
     }
 }
 
-/// `KEN_KILLS=200` kills that many times.
+/// `KEN_KILLS` is the number of kills, 8 by default.
 #[test]
 fn whichever_part_is_killed_every_slot_has_one_record() {
     let system = scripted();

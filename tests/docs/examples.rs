@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 /// Maximum time of an example, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a page needs in addition to a running system.
+/// The requirements of a page, in addition to a running system.
 struct Needs {
     page: &'static str,
     /// A script that runs before the first example. Each line `FROM => TO` that it prints replaces text of the examples.
@@ -176,8 +176,8 @@ fn is_lasting(command: &str) -> bool {
     LASTING.iter().any(|part| command.contains(part))
 }
 
-/// Splits a script into pieces, in order. Each has a flag that tells whether it runs until it is interrupted. Commands that
-/// run at the same time, as in two terminals, are one piece.
+/// Splits a script into pieces, in order. The flag of a piece is true if it runs until it is interrupted. Commands that run
+/// at the same time, as in two terminals, are one piece.
 fn pieces(script: &str) -> Vec<(String, bool)> {
     if !is_lasting(script) {
         return vec![(script.to_owned(), false)];
@@ -276,7 +276,7 @@ impl Home {
         std::fs::create_dir(home.dir.path().join(folder)).unwrap();
         let config = "[gateway]\nport = 0\n[cognitive]\nport = 0\n";
         std::fs::write(home.dir.path().join(folder).join("ken.toml"), config).unwrap();
-        // An answer of 400 or more is a failure.
+        // Makes curl fail if the status of an answer is 400 or more.
         std::fs::write(home.dir.path().join(".curlrc"), "fail-with-body\n").unwrap();
         home
     }

@@ -27,7 +27,7 @@ pub enum Trouble {
     TakeAndHang,
     /// The call is executed and answered after a delay.
     Slow(Duration),
-    /// A status with a body that is not JSON.
+    /// An answer with this status and a body that is not JSON, as a proxy sends it.
     Proxy(u16),
 }
 
@@ -89,7 +89,7 @@ impl BotApi {
         format!("http://{}", self.address)
     }
 
-    /// Sets the failure of the next call of a method. Failures that are set earlier come first.
+    /// Sets the failure of the next call of a method. Failures that were set earlier are used first.
     pub fn next(&self, method: &str, trouble: Trouble) {
         let mut troubles = lock(&self.shared.troubles);
         troubles.entry(method.to_owned()).or_default().push_back(trouble);

@@ -143,7 +143,7 @@ impl Pages {
         lock(&self.shared.asked).clone()
     }
 
-    /// How often a path was requested, with any query.
+    /// The number of requests for a path, with any query.
     pub fn count(&self, path: &str) -> usize {
         let of_path = |asked: &&AskedPage| asked.path.split('?').next() == Some(path);
         lock(&self.shared.asked).iter().filter(of_path).count()

@@ -15,9 +15,9 @@ use tiny_http::{Header, Request, Response, Server};
 /// One reply.
 #[derive(Debug, Clone)]
 pub enum Reply {
-    /// A status with headers and a body.
+    /// An answer with this status, these headers and this body.
     Status(u16, Vec<(&'static str, String)>, String),
-    /// An event stream: its pieces, one chunk each.
+    /// An event stream. Each piece is one chunk.
     Stream(Vec<Piece>),
 }
 

@@ -213,7 +213,7 @@ fn faults_of_running_parts() {
 
 #[test]
 fn faults_of_the_data() {
-    // After `down`, another program may use the default ports.
+    // After `down`, other programs can use the default ports.
     let ports = "[gateway]\nport = 0\n[cognitive]\nport = 0\n";
     let mut system = cognitive().config(ports).start();
     system.ken(&["chat", "hello"]);

@@ -60,7 +60,7 @@ fn templates_fragments_and_attachments_become_the_message() {
     file(&system, "templates/mine.md", b"In {{language}}: {{input}}!");
     is(&run(&["-t", "mine", "-p", "language=Latin", "Hello"]), 0, "two\n");
     assert_eq!(told(&provider), "In Latin: Hello!");
-    // A picture is sent as a picture.
+    // An attached picture is sent to the model as an image.
     let picture = file(&system, "dot.png", b"\x89PNG\r\n\x1a\nrest");
     is(&run(&["-a", &picture, "What is it?"]), 0, "three\n");
     assert!(told(&provider).contains("data:image/png;base64,iVBORw0KGgpyZXN0"), "{}", told(&provider));
@@ -211,7 +211,7 @@ fn a_model_is_chosen_and_the_answer_is_printed_for_programs() {
         let printed = String::from_utf8(output.stdout).unwrap();
         assert!(printed.starts_with("Your message says: “Our pump P7 runs at 40 bar.”\n\n"), "{printed}");
     }
-    // A command has no turn.
+    // A command such as `/help` starts no turn.
     let output = system.ken(&["chat", "--json", "/help"]);
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(printed["answer"].as_str().unwrap().contains("`/new [name]`"), "{printed}");

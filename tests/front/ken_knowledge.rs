@@ -222,7 +222,7 @@ fn an_entry_names_its_turn_and_the_turns_that_used_it() {
     let table = String::from_utf8(system.ken(&["knowledge", "list", "--by", "agent"]).stdout).unwrap();
     assert!(table.contains(&turn), "{table}");
     assert_eq!(lines(&system, &["knowledge", "list", "--json", "--by", "api"]).len(), 2);
-    // An id that no entry has.
+    // The exit status is 2 for an unknown id.
     assert_eq!(system.ken(&["knowledge", "why", "kb-ffffffff"]).status.code(), Some(2));
 }
 

@@ -1,4 +1,4 @@
-//! Output to a terminal: data is printed without control characters, and a message tells what a command waits for.
+//! Output to a terminal: data is printed without control characters, and a message names the part that a command waits for.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -179,7 +179,7 @@ fn states_are_coloured_only_on_a_terminal() {
     let mut piped = system.command(&["status"]);
     let piped = piped.env("TERM", "xterm").output().unwrap();
     assert!(!piped.stdout.contains(&0x1b));
-    // Colour sequences in data are shown as text, in between.
+    // Colour sequences in data are shown as text, within the colours of the command itself.
     let log = system.home().join("state/log/cognitive.log");
     std::fs::write(log, "{\"timestamp\":\"2026-01-01T00:00:00Z\",\"level\":\"ERROR\",\"message\":\"a\\u001b[5mb\"}\n")
         .unwrap();

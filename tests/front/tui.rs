@@ -630,7 +630,7 @@ fn approvals_are_decided_only_in_the_dialog() {
     terminal.sees("After second.");
     assert_eq!(runs().trim(), r#"{"word":"first"}"#);
     leave(&mut terminal);
-    // In line mode a decision is a whole word.
+    // In line mode, a decision is a whole word instead of a key.
     let mut plain = open(&system, &["--plain"]);
     plain.sees("All is well.");
     plain.says("the third");

@@ -43,8 +43,8 @@ fn streams() {
     pages(&system);
 }
 
-/// Requests with several errors: the answer is 400 for the first error in the order of the contract, and comes before
-/// 404.
+/// Requests with several errors: the answer is 400 for the first error in the order of the contract. These checks
+/// precede 404.
 fn wrong(system: &System) {
     for (query, at) in [
         ("offset=1&offset=x&tail=0&tail=1&live=x", "?offset"),

@@ -180,7 +180,7 @@ fn pages(system: &System) {
     assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), expected);
     let newest = list(system, "limit=1");
     assert_eq!(newest[0]["title"], json!(format!("Entry {}", number - 1)));
-    // A cursor belongs to its list.
+    // A cursor of one list is refused for another.
     system.get(&format!("{KNOWLEDGE}?q=many{after}")).refused(400, "invalid", "?after");
     for number in 200..210 {
         teach(system, &entry(number));

@@ -46,7 +46,7 @@ fn exchange(system: &System) {
     let one = &exchanges(&page)[0];
     let id = answer.text("/submissionId");
     assert_eq!((&one["id"], &one["submissionId"]), (&json!(id), &json!(id)));
-    // A failed tool does not fail its turn.
+    // If a tool fails, its turn is still completed.
     assert_eq!(one["status"], "completed");
     assert_eq!(one["prompt"]["id"], answer.at("/event/id"));
     assert_eq!(one["prompt"]["receivedAt"], answer.at("/event/receivedAt"));

@@ -79,7 +79,7 @@ impl Terminal {
         Terminal { child, keyboard, shown, reader: Some(reader), before: modes }
     }
 
-    /// What the screen shows now.
+    /// The current text of the screen.
     pub fn screen(&self) -> String {
         self.shown.lock().expect("the screen").screen.screen().contents()
     }
@@ -89,7 +89,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.shown.lock().expect("the screen").bytes).into_owned()
     }
 
-    /// How many bytes have been written to it so far.
+    /// The number of bytes that have been written to it so far.
     pub fn length(&self) -> usize {
         self.shown.lock().expect("the screen").bytes.len()
     }

@@ -17,7 +17,7 @@ use ken_tests::{Builder, System, binary, root, until};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-/// The name of each secret with its value. The stand-in for the messaging platform requires the given two values.
+/// The name of each secret with its value. The two of the messenger have the values that the stand-in for the platform requires.
 const SLOTS: [(&str, &str); 9] = [
     ("OPENAI_API_KEY", "planted-openai-1f0c"),
     ("ANTHROPIC_API_KEY", "planted-anthropic-2e1d"),
@@ -347,7 +347,7 @@ fn a_secret_that_its_recipient_repeats_appears_nowhere() {
         assert!(!text.contains("planted-to"), "{text}");
     }
     assert_eq!(files_with(PLANTED, home), ["secrets.env"]);
-    // The source of the stand-in contains its own secret.
+    // The source file of the stand-in, mcp.py, contains its secret too.
     let mut files = files_with("http-canary-77", home);
     files.sort();
     assert_eq!(files, ["mcp.py", "secrets.env"]);

@@ -393,7 +393,7 @@ fn ran_once_with_an_approval(system: &System, word: &str) {
     assert_eq!(runs(system, word), 1);
 }
 
-/// A call whose preview was interrupted has not run: it still needs its approval, and runs once.
+/// A call whose preview was interrupted has not run, so it still needs its approval, and then runs once.
 #[test]
 fn a_call_interrupted_before_its_request_still_needs_approval() {
     let system = Builder::default().script(&words(&["early"])).start();
@@ -445,7 +445,7 @@ fn rules_require_approvals_and_workers_wait() {
         let request = pending(&system, word);
         assert_eq!(request["request"]["requestedBy"], by, "{request}");
         assert_eq!(runs(&system, word), 0);
-        // The same holds after a restart of the agent.
+        // This also applies after a restart of the agent.
         system.kill("agent");
         decide(&system, &id(&request), true).expect(200);
         settled(&system, word, 1);
