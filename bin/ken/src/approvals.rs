@@ -48,10 +48,10 @@ pub(crate) struct Deny {
 /// The reason and the name that are recorded with a decision.
 #[derive(Debug, Args)]
 struct Words {
-    /// Reason, for the record; the agent is told it with a denial
+    /// Reason to record; the agent gets it with a denial
     #[arg(short, long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Who decides, for the record [default: the name of the user]
+    /// Name of the person who decides, to record [default: the user who runs this]
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }
@@ -160,7 +160,7 @@ fn decide(globals: &Globals, word: &str, approved: bool, for_session: bool, word
     Ok(ExitCode::SUCCESS)
 }
 
-/// The name of the user who runs this, for the record.
+/// Returns the name of the user who runs this, or `uid N` if the user has no name.
 fn user() -> String {
     let uid = nix::unistd::geteuid();
     match nix::unistd::User::from_uid(uid) {

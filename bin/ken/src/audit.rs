@@ -13,7 +13,7 @@ use crate::output::{Outcome, say};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditCommand {
-    /// Check that no record was changed; names the first one that was
+    /// Check that no record was changed, and name the first one that was
     Verify(Verify),
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum AuditCommand {
 pub(crate) struct Verify {
     /// Files of one log, in any order [default: the log of this system]
     pub(crate) files: Vec<PathBuf>,
-    /// Require a record with this hash, which was noted earlier
+    /// Require that the log contains a record with this hash
     #[arg(long, value_name = "HASH", value_parser = hash)]
     pub(crate) holds: Option<String>,
 }
@@ -67,7 +67,7 @@ fn good(verified: &Verified) -> String {
     }
 }
 
-/// SHA-256 in hexadecimal, in lower case for comparison.
+/// Checks a SHA-256 digest in hexadecimal, and converts it to lower case for comparison.
 fn hash(text: &str) -> Result<String, String> {
     match text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         true => Ok(text.to_ascii_lowercase()),

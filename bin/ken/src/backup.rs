@@ -1,4 +1,4 @@
-//! `ken backup` and `ken restore`: the database as one file.
+//! `ken backup` and `ken restore`: copy the database to a file, and replace it with such a copy.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};

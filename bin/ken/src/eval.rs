@@ -29,7 +29,7 @@ pub(crate) struct Eval {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Turn a recorded turn into a case: its prompt, what it began with, and the results of its tools
+    /// Turn a recorded turn into a case: its prompt, its context, and the results of its tools
     Add(Add),
     /// List the cases
     List(List),

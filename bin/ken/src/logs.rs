@@ -32,7 +32,7 @@ const INFO: u8 = 2;
 pub(crate) struct Logs {
     /// Names of parts, or kend; all by default
     pub(crate) names: Vec<String>,
-    /// Number of lines: 50 by default, with --since all
+    /// Number of lines [default: 50, or all with --since]
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) lines: Option<usize>,
     /// Keep printing new lines

@@ -62,7 +62,7 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Format {
-    /// Print the two answers of the gateway as JSON, one per line
+    /// Print the two replies of the gateway as JSON, one per line
     #[arg(long)]
     json: bool,
 }

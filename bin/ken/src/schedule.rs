@@ -154,7 +154,7 @@ struct Runs {
 struct Next {
     /// Name of a schedule: show its next times; without it, all schedules are listed
     slug: Option<String>,
-    /// How many [default: 10]
+    /// Number of schedules or times to list [default: 10]
     #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     number: Option<u32>,
     /// Print one JSON object per line
@@ -169,7 +169,7 @@ struct Preview {
     /// Time zone
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     tz: String,
-    /// How many times
+    /// Number of times to list
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     number: u32,
     /// Print one JSON object on one line

@@ -56,7 +56,7 @@ struct Named {
 struct Accept {
     /// Name of the skill, or AGENTS.md
     name: String,
-    /// Do not ask
+    /// Accept without asking
     #[arg(short, long)]
     yes: bool,
 }

@@ -30,7 +30,7 @@ pub(super) enum Show {
 pub(super) struct Said {
     /// The text of the agent's last message.
     pub(super) text: String,
-    /// `{provider, id}`.
+    /// The model that answered, as `{provider, id}`.
     pub(super) model: Option<Value>,
     pub(super) usage: Option<Value>,
 }

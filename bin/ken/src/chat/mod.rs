@@ -30,7 +30,7 @@ use schema::Schema;
 pub(crate) struct Chat {
     /// Message; without it, or with -, standard input is read
     pub(crate) text: Vec<String>,
-    /// Continue a session, by id, the end of an id, or name; without it a new one
+    /// Continue the session with this id, end of an id, or name [default: a new session]
     #[arg(short = 's', long, value_name = "SESSION")]
     pub(crate) session: Option<String>,
     /// Continue the last session
@@ -39,22 +39,22 @@ pub(crate) struct Chat {
     /// Stop when no data has arrived for this long: 30s, 5m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
     pub(crate) wait: Duration,
-    /// Answer with this model only: provider/model, one of those that are configured
+    /// Use only this model: provider/model, one of the configured ones
     #[arg(short = 'm', long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
     /// Put the text of a file before the message; may be repeated
     #[arg(short = 'f', long, value_name = "FILE")]
     pub(crate) fragment: Vec<PathBuf>,
-    /// Send a file along: a text, or a PNG, JPEG, GIF or WebP image; may be repeated
+    /// Attach a file: a text, or a PNG, JPEG, GIF or WebP image; may be repeated
     #[arg(short = 'a', long, value_name = "FILE")]
     pub(crate) attach: Vec<PathBuf>,
-    /// Use a template of prompts; the message is its {{input}}
+    /// Use a prompt template; the message replaces its {{input}}
     #[arg(short = 't', long, value_name = "NAME")]
     pub(crate) template: Option<String>,
     /// Value of a placeholder of the template; may be repeated
     #[arg(short = 'p', long, value_name = "NAME=VALUE", requires = "template", value_parser = pair)]
     pub(crate) param: Vec<(String, String)>,
-    /// Print an answer that is JSON and fits this JSON Schema; else nothing, and exit with status 1
+    /// Print an answer only if it is JSON that fits this JSON Schema; otherwise exit with status 1
     #[arg(long, value_name = "FILE", conflicts_with = "events")]
     pub(crate) schema: Option<PathBuf>,
     /// Print the answer when it is complete

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::input::read_text;
 
-/// The largest schema, in bytes.
+/// The maximum size of a schema, in bytes.
 const SCHEMA_BYTES: u64 = 64 * 1024;
 const MAX_DEPTH: usize = 64;
 

@@ -53,7 +53,7 @@ fn check_database(folder: &Path, is_up: bool, findings: &mut Findings) {
 /// Reports the problems that the running store has found in its files.
 fn check_store(places: &Places, findings: &mut Findings) {
     let Ok(stats) = client::call::<ServiceStats>(places, "store", &Nothing {}, Some(PATIENCE)) else {
-        return; // that the store is not ready is another finding
+        return; // another check reports that the store is not ready
     };
     let stat = |name: &str| stats.get(name).and_then(Value::as_u64);
     let database = places.state.join("store/ken.db");

@@ -37,7 +37,7 @@ const DOCUMENT_BYTES: usize = WIRE_LINE_BYTES / 2;
 pub(super) struct Import {
     /// Folder whose Markdown files are imported; names that begin with a dot are left out
     folder: PathBuf,
-    /// Delete the entries of files that are gone
+    /// Delete the entries of files that no longer exist
     #[arg(long)]
     prune: bool,
     /// Print one JSON object
