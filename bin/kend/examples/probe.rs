@@ -90,7 +90,7 @@ fn again(actions: &[&str]) {
     again_with(&mut Command::new("/usr/bin/env"), actions);
 }
 
-#[allow(clippy::zombie_processes)] // kend is to find them
+#[allow(clippy::zombie_processes)] // kend has to collect them
 fn again_with(command: &mut Command, actions: &[&str]) {
     command.arg(std::env::current_exe().unwrap()).args(actions).spawn().unwrap();
 }

@@ -12,10 +12,10 @@ pub(crate) struct Cli {
     /// Read FILE instead of the usual ken.toml
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Port of the gateway, over the configuration; 0 takes a free one
+    /// Port of the gateway, instead of the configured one; 0 picks a free one
     #[arg(long, value_name = "N")]
     pub(crate) port: Option<u16>,
-    /// Port of the cognitive server, over the configuration; 0 takes a free one
+    /// Port of the cognitive server, instead of the configured one; 0 picks a free one
     #[arg(long, value_name = "N")]
     pub(crate) cognitive_port: Option<u16>,
     /// Report all errors of the configuration, start nothing
@@ -24,7 +24,7 @@ pub(crate) struct Cli {
     /// Print one line when all parts are ready; if one does not become ready, stop all and fail
     #[arg(long)]
     pub(crate) announce: bool,
-    /// Run in a session of its own, without output once all parts are ready
+    /// Run in a new session, without output after all parts are ready
     #[arg(long)]
     pub(crate) background: bool,
 }

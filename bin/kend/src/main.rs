@@ -28,7 +28,7 @@ mod secrets;
 mod signals;
 mod sockets;
 mod source;
-#[allow(unsafe_code)] // between clone and exec
+#[allow(unsafe_code)] // for the code between clone and exec
 mod spawn;
 mod status;
 mod system;

@@ -93,7 +93,7 @@ pub(crate) enum Why {
     ByItself,
 }
 
-/// A deadline that has passed.
+/// The deadline that has passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Alarm {
     /// The delay before the next start is over.
