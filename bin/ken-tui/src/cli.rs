@@ -24,7 +24,7 @@ pub(crate) struct Cli {
     #[arg(short = 'c', long = "continue")]
     pub(crate) resume: bool,
 
-    /// Lines of text without a screen: for screen readers and logs
+    /// Print plain lines instead of drawing a screen, for screen readers and logs
     #[arg(long, conflicts_with = "print")]
     pub(crate) plain: bool,
 
@@ -44,7 +44,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
 
-    /// Colour pieces of code, for the client itself
+    /// Highlight code blocks (used by the client itself)
     #[arg(long, hide = true)]
     pub(crate) colour_code: bool,
 }

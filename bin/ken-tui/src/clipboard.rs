@@ -16,7 +16,8 @@ pub(crate) fn offer(text: &str, in_tmux: bool) -> Option<String> {
     }
     let sequence = format!("\x1b]52;c;{encoded}\x07");
     Some(match in_tmux {
-        // tmux passes this on to its terminal; with `set-clipboard on` it also takes the text itself.
+        // tmux passes the second sequence on to its terminal. With `set-clipboard on`, it also takes the text from the
+        // first one.
         true => format!("{sequence}\x1bPtmux;{}\x1b\\", sequence.replace('\x1b', "\x1b\x1b")),
         false => sequence,
     })
