@@ -1,4 +1,4 @@
-//! `ken-coder run` and `ken-coder test`.
+//! `ken-coder run` and `ken-coder test`: run a command in the sandbox and record what it changes.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `ken-coder list` and `ken-coder read`.
+//! `ken-coder list` and `ken-coder read`: list folders and read files.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! `ken-coder search`.
+//! `ken-coder search`: searches the text of files.
 
 use std::fmt;
 

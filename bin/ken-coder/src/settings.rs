@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     pub(crate) secrets: PathBuf,
     /// The run to which the changes of this call belong: `KEN_RUN`, or a new id.
     pub(crate) run: String,
-    /// Whether the caller has named the run.
+    /// Whether the caller has set the id of the run.
     pub(crate) has_run: bool,
     pub(crate) session: Option<String>,
 }

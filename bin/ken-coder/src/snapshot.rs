@@ -258,7 +258,7 @@ fn found(settings: &Settings, scope: &[Place]) -> (Vec<Place>, BTreeSet<Place>) 
 pub(crate) fn recover(settings: &Settings, tree: &Tree, journal: &Journal) -> Result<(), Error> {
     for mut record in journal.interrupted()? {
         if record.root != settings.root {
-            continue; // of another workspace, whose next change finds it
+            continue; // the next change in that other workspace recovers it
         }
         if record.scope.is_empty() {
             match roll_back(tree, journal, &record) {
