@@ -34,7 +34,7 @@ pub(crate) struct Page {
     pub(crate) text: String,
     /// The SHA-256 digest of the text.
     pub(crate) digest: String,
-    /// Whether the page is longer than what was read.
+    /// Whether only a part of the page was read because it is too long.
     pub(crate) truncated: bool,
 }
 

@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 2_000;
 /// The maximum time to render one page, even if the caller has more time left.
 const RENDER: Duration = Duration::from_secs(5);
 const TITLE_CHARACTERS: usize = 300;
-/// Elements that belong to the site rather than to the page, or that are not shown.
+/// A CSS rule that hides elements that belong to the site rather than to the page, or that are not shown anyway.
 const LEFT_OUT: &str =
     "nav, footer, aside, form, noscript, template, svg, [hidden], [aria-hidden=true] { display: none; }";
 
