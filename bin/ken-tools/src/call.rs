@@ -49,7 +49,7 @@ impl Caller {
 
     pub(crate) async fn call(&self, listing: &Listing, call: CallTool) -> Result<Called, Error> {
         let call = Admitted::new(listing, call)?;
-        let _slot = self.slots.acquire().await; // never closed
+        let _slot = self.slots.acquire().await; // cannot fail: never closed
         let begun = Instant::now();
         let result = match self.gate.pass(&call).await? {
             Passed::Refused(reason) => Err(reason),
@@ -77,7 +77,7 @@ impl Caller {
 
     pub(crate) async fn preview(&self, listing: &Listing, call: CallTool) -> Result<Preview, Error> {
         let call = Admitted::new(listing, call)?;
-        let _slot = self.slots.acquire().await; // never closed
+        let _slot = self.slots.acquire().await; // cannot fail: never closed
         Ok(preview::of(&call).await)
     }
 }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 const MAX_DEPTH: usize = 64;
 
-/// The accepted lists, by the name of the server.
+/// The accepted lists of tools, by the name of the server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Accepted(BTreeMap<String, Pinned>);

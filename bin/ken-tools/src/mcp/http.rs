@@ -22,7 +22,7 @@ pub(crate) const URL: &str = "KEN_MCP_URL";
 pub(crate) const HEADERS: &str = "KEN_MCP_HEADERS";
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// The pause before the stream for the server's own messages is opened again.
+/// The pause before the stream of the server's own messages is opened again.
 const PAUSE: Duration = Duration::from_secs(5);
 /// The maximum size of an error response that is passed on, in bytes. ken-tools redacts it and shows far less of it, so
 /// a secret that is cut off here is never partly shown.
