@@ -1,4 +1,4 @@
-//! Health and readiness.
+//! Health and readiness of the system.
 
 use std::sync::Arc;
 use std::time::Duration;
