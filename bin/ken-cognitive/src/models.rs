@@ -49,7 +49,7 @@ impl Models {
 
     pub(crate) async fn aliases(&self) -> Result<Vec<Alias>, Error> {
         if std::env::var_os("MVLM_MODEL_DIRS").is_none_or(|dirs| dirs.is_empty()) {
-            return Ok(Vec::new()); // ken-textgen need not be asked
+            return Ok(Vec::new()); // no call of ken-textgen is needed
         }
         let text = self.ask(&["--list-models"]).await?;
         let lines = text.lines().map(|line| {
