@@ -1,4 +1,4 @@
-//! Abduction: finds hypotheses that explain the observations.
+//! Abduction: finds hypotheses that explain the observations of a document.
 
 use std::collections::BTreeSet;
 
@@ -11,24 +11,24 @@ use crate::deductive;
 use crate::document::{Document, Hypothesis, Kind, statements};
 use crate::numbers::{counted, rounded};
 
-/// Maximum number of hypotheses in one explanation.
+/// The maximum number of hypotheses in one explanation.
 const LARGEST_SET: usize = 4;
 
-/// Maximum number of hypotheses to search for when the document gives none.
+/// The maximum number of hypotheses that are derived from the rules if the document contains none.
 const MOST_FOUND: usize = 64;
 
-/// Maximum number of sets that are tried, and of rules that are examined for them. Beyond it, the answer says that the search
-/// was cut short.
+/// The maximum number of sets of hypotheses that are tried, and of rules that are examined for that. If it is reached,
+/// the answer says that the search was cut short.
 const MOST_TRIES: usize = 20_000;
 const MOST_WORK: usize = 20_000_000;
 
-/// Maximum number of explanations in the answer; the best ones are kept.
+/// The maximum number of explanations in the answer. The best ones are included.
 const MOST_TOLD: usize = 100;
 
-/// The weight of an unknown explanation, where a complete explanation of cost 1 has weight 1.
+/// The weight of the possibility that the real explanation is unknown. A complete explanation of cost 1 has weight 1.
 const UNKNOWN: f64 = 0.25;
 
-/// A minimal set of hypotheses: no proper subset explains as much.
+/// A minimal set of hypotheses that explains observations: no proper subset explains as many.
 #[derive(Serialize, Clone)]
 struct Explanation {
     hypotheses: Vec<String>,
@@ -46,7 +46,7 @@ struct More<'a> {
     best_explanation: Option<Explanation>,
     ranked_hypotheses: Vec<Explanation>,
     observations: &'a [String],
-    /// The hypotheses of the document; none if they were searched for.
+    /// The hypotheses that the document contains; none if they were derived from the rules.
     hypotheses: &'a [Hypothesis],
 }
 
@@ -110,15 +110,16 @@ fn warnings(best: Option<&Explanation>, is_cut: bool) -> Vec<Issue> {
     issues
 }
 
-/// The hypotheses for a document without any: every statement that leads to an observation, found by reading the rules
-/// backwards.
+/// Returns the hypotheses for a document that contains none: every statement from which an observation can follow. They
+/// are found by applying the rules backwards.
 fn look_for_hypotheses(document: &Document<'_>) -> Result<Vec<Hypothesis>, Error> {
     let mut theory = Theory::new();
     let observed = statements(&mut theory, &document.observations, "/observations")?;
     let facts = document.facts_in(&mut theory)?;
     for rule in 0..document.rules.len() {
         for premise in document.rules.premises(rule) {
-            // A premise with a variable that the conclusion lacks cannot be instantiated from it, so it is not a candidate.
+            // The theory refuses a premise with a variable that the conclusion does not contain. Such a premise cannot
+            // be a hypothesis, because the variable would have no value.
             let _ = theory.add_rule([document.rules.conclusion(rule)].into_iter(), premise);
         }
     }
@@ -133,13 +134,13 @@ struct Search<'a> {
     theory: Theory<'a>,
     hypotheses: &'a [Hypothesis],
     literals: Vec<Literal>,
-    /// The observations that need an explanation, since they do not follow from the facts.
+    /// The observations that need an explanation, because they do not follow from the facts.
     observed: Vec<Literal>,
     /// The facts that are not observations.
     facts: Vec<Literal>,
-    /// How many observations follow from the facts without a hypothesis.
+    /// The number of observations that follow from the facts alone.
     known: usize,
-    /// The contradictions that exist without any hypothesis, and their number.
+    /// The contradictions that already exist without a hypothesis, and their number.
     contradictions: Vec<Issue>,
     contradicted: usize,
 }
@@ -187,7 +188,7 @@ impl<'a> Search<'a> {
         self.theory.derive(&given).map_err(|limit| Error::too_large(limit.to_string()).at("/rules"))
     }
 
-    /// One line that says what explains the observations, and how many need no hypothesis.
+    /// Returns one line that says what explains the observations, and how many of them need no hypothesis.
     fn explain(&self, best: Option<&Explanation>, ranked: &[Explanation]) -> String {
         let observations = |count| counted(count, "observation");
         let found = match best {
@@ -200,7 +201,7 @@ impl<'a> Search<'a> {
         parts.join("; ")
     }
 
-    /// All minimal explanations, the best first, and whether some sets were not tried.
+    /// Returns all minimal explanations, the best first, and whether some sets were not tried.
     fn run(&mut self) -> Result<(Vec<Explanation>, bool), Error> {
         let mut tried: Vec<(Vec<usize>, BTreeSet<usize>)> = Vec::new();
         let mut tries = 0;
@@ -220,7 +221,8 @@ impl<'a> Search<'a> {
                 let is_complete = covered.len() == self.observed.len();
                 let inside =
                     |(other, _): &&(Vec<usize>, BTreeSet<usize>)| other.iter().all(|member| set.contains(member));
-                // A subset may explain more, because a statement that it derives does not count as explained once it is assumed.
+                // A set is needless if a subset of it explains as much. A subset can even explain more, because a
+                // statement that follows from the subset does not count as explained once it is itself assumed.
                 let is_needless = tried.iter().filter(inside).any(|(_, other)| other.is_superset(&covered));
                 let is_minimal = !covered.is_empty() && !is_needless;
                 if is_minimal {
@@ -235,8 +237,8 @@ impl<'a> Search<'a> {
         Ok((self.rank(tried), is_cut))
     }
 
-    /// The observations that the set explains: those that follow from it and are not assumed. `None` if the set contradicts the
-    /// facts.
+    /// Returns the observations that a set of hypotheses explains: those that follow from it and are not themselves
+    /// assumed. `None` if the set contradicts the facts.
     fn coverage(&mut self, set: &[usize]) -> Result<Option<BTreeSet<usize>>, Error> {
         let closure = self.close(set)?;
         if closure.contradictions().len() > self.contradicted {
@@ -246,8 +248,8 @@ impl<'a> Search<'a> {
         Ok(Some(observed.filter(|(_, literal)| closure.step_of(**literal).is_some()).map(|(place, _)| place).collect()))
     }
 
-    /// The sets with one more member that contain no complete explanation. Members are in ascending order, so that each set is
-    /// made once.
+    /// Returns the sets with one more member, except those that contain a complete explanation. The members of a set
+    /// are in ascending order, so that each set is built only once.
     fn larger(&self, open: &[Vec<usize>], tried: &[(Vec<usize>, BTreeSet<usize>)]) -> Vec<Vec<usize>> {
         let complete: Vec<&Vec<usize>> =
             tried.iter().filter(|(_, covered)| covered.len() == self.observed.len()).map(|(set, _)| set).collect();
@@ -265,8 +267,8 @@ impl<'a> Search<'a> {
         larger
     }
 
-    /// Sorts by coverage, then cost, then order. The confidence of an explanation is its share of the total weight, which includes
-    /// that of the unknown explanation.
+    /// Sorts explanations by how much they explain, then by cost, then by the order of the document. The confidence of
+    /// each is its share of the total weight, which includes the weight of the unknown explanation.
     fn rank(&self, mut tried: Vec<(Vec<usize>, BTreeSet<usize>)>) -> Vec<Explanation> {
         let share = |covered: &BTreeSet<usize>| covered.len() as f64 / self.observed.len().max(1) as f64;
         let weight = |(members, covered): &(Vec<usize>, BTreeSet<usize>)| {
@@ -311,7 +313,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The best explanation's hypotheses, and then how the observations follow from them.
+    /// Returns the steps of the answer, and the hypotheses of the best explanation as conclusions. The first steps are
+    /// these hypotheses. The others show how the observations follow from them.
     fn chain(&mut self, best: Option<&Explanation>) -> Result<(Vec<Step>, Vec<String>), Error> {
         let Some(best) = best else {
             return Ok((Vec::new(), Vec::new()));
@@ -328,7 +331,7 @@ impl<'a> Search<'a> {
     }
 
     fn step(&self, closure: &Closure, step: &ken_logic::Step, best: &Explanation) -> Step {
-        // A hypothesis keeps the wording of the document, also where it is a premise.
+        // A hypothesis has the wording of the document everywhere, including where it is a premise.
         let worded = |literal: Literal| {
             let member = self.literals.iter().position(|&known| known == literal);
             let hypothesis =

@@ -1,4 +1,4 @@
-//! Analogy: what one case suggests about another.
+//! Analogy: infers properties of a case from a similar case.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
 use crate::structure::{Attribute, Case, Mapping, Relation, map};
 
-/// Minimum similarity of two cases for properties to be transferred.
+/// The minimum similarity of two cases, from 0 to 1, for properties to be transferred.
 const LEAST_SIMILARITY: f64 = 0.5;
 
 #[derive(Serialize)]
@@ -42,17 +42,17 @@ struct Transfer {
     premise: String,
 }
 
-/// The comparison of two cases.
+/// The comparison of a source case with a target case.
 struct Comparison {
     source: Case,
     target: Case,
-    /// Statements of both cases that agree, in the source's words.
+    /// The statements that hold in both cases, in the source's words.
     shared: Vec<String>,
     differences: Vec<String>,
-    /// Pairs of a thing in the source and a thing in the target that have the same role.
+    /// Pairs of a thing in the source and the thing in the target that has the same role.
     mapping: Mapping,
     matched: Vec<(usize, usize)>,
-    /// The weight of the matches: 1 for an attribute, its size for a relation.
+    /// The sum of the weights of the matches: 1 for an attribute, its size for a relation.
     agreeing: usize,
     differing: usize,
 }
@@ -63,7 +63,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     let comparison = Comparison::of(source, target);
     let transferred = comparison.transfer();
     let mut facts = document.facts.clone();
-    // If the document is an earlier answer, its facts already contain these statements.
+    // If the document is an earlier answer of this program, its facts already contain these statements.
     let given: HashSet<&str> = document.facts.iter().map(AsRef::as_ref).collect();
     let statements = comparison.statements();
     facts.extend(statements.filter(|statement| !given.contains(statement.as_str())).map(String::into));
@@ -101,7 +101,8 @@ impl Comparison {
         if all == 0 { 0.0 } else { self.agreeing as f64 / all as f64 }
     }
 
-    /// The properties of the source about which the target says nothing; none if the cases are not similar.
+    /// Returns the properties of the source about which the target says nothing; none if the cases are not similar
+    /// enough.
     fn transfer(&self) -> Vec<Transfer> {
         if self.similarity() <= LEAST_SIMILARITY {
             return Vec::new();
@@ -116,8 +117,8 @@ impl Comparison {
         transfers
     }
 
-    /// In how many shared relations each thing takes part. By the principle of systematicity, a property that shared relations
-    /// connect with others is more likely to transfer than an isolated one.
+    /// Returns for each thing in how many shared relations it takes part. By the principle of systematicity, a property
+    /// that is connected with others by shared relations is more likely to transfer than an isolated one.
     fn ties(&self) -> HashMap<&str, usize> {
         let mut ties: HashMap<&str, usize> = HashMap::new();
         for (number, _) in &self.matched {
@@ -154,7 +155,7 @@ impl Comparison {
         rounded(self.similarity() * wilson(self.agreeing + ties, self.agreeing + ties + self.differing))
     }
 
-    /// The cases as facts, in the words that the chain uses.
+    /// Returns the cases as facts, in the same words as the reasoning chain.
     fn statements(&self) -> impl Iterator<Item = String> {
         let of = |case: &Case| {
             let attributes = case.attributes.values().map(|attribute| format!("{}: {}", case.name, attribute.said()));
@@ -222,14 +223,15 @@ impl Comparison {
     }
 }
 
-/// The relations whose indices are not among `numbers`.
+/// Returns the relations whose indices are not among `numbers`.
 fn without(relations: &[Relation], numbers: impl Iterator<Item = usize>) -> impl Iterator<Item = &Relation> {
     let numbers: BTreeSet<usize> = numbers.collect();
     let numbered = relations.iter().enumerate();
     numbered.filter(move |(number, _)| !numbers.contains(number)).map(|(_, relation)| relation)
 }
 
-/// The number of relations of the source that the target denies, or has by name but not between the corresponding things.
+/// Returns the number of relations of the source that the target contradicts: it negates them, or has another relation
+/// of the same name that matches none of the source.
 fn unmatched(source: &Case, target: &Case, mapping: &Mapping, matched: &[(usize, usize)]) -> usize {
     let free: BTreeSet<(&str, bool)> =
         without(&target.relations, matched.iter().map(|pair| pair.1)).map(Relation::label).collect();

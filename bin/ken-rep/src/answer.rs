@@ -8,7 +8,8 @@ use crate::document::{Document, Kind};
 use crate::numbers::rounded;
 use crate::rules::Rules;
 
-/// The answer of any type of reasoning, with the fields in the order of the contract; `more` has the fields of one type.
+/// The answer of any type of reasoning, with its fields in the order of the contract. `more` contains the additional
+/// fields of one type.
 #[derive(Serialize)]
 #[serde(bound = "C: Serialize + Texts, N: Confidences, S: Serialize, M: Serialize")]
 pub(crate) struct Answer<'a, C, N, S, M> {
@@ -24,7 +25,7 @@ pub(crate) struct Answer<'a, C, N, S, M> {
     more: M,
 }
 
-/// The confidence of each conclusion as an object, in the order of the conclusions.
+/// The confidences as a JSON object from conclusion to confidence, in the order of the conclusions.
 struct ByConclusion<'a, C, N> {
     conclusions: &'a C,
     confidence: N,
@@ -49,7 +50,7 @@ impl<C: Texts, N: Confidences> Serialize for ByConclusion<'_, C, N> {
     }
 }
 
-/// No fields beyond the contract.
+/// For types of reasoning without additional fields.
 #[derive(Serialize)]
 pub(crate) struct NoMore {}
 
@@ -64,20 +65,20 @@ pub(crate) struct Validation {
 pub(crate) struct Issue {
     pub(crate) kind: &'static str,
     pub(crate) severity: &'static str,
-    /// A JSON pointer into the document.
+    /// A JSON pointer to the place in the document.
     pub(crate) at: String,
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) proofs: Vec<Proof>,
 }
 
-/// One side of a contradiction.
+/// The proof of one of the two statements of a contradiction.
 #[derive(Serialize)]
 pub(crate) struct Proof {
     pub(crate) statement: String,
-    /// Indices into the reasoning chain, of which the last derives the statement; empty for a fact.
+    /// Indices of steps in the reasoning chain. The last of them derives the statement. Empty for a fact.
     pub(crate) steps: Vec<usize>,
-    /// Whether all steps but the last were omitted.
+    /// Whether the proof was too long, so that only its last step is included.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) shortened: bool,
 }
@@ -94,7 +95,7 @@ pub(crate) struct Step {
     pub(crate) explanation: String,
 }
 
-/// A list of texts that is visited one at a time.
+/// A list of texts that are produced one at a time.
 pub(crate) trait Texts {
     fn each(&self, text: &mut dyn FnMut(&str) -> fmt::Result) -> fmt::Result;
 }
@@ -133,7 +134,7 @@ pub(crate) struct Found<'a, C, N, S, M> {
 }
 
 impl<'a, C, N: Confidences, S, M> Found<'a, C, N, S, M> {
-    /// Builds the answer; `facts` are the facts as they were used.
+    /// Builds the answer. `facts` are the facts from which the findings follow.
     pub(crate) fn answer(
         self,
         kind: Kind,
@@ -155,7 +156,8 @@ impl<'a, C, N: Confidences, S, M> Found<'a, C, N, S, M> {
 }
 
 impl Validation {
-    /// A result without errors is valid. Its confidence is that of the weakest conclusion, or 0 if it is not valid.
+    /// Validates a result. It is valid if no issue is an error. Its confidence is that of its weakest conclusion, or 0
+    /// if it is not valid.
     fn of(issues: Vec<Issue>, confidence: &impl Confidences) -> Validation {
         let is_valid = !issues.iter().any(|issue| issue.severity == "error");
         let weakest = confidence.values().fold(1.0, f64::min);

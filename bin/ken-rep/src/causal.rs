@@ -1,4 +1,4 @@
-//! Causality: which event caused which.
+//! Causality: finds out which events caused which.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,19 +15,19 @@ use crate::moment::Moment;
 use crate::numbers::{counted, rounded, wilson};
 use crate::rules::text;
 
-/// The confidence of a link that only a rule supports; consistent times can double it.
+/// The confidence of a link that is supported by a rule but not by times. Consistent times can double it.
 const RULE_ALONE: f64 = 0.5;
 
-/// Without a rule, how often a cause must have been followed by its effect.
+/// How often an event must have followed another one for a link without a rule.
 const FEWEST_REPEATS: usize = 3;
 
-/// Maximum number of different events that are searched for repetitions, since the number of pairs grows with the square.
+/// The maximum number of different events that are searched for repetitions. The number of pairs grows with its square.
 const MOST_COMPARED: usize = 200;
 
-/// Maximum number of events and of links between them, since the time grows with the square of both.
+/// The maximum number of events, and of links between them. The time grows with the square of both.
 const MOST_EVENTS: usize = 5_000;
 
-/// Maximum number of chains in the answer.
+/// The maximum number of chains in the answer.
 const MOST_CHAINS: usize = 100;
 
 struct Event {
@@ -36,12 +36,12 @@ struct Event {
     attributes: Map<String, Value>,
 }
 
-/// A cause, or several causes that must come together, and their effect.
+/// One or more causes that occur together, and their effect.
 struct Link {
     causes: Vec<usize>,
     effect: usize,
     rule: Option<u32>,
-    /// The median time from the last of the causes to the effect, with its unit.
+    /// The median time from the last of the causes to the effect, and its unit.
     gap: Option<(f64, &'static str)>,
     followed: usize,
     occurred: usize,
@@ -50,9 +50,9 @@ struct Link {
 
 /// The occurrences of an effect after its causes.
 struct Seen {
-    /// For each occurrence, the time since the last of the causes, with its unit.
+    /// For each occurrence, the time since the last of the causes, and its unit.
     gaps: Vec<(f64, &'static str)>,
-    /// How much the attributes of cause and effect agree, 0..1.
+    /// How many of the common attributes of cause and effect are equal, from 0 (none) to 1 (all).
     alike: f64,
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     Ok(reply.send(&found.answer(Kind::Causal, &facts, document)))
 }
 
-/// The events of the document or, if it has none, its facts as events of unknown time.
+/// Returns the events of the document. If it has none, its facts count as events of unknown time.
 fn events(document: &Document<'_>) -> Result<Vec<Event>, Error> {
     if document.events.is_empty() {
         let event = |fact: &Cow<'_, str>| Event { description: fact.to_string(), time: None, attributes: Map::new() };
@@ -152,7 +152,7 @@ fn attributes(fields: &Map<String, Value>, at: &str) -> Result<Map<String, Value
     }
 }
 
-/// The facts and events as they were used, each once.
+/// Returns the facts and the events of the document, each once.
 fn distinct<'a>(document: &'a Document<'_>, events: &'a [Event]) -> Vec<Cow<'a, str>> {
     let facts = document.facts.iter().map(|fact| Cow::Borrowed(fact.as_ref()));
     let told = events.iter().map(|event| Cow::Borrowed(event.description.as_str()));
@@ -160,7 +160,7 @@ fn distinct<'a>(document: &'a Document<'_>, events: &'a [Event]) -> Vec<Cow<'a, 
     facts.chain(told).filter(|text| seen.insert(text.to_string())).collect()
 }
 
-/// Events grouped by description: equal ones are occurrences of the same event.
+/// The events, grouped by their description. Events with the same description are occurrences of one event.
 struct History<'e> {
     kinds: Vec<Happening<'e>>,
 }
@@ -197,7 +197,8 @@ impl<'e> History<'e> {
         self.kinds.get(kind).map_or(&[], |happening| &happening.occurrences)
     }
 
-    /// Links from the rules `cause -> effect` of which both sides happened, the effect after the cause if the times are known.
+    /// Returns links from the rules `cause -> effect`. Cause and effect must both have happened and, if their times are
+    /// known, in this order.
     fn by_rules(&self, document: &Document<'_>) -> Result<Vec<Link>, Error> {
         let mut theory = Theory::new();
         let mut given = Vec::new();
@@ -226,12 +227,12 @@ impl<'e> History<'e> {
         Ok(links)
     }
 
-    /// The link between these events, if their times allow it.
+    /// Returns the link between these events; `None` if their times exclude it.
     fn link(&self, causes: Vec<usize>, effect: usize, rule: Option<u32>) -> Option<Link> {
         let Seen { mut gaps, alike } = self.seen(&causes, effect);
         let is_timed = self.occurrences(effect).iter().any(|event| event.time.is_some());
         if is_timed && gaps.is_empty() && self.all_timed(&causes) {
-            return None; // the effect never came after its cause
+            return None; // the effect never happened after its cause
         }
         let counts = causes.iter().map(|&cause| self.occurrences(cause).len());
         let occurred = counts.min().unwrap_or(0);
@@ -242,7 +243,7 @@ impl<'e> History<'e> {
         Some(Link { causes, effect, rule, gap: gaps.get(gaps.len() / 2).copied(), followed, occurred, confidence })
     }
 
-    /// The occurrences of the effect that came after all of the causes.
+    /// Returns the occurrences of the effect after all of the causes.
     fn seen(&self, causes: &[usize], effect: usize) -> Seen {
         let mut gaps = Vec::new();
         let mut alike = 0.0;
@@ -267,15 +268,15 @@ impl<'e> History<'e> {
         causes.iter().all(|&cause| self.occurrences(cause).iter().all(|event| event.time.is_some()))
     }
 
-    /// The last occurrence of the cause strictly before the event, and the time between them.
+    /// Returns the last occurrence of the cause strictly before the event, and the time between them.
     fn last_before(&self, cause: usize, event: &Event) -> Option<(f64, &'e Event)> {
         let gaps = self.occurrences(cause).iter().filter_map(|&other| Some((event.time?.after(other.time?)?, other)));
         gaps.filter(|(gap, _)| *gap > 0.0).min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
-    /// Links between events where one always followed the other, often enough, and neither a rule nor a common cause explains it. An
-    /// event that always precedes both, by a rule or by repetition, is a common cause: the times do not show whether one of the two
-    /// causes the other.
+    /// Returns links between two events of which one always followed the other, and often enough. Pairs that a rule or
+    /// a common cause explains are left out. A common cause is an event that always precedes both, by a rule or by
+    /// repetition. In that case the times do not show whether one of the two causes the other.
     fn by_repetition(&self, known: &[Link]) -> Vec<Link> {
         let mut causes: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for link in known {
@@ -297,7 +298,7 @@ impl<'e> History<'e> {
             .collect()
     }
 
-    /// Pairs of events of which the second always followed the first.
+    /// Returns the pairs of events of which the second always followed the first.
     fn repeated(&self) -> Vec<(usize, usize)> {
         let is_frequent = |kind: &usize| self.occurrences(*kind).len() >= FEWEST_REPEATS;
         let kinds: Vec<usize> = (0..self.kinds.len()).filter(is_frequent).take(MOST_COMPARED).collect();
@@ -305,7 +306,7 @@ impl<'e> History<'e> {
         pairs.filter(|&(cause, effect)| cause != effect && self.always_follows(cause, effect)).collect()
     }
 
-    /// Whether each occurrence of the cause is followed by the effect before the next occurrence of the cause.
+    /// Returns whether the effect follows each occurrence of the cause before the cause occurs again.
     fn always_follows(&self, cause: usize, effect: usize) -> bool {
         let order = |kind: usize| {
             let mut times: Vec<f64> = Vec::new();
@@ -352,7 +353,7 @@ impl<'e> History<'e> {
     }
 }
 
-/// The origin of a moment's scale.
+/// Returns the zero of the scale to which a time belongs.
 fn zero(moment: Moment) -> Moment {
     match moment {
         Moment::Number(_) => Moment::Number(0.0),
@@ -361,7 +362,7 @@ fn zero(moment: Moment) -> Moment {
     }
 }
 
-/// The share of the common attributes that are equal, or 1 if the events have no common attribute.
+/// Returns the share of the common attributes that are equal, from 0 to 1; 1 if the events have no common attribute.
 fn agreement(cause: &Event, effect: &Event) -> f64 {
     let shared = cause.attributes.iter().filter_map(|(key, value)| Some((value, effect.attributes.get(key)?)));
     let (equal, different): (Vec<_>, Vec<_>) = shared.partition(|(value, other)| value == other);
@@ -371,7 +372,8 @@ fn agreement(cause: &Event, effect: &Event) -> f64 {
     }
 }
 
-/// Keeps the links that close no cycle, starting with the most confident ones, and reports each link that would close one.
+/// Returns the links without cycles, and reports the links that were removed. The links with the highest confidence are
+/// added first, and a link that would close a cycle is removed.
 fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Vec<Issue>) {
     links.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
     let (mut kept, mut issues): (Vec<Link>, Vec<Issue>) = (Vec::new(), Vec::new());
@@ -392,7 +394,7 @@ fn without_cycles(mut links: Vec<Link>, history: &History<'_>) -> (Vec<Link>, Ve
     (kept, issues)
 }
 
-/// Whether a path of links leads from one event to another.
+/// Returns whether a path of links leads from one event to another.
 fn leads(links: &[Link], from: usize, to: usize) -> bool {
     let mut open = vec![from];
     let mut seen = BTreeSet::from([from]);
@@ -406,7 +408,7 @@ fn leads(links: &[Link], from: usize, to: usize) -> bool {
     false
 }
 
-/// At most [`MOST_CHAINS`] paths of two or more links that begin at events without a cause.
+/// Returns at most [`MOST_CHAINS`] paths of two or more links. Each begins at an event without a cause.
 fn chains(links: &[Link]) -> Vec<Vec<usize>> {
     let is_start = |link: &Link| link.causes.iter().all(|&cause| !links.iter().any(|other| other.effect == cause));
     let mut open: Vec<Vec<usize>> = (0..links.len())

@@ -1,5 +1,5 @@
-//! The steps of a deduction as text. A long proof is the largest part of an answer, so its JSON is written step by step and not
-//! field by field.
+//! Writes the steps of a deduction. A long proof is the largest part of an answer, so the JSON of each step is written
+//! as one text, which is faster than serialising its fields.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer, ser::SerializeSeq};
 use crate::answer::{Confidences, Texts};
 use crate::numbers::rounded;
 
-/// The steps of the closure as text.
+/// The steps of a closure, to be written as text.
 pub(crate) struct Chain<'c, 'a> {
     theory: &'c Theory<'a>,
     closure: &'c Closure,
@@ -34,7 +34,7 @@ impl<'c, 'a> Chain<'c, 'a> {
         self.confidence.at(step).map_or("", |known| &known.1)
     }
 
-    /// Writes a step as JSON. The statements in its explanation are copied from the fields before it.
+    /// Writes a step as JSON. The statements in its explanation are copied from its fields, which are written before.
     fn write(&self, step: &Step, to: &mut String) {
         let mut digits = itoa::Buffer::new();
         let rule = digits.format(step.rule);
@@ -73,7 +73,7 @@ impl<'c, 'a> Chain<'c, 'a> {
         let premises = self.closure.premises(step);
         let (because, rest) = match (step.inference, premises.split_first()) {
             (Inference::ModusTollens, Some((&refuting, rest))) => {
-                // The document may have no wording for the refuted statement, but it has one for this statement.
+                // The document may contain no wording of the refuted statement, but it contains one of this statement.
                 say(Piece::Text(": else "));
                 say(Piece::Words(refuting));
                 say(Piece::Text(" could not hold"));
@@ -94,7 +94,7 @@ impl<'c, 'a> Chain<'c, 'a> {
         say(Piece::Text(")"));
     }
 
-    /// Appends a literal as part of a JSON string, and returns its range.
+    /// Appends a literal as part of a JSON string. Returns its range in `to`.
     fn word(&self, literal: Literal, to: &mut String) -> Range<usize> {
         let (start, (not, words)) = (to.len(), self.theory.words(literal));
         to.push_str(not);
@@ -107,7 +107,7 @@ impl<'c, 'a> Chain<'c, 'a> {
     }
 }
 
-/// One piece of an explanation.
+/// A part of an explanation.
 enum Piece<'p> {
     Text(&'p str),
     Words(Literal),
@@ -176,8 +176,9 @@ impl Texts for Conclusions<'_, '_> {
     }
 }
 
-/// `decay` to the power of each depth, by repeated multiplication, which gives the same bits on every machine. Each number is
-/// formatted once, because a long chain has hundreds of thousands of steps but few different confidences.
+/// The confidence at each depth: `decay` to the power of the depth. It is computed by repeated multiplication, which
+/// gives the same bits on every machine. Each value is formatted only once, because a long chain has hundreds of
+/// thousands of steps but few different confidences.
 pub(crate) struct Confidence {
     by_depth: Vec<(f64, String)>,
 }
@@ -196,7 +197,7 @@ impl Confidence {
         Ok(Confidence { by_depth })
     }
 
-    /// The confidence of a step. Without decay there is only one value.
+    /// Returns the confidence of a step. Without decay there is only one value.
     fn at(&self, step: &Step) -> Option<&(f64, String)> {
         self.by_depth.get(step.depth as usize).or(self.by_depth.last())
     }

@@ -1,18 +1,20 @@
-//! Finds where a negation in an observation ends.
+//! Finds the words of an observation that a negation covers.
 
 use ken_text::{Word, is_stop_word};
 
-/// Verb forms that occur only in a clause of their own: after "and" they do not continue what was negated.
+/// Finite verbs. If one of them follows an "and", directly or after one word, another predicate begins at the "and". A
+/// negation before the "and" does not cover it.
 const FINITE: [&str; 16] = [
     "is", "are", "was", "were", "has", "have", "had", "does", "do", "did", "can", "could", "will", "would", "should",
     "must",
 ];
 
-/// Maximum number of words between a "not" and the "and" that ends its scope: "is not a very tall man and ...".
+/// The maximum number of words between a "not" and the "and" that ends its scope, as in "is not a very tall man and
+/// ...".
 const MOST_BETWEEN: usize = 4;
 
-/// For each word, whether it is negated, as [`ken_text::negated`] decides for a clause. Here a clause also ends before an "and"
-/// that is followed by another predicate: "Ann is not tall and eats fish" does not negate that she eats.
+/// Returns for each word whether it is negated, as [`ken_text::negated`] does. Here a scope also ends before an "and"
+/// that begins another predicate: "Ann is not tall and eats fish" does not negate that she eats.
 pub(crate) fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
     let mut flags = Vec::with_capacity(words.len());
     let mut start = 0;
@@ -24,7 +26,7 @@ pub(crate) fn negated(text: &str, words: &[Word<'_>]) -> Vec<bool> {
     flags
 }
 
-/// Whether the word at this place is an "and" that is followed by another predicate.
+/// Returns whether the word at this place is an "and" after which another predicate begins.
 fn begins_predicate(words: &[Word<'_>], place: usize) -> bool {
     let word = |place: usize| words.get(place).map(|word| word.text);
     if !word(place).is_some_and(|and| and.eq_ignore_ascii_case("and")) {
@@ -32,18 +34,18 @@ fn begins_predicate(words: &[Word<'_>], place: usize) -> bool {
     }
     let is_finite =
         |place: usize| word(place).is_some_and(|verb| FINITE.iter().any(|finite| finite.eq_ignore_ascii_case(verb)));
-    // The second case is for a subject before the verb: "and Bob is fat".
+    // The second case is a subject before the verb: "and Bob is fat".
     let is_verb = || word(place + 1).is_some_and(ends_like_a_verb);
     is_finite(place + 1) || is_finite(place + 2) || (is_verb() && is_one_word_denied(words, place))
 }
 
-/// Whether the word ends like a verb, such as "eats"; plurals such as "cats" do too.
+/// Returns whether the word has the ending of a verb, as "eats" does. Plurals such as "cats" have it too.
 fn ends_like_a_verb(word: &str) -> bool {
     word.len() > 2 && word.ends_with('s') && !word.ends_with("ss") && !is_stop_word(word)
 }
 
-/// Whether this place is preceded by "not" and a single content word that is not a plural. Then a word in -s after the "and" is a
-/// verb rather than another thing that is negated.
+/// Returns whether the words before this place are "not" and a single content word that is not a plural. In that case,
+/// a word in -s after the "and" is probably a verb and not a second negated thing.
 fn is_one_word_denied(words: &[Word<'_>], place: usize) -> bool {
     let before = words.get(..place).unwrap_or_default().iter().rev();
     let mut before = before.map(|word| ken_text::fold(word.text)).take(MOST_BETWEEN);

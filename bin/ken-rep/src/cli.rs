@@ -21,7 +21,7 @@ pub(crate) struct Rep {
     rules: Option<String>,
 }
 
-/// The name of standard input.
+/// The argument that stands for standard input.
 const STDIN: &str = "-";
 
 impl Filter for Rep {
@@ -67,7 +67,7 @@ impl Rep {
         self.facts.iter().map(String::as_str).filter(|fact| *fact != STDIN)
     }
 
-    /// Whether the `-` for standard input was parsed as a value of `--facts`, as in `--facts a -`.
+    /// Returns whether the parser has taken the `-` for standard input as a value of `--facts`, as in `--facts a -`.
     fn asks_for_input(&self) -> bool {
         self.facts.iter().any(|fact| fact == STDIN)
     }

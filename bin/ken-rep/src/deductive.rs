@@ -1,4 +1,4 @@
-//! Deduction: what follows with certainty.
+//! Deduction: derives what follows with certainty.
 
 use ken_logic::{Closure, Contradiction, Literal, Theory};
 use ken_tool::{Error, Reply, Sent};
@@ -8,8 +8,8 @@ use crate::chain::{Chain, Conclusions, Confidence, Scores};
 use crate::document::{Document, Kind};
 use crate::numbers::counted;
 
-/// Maximum length of the proofs of all contradictions together. One contradiction makes nearly everything contradictory, and
-/// the proofs of later ones contain those of earlier ones.
+/// The maximum number of steps in the proofs of all contradictions together. After one contradiction nearly every
+/// statement becomes contradictory, and the proofs of the later ones contain those of the earlier ones.
 const MOST_PROOF_STEPS: usize = 100_000;
 
 pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, Error> {
@@ -48,7 +48,7 @@ fn explanation(document: &Document<'_>, closure: &Closure, contradictions: usize
     }
 }
 
-/// Every contradiction, with both proofs.
+/// Returns every contradiction, with both proofs.
 fn contradictions(theory: &Theory<'_>, closure: &Closure, given: &[Literal]) -> Vec<Issue> {
     let mut left = MOST_PROOF_STEPS;
     let found = closure.contradictions();
@@ -69,7 +69,7 @@ fn issue(
     }
 }
 
-/// A contradiction without proofs, for answers whose chain does not contain the proofs.
+/// Returns a contradiction without its proofs, for answers whose reasoning chain does not contain them.
 pub(crate) fn unproved(
     theory: &Theory<'_>,
     closure: &Closure,
@@ -112,7 +112,7 @@ fn proof(theory: &Theory<'_>, closure: &Closure, literal: Literal, left: &mut us
 }
 
 fn shortened(closure: &Closure, literal: Literal, statement: String, left: &mut usize) -> Proof {
-    // A proof that is too long uses up the whole budget of the search, so allow only a few of them.
+    // The search for a proof that is too long is expensive, so the limit is halved each time.
     *left /= 2;
     Proof { statement, steps: closure.step_of(literal).into_iter().collect(), shortened: true }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::rules::{Rules, list, text};
 
-/// The input of a reasoning.
+/// The input of the program.
 pub(crate) struct Document<'a> {
     pub(crate) kind: Kind,
     pub(crate) facts: Vec<Cow<'a, str>>,
@@ -19,7 +19,7 @@ pub(crate) struct Document<'a> {
     pub(crate) source_case: Value,
     pub(crate) target_case: Value,
     pub(crate) events: Vec<Value>,
-    /// The factor of confidence for each step of a deduction: above 0, at most 1.
+    /// The factor by which each step of a deduction reduces the confidence: above 0, at most 1.
     pub(crate) decay: f64,
 }
 
@@ -72,7 +72,7 @@ impl Default for Document<'_> {
 }
 
 impl<'a> Document<'a> {
-    /// Reads a document from its tree. Unknown fields are ignored, because others may read the document too.
+    /// Reads a document from a JSON value. Unknown fields are ignored, because other programs may use them.
     pub(crate) fn of(value: Value) -> Result<Document<'a>, Error> {
         let fields = match value {
             Value::Object(fields) => fields,
@@ -101,13 +101,13 @@ impl<'a> Document<'a> {
         Ok(document)
     }
 
-    /// Adds the facts to a theory as statements.
+    /// Adds the facts to a theory, and returns their literals.
     pub(crate) fn facts_in<'t>(&'t self, theory: &mut Theory<'t>) -> Result<Vec<Literal>, Error> {
         statements(theory, &self.facts, "/facts")
     }
 }
 
-/// Adds wordings to a theory as statements. An error points to the wrong one.
+/// Adds wordings to a theory, and returns their literals. An error points to the wrong wording.
 pub(crate) fn statements<'t>(
     theory: &mut Theory<'t>,
     wordings: &'t [impl AsRef<str>],
@@ -136,7 +136,7 @@ fn texts(fields: &Map<String, Value>, field: &str) -> Result<Vec<String>, Error>
     items.map(|(number, item)| text(item, &format!("/{field}/{number}"))).collect()
 }
 
-/// A hypothesis is a text, or an object with a `statement` and an optional `cost`, by default 1.
+/// Reads the hypotheses. Each is a text, or an object with a `statement` and an optional `cost`, which is 1 by default.
 fn hypotheses(fields: &Map<String, Value>) -> Result<Vec<Hypothesis>, Error> {
     let Some(value) = fields.get("hypotheses") else {
         return Ok(Vec::new());

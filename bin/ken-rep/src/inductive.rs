@@ -1,4 +1,4 @@
-//! Induction: what many observations have in common.
+//! Induction: finds what many observations have in common.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +12,19 @@ use crate::document::{Document, Kind};
 use crate::numbers::{counted, rounded, wilson};
 use crate::trend::{self, Trend};
 
-/// Maximum number of terms that are examined in pairs, the best supported first, since the number of pairs grows with the square.
+/// The maximum number of terms that are examined in pairs. The best supported ones are used. The number of pairs grows
+/// with its square.
 const MOST_PAIRED_TERMS: usize = 24;
 
-/// Maximum number of bytes of observations that all generalisations cite, and that all trends cite: many long observations with
-/// the same words would otherwise fill the memory.
+/// The maximum size of the observations that are cited by all generalisations together, in bytes, and likewise by all
+/// trends. Without it, many long observations with the same words could fill the memory.
 const MOST_CITED: usize = 32 * 1024 * 1024;
 
-/// A term, or a term together with another, and how many observations contain it.
+/// A term, or a pair of terms, and the observations that contain it.
 #[derive(Serialize)]
 struct Generalisation<'t> {
     term: String,
-    /// The second term, if the generalisation is about two.
+    /// The second term of a pair.
     #[serde(skip_serializing_if = "Option::is_none")]
     with: Option<String>,
     support: usize,
@@ -64,7 +65,8 @@ pub(crate) fn answer(document: &Document<'_>, reply: Reply<'_>) -> Result<Sent, 
     Ok(reply.send(&found.answer(Kind::Inductive, &observations, document)))
 }
 
-/// Removes the least supported generalisations that would exceed [`MOST_CITED`], and returns a warning if there were any.
+/// Removes the least supported generalisations if they would exceed [`MOST_CITED`]. Returns a warning if any were
+/// removed.
 fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<Issue> {
     let sizes = generalisations.iter().map(|found| {
         let exceptions = found.exceptions.iter().map(|text| 2 * text.len());
@@ -76,7 +78,7 @@ fn cut(generalisations: &mut Vec<Generalisation<'_>>, texts: &[&str]) -> Option<
     issue
 }
 
-/// The same for trends; the first ones are kept.
+/// Removes the last trends if they would exceed [`MOST_CITED`]. Returns a warning if any were removed.
 fn cut_trends(trends: &mut Vec<Trend>, texts: &[&str]) -> Option<Issue> {
     let fits = fitting(trends.iter().map(|trend| cited(trend.places(), texts)));
     let issue = search_cut(fits, trends.len(), "trends");
@@ -160,7 +162,7 @@ impl<'t> Generalisation<'t> {
 struct Term {
     word: String,
     is_denied: bool,
-    /// Its position among all counted words of the observations.
+    /// Its position in the order in which the terms first occur in the observations.
     order: usize,
     places: BTreeSet<usize>,
 }
@@ -174,9 +176,9 @@ impl Term {
     }
 }
 
-/// The content words of the observations.
+/// All content words of the observations.
 struct Terms {
-    /// The terms by singular form and whether they are negated.
+    /// The terms, by their singular form and whether they are negated.
     said: BTreeMap<(String, bool), Term>,
 }
 
@@ -202,8 +204,8 @@ impl Terms {
         Terms { said }
     }
 
-    /// The terms that at least half of the observations, and at least two, share: the best supported first, then in order of
-    /// appearance.
+    /// Returns the terms that occur in at least half of the observations, and in at least two. The best supported come
+    /// first, and equally supported ones in the order in which they occur.
     fn shared(self, total: usize) -> Vec<Term> {
         let is_shared = |term: &Term| term.places.len() >= 2 && term.places.len() * 2 >= total;
         let mut shared: Vec<Term> = self.said.into_values().filter(is_shared).collect();
@@ -212,7 +214,7 @@ impl Terms {
     }
 }
 
-/// Whether a word is a content word: not a stop word, negator, number or single letter.
+/// Returns whether a word is a content word: it is no stop word, negator, number or single letter.
 fn is_content(word: &str) -> bool {
     let folded = ken_text::fold(word);
     let has_letters = folded.chars().filter(|char| char.is_alphabetic()).count() >= 2;
@@ -220,7 +222,7 @@ fn is_content(word: &str) -> bool {
     has_letters && !is_number && !is_negator(&folded) && !is_stop_word(&folded) && ken_text::expand(&folded).is_none()
 }
 
-/// A simple singular form, so that "swans" and "swan", "flies" and "fly" count as the same word.
+/// Returns a simple singular form, so that "swans" and "swan", or "flies" and "fly", count as the same word.
 fn singular(word: &str) -> String {
     match word {
         _ if word.len() < 4 || word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => word.to_owned(),
@@ -243,8 +245,8 @@ fn generalise<'t>(texts: &[&'t str]) -> Vec<Generalisation<'t>> {
     found
 }
 
-/// The generalisation that observations with `term` mostly contain `with` too, if that is so. Considered only in the order of
-/// reading, since a subject comes before its predicate.
+/// Returns the generalisation that observations with `term` also contain `with`; `None` if most do not. `with` must
+/// come later in the observations, because a subject comes before its predicate.
 fn together<'t>(texts: &[&'t str], term: &Term, with: &Term) -> Option<Generalisation<'t>> {
     let both: Vec<usize> = term.places.intersection(&with.places).copied().collect();
     let first = both.first().and_then(|&place| texts.get(place))?;

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-/// A time on one of three scales; only times on the same scale can be compared.
+/// A time on one of three scales. Only times on the same scale can be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Moment {
-    /// A plain number, whose unit is not known.
+    /// A number without a known unit.
     Number(f64),
     /// Seconds since midnight.
     Clock(f64),
@@ -14,7 +14,8 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// Parses a number, "10:05", "10:05:30", "2026-11-20", or an RFC 3339 time. A time without a zone is UTC.
+    /// Parses a number, "10:05", "10:05:30", "2026-11-20", or an RFC 3339 time. A date or time without a zone is in
+    /// UTC.
     pub(crate) fn of(value: &Value) -> Option<Moment> {
         match value {
             Value::Number(number) => number.as_f64().map(Moment::Number),
@@ -40,7 +41,7 @@ impl Moment {
         Some(Moment::Date(start + clock(time)? - offset))
     }
 
-    /// How long after `earlier` this is; `None` if the scales differ.
+    /// Returns the time from `earlier` to this moment; `None` if the scales differ.
     pub(crate) fn after(self, earlier: Moment) -> Option<f64> {
         match (self, earlier) {
             (Moment::Number(late), Moment::Number(early))
@@ -50,7 +51,7 @@ impl Moment {
         }
     }
 
-    /// The unit of [`Moment::after`], for people.
+    /// Returns the unit of [`Moment::after`], as it is shown to users.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Moment::Number(_) => "",
@@ -59,7 +60,7 @@ impl Moment {
     }
 }
 
-/// Parses `HH:MM` or `HH:MM:SS`; the seconds may have a fraction.
+/// Parses `HH:MM` or `HH:MM:SS`. The seconds can have a fraction. Returns seconds since midnight.
 fn clock(text: &str) -> Option<f64> {
     let parts: Vec<&str> = text.split(':').collect();
     let (hours, minutes, seconds) = match *parts.as_slice() {
@@ -71,7 +72,7 @@ fn clock(text: &str) -> Option<f64> {
     Some(within(hours, 24.0)? * 3600.0 + within(minutes, 59.0)? * 60.0 + within(seconds, 60.999)?)
 }
 
-/// The time without its zone, and the offset of the zone in seconds east of UTC.
+/// Returns the time without its zone, and the offset of the zone in seconds east of UTC.
 fn zone(time: &str) -> Option<(&str, f64)> {
     if let Some(time) = time.strip_suffix(['Z', 'z']) {
         return Some((time, 0.0));
@@ -85,7 +86,8 @@ fn zone(time: &str) -> Option<(&str, f64)> {
     }
 }
 
-/// Days from 1970-01-01 to a date `YYYY-MM-DD` (Howard Hinnant, "chrono-compatible low-level date algorithms").
+/// Returns the number of days from 1970-01-01 to a date `YYYY-MM-DD` (Howard Hinnant, "chrono-compatible low-level date
+/// algorithms").
 fn days(date: &str) -> Option<f64> {
     let mut parts = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
     let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);

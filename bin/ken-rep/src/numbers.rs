@@ -1,7 +1,7 @@
-//! Numbers that several types of reasoning share.
+//! Numbers that several types of reasoning use.
 
-/// The lower end of Wilson's score interval for `k` of `n`, at 95 % (Wilson, "Probable inference, the law of succession, and
-/// statistical inference", 1927): a cautious estimate for the next case.
+/// Returns the lower end of Wilson's score interval for `k` of `n`, at 95 % (Wilson, "Probable inference, the law of
+/// succession, and statistical inference", 1927): a cautious estimate for the next case.
 pub(crate) fn wilson(k: usize, n: usize) -> f64 {
     if n == 0 {
         return 0.0;
@@ -19,7 +19,7 @@ pub(crate) fn rounded(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
 
-/// A count with its noun: "1 fact", "2 facts".
+/// Returns a count with its noun: "1 fact", "2 facts".
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }

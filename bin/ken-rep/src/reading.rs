@@ -6,35 +6,35 @@ use ken_text::{is_stop_word, words};
 
 /// An observation split into words and numbers.
 pub(crate) struct Reading {
-    /// The index of the observation.
+    /// The index of the observation in the document.
     pub(crate) place: usize,
     words: Vec<Word>,
     pub(crate) numbers: Vec<Number>,
 }
 
 struct Word {
-    /// The folded word; a number is `#` and its unit.
+    /// The word in normal form; for a number, `#` and its unit.
     text: String,
-    /// Whether no punctuation separates it from the previous word.
+    /// Whether there is no punctuation between this word and the previous one.
     is_joined: bool,
 }
 
 pub(crate) struct Number {
     pub(crate) value: f64,
-    /// What the number counts or measures; unique within the observation.
+    /// What the number counts or measures. Each number of an observation has another name.
     pub(crate) name: String,
     pub(crate) condition: Condition,
-    /// The unit that is attached to the number: "10C", "5%", "$3".
+    /// The unit that is attached to the number, as in "10C", "5%" or "$3".
     unit: String,
-    /// Its index among the words.
+    /// The index of the number among the words.
     at: usize,
 }
 
-/// Whether a number is the condition under which other numbers were measured.
+/// Whether a number is a condition under which the other numbers were measured, such as a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
     No,
-    /// A noun introduces the number, perhaps after a preposition: "in week 3", "day 3".
+    /// A noun introduces the number, with or without a preposition: "in week 3", "day 3".
     Named,
     /// Only a preposition introduces the number: "at 10".
     Plain,
@@ -47,10 +47,10 @@ const PERIODS: [&str; 5] = ["year", "month", "week", "day", "hour"];
 /// Words that link a number to the noun before it: "the rate is 5", "a rate of 5", "rose to 5".
 const LINKS: [&str; 7] = ["is", "are", "was", "were", "be", "of", "to"];
 
-/// Signs that are attached to a number.
+/// Signs that can be attached to a number as its unit.
 const SIGNS: [char; 7] = ['%', '‰', '°', '$', '€', '£', '¥'];
 
-/// Numbers that count as years after "in".
+/// The numbers that count as years after the word "in".
 const YEARS: std::ops::RangeInclusive<f64> = 1900.0..=2099.0;
 
 impl Reading {
@@ -67,7 +67,7 @@ impl Reading {
         reading
     }
 
-    /// Adds a word that comes after the text `between` and before the `rest`.
+    /// Adds a word. `between` is the text between the previous word and this one, and `rest` is the text after it.
     fn take(&mut self, word: &str, between: &str, rest: &str) {
         let text = match number(word) {
             None => ken_text::fold(word).into_owned(),
@@ -91,7 +91,7 @@ impl Reading {
         self.words.push(Word { text, is_joined });
     }
 
-    /// How the words so far introduce a number that comes next.
+    /// Returns whether the words so far introduce the next number as a condition.
     fn condition(&self) -> Condition {
         let mut before = self.words.iter().rev().map(|word| word.text.as_str());
         match (before.next(), before.next()) {
@@ -102,8 +102,8 @@ impl Reading {
         }
     }
 
-    /// Names the numbers from the last to the first, since a noun between two numbers more often belongs to the later one: "in
-    /// 2001 sales were 5".
+    /// Gives each number a name, from the last number to the first. The order matters because a noun between two
+    /// numbers more often belongs to the later one: "in 2001 sales were 5".
     fn name_numbers(&mut self) {
         let subject = self.numbers.first().and_then(|first| noun(self.words.get(..first.at)?));
         let mut taken: BTreeSet<&str> = BTreeSet::new();
@@ -118,7 +118,7 @@ impl Reading {
         }
     }
 
-    /// Candidates for the name of the number in that slot, the most likely first.
+    /// Returns possible names for the number at index `slot`, the most likely first.
     fn names(&self, slot: usize) -> [Option<&str>; 4] {
         let Some(number) = self.numbers.get(slot) else {
             return [None; 4];
@@ -131,7 +131,7 @@ impl Reading {
         let unit = Some(number.unit.as_str()).filter(|unit| !unit.is_empty());
         let following =
             after.first().filter(|word| word.is_joined && is_noun(&word.text)).map(|word| word.text.as_str());
-        // "sensor 1 reads 5": a single word between two numbers belongs to the second one.
+        // In "sensor 1 reads 5", the single word between two numbers belongs to the second one.
         let is_between = end.is_some() && after.len() == 1;
         let is_joined = self.words.get(number.at).is_some_and(|word| word.is_joined);
         match number.condition {
@@ -143,13 +143,13 @@ impl Reading {
         }
     }
 
-    /// The words without the values of numbers.
+    /// Returns the words, without the values of the numbers.
     pub(crate) fn wording(&self) -> Vec<&str> {
         self.words.iter().map(|word| word.text.as_str()).collect()
     }
 
-    /// The same without the nouns that name no number. Observations about different things with the same numbers have equal
-    /// frames.
+    /// Returns the words without the values of the numbers and without nouns that do not name a number. The result is
+    /// the same for observations that state the same kinds of numbers of different things.
     pub(crate) fn frame(&self) -> Vec<&str> {
         let names: BTreeSet<&str> = self.numbers.iter().map(|number| number.name.as_str()).collect();
         let kept = |word: &&str| word.starts_with('#') || is_stop_word(word) || names.contains(word);
@@ -157,7 +157,8 @@ impl Reading {
         words.map(|word| if kept(&word) { word } else { "" }).collect()
     }
 
-    /// The name of the number in that slot if the number before it is a part of the name: "sensor 1 reads".
+    /// Returns the name of the number at index `slot` if the number at index `constant`, which is before it, is part of
+    /// the name, as in "sensor 1 reads".
     pub(crate) fn name_after(&self, constant: usize, slot: usize) -> Option<String> {
         let (number, constant) = (self.numbers.get(slot)?, self.numbers.get(constant)?);
         let label = self.words.get(constant.at.checked_sub(1)?)?;
@@ -166,7 +167,7 @@ impl Reading {
     }
 }
 
-/// A number and the attached unit: "10C" is 10 and "c".
+/// Parses a number with an attached unit: "10C" gives 10 and "c".
 fn number(word: &str) -> Option<(f64, String)> {
     let end = word.find(|char: char| !char.is_ascii_digit() && char != '.' && char != ',').unwrap_or(word.len());
     let digits = word.get(..end)?.replace(',', "");
@@ -174,7 +175,7 @@ fn number(word: &str) -> Option<(f64, String)> {
     Some((value, ken_text::fold(word.get(end..)?).into_owned()))
 }
 
-/// The sign directly before or after a number, if any.
+/// Returns the sign directly before or after a number; empty if there is none.
 fn sign(before: Option<char>, after: Option<char>) -> String {
     let sign = [after, before].into_iter().flatten();
     sign.filter(|char| SIGNS.contains(char)).take(1).collect()
@@ -184,13 +185,13 @@ fn is_noun(word: &str) -> bool {
     !word.starts_with('#') && !is_stop_word(word)
 }
 
-/// The last word that can name something.
+/// Returns the last word that can be the name of a number.
 fn noun(words: &[Word]) -> Option<&str> {
     let mut texts = words.iter().rev().map(|word| word.text.as_str());
     texts.find(|text| is_noun(text))
 }
 
-/// Whether a verb of being or punctuation links a number to the noun before it.
+/// Returns whether a verb of being or punctuation links a number to the noun before it.
 fn is_linked(before: &[Word], is_joined: bool) -> bool {
     let mut between = before.iter().rev().take_while(|word| !is_noun(&word.text));
     !is_joined || between.any(|word| LINKS.contains(&word.text.as_str()))

@@ -9,23 +9,23 @@ use serde_json::Value;
 
 use crate::wordings::{Part, Wordings};
 
-/// Rules `[[premise…], conclusion]`, with the texts of all rules in one list.
+/// Rules of the form `[[premise…], conclusion]`. The texts of all rules are in one list.
 #[derive(Default)]
 pub(crate) struct Rules<'a> {
-    /// The premises and then the conclusion of each rule.
+    /// The premises of each rule, followed by its conclusion.
     texts: Wordings<'a>,
-    /// Where the texts of each rule end.
+    /// The index in `texts` at which each rule ends.
     ends: Vec<u32>,
 }
 
 impl<'a> Rules<'a> {
-    /// Reads rules from JSON text, the value of the option.
+    /// Reads rules from the JSON text of the option `--rules`.
     pub(crate) fn read(text: &'a str) -> Result<Rules<'a>, Error> {
         let value = json::parse(text.as_bytes(), MAX_DEPTH).map_err(|error| error.at("--rules"))?;
         Rules::of(&value)
     }
 
-    /// Reads rules from a JSON value. An error points to the wrong place.
+    /// Reads rules from a JSON value. An error points to the wrong part.
     pub(crate) fn of(value: &Value) -> Result<Rules<'a>, Error> {
         let mut rules = Rules::default();
         for (number, rule) in list(value, "/rules")?.iter().enumerate() {
@@ -42,12 +42,12 @@ impl<'a> Rules<'a> {
         Ok(rules)
     }
 
-    /// An empty list of rules for this document.
+    /// Returns an empty list of rules whose texts are parts of this document.
     pub(crate) fn of_document(document: &'a str) -> Rules<'a> {
         Rules { texts: Wordings::of(document), ends: Vec::new() }
     }
 
-    /// Adds a premise to the current rule or, as the last text, its conclusion.
+    /// Adds a premise to the current rule, or its conclusion, which must be added last.
     pub(crate) fn push(&mut self, part: Part) {
         self.texts.push(part);
     }
@@ -64,7 +64,7 @@ impl<'a> Rules<'a> {
         self.ends.get(rule).map_or(0, |&end| end as usize)
     }
 
-    /// The premises and, last, the conclusion.
+    /// Returns the range of the texts of a rule: its premises, followed by its conclusion.
     fn texts_of(&self, rule: usize) -> Range<usize> {
         rule.checked_sub(1).map_or(0, |before| self.end(before))..self.end(rule)
     }
@@ -78,7 +78,7 @@ impl<'a> Rules<'a> {
         self.end(rule).checked_sub(1).map_or("", |text| self.texts.get(text))
     }
 
-    /// Adds all rules to a theory, which numbers them in the same way.
+    /// Adds all rules to a theory. They have the same numbers there.
     pub(crate) fn add_to<'t>(&'t self, theory: &mut Theory<'t>) -> Result<(), Error> {
         for rule in 0..self.len() {
             theory
@@ -101,7 +101,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// The items of a list; an absent field is an empty list.
+/// Returns the items of a list. A missing field counts as an empty list.
 pub(crate) fn list<'v>(value: &'v Value, at: &str) -> Result<&'v [Value], Error> {
     match value {
         Value::Array(items) => Ok(items),

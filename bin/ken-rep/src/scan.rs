@@ -1,5 +1,6 @@
-//! Reads documents. Large documents consist of facts and rules, and are read without building a tree. All other documents, and
-//! those with errors, are parsed again into a tree, which detects duplicate keys and depth and gives the position of errors.
+//! Reads documents. Large documents consist of facts and rules, and are read here without building a JSON tree. If a
+//! document contains anything else or an error, it is parsed again into a tree. That parser checks duplicate keys and
+//! depth, and gives the position of errors.
 
 use std::borrow::Cow;
 
@@ -10,7 +11,7 @@ use crate::document::{Document, Kind};
 use crate::rules::Rules;
 use crate::wordings::Part;
 
-/// Reads a document. An error has the JSON pointer or the position of the fault.
+/// Reads a document. An error contains the JSON pointer to the fault, or its position in the text.
 pub(crate) fn read(input: &str) -> Result<Document<'_>, Error> {
     match Scan::document(input) {
         Some(document) => Ok(document),
@@ -111,7 +112,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Reads the rest of a string that begins at `start`; an escape comes next.
+    /// Reads the rest of a string that begins at `start`. The next character begins an escape.
     fn escaped(&mut self, start: usize) -> Option<String> {
         while self.next() == b'\\' {
             self.at += 2;
@@ -127,7 +128,7 @@ impl<'a> Scan<'a> {
         self.document.as_bytes().get(self.at..).unwrap_or_default()
     }
 
-    /// The next byte; 0, which cannot occur outside of a string, at the end.
+    /// Returns the next byte. At the end this is 0, which cannot occur outside of a string.
     fn next(&self) -> u8 {
         self.document.as_bytes().get(self.at).copied().unwrap_or(0)
     }
@@ -138,7 +139,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Consumes this byte and the white space before it.
+    /// Consumes white space and then this byte; `None` if another byte comes next.
     fn byte(&mut self, byte: u8) -> Option<()> {
         self.blanks();
         (self.next() == byte).then(|| self.at += 1)

@@ -12,26 +12,26 @@ use crate::rules::{list, text};
 
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// The attributes by path in normal form: `limbs/legs` is the field `legs` of the object `limbs`.
+    /// The attributes, by their path in normal form. `limbs/legs` is the field `legs` of the object `limbs`.
     pub(crate) attributes: BTreeMap<String, Attribute>,
     pub(crate) relations: Vec<Relation>,
 }
 
-/// The value of a case at a path.
+/// A value of a case, and its path.
 pub(crate) struct Attribute {
     /// The path and the value in the words of the document.
     pub(crate) name: String,
     pub(crate) value: String,
     /// Whether the name itself is a negation, such as "not red".
     is_denial: bool,
-    /// The value of the affirmed path, in normal form.
+    /// The value in normal form. If the name is a negation, it is the value of the affirmative name.
     normal: String,
 }
 
-/// A relation between attributes, things or relations: `["causes", "gravity", "orbit"]`.
+/// A relation between attributes, things or other relations, such as `["causes", "gravity", "orbit"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Relation {
-    /// The affirmed name; its normal form does not include a negation.
+    /// The name without a negation.
     pub(crate) name: Name,
     is_denied: bool,
     parts: Vec<Part>,
@@ -43,24 +43,25 @@ enum Part {
     Relation(Relation),
 }
 
-/// A name in the words of the document; names are compared in the normal form of statements.
+/// A name in the words of the document. Names are compared in the normal form of statements.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Name {
     pub(crate) shown: String,
     normal: String,
 }
 
-/// Fields that name a case; they are not attributes.
+/// Fields that contain the name of a case. They are not attributes.
 const NAMES: [&str; 3] = ["name", "id", "label"];
 
-/// Objects whose fields count as attributes of the case itself.
+/// Fields with an object whose fields count as attributes of the case itself.
 const CONTAINERS: [&str; 3] = ["attributes", "properties", "features"];
 
-/// Maximum number of relations of a case, since each relation is compared with each one of the other case.
+/// The maximum number of relations of a case, because each relation is compared with each one of the other case.
 const MOST_RELATIONS: usize = 2_000;
 
 impl Case {
-    /// Reads an object of attributes (with `name` and `relations`), or a list of statements, each of which is a true attribute.
+    /// Reads a case: an object of attributes (with `name` and `relations`), or a list of statements. A statement is an
+    /// attribute with the value true.
     pub(crate) fn of(value: &Value, field: &str) -> Result<Case, Error> {
         let at = format!("/{field}");
         let mut case = Case { name: field.replace("_case", ""), attributes: BTreeMap::new(), relations: Vec::new() };
@@ -119,7 +120,7 @@ impl Case {
         }
     }
 
-    /// Adds an attribute. A list has several values, whose order does not matter.
+    /// Adds an attribute. If the value is a list, its order does not matter.
     fn attribute(&mut self, path: &Name, key: &str, value: &Value) {
         match value {
             Value::Object(fields) => self.flatten(&path.join(&Name::of(key)), fields),
@@ -146,7 +147,7 @@ impl Case {
         }
     }
 
-    /// Adds a truth value. A negated name with a true value is the affirmed name with a false one.
+    /// Adds a truth value. "not red" with the value true becomes "red" with the value false.
     fn holds(&mut self, path: &Name, key: &str, holds: bool) {
         let statement = normalise(key);
         let attribute = Attribute {
@@ -164,7 +165,7 @@ impl Attribute {
         self.normal == other.normal
     }
 
-    /// The attribute as a statement. If its value is true, the statement is just its name.
+    /// Returns the attribute as a statement. If its value is true, the statement is just its name.
     pub(crate) fn said(&self) -> String {
         let name = self.name.replace('/', " ");
         match self.value.as_str() {
@@ -174,7 +175,7 @@ impl Attribute {
         }
     }
 
-    /// Text that says how the two named cases differ in this attribute.
+    /// Returns a text that says how two cases, given by their names, differ in this attribute.
     pub(crate) fn difference(&self, name: &str, other: &Attribute, other_name: &str) -> String {
         if self.is_denial == other.is_denial {
             let Attribute { name: path, value, .. } = self;
@@ -195,7 +196,7 @@ impl Name {
         Name { shown: words.trim().to_owned(), normal }
     }
 
-    /// The normal form of a value: "Fur ." equals "fur", and 1 equals 1.0.
+    /// Returns the normal form of a value: "Fur ." equals "fur", and 1 equals 1.0.
     fn of_value(value: &Value) -> Name {
         match value {
             Value::String(text) => Name::of(text),
@@ -230,7 +231,8 @@ fn joined(path: &str, name: &str) -> String {
     }
 }
 
-/// A number without a fraction of zero. Beyond these bounds, floating point cannot represent all integers.
+/// Returns a number as text, without a decimal part if that is zero. Numbers beyond the range in which floating point
+/// represents all integers are not changed.
 fn shortest(number: &Number) -> String {
     const WHOLE: f64 = 9_007_199_254_740_992.0;
     match number.as_f64() {
@@ -262,7 +264,8 @@ impl Relation {
         })
     }
 
-    /// Pairs the things of both relations. Returns false if the relations do not have the same form.
+    /// Adds the pairs of things at the same places of two relations. Returns false if the relations do not have the
+    /// same form.
     fn align<'r>(&'r self, other: &'r Relation, pairs: &mut Vec<(&'r Name, &'r Name)>) -> bool {
         let parts = || self.parts.iter().zip(&other.parts);
         self.label() == other.label()
@@ -277,12 +280,12 @@ impl Relation {
             })
     }
 
-    /// The name of the relation, and whether it is negated.
+    /// Returns the name of the relation, and whether it is negated.
     pub(crate) fn label(&self) -> (&str, bool) {
         (&self.name.normal, self.is_denied)
     }
 
-    /// Whether this is the same relation as the other or its negation.
+    /// Returns whether this relation equals the other one or its negation.
     pub(crate) fn settles(&self, other: &Relation) -> bool {
         self.name == other.name && self.parts == other.parts
     }
@@ -291,7 +294,8 @@ impl Relation {
         self.is_denied != other.is_denied && self.settles(other)
     }
 
-    /// The number of relations in it, itself included: a relation between relations counts more than one between things.
+    /// Returns the number of relations in it, including itself. A relation between relations therefore counts more than
+    /// one between things.
     pub(crate) fn size(&self) -> usize {
         let inner = self.parts.iter().map(|part| match part {
             Part::Relation(relation) => relation.size(),
@@ -300,7 +304,7 @@ impl Relation {
         1 + inner.sum::<usize>()
     }
 
-    /// The names and things in it, at any depth.
+    /// Returns the names of the things and relations in it, at any depth.
     pub(crate) fn terms(&self) -> Vec<&str> {
         let inner = self.parts.iter().flat_map(|part| match part {
             Part::Thing(thing) => vec![thing.normal.as_str()],
@@ -327,7 +331,8 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Adds the pairs that make the two relations equal. Returns false and adds nothing if a thing would be mapped twice.
+    /// Adds the pairs of things that make the two relations equal. If a thing would then have two counterparts, adds
+    /// nothing and returns false.
     fn join(&mut self, source: &Relation, target: &Relation) -> bool {
         let mut pairs = Vec::new();
         if !source.align(target, &mut pairs) {
@@ -344,7 +349,7 @@ impl Mapping {
         joined
     }
 
-    /// Returns whether the two can be mapped to each other, and adds the pair if it is new.
+    /// Adds a pair of things if it is new. Returns false if one of them already has another counterpart.
     fn add(&mut self, source: &Name, target: &Name) -> bool {
         match (self.targets.get(source), self.sources.get(target)) {
             (Some(known), Some(_)) => known == target,
@@ -369,8 +374,9 @@ impl Mapping {
     }
 }
 
-/// Matches relations of the source with relations of the target, greedily: the largest first, each only if it is consistent
-/// with the mapping so far (the greedy merge of Forbus and Oblinger, "Making SME greedy and pragmatic", 1990).
+/// Matches relations of the source with relations of the target. It is greedy: larger relations are matched first, and
+/// each match must be consistent with the mapping so far (the greedy merge of Forbus and Oblinger, "Making SME greedy
+/// and pragmatic", 1990).
 pub(crate) fn map(source: &Case, target: &Case) -> (Mapping, Vec<(usize, usize)>) {
     let mut largest: Vec<(usize, &Relation)> = source.relations.iter().enumerate().collect();
     largest.sort_by_key(|(_, relation)| std::cmp::Reverse(relation.size()));

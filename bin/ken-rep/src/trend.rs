@@ -8,23 +8,23 @@ use crate::answer::Step;
 use crate::numbers::{rounded, wilson};
 use crate::reading::{Condition, Reading};
 
-/// Minimum number of points for a trend, since two points always lie on a line.
+/// The minimum number of points for a trend. Two points always lie on a line, so they show nothing.
 const FEWEST_POINTS: usize = 3;
 
-/// Minimum share of the variance that a fit must explain.
+/// The minimum share of the variance that a trend must explain, from 0 to 1.
 const LEAST_FIT: f64 = 0.5;
 
-/// How much better an exponential must fit than a line, which is the simpler explanation.
+/// How much more of the variance an exponential must explain than a line. The line is the simpler explanation.
 const MARGIN: f64 = 0.01;
 
-/// How one number of the observations depends on another, or on their order.
+/// How a number in the observations depends on another one, or on the order of the observations.
 #[derive(Serialize)]
 pub(crate) struct Trend {
     of: String,
     with: String,
     direction: &'static str,
     fit: &'static str,
-    /// Linear: the increase per unit. Exponential: the factor per `step`.
+    /// For a line, the increase per unit; for an exponential, the factor per `step`.
     rate: f64,
     step: f64,
     r_squared: f64,
@@ -34,8 +34,8 @@ pub(crate) struct Trend {
     places: Vec<usize>,
 }
 
-/// The trends of all observations with the same wording, and of the remaining ones that state the same kind of numbers of
-/// different things.
+/// Returns the trends of observations with the same wording. Among the remaining ones, returns those of observations
+/// that state the same kinds of numbers of different things.
 pub(crate) fn find(texts: &[&str]) -> Vec<Trend> {
     let readings: Vec<Reading> = texts
         .iter()
@@ -53,7 +53,8 @@ pub(crate) fn find(texts: &[&str]) -> Vec<Trend> {
     trends
 }
 
-/// Groups of readings with the same key, if they are enough for a trend, and all remaining readings in their order.
+/// Returns groups readings by a key. Returns the groups that are large enough for a trend, and all other readings in
+/// their order.
 fn grouped<'r>(
     readings: impl Iterator<Item = &'r Reading>,
     form: impl Fn(&'r Reading) -> Vec<&'r str>,
@@ -68,8 +69,8 @@ fn grouped<'r>(
     (series, others)
 }
 
-/// The trends of each varying number against the number that is the condition or, if there is only one number and `by_order` is set,
-/// against the order of the observations.
+/// Returns the trends of each varying number as a function of the number that is the condition. If there is only one
+/// number and `by_order` is set, they are functions of the order of the observations.
 fn of_series(points: &[&Reading], by_order: bool) -> Vec<Trend> {
     let Some(first) = points.first() else {
         return Vec::new();
@@ -97,7 +98,7 @@ fn varies(points: &[&Reading], slot: usize) -> bool {
     values.any(|value| Some(value) != first)
 }
 
-/// The number, of those that vary, that the others are measured against.
+/// Returns the index of the varying number that is the condition for the others.
 fn condition(reading: &Reading, varying: &[usize]) -> Option<usize> {
     let stated = |condition: Condition| {
         let is_stated = |slot: &&usize| {
@@ -113,7 +114,7 @@ fn condition(reading: &Reading, varying: &[usize]) -> Option<usize> {
     }
 }
 
-/// The name of a number. It includes the number before it if that never changes.
+/// Returns the name of a number. If the number before it never changes, that number is included.
 fn name(reading: &Reading, slot: usize, varying: &[usize]) -> String {
     let constant = slot.checked_sub(1).filter(|before| varying.binary_search(before).is_err());
     let own = || reading.numbers.get(slot).map_or_else(String::new, |number| number.name.clone());
@@ -157,7 +158,7 @@ struct Line {
 }
 
 impl Line {
-    /// A line by least squares; `None` if all points have the same x.
+    /// Fits a line by least squares; `None` if all points have the same x.
     fn through(points: &[(f64, f64)]) -> Option<Line> {
         let n = points.len() as f64;
         let (mean_x, mean_y) =
@@ -177,7 +178,7 @@ fn mean(values: impl Iterator<Item = f64>, n: f64) -> f64 {
     values.sum::<f64>() / n
 }
 
-/// The share of the variance of y that the fit explains; `None` if y does not vary.
+/// Returns the share of the variance of y that the fit explains; `None` if y does not vary.
 fn r_squared(points: &[(f64, f64)], fit: impl Fn(f64) -> f64) -> Option<f64> {
     let mean_y = mean(points.iter().map(|point| point.1), points.len() as f64);
     let total: f64 = points.iter().map(|point| (point.1 - mean_y).powi(2)).sum();
@@ -186,7 +187,7 @@ fn r_squared(points: &[(f64, f64)], fit: impl Fn(f64) -> f64) -> Option<f64> {
     (total > 0.0 && share.is_finite()).then_some(share.max(0.0))
 }
 
-/// The median distance of neighbouring points, without those at the same x.
+/// Returns the median distance between neighbouring values of x. Equal values are left out.
 fn typical_step(points: &[(f64, f64)]) -> Option<f64> {
     let pairs = points.iter().zip(points.iter().skip(1));
     let mut steps: Vec<f64> = pairs.map(|(a, b)| b.0 - a.0).filter(|&step| step > 0.0).collect();
@@ -194,7 +195,7 @@ fn typical_step(points: &[(f64, f64)]) -> Option<f64> {
     steps.get(steps.len() / 2).copied()
 }
 
-/// How many steps have the direction of the slope, and how many steps there are.
+/// Returns how many steps between neighbouring points have the direction of the slope, and how many steps there are.
 fn agreement(points: &[(f64, f64)], slope: f64) -> (usize, usize) {
     let pairs = points.iter().zip(points.iter().skip(1));
     let agreeing = pairs.filter(|(a, b)| (b.1 - a.1) * slope > 0.0).count();
@@ -202,7 +203,7 @@ fn agreement(points: &[(f64, f64)], slope: f64) -> (usize, usize) {
 }
 
 impl Trend {
-    /// The indices of the observations that the trend is based on.
+    /// Returns the indices of the observations that the trend is based on.
     pub(crate) fn places(&self) -> &[usize] {
         &self.places
     }

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-/// The texts of a document in order, at eight bytes each: a range in the document or, for a text with escapes, a
-/// range in a separate buffer.
+/// The texts of a document in order. Each takes eight bytes: a range in the document or, if the text contains escapes,
+/// a range in a separate buffer.
 #[derive(Default)]
 pub(crate) struct Wordings<'a> {
     document: &'a str,
@@ -9,7 +9,7 @@ pub(crate) struct Wordings<'a> {
     places: Vec<Place>,
 }
 
-/// A text to add: its range in the document or, if it contains escapes, the unescaped text.
+/// A text to be added: its range in the document or, if it contains escapes, the unescaped text.
 pub(crate) enum Part {
     Place { start: usize, end: usize },
     Own(String),
@@ -44,8 +44,8 @@ impl<'a> Wordings<'a> {
         text.get(start..start + length as usize).unwrap_or_default()
     }
 
-    /// The rule of these texts as written in the document, if it has premises and is written there as an answer would write it,
-    /// without blanks and escapes.
+    /// Returns the text of a rule as it is written in the document; `None` if an answer would write it differently,
+    /// because it contains blanks or escapes or has no premises.
     pub(crate) fn as_written(&self, texts: Range<usize>) -> Option<&str> {
         let places = self.places.get(texts)?;
         let [first, .., conclusion] = places else {

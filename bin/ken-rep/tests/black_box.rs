@@ -1,4 +1,5 @@
-//! ken-rep as its users drive it. Each test named "wrong_answer" is one that an earlier tool of this kind got wrong.
+//! Tests of the ken-rep binary through its command line. Each test named "wrong_answer" is for an input to which an
+//! earlier tool of this kind gave a wrong answer.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
@@ -15,13 +16,13 @@ fn run(args: &[&str], stdin: &[u8]) -> (String, String, i32) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(stdin); // not read where the flags say it all
+    let _ = child.stdin.take().unwrap().write_all(stdin); // not read if the options are enough
     let output = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (text(output.stdout), text(output.stderr), output.status.code().unwrap())
 }
 
-/// The answer to a document, its chain checked.
+/// Returns the answer to a document, after checking its reasoning chain.
 fn answer(document: &Value) -> Value {
     let (stdout, stderr, status) = run(&["--format", "compact"], document.to_string().as_bytes());
     assert_eq!((stderr.as_str(), status), ("", 0));
@@ -31,7 +32,8 @@ fn answer(document: &Value) -> Value {
     answer
 }
 
-/// Every step rests on facts or earlier steps, every conclusion has a step, and there is a score for each.
+/// Checks that every step uses only facts or earlier steps, that a step derives every conclusion, and that every
+/// conclusion has a confidence.
 fn check_chain(answer: &Value) {
     let mut held: BTreeSet<String> = texts(&answer["facts"]).into_iter().map(|text| normal(&text)).collect();
     for step in answer["reasoning_chain"].as_array().unwrap() {
@@ -278,7 +280,7 @@ fn a_set_with_a_better_subset_is_not_minimal() {
     let found = ranked(json!(["x", "a", "b"]));
     let sets: Vec<&Value> = found.as_array().unwrap().iter().map(|set| &set["hypotheses"]).collect();
     assert_eq!(sets, [&json!(["x"]), &json!(["a"])]);
-    // What explains nothing of its own takes no share of the confidence.
+    // A hypothesis that explains nothing by itself gets no share of the confidence.
     assert_eq!(found[0]["confidence"], ranked(json!(["x", "a"]))[0]["confidence"]);
 }
 
@@ -356,7 +358,7 @@ fn an_analogy_transfers_nothing_that_the_target_denies() {
         analogy(json!({"big": true, "round": true, "not red": true}), json!({"big": true, "round": true, "red": true}));
     assert_eq!(conclusions(&found), [""; 0]);
     assert_eq!(found["differences"], json!(["not red in source, red in target"]));
-    // The same said in other words agrees.
+    // Statements with the same meaning in other words agree.
     let found = analogy(
         json!({"isn't red": true, "skin": {"not wet": false}, "likes": ["not milk"]}),
         json!({"is red": false, "skin": {"wet": true}, "likes": ["it is not the case that milk"]}),
@@ -441,7 +443,8 @@ fn what_comes_before_both_is_a_common_cause() {
         assert_eq!(found["causal_chains"], json!([]));
         assert_eq!(found["confounders"], json!([{"cause": "h", "effects": ["a", "b"]}]));
     }
-    // A rule says what times cannot, and what nothing comes before may be a cause.
+    // With rules, "a" can cause "b" although "h" precedes both. Without "h" there is no common cause, so the times show
+    // that "a" caused "b".
     let chain = found(&events, json!([[["h"], "a"], [["a"], "b"]]));
     assert_eq!(chain["causal_chains"][0]["events"], json!(["h", "a", "b"]));
     let without_h: Vec<Value> = events.into_iter().filter(|event| event["description"] != "h").collect();
@@ -459,7 +462,7 @@ fn flags_mean_the_same_in_a_script_and_on_a_terminal() {
     ] {
         assert_eq!(run(args, b"not read"), expected, "{args:?}");
     }
-    // They override the document, wherever it comes from.
+    // The options override the document, whether it comes from an argument, a file or standard input.
     let document = r#"{"reasoning_type":"inductive","facts":["x"],"rules":[[["a","b"],"c"]]}"#;
     let over = ["--reasoning-type", "deductive", "--facts", "a", "b"];
     assert_eq!(run(&over, document.as_bytes()), expected);
@@ -480,7 +483,7 @@ fn a_single_hyphen_among_the_facts_means_standard_input() {
         run(&["-", "--rules", rules, "--facts", "a"], document.as_bytes())
     );
     assert_eq!(run(&["--facts", "-"], document.as_bytes()), run(&["-"], document.as_bytes()));
-    // Read, and so found to be wrong.
+    // With `-`, standard input is read, so the error is found there.
     assert_error(&["--rules", rules, "--facts", "a", "-"], b"{", "invalid", "");
     assert_error(&["--json", document, "--facts", "a", "-"], b"", "invalid", "--facts");
 }
@@ -586,7 +589,8 @@ fn unbounded_growth_ends_with_an_error() {
     }
 }
 
-/// Each premise of a rule that contradicts the facts is refuted by all the others: as many premises as the square of them.
+/// Each premise of a rule that contradicts the facts is refuted by all the others, so the number of premises of all
+/// steps is the square of their number.
 #[test]
 fn enormous_proofs_are_refused() {
     let contradicted = |count: usize| {
@@ -609,7 +613,7 @@ fn a_contradiction_in_a_long_chain_is_not_quadratic() {
     assert!(stdout.len() < 10_000_000, "{} bytes", stdout.len());
 }
 
-/// Small inputs that took gigabytes or minutes.
+/// Without limits, these small inputs would take minutes or gigabytes of memory.
 #[test]
 fn quadratic_results_are_bounded() {
     let words: String = (0..2_000).map(|n| format!("word{}x ", n)).collect();

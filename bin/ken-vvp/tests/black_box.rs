@@ -14,7 +14,7 @@ fn run(args: &[&str], stdin: &[u8]) -> (String, String, i32) {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(stdin); // fails if the input is too large, because ken-vvp then stops reading it
+    let _ = child.stdin.take().unwrap().write_all(stdin); // fails if the input is too large
     let output = child.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (text(output.stdout), text(output.stderr), output.status.code().unwrap())
