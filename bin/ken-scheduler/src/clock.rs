@@ -9,10 +9,12 @@ use rustix::time::{
 };
 use tokio::io::unix::AsyncFd;
 
-/// Shifts the clock of a scheduler by a number of milliseconds, which may be negative. For tests.
+/// The environment variable that shifts the clock of a scheduler by a number of milliseconds, for tests. It can be
+/// negative.
 const SHIFT: &str = "KEN_SCHEDULER_CLOCK_SHIFT_MS";
 
-/// A clock, and a timer of the kernel that follows it, even when the clock is set or the machine is suspended.
+/// The wall clock, and a kernel timer that follows it. The timer also works if the clock is set or the machine is
+/// suspended.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     shift: i64,
@@ -20,7 +22,7 @@ pub(crate) struct WallClock {
 }
 
 impl WallClock {
-    /// Must be called within the runtime.
+    /// Opens the timer. Must be called inside the async runtime.
     pub(crate) fn new() -> Result<WallClock, Error> {
         let shift = match std::env::var(SHIFT) {
             Ok(text) if !text.is_empty() => text
@@ -40,7 +42,8 @@ impl WallClock {
         Timestamp::now().millis() + self.shift
     }
 
-    /// Resolves when the clock reaches this time or is set. Without a time, it resolves only when the clock is set.
+    /// Resolves when the clock reaches `at`, in milliseconds since the epoch, or when the clock is set. Without a time,
+    /// it only resolves when the clock is set.
     pub(crate) async fn reach(&self, at: Option<i64>) -> io::Result<()> {
         const FAR: i64 = 253_402_300_799_000; // the year 9999
         let at = at.map_or(FAR, |at| at - self.shift).clamp(1, FAR);

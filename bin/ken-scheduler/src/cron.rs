@@ -1,5 +1,6 @@
-//! Cron expressions: five fields, or six with seconds first; lists, ranges, steps, names and `@daily`. The parser and the
-//! calendar search are croner's. Any other syntax that croner accepts is refused, and errors name a column.
+//! Cron expressions: five fields, or six of which the first is for seconds; lists, ranges, steps, names and `@daily`.
+//! The crate croner parses them and searches the calendar. Other syntax that croner accepts is refused, and errors name
+//! the column.
 
 use croner::Cron as Pattern;
 use croner::parser::{CronParser, Year};
@@ -12,7 +13,7 @@ const AT: &str = "/schedule";
 const NICKNAMES: [&str; 6] = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@hourly"];
 const MONTHS: [&str; 12] = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
-/// The fields in order; the first is left out in an expression of five.
+/// The fields in order. An expression of five fields has no seconds.
 const FIELDS: [Field; 6] = [
     Field { name: "second", values: "0 to 59", names: &[] },
     Field { name: "minute", values: "0 to 59", names: &[] },
@@ -28,16 +29,17 @@ struct Field {
     names: &'static [&'static str],
 }
 
-/// A parsed expression.
+/// A parsed cron expression.
 #[derive(Debug, Clone)]
 pub(crate) struct Cron {
     pattern: Pattern,
-    /// Whether the hour field is `*` or `*/n`: it then follows real time when the clock is changed.
+    /// Whether the hour field is `*` or `*/n`. Such a schedule follows the elapsed time and not the local time when
+    /// daylight saving time begins or ends.
     pub(crate) every_hour: bool,
 }
 
 impl Cron {
-    /// Errors are `invalid` at `/schedule`, and name the column where the expression goes wrong, counted from 1.
+    /// Parses an expression. Errors are `invalid` at `/schedule`, and name the column of the mistake, counted from 1.
     pub(crate) fn parse(text: &str) -> Result<Cron, Error> {
         if text.trim_start().starts_with('@') {
             return Cron::nickname(text.trim());
@@ -74,7 +76,7 @@ impl Cron {
         Ok(Cron { pattern, every_hour: text.eq_ignore_ascii_case("@hourly") })
     }
 
-    /// The first matching time on the calendar at or after another one; `None` when there is none.
+    /// Returns the first local time at or after `time` that matches; `None` if there is none.
     pub(crate) fn at_or_after(&self, time: DateTime) -> Option<DateTime> {
         self.pattern.find_next_occurrence(&time, true).ok()
     }
@@ -84,7 +86,7 @@ fn parser() -> CronParser {
     CronParser::builder().year(Year::Disallowed).build()
 }
 
-/// The fields, each with its column.
+/// Splits an expression into its fields. Each has its column, counted from 1.
 fn split(text: &str) -> Vec<(usize, &str)> {
     let mut fields = Vec::new();
     let mut rest = text;
@@ -101,7 +103,7 @@ fn split(text: &str) -> Vec<(usize, &str)> {
     fields
 }
 
-/// Checks the items of a field one by one, so that the error can name the one that is wrong.
+/// Checks the items of a field separately, so that the error can name the wrong one.
 fn check(column: usize, field: &str, kind: &Field, fields: usize) -> Result<(), Error> {
     let mut column = column;
     for item in field.split(',') {
@@ -125,7 +127,8 @@ fn check(column: usize, field: &str, kind: &Field, fields: usize) -> Result<(), 
     Ok(())
 }
 
-/// Whether an item has only the syntax of the contract: croner also takes weekday names for months, and has extra letters.
+/// Returns whether an item uses only the syntax of the HTTP contract. croner also accepts other syntax, such as names
+/// of weekdays as months, and additional letters.
 fn is_allowed(item: &str, kind: &Field) -> bool {
     let is_word = |word: &str| {
         let is_number = word.bytes().all(|byte| byte.is_ascii_digit());

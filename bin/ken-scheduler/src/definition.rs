@@ -1,4 +1,4 @@
-//! Checks the definition of a schedule against the rules of the HTTP contract. Errors name the field.
+//! Checks the definition of a schedule against the rules of the HTTP contract. Errors name the wrong field.
 
 use ken_types::Error;
 use ken_types::ops::schedules::{
@@ -7,7 +7,7 @@ use ken_types::ops::schedules::{
 };
 use serde_json::Value;
 
-/// A schedule without the time at which it fires next.
+/// The definition of a schedule: what a user sets, without its progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Definition {
     pub(crate) settings: Settings,
@@ -17,7 +17,7 @@ pub(crate) struct Definition {
 }
 
 impl Definition {
-    /// A new schedule, with defaults for the fields that are missing.
+    /// Returns the definition of a new schedule. Missing fields get their defaults.
     pub(crate) fn new(fields: Fields) -> Result<Definition, Error> {
         let kind = required("kind", fields.kind)?;
         let base = Definition {
@@ -43,7 +43,7 @@ impl Definition {
         base.with(Fields { kind: None, ..fields })
     }
 
-    /// A schedule for a preview, where only its slots matter.
+    /// Returns a definition for a preview, which only uses the slots.
     pub(crate) fn preview(kind: ScheduleKind, schedule: &str, tz: &str) -> Result<Definition, Error> {
         Definition::new(Fields {
             kind: Some(kind),
@@ -63,7 +63,7 @@ impl Definition {
         }
     }
 
-    /// The schedule with the given fields changed.
+    /// Returns the definition with the given fields changed.
     pub(crate) fn with(self, fields: Fields) -> Result<Definition, Error> {
         if fields.kind.is_some() {
             let error = Error::invalid("/kind", "kind: it cannot be changed");
@@ -150,7 +150,7 @@ fn required<T>(name: &str, value: Option<T>) -> Result<T, Error> {
     value.ok_or_else(|| Error::invalid(format!("/{name}"), format!("{name} is missing")))
 }
 
-/// A slug: lower-case letters, digits and hyphens.
+/// Checks that a slug consists of lower-case letters, digits and hyphens.
 pub(crate) fn check_slug(slug: &str) -> Result<(), Error> {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if (1..=SLUG_CHARACTERS).contains(&slug.len()) && slug.bytes().all(fits) && !slug.starts_with('-') {

@@ -1,4 +1,5 @@
-//! Firing: sleeps until the next slot, records its outcome, and ends runs that exceed their time.
+//! Fires schedules: sleeps until the next slot, has the store record its outcome, and ends runs that have reached their
+//! time limit.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,21 +16,23 @@ use crate::plan::Clock;
 use crate::record::{fire_of, nothing};
 use crate::scheduler::Scheduler;
 
-/// How long to wait before the store is asked again after a failure.
+/// The pause after a failed call of the store.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long one read of the system's stream waits.
+/// How long one read of the system's stream waits for an event, in milliseconds.
 const FOLLOW_MS: u64 = 60_000;
-/// How long a read waits for more after its first event, so that a busy system does not wake this part at every commit.
+/// How long a read waits for further events after the first one, in milliseconds. Without this, a busy system would
+/// wake the scheduler at every commit.
 const GATHER_MS: u64 = 20;
 const SYSTEM: &str = "system";
 
-/// How long before a slot its schedule is fetched and the record prepared, so that at the instant itself only the write
-/// remains.
+/// How long before a slot its schedule is fetched and the record prepared, in milliseconds. When the slot is due, only
+/// the write remains.
 const AHEAD_MS: i64 = 1_000;
-/// How close to a slot no other work is started.
+/// During this time before a slot, in milliseconds, changes of schedules are not processed, so that they do not delay
+/// the slot.
 const QUIET_MS: i64 = 50;
 
-/// Fires until it is told to stop.
+/// Fires schedules until `stop` resolves.
 pub(crate) async fn run(scheduler: Arc<Scheduler>, mut stop: Stop) {
     tokio::select! {
         () = stop.stopped() => {}
@@ -66,7 +69,8 @@ async fn fire(scheduler: &Scheduler) {
         if due_until.take().is_some() {
             soon = advanced.due.into_iter().map(|due| Soon::new(due, clock)).collect();
         }
-        // The store is asked each time: schedules are created and changed meanwhile, also through other schedulers.
+        // The next time comes from the store after each call, because other schedulers and clients create and change
+        // schedules too.
         let first = soon.front().map(|soon: &Soon| soon.at);
         let look_at = advanced.next_fire.map(|next| next - AHEAD_MS);
         if first != advanced.next_fire && look_at.is_some_and(|at| at <= clock.now) {
@@ -91,12 +95,12 @@ async fn fire(scheduler: &Scheduler) {
     }
 }
 
-/// A schedule that fires soon, and the record for it if it fires in time.
+/// A schedule that fires soon, and the prepared record of it.
 struct Soon {
     due: Due,
-    /// When it fires.
+    /// When it fires, in milliseconds since the epoch.
     at: i64,
-    /// When it is recorded, as far as that is known: the time at which `fire` is true.
+    /// The time for which `fire` is prepared: when it fires, or the time of the preparation if that is later.
     planned_for: i64,
     fire: Fire,
 }
@@ -109,7 +113,8 @@ impl Soon {
         Soon { due, at, planned_for, fire }
     }
 
-    /// The record to write now: the prepared one, unless it is late by now or the next slot has come as well.
+    /// Returns the record to write now. This is the prepared one, unless the slot is late by now or the following slot
+    /// is due too.
     fn fire(self, clock: Clock) -> Fire {
         let is_in_time = clock.now - self.planned_for <= self.due.settings.grace_ms;
         let is_alone = self.fire.progress.next.is_none_or(|next| next.fire > clock.now);
@@ -120,7 +125,7 @@ impl Soon {
     }
 }
 
-/// The record to write for a schedule. A schedule whose timing can no longer be read stops firing.
+/// Returns the record to write for a schedule. A schedule whose timing cannot be read gets no further slots.
 fn fire_at(due: &Due, clock: Clock) -> Fire {
     fire_of(due, clock).unwrap_or_else(|error| {
         tracing::error!(schedule = due.id, "this schedule can fire no more: {error}");
@@ -129,12 +134,13 @@ fn fire_at(due: &Due, clock: Clock) -> Fire {
     })
 }
 
-/// The deadline of each run, on the monotonic clock, because the wall clock may be set.
+/// The deadline of each attempt of a run. It uses the monotonic clock, because the wall clock can be set.
 #[derive(Debug, Default)]
 struct Times(HashMap<(String, u32), Instant>);
 
 impl Times {
-    /// Takes the attempts that are running: a new one gets the time that it has left, a known one keeps its deadline.
+    /// Replaces the list by the attempts that are running. A new one gets a deadline from its remaining time; a known
+    /// one keeps its deadline.
     fn note(&mut self, running: &[Running]) {
         let known = std::mem::take(&mut self.0);
         self.0 = running
@@ -169,11 +175,11 @@ async fn passed(until: Option<Instant>) {
     }
 }
 
-/// Reads the system's stream and counts the changes of schedules, no matter which part made them.
+/// Reads the system's stream and counts changes of schedules and runs, including those that other parts make.
 pub(crate) async fn follow(scheduler: Arc<Scheduler>, mut stop: Stop) {
     let mut offset = Offset::Now;
     loop {
-        // Until a position is known, everything that has happened counts as a change.
+        // Events may have been missed while the position was unknown, so this counts as a change.
         let wait_ms = if offset == Offset::Now { 0 } else { FOLLOW_MS };
         let stream = SYSTEM.to_owned();
         let read = ReadStream { stream, offset, wait_ms, gather_ms: GATHER_MS, ..ReadStream::default() };

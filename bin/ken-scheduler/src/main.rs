@@ -1,4 +1,4 @@
-//! ken-scheduler: fires schedules, with exactly one record for every slot. See ken-scheduler(8).
+//! ken-scheduler: fires schedules, and ensures that there is exactly one record for every slot. See ken-scheduler(8).
 
 mod clock;
 mod cron;

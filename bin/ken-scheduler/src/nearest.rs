@@ -1,6 +1,6 @@
-//! Did you mean?
+//! Finds the name that a user probably meant, for "did you mean" hints.
 
-/// The name that was probably meant: the most similar one, ignoring case, if it is similar enough.
+/// Returns the most similar name, ignoring case; `None` if none is similar enough.
 pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let distances = names.into_iter().map(|name| (strsim::osa_distance(&word, &name.to_lowercase()), name));

@@ -1,5 +1,5 @@
-//! Decides the outcome of the slots that have passed: a pure function of the schedule, the last slot that was recorded, and
-//! the time.
+//! Decides the outcome of the slots that have passed. It depends only on the schedule, the last recorded slot and the
+//! time.
 
 use ken_types::ops::schedules::{CAUGHT_UP, Fate, KEPT_RUNS, Missed, NextSlot, Reason, Settings};
 
@@ -8,27 +8,28 @@ use crate::timing::Timing;
 /// The record to write for a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// Slots in order; only the newest [`KEPT_RUNS`], since older records would be dropped at once.
+    /// The slots in order, each with its outcome. Only the newest [`KEPT_RUNS`] are included, because older records
+    /// would be deleted at once.
     pub(crate) slots: Vec<(i64, Fate)>,
-    /// All slots up to this time have been considered.
+    /// The time of the last slot that has been decided.
     pub(crate) mark: i64,
     pub(crate) next: Option<NextSlot>,
 }
 
-/// The clock of a scheduler.
+/// The time of a scheduler. All times are milliseconds since the epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     pub(crate) now: i64,
-    /// When the scheduler started. A slot before that was missed because it was down.
+    /// When the scheduler started. It missed earlier slots because it was not running.
     pub(crate) started: i64,
 }
 
-/// Plans the slots after `mark`. After the clock was set back, there are none until it reaches the mark again.
+/// Plans the slots after `mark`. If the clock was set back, there are none until it reaches `mark` again.
 pub(crate) fn plan(timing: &Timing, settings: &Settings, mark: i64, clock: Clock) -> Plan {
     let now = clock.now;
     let mut passed: Vec<(i64, i64)> =
         timing.newest(mark, now, KEPT_RUNS).into_iter().map(|slot| (slot, timing.fire(slot))).collect();
-    // Only the last one can still wait for its jitter.
+    // The jitter of a slot ends before the next slot, so only the last slot can still be waiting for it.
     passed.retain(|(_, fire)| *fire <= now);
     let surplus = passed.len().saturating_sub(KEPT_RUNS);
     passed.drain(..surplus);
@@ -36,7 +37,7 @@ pub(crate) fn plan(timing: &Timing, settings: &Settings, mark: i64, clock: Clock
     let late = passed.iter().filter(|(_, fire)| is_late(*fire)).count();
     let caught_up = match settings.missed {
         Missed::Skip => 0,
-        // A slot that fires in time also makes up for the missed slots before it.
+        // If a later slot fires in time, it counts for the missed slots before it too.
         Missed::Last => usize::from(late == passed.len()),
         Missed::All => CAUGHT_UP,
     };
@@ -126,7 +127,8 @@ mod tests {
         }
     }
 
-    /// Ten years of schedules in five zones, with outages and steps of the clock: what is recorded is exactly the slots.
+    /// Simulates ten years of schedules in five time zones, with outages and changes of the clock. Every slot must be
+    /// recorded exactly once, and nothing else.
     #[test]
     fn over_ten_years_every_slot_has_one_record() {
         let from = ken_types::Timestamp::from_rfc3339("2026-01-01T00:00:00Z").unwrap().millis();
@@ -146,8 +148,8 @@ mod tests {
             let (mut mark, mut started, mut clock, mut next) = (from, from, from, timing.next(from));
             let mut records = BTreeMap::new();
             while clock < until {
-                // The scheduler wakes when the next slot fires, a little late, or after an outage of up to eight days; its
-                // clock may be put back while it sleeps.
+                // The scheduler wakes slightly after the next slot fires, or after an outage of up to eight days. Its
+                // clock is sometimes set back while it sleeps.
                 let outage = outages.first().copied().filter(|at| next.is_some_and(|next| *at < next.fire));
                 match outage {
                     Some(at) => {

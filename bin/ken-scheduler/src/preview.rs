@@ -1,4 +1,4 @@
-//! `ken-scheduler preview`: when a schedule would fire, without a system.
+//! `ken-scheduler preview`: prints when a schedule would fire. It needs no running system.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ struct Slots {
 
 #[derive(Serialize)]
 struct SlotShown {
-    /// Epoch milliseconds.
+    /// The time of the slot, in milliseconds since the epoch.
     at: i64,
     utc: String,
     local: String,

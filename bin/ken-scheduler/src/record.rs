@@ -1,4 +1,4 @@
-//! The record of a schedule that is due.
+//! The record that the store writes for a schedule that is due.
 
 use ken_types::ops::schedules::{Due, Fire, Progress, Slot};
 use ken_types::{Error, id};
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use crate::plan::{Clock, plan};
 use crate::timing::Timing;
 
-/// An empty record.
+/// Returns a record without slots, which leaves the progress of the schedule unchanged.
 pub(crate) fn nothing(due: &Due) -> Fire {
     Fire {
         id: due.id.clone(),
@@ -20,7 +20,7 @@ pub(crate) fn nothing(due: &Due) -> Fire {
     }
 }
 
-/// The record to write for a schedule that is due.
+/// Returns the record of the slots that have passed. Fails if the timing of the schedule cannot be read.
 pub(crate) fn fire_of(due: &Due, clock: Clock) -> Result<Fire, Error> {
     let (timing, _) = Timing::parse(&due.id, &due.settings, due.progress.anchor)?;
     let planned = plan(&timing, &due.settings, due.progress.mark, clock);
@@ -32,7 +32,7 @@ pub(crate) fn fire_of(due: &Due, clock: Clock) -> Result<Fire, Error> {
     })
 }
 
-/// The id of a slot's run is derived from the slot, so every scheduler records the same id.
+/// Returns the id of a slot's run. It is derived from the slot, so that every scheduler uses the same id.
 fn run_id(due: &Due, slot: i64) -> String {
     let mut hash = Sha256::new();
     hash.update(due.id.as_bytes());

@@ -1,4 +1,4 @@
-//! The operations on schedules: input is checked and the next slot computed here, and the store keeps all state.
+//! The operations on schedules. This program checks the input and computes the next slot. All state is in the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,26 +20,27 @@ use crate::plan::Clock;
 use crate::record::fire_of;
 use crate::timing::Timing;
 
-/// The time of one attempt of a store call, and of all attempts of a change.
+/// The timeout of one call of the store.
 const CALL: Duration = Duration::from_secs(10);
-/// How long the connector may take to say whom its settings admit.
+/// The timeout of the request to the messaging connector which users its settings admit.
 const CONNECTOR: Duration = Duration::from_secs(2);
 const CHANGE: Duration = Duration::from_secs(30);
-/// How often an update is retried while other callers change the same schedule.
+/// The maximum number of attempts of an update, which fails while other callers change the same schedule.
 const TRIES: u32 = 20;
-/// The longest wait for a run.
+/// The maximum time for which a caller can wait for the end of a run, in milliseconds.
 const WAIT_MS: u64 = 600_000;
-/// A mark further ahead of the clock than this must come from a wrong clock.
+/// If the last recorded slot is further in the future than this, in milliseconds, the clock was wrong when it was
+/// recorded.
 const WRONG_CLOCK_MS: i64 = 24 * 3_600_000;
 
-/// A running scheduler.
+/// The state of a running scheduler.
 pub(crate) struct Scheduler {
     pub(crate) store: Pool,
     pub(crate) messenger: Pool,
     pub(crate) clock: WallClock,
-    /// The time at which it started, by its own clock.
+    /// When the scheduler started, in milliseconds since the epoch by its own clock.
     pub(crate) started: i64,
-    /// Counts changes of schedules and runs, also those that others make.
+    /// The number of changes of schedules and runs, including those that other programs have made.
     pub(crate) changes: watch::Sender<u64>,
     pub(crate) fired: AtomicU64,
 }
@@ -72,7 +73,7 @@ pub(crate) fn table(name: &'static str, version: &'static str) -> Table<Schedule
     forward::<SchedulesRunGet>(table)
 }
 
-/// An operation that is passed to the store unchanged.
+/// Adds an operation that is passed to the store unchanged.
 fn forward<O: Op>(table: Table<Scheduler>) -> Table<Scheduler>
 where
     O::Args: Sync,
@@ -116,7 +117,7 @@ impl Scheduler {
                 expect: old.as_ref().map(|old| old.generation),
             };
             match self.put(put).await {
-                // Somebody else changed the one that this replaces.
+                // Another caller has changed the schedule that this one replaces, so try again.
                 Err(error) if error.code == Code::Conflict && args.replace => {}
                 done => return done,
             }
@@ -124,7 +125,7 @@ impl Scheduler {
         Err(contended(&args.slug))
     }
 
-    /// The schedule that is to be replaced, if there is one.
+    /// Returns the schedule that is to be replaced; `None` if there is none, or if `replace` is false.
     async fn state(&self, slug: &str, owner: Option<&Scope>, replace: bool) -> Result<Option<ScheduleState>, Error> {
         if !replace {
             return Ok(None);
@@ -170,7 +171,7 @@ impl Scheduler {
         if is_retimed {
             timing.check(now)?;
         }
-        // Slots pass while a schedule is paused, and a new timing has other slots.
+        // The slots of the time in which a schedule was paused are skipped, and so are those of an earlier timing.
         let passes = is_retimed || !old.schedule.enabled;
         let mark = if passes { mark(old.progress.mark, now) } else { old.progress.mark };
         Ok(PutSchedule {
@@ -208,7 +209,7 @@ impl Scheduler {
         self.change::<SchedulesPut>(&put).await
     }
 
-    /// Records the slots of a schedule that are due before it is changed. True when there were some.
+    /// Records the slots of a schedule that are due, before the schedule is changed. Returns true if there were any.
     async fn catch_up(&self, state: &ScheduleState) -> Result<bool, Error> {
         let clock = self.clock();
         if state.progress.next.is_none_or(|next| next.fire > clock.now) {
@@ -239,7 +240,8 @@ impl Scheduler {
     }
 }
 
-/// The time from which a changed schedule continues: never before its last record, unless a wrong clock made that record.
+/// Returns the time after which a changed schedule fires. It is not before the last recorded slot, unless that slot was
+/// recorded with a wrong clock.
 fn mark(mark: i64, now: i64) -> i64 {
     if mark > now + WRONG_CLOCK_MS { now } else { mark.max(now) }
 }

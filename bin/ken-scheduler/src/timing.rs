@@ -1,4 +1,4 @@
-//! When a schedule fires: its slots, as a pure function of time. All times are epoch milliseconds.
+//! Computes the slots of a schedule and when they fire, without any state. All times are milliseconds since the epoch.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -11,16 +11,17 @@ use crate::cron::Cron;
 use crate::zone::{first_instant, zone};
 
 const AT: &str = "/schedule";
-/// An expression with no date within this time is refused. Eight years always include a leap day.
+/// A cron expression that matches no date within this time, in milliseconds, is refused. Eight years always include a
+/// leap day.
 const HORIZON_MS: i64 = 8 * 366 * DAY_MS;
 const DAY_MS: i64 = 86_400_000;
 const LONGEST_MS: i64 = 366 * DAY_MS;
 
-/// When a schedule fires.
+/// The rule that determines when a schedule fires.
 #[derive(Debug, Clone)]
 pub(crate) struct Timing {
     slots: Slots,
-    /// A seed for the jitter of the slots.
+    /// The id of the schedule, from which the jitter of each slot is derived.
     id: String,
     jitter: i64,
 }
@@ -33,7 +34,8 @@ enum Slots {
 }
 
 impl Timing {
-    /// The timing of a schedule, and the zone's name as it is written. Errors are `invalid` at `/schedule` or `/tz`.
+    /// Returns the timing of a schedule, and the name of its time zone in its official spelling. Errors are `invalid`
+    /// at `/schedule` or `/tz`.
     pub(crate) fn parse(id: &str, settings: &Settings, anchor: i64) -> Result<(Timing, String), Error> {
         let (zone, name) = zone(&settings.timezone)?;
         let text = settings.schedule.as_str();
@@ -46,7 +48,7 @@ impl Timing {
         Ok((timing, name))
     }
 
-    /// Refuses a timing that never fires after `now`.
+    /// Fails with `invalid` if the schedule never fires after `now`.
     pub(crate) fn check(&self, now: i64) -> Result<(), Error> {
         let next = self.slot_after(now);
         match &self.slots {
@@ -61,7 +63,7 @@ impl Timing {
         }
     }
 
-    /// The first slot after an instant.
+    /// Returns the first slot after a time; `None` if there is none.
     pub(crate) fn slot_after(&self, after: i64) -> Option<i64> {
         match &self.slots {
             Slots::At(at) => (*at > after).then_some(*at),
@@ -80,13 +82,13 @@ impl Timing {
         }
     }
 
-    /// The first slot after an instant, and when it fires.
+    /// Returns the first slot after a time, and when it fires; `None` if there is none.
     pub(crate) fn next(&self, after: i64) -> Option<NextSlot> {
         let slot = self.slot_after(after)?;
         Some(NextSlot { slot, fire: self.fire(slot) })
     }
 
-    /// When a slot fires: at its instant plus its jitter, but always before the next slot.
+    /// Returns when a slot fires: at its time plus its jitter, but always before the next slot.
     pub(crate) fn fire(&self, slot: i64) -> i64 {
         if self.jitter == 0 {
             return slot;
@@ -100,7 +102,8 @@ impl Timing {
         slot + random.cast_signed() % (self.jitter + 1).min(room)
     }
 
-    /// The newest slots in `(after, until]`, in order; at least `most` of them when there are so many.
+    /// Returns the newest slots after `after`, up to and including `until`, in order. These are at least `most` slots
+    /// if there are that many.
     pub(crate) fn newest(&self, after: i64, until: i64, most: usize) -> Vec<i64> {
         const FIRST_WINDOW_MS: i64 = 3_600_000;
         let mut window = FIRST_WINDOW_MS;
@@ -116,12 +119,14 @@ impl Timing {
     }
 }
 
-/// The next slot when the hour is fixed: each matching local time has one instant.
+/// Returns the next slot if the hour field is neither `*` nor `*/n`. Each matching local time then has one slot, even
+/// if its hour is repeated.
 fn on_the_clock(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
     let mut local = local(zone, after).checked_add(SECOND).ok()?;
     loop {
         let matching = cron.at_or_after(local)?;
-        // In the second pass of a repeated hour the instants of its local times have passed.
+        // A local time in a repeated hour means its first occurrence. During the second occurrence, that has already
+        // passed.
         let instant = first_instant(zone, matching)?;
         if instant > after {
             return Some(instant);
@@ -130,8 +135,8 @@ fn on_the_clock(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timest
     }
 }
 
-/// The next slot when the hour is `*` or `*/n`: the local time is compared as real time passes, so a gap is skipped and a
-/// repeated hour counts twice.
+/// Returns the next slot if the hour field is `*` or `*/n`. The local time is compared at each moment that really
+/// occurs, so a skipped hour has no slot and a repeated hour has its slots twice.
 fn in_real_time(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
     let mut from = after.checked_add(SECOND).ok()?;
     loop {
@@ -147,7 +152,7 @@ fn in_real_time(cron: &Cron, zone: &TimeZone, after: Timestamp) -> Option<Timest
 
 const SECOND: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
-/// The local time in whole seconds.
+/// Returns the local time without the fraction of a second.
 fn local(zone: &TimeZone, at: Timestamp) -> DateTime {
     whole(zone.to_datetime(at))
 }
@@ -156,7 +161,8 @@ fn whole(time: DateTime) -> DateTime {
     time.with().subsec_nanosecond(0).build().unwrap_or(time)
 }
 
-/// An interval: a number and `s`, `m`, `h` or `d`.
+/// Parses an interval, such as `90m`: a number and `s`, `m`, `h` or `d`. Returns milliseconds, from a second to 366
+/// days.
 fn period(text: &str) -> Result<i64, Error> {
     let wrong = |message: String| {
         Error::invalid(AT, format!("schedule: {message}")).hint("a number and s, m, h or d, such as 90m")
@@ -180,7 +186,7 @@ fn period(text: &str) -> Result<i64, Error> {
     }
 }
 
-/// An instant of RFC 3339, or a local time.
+/// Parses a time with an offset (RFC 3339), or a local time in the zone. Returns milliseconds since the epoch.
 fn instant(text: &str, zone: &TimeZone) -> Result<i64, Error> {
     if let Ok(instant) = ken_types::Timestamp::from_rfc3339(text) {
         return Ok(instant.millis());
@@ -235,7 +241,7 @@ pub(crate) mod tests {
             .collect()
     }
 
-    /// Zurich puts its clock forward at 01:00 UTC on 28 March 2027, and back at 01:00 UTC on 31 October 2027.
+    /// In Zurich, the clock goes forward at 01:00 UTC on 28 March 2027, and back at 01:00 UTC on 31 October 2027.
     #[test]
     fn a_fixed_hour_fires_once_when_the_clock_is_changed() {
         for (schedule, from, expected) in [
@@ -259,7 +265,7 @@ pub(crate) mod tests {
             ["2027-10-30T23:30:00Z", "2027-10-31T00:30:00Z", "2027-10-31T01:30:00Z", "2027-10-31T02:30:00Z"]
         );
         assert_eq!(hourly("2027-03-28T00:00:00Z", 2), ["2027-03-28T00:30:00Z", "2027-03-28T01:30:00Z"]);
-        // Every second hour: 2 o'clock comes twice in October and not at all in March.
+        // Every second hour: 02:00 occurs twice in October and not at all in March.
         let even = |from: &str, count| slots("0 */2 * * *", "Europe/Zurich", from, count);
         assert_eq!(
             even("2027-10-30T22:00:00Z", 4),
@@ -270,7 +276,7 @@ pub(crate) mod tests {
 
     #[test]
     fn half_an_hour_and_midnight_are_changed_too() {
-        // Lord Howe changes by half an hour; in Cairo midnight does not exist on 30 April 2027.
+        // In Lord Howe, the clock changes by half an hour. In Cairo, midnight does not exist on 30 April 2027.
         assert_eq!(slots("15 2 * * *", "Australia/Lord_Howe", "2027-10-02T12:00:00Z", 1), ["2027-10-02T15:30:00Z"]);
         assert_eq!(slots("30 0 * * *", "Africa/Cairo", "2027-04-29T12:00:00Z", 1), ["2027-04-29T22:00:00Z"]);
     }
