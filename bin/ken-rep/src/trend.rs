@@ -53,8 +53,8 @@ pub(crate) fn find(texts: &[&str]) -> Vec<Trend> {
     trends
 }
 
-/// Returns groups readings by a key. Returns the groups that are large enough for a trend, and all other readings in
-/// their order.
+/// Groups readings by a key. Returns the groups that are large enough for a trend, and all other readings in their
+/// order.
 fn grouped<'r>(
     readings: impl Iterator<Item = &'r Reading>,
     form: impl Fn(&'r Reading) -> Vec<&'r str>,
