@@ -1,5 +1,5 @@
-//! Figures of the engine, in process, beside the floor of the same run: what one synced write of the disk costs.
-//! `cargo bench -p ken-store`, or with a word to run only what has it in its name.
+//! Measures the engine inside one process, together with the time of one synced write to the same disk, which is the lower limit of a
+//! change. `cargo bench -p ken-store` runs all benchmarks; with a word as argument, only those whose name contains it.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 
 const ROUND: Duration = Duration::from_secs(2);
 
-/// A bench, its directory, and the time of a synced write.
+/// A benchmark. Its arguments are its directory, the runtime, and the time of a synced write.
 type Bench = fn(&Path, &tokio::runtime::Runtime, Duration);
 
 fn main() {
@@ -71,7 +71,7 @@ fn open(dir: &Path) -> Arc<Store> {
     Arc::new(Store::start(backend, Arc::new(SystemClock::default())).unwrap())
 }
 
-/// CPU time of this process so far, all threads.
+/// Returns the CPU time that all threads of this process have used so far.
 fn cpu() -> Duration {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap().into()
 }
@@ -121,7 +121,7 @@ fn small_writes(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
     }
 }
 
-/// Runs clients side by side for a while; how many calls, and the median of one.
+/// Runs clients concurrently for the time `ROUND`. Returns the number of calls and the median duration of a call.
 async fn clients_for<F, Fut>(clients: usize, call: F) -> (u64, Duration)
 where
     F: Fn(usize, u64) -> Fut,
@@ -217,7 +217,8 @@ fn prompt(session: &SessionId, mint: &mut Mint, submission: &SubmissionId) -> Ac
     }
 }
 
-/// One whole turn: accept, claim (by whoever holds the lease), events in two appends, settle, wait.
+/// Runs a whole turn: accepts a prompt, claims it as whichever holder gets it, appends events in two calls, settles, and waits for the
+/// result.
 async fn turn(store: &Store, connection: u64, session: &SessionId) {
     let mut mint = Mint::fresh().unwrap();
     let id = mint.submission();
@@ -282,12 +283,12 @@ fn turns(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time that this thread has used so far.
 fn thread_cpu() -> Duration {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }
 
-/// The writes of a turn one by one, on the writer itself, sixteen turns a commit; CPU time.
+/// Measures the CPU time of each write of a turn separately. The writes run directly on the writer, sixteen turns in each commit.
 fn parts(dir: &Path, _: &tokio::runtime::Runtime, _: Duration) {
     use ken_store::change::Change;
     use ken_store::ops::Write;
@@ -386,7 +387,7 @@ fn transcript(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
     direct_reads(dir, &id);
 }
 
-/// The same page without the threads between.
+/// Measures the CPU time of reading the same page directly, without the reader threads.
 fn direct_reads(dir: &Path, id: &SessionId) {
     use ken_store::ops::Read;
     use ken_store::tables::Backend;
@@ -410,7 +411,7 @@ fn stream_end(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
         fill(&store, runtime, name, entries);
         sizes.push((format!("agents/orchestrator/tui-{name}"), entries));
     }
-    // Interleaved rounds, so that whatever else the machine does meets both.
+    // The two streams are read in turn, so that other load on the machine affects both in the same way.
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..5_000 {
         for ((stream, entries), times) in sizes.iter().zip(&mut times) {
@@ -431,7 +432,7 @@ fn stream_end(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
     );
 }
 
-/// A session whose stream has so many entries.
+/// Creates a session whose stream has `entries` entries.
 fn fill(store: &Store, runtime: &tokio::runtime::Runtime, name: &str, entries: u64) {
     runtime.block_on(async {
         let id = session(store, name).await;
@@ -453,7 +454,7 @@ fn fill(store: &Store, runtime: &tokio::runtime::Runtime, name: &str, entries: u
     });
 }
 
-/// From the call of an append to the page in the hands of a reader that waits.
+/// Measures the time from the call of an append until a waiting reader has the page.
 fn delivery(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
     let store = open(dir);
     let (mut appended, mut delivered) = (Vec::new(), Vec::new());
@@ -483,7 +484,7 @@ fn delivery(dir: &Path, runtime: &tokio::runtime::Runtime, sync: Duration) {
                 Instant::now()
             };
             let write = async {
-                // Let the reader get to where it waits.
+                // Gives the reader time to begin waiting.
                 tokio::time::sleep(Duration::from_micros(300)).await;
                 let start = Instant::now();
                 store.write::<SubmissionsAppend>(append).await.unwrap();

@@ -1,4 +1,4 @@
-//! `--backup FROM TO`: a copy of the database as one file, taken while the store may be writing.
+//! `--backup FROM TO`: copies the database to one file, even while a store is writing.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) fn run(from: &Path, to: &Path) -> ExitCode {
     }
 }
 
-/// Copies to a file beside `to`, checks the copy, and renames it, so that a file of the name `to` is always complete.
+/// Copies to a temporary file beside `to`, checks the copy, and renames it. A file with the name `to` is therefore always complete.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     if !from.is_file() {
         return Err(Error::invalid(from.display().to_string(), "there is no database"));

@@ -1,4 +1,4 @@
-//! The options that only the store has, in addition to those of every daemon.
+//! The options that only the store has, in addition to those that all daemons have.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use clap::Args;
 use ken_store::tables::sqlite::Sqlite;
 
-/// The store's own options.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Own {
     /// Read the whole database in FILE, report whether it is sound, and exit; must be the first and only option

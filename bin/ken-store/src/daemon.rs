@@ -27,7 +27,7 @@ const PROGRAM: Program = Program {
 struct Part {
     store: Store,
     database: PathBuf,
-    /// What was wrong with the database files at the start.
+    /// The problems that were found in the database files at the start.
     found: FilesFound,
 }
 

@@ -1,7 +1,8 @@
-//! The engine of `ken-store`: all durable state of ken behind one writer with group commit and a few readers.
+//! The engine of `ken-store`: it keeps all durable state of ken in one database, with one writer, which uses group commit, and a few
+//! readers.
 //!
-//! An operation is a type of `ken_types::ops` with an implementation in [`ops`], which uses the domain rules in `rules` and the row verbs
-//! in [`tables`]. SQL appears only below [`tables::sqlite`], and nothing above it knows a database.
+//! An operation is a type in `ken_types::ops` with an implementation in [`ops`]. The implementation uses the domain rules in `rules` and
+//! the functions on rows in [`tables`]. Only [`tables::sqlite`] contains SQL, and no other module depends on a particular database.
 
 mod engine;
 pub mod ops;
@@ -13,5 +14,5 @@ pub use engine::{change, clock};
 pub use rules::exchange;
 pub use store::Store;
 
-/// The id of a connection of the wire, unique within the life of the process. A lease belongs to one connection.
+/// The id of a connection to the store, unique while the process runs. A lease belongs to one connection.
 pub type ConnectionId = u64;

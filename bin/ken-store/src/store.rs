@@ -1,4 +1,4 @@
-//! The store as its daemon calls it. It checks each operation, then reads or writes. Calls that wait, wait here.
+//! The store as the daemon calls it. It checks the arguments of each operation, and then reads or writes. Waiting also happens here.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,14 +25,15 @@ use crate::rules::page;
 use crate::tables::Backend;
 
 const READERS: usize = 3;
-/// The longest time that one call may wait, in milliseconds.
+/// The maximum time for which one call can wait, in milliseconds.
 const WAIT_MS: u64 = 600_000;
 /// The maximum number of submissions in one claim.
 const CLAIM: u32 = 64;
 
 /// A running store. Dropping it finishes the changes that it has accepted and ends its threads.
 pub struct Store {
-    /// Declared before the writer, whose connection has to close last, because that removes the write-ahead log.
+    /// Declared before the writer, so that it is dropped first. When the writer's connection is closed last, the write-ahead log is
+    /// removed.
     readers: Readers,
     writer: Writer,
     watch: Arc<Watch>,
@@ -46,7 +47,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Starts the threads of a store with an open database.
+    /// Starts the threads of a store on an open database.
     pub fn start(mut backend: impl Backend + 'static, clock: Arc<dyn Clock>) -> Result<Store, Error> {
         let watch = Arc::new(Watch::default());
         let readers = Readers::start(&mut backend, READERS)?;
@@ -54,17 +55,17 @@ impl Store {
         Ok(Store { readers, writer, watch, clock })
     }
 
-    /// Sends all waiters away. Operations that have begun continue.
+    /// Makes all waiting calls return an error. Operations that have begun continue.
     pub fn stop(&self) {
         self.watch.set_condition(Condition::Stopping);
     }
 
-    /// Reports that a connection has ended, so that others may claim its submissions.
+    /// Must be called when a connection has ended, so that others can claim its submissions.
     pub fn disconnected(&self, connection: ConnectionId) {
         self.writer.disconnected(connection);
     }
 
-    /// Makes the writer check its clock. For tests that move it.
+    /// Makes the writer check what is due. For tests, which move its clock.
     pub async fn tick(&self) {
         self.writer.tick().await;
     }

@@ -1,4 +1,4 @@
-//! One change to the tables, and its effects, which are reported once it is durable.
+//! A change to the tables, and its effects. The effects are reported when the change is durable.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::ConnectionId;
 
-/// The time of a change and the effects that it has had so far.
+/// A change: its time, and the effects that it has had so far.
 #[derive(Debug, Default)]
 pub struct Change {
     pub now: Timestamp,
@@ -26,44 +26,44 @@ impl Change {
         self.effects.push(effect);
     }
 
-    /// Adds an event for the system's stream: its type and its fields, which are a JSON object.
+    /// Adds an event to the system's stream. `kind` is its type, and `fields` are its other fields, a JSON object.
     pub(crate) fn tell(&mut self, kind: &'static str, fields: Value) {
         self.push(Effect::Happened(kind, fields));
     }
 }
 
-/// What the waiters and the lease table are told after the commit.
+/// An effect of a change. After the commit it is reported to the calls that wait for it and to the lease table.
 #[derive(Debug, Clone)]
 pub enum Effect {
     /// Entries were added to a stream.
     Appended(Arc<NewEntries>),
     /// A submission was settled, or it began or stopped waiting for a decision.
     Status(Arc<SubmissionStatus>),
-    /// The request for an approval with this id was made or has ended.
+    /// The request for an approval with this id was made, or it has ended.
     Approval(String),
-    /// There is work that may be claimed.
+    /// There is work of this kind that can be claimed.
     Opened(Work),
-    /// An event for the system's stream. It is written before the commit.
+    /// An event of the system's stream. It is written before the commit.
     Happened(&'static str, Value),
-    /// The holder has to end this submission as aborted.
+    /// The submission must be aborted by its holder.
     AbortWanted(SubmissionId),
     /// The holder has renewed the lease on this connection.
     Renewed { lease: Lease, connection: ConnectionId },
     /// The lease has ended.
     LeaseOver(Lease),
-    /// There is background work.
+    /// There is background work that can be done now.
     Background,
-    /// There will be background work at this time.
+    /// There is background work to do at this time.
     Expires(Timestamp),
     /// A stream was closed or deleted.
     Changed(String),
-    /// A message of the outbox may be sent.
+    /// A message of the outbox can be sent.
     Outgoing,
-    /// Documents have to be read, or entries have no vector yet.
+    /// There are documents to read, or entries without a vector.
     Documents,
 }
 
-/// Entries that were added to a stream after its first `first` entries.
+/// Entries that were added to a stream which had `first` entries before.
 #[derive(Debug)]
 pub struct NewEntries {
     pub stream: String,
@@ -71,7 +71,7 @@ pub struct NewEntries {
     pub payload: Payload,
 }
 
-/// The background work that remains.
+/// Whether background work remains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
     Nothing,

@@ -1,4 +1,4 @@
-//! Clocks: the system's, and one that tests advance.
+//! The clocks of the engine: that of the system, and one that tests advance.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
@@ -7,10 +7,10 @@ use ken_types::Timestamp;
 
 /// The source of time.
 pub trait Clock: Send + Sync {
-    /// Wall-clock time, for records.
+    /// Returns the wall-clock time, which is stored in records.
     fn now(&self) -> Timestamp;
 
-    /// Milliseconds since a fixed instant. This never goes back; leases are measured with it.
+    /// Returns the time since a fixed instant in milliseconds. It never goes back. Leases are measured with it.
     fn elapsed_ms(&self) -> i64;
 }
 

@@ -1,5 +1,5 @@
-//! The holders of submissions. The tables store the numbers of leases, but only this module knows their holders: a lease ends with its
-//! connection, and connections end with the process.
+//! The holders of submissions. The tables store the numbers of leases, but the holders are only known here: a lease ends when the
+//! connection of its holder ends, and all connections end with the process.
 
 use std::collections::HashMap;
 
@@ -10,11 +10,12 @@ use ken_types::ops::store::{Claim, Lease, Verdict};
 use crate::ConnectionId;
 use crate::tables::OldLease;
 
-/// How long a holder may take to renew its lease after a restart of the store.
+/// How long a holder has to renew its lease after a restart of the store, in milliseconds.
 const GRACE_MS: i64 = 500;
-/// How long a holder may take to end a submission after it was told to abort it. Then the submission is offered to another holder.
+/// How long a holder has to end a submission after it was asked to abort it, in milliseconds. After that, another holder can claim the
+/// submission.
 const ABORT_MS: i64 = 10_000;
-/// How long a holder may take to close a submission whose time is over.
+/// How long a holder has to end a submission that has used up its time, in milliseconds.
 const CLOSE_MS: i64 = 30_000;
 
 /// The leases that are held.
@@ -26,12 +27,12 @@ pub(crate) struct Leases {
 #[derive(Debug)]
 struct HeldLease {
     number: u64,
-    /// `None` after a restart of the store, until the holder has renewed the lease.
+    /// The connection of the holder; `None` after a restart of the store, until the holder has renewed the lease.
     connection: Option<ConnectionId>,
-    /// When the lease is lost unless it is renewed.
+    /// The time at which the lease is lost if the holder does not renew it.
     silent_at: i64,
     abort: Abort,
-    /// When the time of the submission has to be checked.
+    /// The time at which to check whether the submission has used up its time.
     time_up_at: i64,
 }
 
@@ -39,7 +40,7 @@ struct HeldLease {
 enum Abort {
     No,
     Wanted,
-    /// The holder was told, and has to end the submission by this time.
+    /// The holder was asked to abort, and must end the submission by this time.
     Told(i64),
 }
 
@@ -53,10 +54,10 @@ impl HeldLease {
     }
 }
 
-/// Why a lease has to be looked at.
+/// The reason why a lease must be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// The holder has not renewed the lease, or did not abort in time.
+    /// The holder has not renewed the lease, or has not aborted in time.
     Lost,
     /// The submission may have used up its time.
     TimeUp,
@@ -76,7 +77,7 @@ impl Leases {
     }
 
     pub(crate) fn claimed(&mut self, claim: &Claim, connection: ConnectionId, now: i64) {
-        // A closing claim carries a verdict, which tells the holder what to do, and has a time limit of its own.
+        // A claim with a verdict is made only to end the submission as the verdict says. It has a time limit of its own.
         let closing = claim.verdict.is_some();
         let abort = match claim.verdict {
             Some(Verdict::Abort) => Abort::Told(now + ABORT_MS),
@@ -93,7 +94,7 @@ impl Leases {
         self.held.insert(claim.lease.submission_id.clone(), held);
     }
 
-    /// Records that the holder has renewed the lease on this connection. The lease may have been released before.
+    /// Records that the holder has renewed the lease on this connection. The lease is added again if it had been released.
     pub(crate) fn renewed(&mut self, lease: Lease, connection: ConnectionId, now: i64) {
         let held = self.held.entry(lease.submission_id).or_insert(HeldLease {
             number: lease.number,
@@ -117,7 +118,7 @@ impl Leases {
         }
     }
 
-    /// Makes a lease due at once, because its connection has ended and the release could not be stored.
+    /// Makes the lease count as lost at the next check. Used if its connection has ended but the release could not be stored.
     pub(crate) fn let_go(&mut self, lease: &Lease) {
         if let Some(held) = self.held.get_mut(&lease.submission_id)
             && held.number == lease.number
@@ -134,7 +135,7 @@ impl Leases {
         }
     }
 
-    /// Marks aborts that did not reach their holder, so that the holder is told again.
+    /// Marks requests to abort that did not reach their holder, so that they are sent again.
     pub(crate) fn untell(&mut self, aborts: &[Lease]) {
         for lease in aborts {
             if let Some(held) = self.held.get_mut(&lease.submission_id)
@@ -153,7 +154,7 @@ impl Leases {
         }
     }
 
-    /// Returns the aborts that this connection has not been told yet, and marks them as told.
+    /// Returns the leases on this connection that must be aborted and whose holder does not know it yet. Marks them as sent.
     pub(crate) fn tell_aborts(&mut self, connection: ConnectionId, now: i64) -> Vec<Lease> {
         let mut aborts = Vec::new();
         for (submission, held) in &mut self.held {

@@ -1,4 +1,4 @@
-//! The engine: one writer with group commit, a few readers, the queues in front of them, the leases, and the waiters. It handles
+//! The engine: one writer with group commit, a few readers, the queues in front of them, the leases, and the calls that wait. It runs
 //! transactions and changes; `ops` decides what they contain.
 
 pub mod change;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ken_types::Error;
 
-/// The retry time that is suggested to a caller when the queue is full.
+/// The time after which a caller can try again when the queue is full, in milliseconds. It is part of the error.
 const RETRY_MS: u64 = 20;
 
 pub(crate) struct Queue<T> {
@@ -19,7 +19,7 @@ pub(crate) struct Queue<T> {
 struct State<T> {
     items: VecDeque<T>,
     closed: bool,
-    /// The number of threads that wait. Waking costs a system call even when nobody waits, so it is skipped then.
+    /// The number of threads that wait for an item. If there is none, no thread is woken, because waking costs a system call.
     waiting: usize,
 }
 
@@ -34,13 +34,13 @@ impl<T> Queue<T> {
         self.push_within(item, self.limit)
     }
 
-    /// Adds an item that must not be refused. The number of such items is bounded elsewhere: one for each connection or lease.
+    /// Adds an item even if the queue is full. The number of such items is limited elsewhere: one for each connection or lease.
     pub(crate) fn push_always(&self, item: T) {
-        // The push fails only if the queue is closed, and then nobody is left to take the item.
+        // The push can only fail if the queue is closed, and then nobody takes items any more.
         _ = self.push_within(item, usize::MAX);
     }
 
-    /// Adds an item as [`Queue::push`] does, but wakes no thread before the returned value is dropped.
+    /// Adds an item as [`Queue::push`] does. A thread is woken only when the returned value is dropped.
     pub(crate) fn push_quietly(&self, item: T) -> Result<Pushed<'_, T>, Error> {
         self.put(item, self.limit)?;
         Ok(Pushed(self))
@@ -74,7 +74,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Waits for the next item. `None` once the queue is closed and empty.
+    /// Waits for the next item and takes it. Returns `None` once the queue is closed and empty.
     pub(crate) fn pop(&self) -> Option<T> {
         self.wait(None).items.pop_front()
     }
@@ -120,11 +120,11 @@ impl<T> Queue<T> {
     }
 }
 
-/// An item in the queue for which no thread has been woken yet.
+/// An item that was added to the queue, but for which no thread has been woken yet.
 pub(crate) struct Pushed<'a, T>(&'a Queue<T>);
 
 impl<T> Pushed<'_, T> {
-    /// Takes the item if it is the only one in the queue.
+    /// Takes the item back if it is the only one in the queue.
     pub(crate) fn take_if_alone(&self) -> Option<T> {
         let mut state = self.0.lock();
         match state.items.len() {

@@ -1,4 +1,4 @@
-//! The reader threads.
+//! The threads that read the database.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,7 +16,7 @@ const QUEUE: usize = 1_024;
 
 type Job = Box<dyn FnOnce(&mut dyn Reader) + Send>;
 
-/// A few reader threads with a common queue.
+/// A few reader threads that share one queue.
 pub(crate) struct Readers {
     queue: Arc<Queue<Job>>,
     threads: Vec<JoinHandle<()>>,
@@ -38,7 +38,7 @@ impl Readers {
         Ok(Readers { queue, threads })
     }
 
-    /// Runs a read on one of the threads. A read is skipped if its caller has gone before it begins.
+    /// Runs a read on one of the threads. A read that has not begun is skipped if its caller no longer waits.
     pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Error>
     where
         T: Send + 'static,

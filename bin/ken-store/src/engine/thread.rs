@@ -1,4 +1,4 @@
-//! Named threads.
+//! Starts threads with names, which tools for debugging show.
 
 use std::thread::JoinHandle;
 

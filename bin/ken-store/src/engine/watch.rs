@@ -1,6 +1,8 @@
-//! Waiting for news. A waiter subscribes, reads, and if there is nothing yet, waits for news, which the writer spreads after each commit.
-//! News contains what was written, so that a reader at the end of a stream does not have to read the tables again. A waiter that misses
-//! news is told only that it did, and reads again, because the tables are authoritative.
+//! Calls that wait for a change. A waiting call subscribes to a topic and reads the tables. If there is nothing yet, it waits for news,
+//! which the writer publishes after each commit.
+//!
+//! News contains what was written, so a reader at the end of a stream need not read the tables again. A subscriber that misses news learns
+//! only that it missed some, and reads the tables again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::engine::change::NewEntries;
 
-/// The maximum number of waiters: the wire allows 256 connections with 64 calls each.
+/// The maximum number of waiting calls: the wire allows 256 connections with 64 calls each.
 const WAITERS: usize = 16_384;
 const RETRY_MS: u64 = 1_000;
 
@@ -20,11 +22,11 @@ const RETRY_MS: u64 = 1_000;
 pub(crate) enum Topic {
     Stream(String),
     Submission(SubmissionId),
-    /// One request for an approval. `Approvals` is about all of them.
+    /// One request for an approval, by its id. `Approvals` stands for all requests.
     Approval(String),
     Approvals,
     Outbox,
-    /// Documents that have to be read, and entries without vectors.
+    /// Documents to read, and entries without a vector.
     Documents,
 }
 
@@ -32,7 +34,7 @@ pub(crate) enum Topic {
 pub(crate) enum News {
     Entries(Arc<NewEntries>),
     Status(Arc<SubmissionStatus>),
-    /// News was missed or carries no details: the waiter has to read the tables.
+    /// The subscriber has missed news, or this news has no content. The subscriber must read the tables.
     Missed,
 }
 
@@ -41,9 +43,9 @@ pub(crate) enum News {
 pub(crate) enum Condition {
     #[default]
     Working,
-    /// Nothing can be written at the moment, because of this error.
+    /// Nothing can be written at the moment because of this error.
     Failing(Error),
-    /// The store is stopping, and all waiters are sent away.
+    /// The store is stopping. All calls that wait return an error.
     Stopping,
 }
 
@@ -59,14 +61,14 @@ struct Waiting {
     count: usize,
 }
 
-/// A waiter and the news that it has not taken yet.
+/// A waiting call, and the news that it has not taken yet.
 #[derive(Default)]
 struct Waiter {
     news: Mutex<Option<News>>,
     told: Notify,
 }
 
-/// The error of a call that a stopping store does not finish.
+/// Returns the error of a call that the store cannot finish because it is stopping.
 pub(crate) fn stopping() -> Error {
     Error::unavailable("the store is stopping")
 }
@@ -76,7 +78,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Watch {
-    /// Subscribes to a topic: all news that is spread from now on reaches the subscription, until it is dropped.
+    /// Subscribes to a topic. From now on, all news of this topic reaches the subscription until it is dropped. Fails with `busy` if too
+    /// many calls wait.
     pub(crate) fn subscribe(self: &Arc<Watch>, topic: Topic) -> Result<Subscription, Error> {
         let waiter = Arc::new(Waiter::default());
         let mut waiting = lock(&self.waiting);
@@ -104,7 +107,7 @@ impl Watch {
         lock(&self.waiting).count
     }
 
-    /// Sets the condition and tells those that watch it. A store that is stopping remains so.
+    /// Sets the condition and wakes those that wait for it. Once the store is stopping, the condition no longer changes.
     pub(crate) fn set_condition(&self, condition: Condition) {
         let is_news = |now: &mut Condition| match (&*now, &condition) {
             (Condition::Stopping, _) | (Condition::Working, Condition::Working) => false,
@@ -121,7 +124,7 @@ impl Watch {
         self.condition.borrow().clone()
     }
 
-    /// Waits until `so` returns a value for the condition, and returns it.
+    /// Waits until `so` returns a value for the current condition. Returns that value.
     pub(crate) async fn until<T>(&self, so: impl Fn(&Condition) -> Option<T>) -> T {
         let mut conditions = self.condition.subscribe();
         loop {
@@ -129,12 +132,12 @@ impl Watch {
             if let Some(found) = found {
                 return found;
             }
-            // The sender lives as long as `self`.
+            // This cannot fail, because `self` owns the sender.
             _ = conditions.changed().await;
         }
     }
 
-    /// Waits until the store stops, and returns the error that waiters get then.
+    /// Waits until the store is stopping. Returns the error for calls that wait then.
     pub(crate) async fn stopped(&self) -> Error {
         self.until(|condition| matches!(condition, Condition::Stopping).then(stopping)).await
     }
@@ -152,7 +155,7 @@ impl Watch {
     }
 }
 
-/// A waiter's subscription to one topic.
+/// A subscription to one topic.
 pub(crate) struct Subscription {
     watch: Arc<Watch>,
     topic: Topic,
@@ -160,7 +163,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// Waits for the news since the last call.
+    /// Returns the news since the last call. Waits until there is some.
     pub(crate) async fn news(&self) -> News {
         loop {
             if let Some(news) = lock(&self.waiter.news).take() {

@@ -1,8 +1,8 @@
-//! The writer. It puts all waiting requests, up to a limit, into one transaction, commits it, and only then answers them. A batch costs one
-//! sync of the disk, however many callers share it.
+//! The writer. It puts all queued requests, up to a limit, into one transaction, commits it, and only then answers them. Such a batch needs
+//! one sync of the disk, no matter how many callers share it.
 //!
-//! Batches are normally written by a thread. A caller writes by itself only if it is alone and the disk is fast: handing its change to the
-//! thread and back would take a third of the time of the sync, and nobody else has to wait.
+//! Normally a thread writes the batches. A caller writes its change itself if nobody else is waiting and the disk is fast, because passing
+//! the change to the thread and back would take a third of the time of the sync.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,41 +30,42 @@ use crate::tables::{self, Backend, Tables};
 const QUEUE: usize = 1_024;
 /// The maximum number of requests in one transaction.
 const BATCH: usize = 256;
-/// How long to wait after a failure before leases and background work are tried again.
+/// The time after a failure until leases and background work are tried again, in milliseconds.
 const RETRY_MS: i64 = 1_000;
-/// The pause between two slices of background work, so that it uses only part of the time.
+/// The pause between two slices of background work, in milliseconds, so that other changes are not delayed.
 const SLICE_PAUSE_MS: i64 = 5;
-/// If the last batch took longer than this, callers leave the next one to the thread, so that others are answered meanwhile.
+/// A caller writes its change itself only if the last batch took no longer than this. Otherwise the thread writes it, so that the caller's
+/// thread can serve other calls meanwhile.
 const QUICK: Duration = Duration::from_millis(1);
-/// How long after the last write the database is tidied up.
+/// The time after the last write at which the database is tidied up, in milliseconds.
 const IDLE_MS: i64 = 1_000;
-/// How often to look for background work that was not announced (expired keys, for instance).
+/// The interval at which to look for background work that no change has announced, such as expired keys; in milliseconds.
 const ROUND_MS: i64 = 600_000;
 
 /// A request to the writer.
 pub(crate) enum Order {
     Write(Box<dyn Job>),
     Claim(PendingClaim),
-    /// Claims and aborts that did not reach their holder.
+    /// Claims and requests to abort that did not reach their holder.
     Undelivered(Claims),
     Disconnected(ConnectionId),
-    /// The next due time has become earlier.
+    /// Something is due earlier than the thread expects. This wakes the thread.
     Earlier,
-    /// A test has moved the clock: check what is due.
+    /// A test has moved the clock, so check what is due.
     Tick(oneshot::Sender<()>),
 }
 
-/// A holder that waits for work.
+/// A call of a holder that claims work.
 pub(crate) struct PendingClaim {
     pub(crate) connection: ConnectionId,
     pub(crate) work: Work,
     pub(crate) most: u32,
-    /// Whether to wait for work. If not, the holder is answered at once even when there is none.
+    /// Whether to wait until there is work. If not, the call is answered at once.
     pub(crate) waits: bool,
     pub(crate) reply: oneshot::Sender<Delivery>,
 }
 
-/// Claims on their way to their holder. If this is dropped before they are taken, they are released.
+/// Claims on their way to their holder. If this value is dropped before the holder takes them, they are released.
 pub(crate) struct Delivery {
     claims: Option<Claims>,
     queue: Arc<Queue<Order>>,
@@ -84,9 +85,9 @@ impl Drop for Delivery {
     }
 }
 
-/// One change and the caller that waits for it.
+/// A change, and the caller that waits for it.
 pub(crate) trait Job: Send {
-    /// Begins the change, and returns whether it may still be made. A caller that gives up after this does not know the outcome.
+    /// Returns whether the change can still be made, and begins it if so. If the caller gives up after this, it cannot know the outcome.
     fn begin(&self) -> bool;
     /// Makes the change. Returns false if it was refused.
     fn run(&mut self, tables: &dyn Tables, change: &mut Change) -> bool;
@@ -121,7 +122,7 @@ where
     }
 
     fn answer(self: Box<Self>) {
-        // A caller that has gone misses its answer, but the change stands.
+        // If the caller no longer waits, nobody gets the answer, but the change remains.
         let WriteJob { result, reply, .. } = *self;
         if let Some(result) = result {
             _ = reply.send(result);
@@ -129,12 +130,12 @@ where
     }
 }
 
-/// Counts of what the writer has done, for `service.stats`.
+/// Counters of the writer, for `service.stats`.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) writes: AtomicU64,
     pub(crate) refused: AtomicU64,
-    /// Changes that were not begun, because their deadline had passed or their caller had gone.
+    /// Changes that were not begun because their deadline had passed or their caller no longer waited.
     pub(crate) given_up: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) failed_batches: AtomicU64,
@@ -147,7 +148,7 @@ fn count(counter: &AtomicU64, by: usize) {
     counter.fetch_add(by as u64, Ordering::Relaxed);
 }
 
-/// The handle through which callers reach the writer.
+/// The handle through which callers use the writer.
 pub(crate) struct Writer {
     queue: Arc<Queue<Order>>,
     counters: Arc<Counters>,
@@ -188,7 +189,8 @@ impl Writer {
         Ok(Writer { queue, counters, batches, thread: Some(thread::spawn("writer", move || run(&orders, &at))?) })
     }
 
-    /// Makes a change and returns its result once it is durable. A change is not begun if its deadline has passed or its caller has gone.
+    /// Makes a change and returns its result once it is durable. The change is not begun if its deadline has passed or its caller no longer
+    /// waits.
     pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -199,7 +201,7 @@ impl Writer {
         let job = WriteJob { gate: gate.clone(), work, result: None, reply };
         let pushed = self.queue.push_quietly(Order::Write(Box::new(job)))?;
         if self.is_at_hand() {
-            // Let other callers add their changes first, so that they share the batch.
+            // Other callers can add their changes meanwhile and so share the batch.
             yield_now().await;
             self.write_alone(&pushed);
         }
@@ -212,13 +214,13 @@ impl Writer {
         })
     }
 
-    /// Whether the thread is idle and the last batch was fast.
+    /// Returns whether nobody is writing and the last batch was fast.
     fn is_at_hand(&self) -> bool {
         let batches = self.batches.try_lock();
         batches.is_ok_and(|batches| batches.last_took <= QUICK)
     }
 
-    /// Runs the only order in the queue, unless the thread has begun to work.
+    /// Writes the order if it is the only one in the queue and nobody else is writing.
     fn write_alone(&self, pushed: &Pushed<'_, Order>) {
         let Ok(mut batches) = self.batches.try_lock() else {
             return;
@@ -232,7 +234,7 @@ impl Writer {
         }
     }
 
-    /// Returns a receiver that resolves when there is work or an abort for the connection.
+    /// Queues a claim. The returned receiver resolves when there is work, or a request to abort, for the connection.
     pub(crate) fn claim(
         &self,
         connection: ConnectionId,
@@ -273,7 +275,7 @@ impl Drop for Writer {
     }
 }
 
-/// The loop of the writer thread.
+/// Runs the writer thread until the queue is closed.
 fn run(queue: &Queue<Order>, batches: &Mutex<BatchWriter>) {
     loop {
         let patience = lock(batches).patience();
@@ -292,7 +294,7 @@ fn lock(batches: &Mutex<BatchWriter>) -> MutexGuard<'_, BatchWriter> {
     batches.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes batches. It is behind a lock, and whoever holds the lock writes.
+/// The state that is needed to write batches. Whoever holds its lock writes.
 struct BatchWriter {
     database: Box<dyn tables::Writer>,
     /// Kept because it holds the lock on the database.
@@ -302,19 +304,19 @@ struct BatchWriter {
     watch: Arc<Watch>,
     clock: Arc<dyn Clock>,
     leases: Leases,
-    /// Holders that wait for work, in the order of their requests.
+    /// Claims that wait for work, in the order in which they came.
     pending: VecDeque<PendingClaim>,
     maybe_open: Openings,
     background_at: i64,
     /// When to tidy up the database if nothing is written until then.
     idle_at: i64,
-    /// After a failure: when the thread tries again.
+    /// After a failure, the time at which the next attempt is made.
     retry_at: i64,
-    /// The duration of the last batch.
+    /// How long the last batch took.
     last_took: Duration,
 }
 
-/// Which kinds of work may be open.
+/// For each kind of work, whether there may be work to claim.
 #[derive(Debug, Clone, Copy)]
 struct Openings {
     turns: bool,
@@ -333,7 +335,7 @@ impl Openings {
         }
     }
 
-    /// Whether there may be work for this holder.
+    /// Returns whether there may be work for this claim.
     fn fits(mut self, claim: &PendingClaim) -> bool {
         claim.most > 0 && *self.of(claim.work)
     }
@@ -344,11 +346,11 @@ struct Batch {
     jobs: Vec<Box<dyn Job>>,
     ticks: Vec<oneshot::Sender<()>>,
     change: Change,
-    /// The claims that were made in this transaction, each with its holder.
+    /// The claims that this transaction has answered, and the work that it gave to each.
     claims: Vec<(PendingClaim, Claims)>,
     /// Connections that have ended.
     gone: Vec<ConnectionId>,
-    /// Leases whose submissions have time left, with that time in milliseconds.
+    /// Leases whose submissions have time left, each with that time in milliseconds.
     time_left: Vec<(Lease, i64)>,
 }
 
@@ -358,20 +360,20 @@ impl BatchWriter {
         self.run_batch(batch, releases);
     }
 
-    /// When there is something to do without a request, by the clock's `elapsed_ms`.
+    /// Returns the time at which there is something to do even without a request, in terms of the clock's `elapsed_ms`.
     fn due(&self) -> i64 {
         let due = self.leases.next_due().unwrap_or(i64::MAX);
         let due = due.min(self.background_at).min(self.idle_at).max(self.retry_at);
         if self.is_failing() { due.min(self.retry_at) } else { due }
     }
 
-    /// How long to wait for a request.
+    /// Returns how long the thread can wait for a request.
     fn patience(&self) -> Duration {
         let wait = self.due() - self.clock.elapsed_ms();
         Duration::from_millis(u64::try_from(wait).unwrap_or_default())
     }
 
-    /// Sorts orders into the batch to write and the leases to release first.
+    /// Sorts orders. Returns the batch to write, and the leases that the batch has to release first.
     fn sort(&mut self, orders: Vec<Order>) -> (Batch, Vec<Lease>) {
         let mut releases = Vec::new();
         let mut batch = Batch {
@@ -460,7 +462,7 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Checks a lease that is due, and releases it unless its submission has time left.
+    /// Checks a lease that is lost or whose submission may have used up its time. Releases the lease unless the submission has time left.
     fn look_at(&mut self, lease: &Lease, why: Due, batch: &mut Batch) -> Result<(), Error> {
         let left = match why {
             Due::Lost => None,
@@ -477,7 +479,7 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Hands out work in the same transaction in which it became available.
+    /// Gives work to the claims that wait for it, in the same transaction in which the work became available.
     fn serve_claims(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let mut maybe_open = self.maybe_open;
         for effect in &batch.change.effects {
@@ -492,7 +494,7 @@ impl BatchWriter {
                 continue;
             }
             let claims = leases::claim(self.database.tables(), pending.work, pending.most, &mut batch.change);
-            // An error here fails the whole batch; the holder continues to wait.
+            // An error fails the whole batch, and then the claims continue to wait.
             let claims = claims.inspect_err(|_| self.maybe_open = Openings::all());
             match claims {
                 Ok(claims) if claims.is_empty() => {
@@ -513,7 +515,7 @@ impl BatchWriter {
         Ok(())
     }
 
-    /// Reports a batch that is durable now.
+    /// Reports the effects of a batch that has been committed.
     fn apply(&mut self, batch: &mut Batch) {
         self.retry_at = 0;
         let now = self.clock.elapsed_ms();
@@ -521,7 +523,7 @@ impl BatchWriter {
             self.leases.set_time_left(&lease, left, now);
         }
         self.spread(std::mem::take(&mut batch.change.effects), batch.change.now);
-        // These leases may have been renewed on a connection that has ended since; they are released when they are checked next.
+        // A lease may have been renewed in this batch on a connection that has ended since. It is released at the next check.
         for connection in batch.gone.drain(..) {
             self.leases.let_go_of(connection);
         }
@@ -535,7 +537,7 @@ impl BatchWriter {
         }
     }
 
-    /// Reports the effects of changes that were made at time `at` to the waiters and the lease table.
+    /// Reports effects to the waiting calls and to the lease table. `at` is the time of their change.
     fn spread(&mut self, effects: Vec<Effect>, at: Timestamp) {
         let now = self.clock.elapsed_ms();
         for effect in effects {
@@ -569,11 +571,11 @@ impl BatchWriter {
     }
 
     fn deliver(&self, pending: PendingClaim, claims: Claims) {
-        // If nobody receives the delivery, it comes back in the error, is dropped, and releases its claims.
+        // If the holder no longer waits, the delivery is returned in the error and dropped, which releases its claims.
         _ = pending.reply.send(Delivery { claims: Some(claims), queue: self.queue.clone() });
     }
 
-    /// Answers the holders that have to be told of an abort, and those that do not want to wait.
+    /// Answers the claims of holders that have to abort something, and the claims that do not wait.
     fn tell_holders(&mut self) {
         let now = self.clock.elapsed_ms();
         for _ in 0..self.pending.len() {
@@ -590,7 +592,7 @@ impl BatchWriter {
         }
     }
 
-    /// Notes that a transaction has been committed.
+    /// Records that a transaction has been committed.
     fn has_written(&mut self) {
         self.idle_at = self.clock.elapsed_ms() + IDLE_MS;
         self.watch.set_condition(Condition::Working);
@@ -609,7 +611,7 @@ impl BatchWriter {
         matches!(self.watch.condition(), Condition::Failing(_))
     }
 
-    /// Tests whether a failing disk works again. Callers are refused until then, so no other write would find out.
+    /// Tests whether the disk works again after a failure. Changes are refused until then, so this is the only write that can find out.
     fn probe(&mut self) {
         if self.is_failing() && self.clock.elapsed_ms() >= self.retry_at {
             match self.database.probe() {
@@ -626,7 +628,7 @@ impl BatchWriter {
         }
     }
 
-    /// Fails the requests of a batch that was rolled back.
+    /// Answers the requests of a batch that was rolled back with the error.
     fn give_up(&mut self, batch: &mut Batch, error: &Error, releases: Vec<Lease>) {
         self.has_failed(error);
         count(&self.counters.failed_batches, 1);
@@ -639,7 +641,7 @@ impl BatchWriter {
         }
         self.maybe_open = Openings::all();
         for lease in releases {
-            // The holder has gone, so the next check of the leases finds it silent.
+            // The connection of the holder has ended, so the next check finds the lease lost.
             self.leases.let_go(&lease);
         }
     }
@@ -675,7 +677,8 @@ impl BatchWriter {
     }
 }
 
-/// Runs a change in a savepoint, so that a refusal undoes only its own writes. Returns an error if the whole transaction has ended.
+/// Runs a change in a savepoint, so that a refused change undoes only its own writes. Returns false if it was refused. Fails if the whole
+/// transaction has ended.
 fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mut dyn Job) -> Result<bool, Error> {
     let told = change.effects.len();
     database.mark()?;
@@ -691,7 +694,7 @@ fn in_savepoint(database: &mut dyn tables::Writer, change: &mut Change, job: &mu
     Ok(false)
 }
 
-/// Runs the only change of a transaction. It needs no savepoint, because a refusal undoes the whole transaction.
+/// Runs the only change of a transaction. It needs no savepoint, because if it is refused, the whole transaction can be undone.
 fn alone_in_transaction(
     database: &mut dyn tables::Writer,
     change: &mut Change,

@@ -1,4 +1,4 @@
-//! Requests for approvals. A request is made once for a call, decided once and used once.
+//! Requests for approvals. Each call has at most one request. It is decided once, and its grant is used once.
 
 use std::sync::Arc;
 
@@ -14,11 +14,12 @@ use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::{approvals, digest};
 use crate::tables::{AboutCall, ApprovalRow, NewApproval, SubmissionRow, Tables};
 
-/// How long a request is kept after its end. A grant for a session is deleted together with its request.
+/// How long a request is kept after its end, in milliseconds. A grant for a whole session is deleted together with its request.
 const KEPT_MS: i64 = 90 * 24 * 3600 * 1000;
-/// The maximum number of requests that one call marks as expired or deletes.
+/// The maximum number of requests that one call marks as expired, and that one slice of background work deletes.
 const SLICE: usize = 100;
-/// The size of the requests in a list, in bytes, beyond which action and diff are left out, so that the list fits into a line of the wire.
+/// The maximum size of a list of requests, in bytes, so that it fits into a line of the wire. Further requests are listed without action
+/// and diff.
 const LIST_BYTES: usize = 2 * 1024 * 1024;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -57,7 +58,7 @@ pub(crate) fn pending(tables: &dyn Tables, list: &ListApprovals) -> Result<Pendi
     Ok(PendingApprovals { tag: digest::of(&ids, 16), approvals })
 }
 
-/// Tells consoles and waiters about a request.
+/// Reports a request to consoles and to the calls that wait for it.
 fn tell(kind: &'static str, session: &str, request: &Request, status: Status, change: &mut Change) {
     let fields =
         json!({"requestId": request.id, "actionType": request.action_type, "sessionId": session, "status": status});
@@ -85,7 +86,7 @@ impl Write for ApprovalsPut {
         if let Some(known) = approvals::deciding(&known, args) {
             return Ok(known.record.clone());
         }
-        // A pending request with another fingerprint is about the call as it was before something changed.
+        // The fingerprint shows what the call would do. A pending request with another one is outdated.
         for old in known.iter().filter(|old| old.record.status == Status::Pending) {
             end(tables, old, Status::Cancelled, None, change)?;
         }

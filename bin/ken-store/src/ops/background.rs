@@ -1,5 +1,5 @@
-//! Work that can wait: indexing, and deleting what has expired or is no longer used: idempotency keys, system events, streams and the data
-//! of deleted ones, blobs, approvals, updates and messages.
+//! Work that can wait: indexing, and deleting what has expired or is no longer used. That is idempotency keys, system events, streams and
+//! the data of deleted ones, blobs, approvals, updates and messages.
 
 use ken_types::Error;
 
@@ -7,7 +7,7 @@ use crate::engine::change::{Change, Left};
 use crate::ops::{approvals, blobs, calls, keys, messenger, outbox, public, reindex, schedules, system, telemetry};
 use crate::tables::Tables;
 
-/// Does one slice of the work.
+/// Does one slice of the work. Returns whether there is more to do.
 pub(crate) fn slice(tables: &dyn Tables, change: &mut Change) -> Result<Left, Error> {
     let slices = [
         reindex::slice(tables, change)?,

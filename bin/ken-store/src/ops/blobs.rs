@@ -1,5 +1,5 @@
-//! Blobs: bytes addressed by their SHA-256, in pieces that fit into a line of the wire. A blob to which no record refers is deleted after a
-//! day.
+//! Blobs: bytes that are identified by their SHA-256. They are stored and read in pieces that fit into a line of the wire. A blob to which
+//! no record refers is deleted after a day.
 
 use ken_types::event::{OUTPUT_ID, Output};
 use ken_types::limits::{BLOB_BYTES, BLOBS_BYTES, KEY_MS, PIECE_BYTES};
@@ -21,7 +21,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<BlobsPut>().read::<BlobsGet>().read::<OutputsGet>()
 }
 
-/// Adds the next piece. If the complete blob has another digest, all pieces are discarded.
+/// Adds the next piece of a blob. If the blob is then complete but does not have the expected digest, all its pieces are discarded.
 impl Write for BlobsPut {
     fn check(args: &PutBlob) -> Result<(), Error> {
         check_digest(&args.digest, "/digest")?;
@@ -58,7 +58,7 @@ impl Write for BlobsPut {
         }
         let end = args.offset + args.bytes.0.len() as u64;
         if end <= blob.stored {
-            // The call is a repeat, or another caller was faster.
+            // The call repeats an earlier one, or another caller has already added this piece.
             return Ok(state(&blob));
         }
         if args.offset < blob.stored {
@@ -164,7 +164,8 @@ impl Read for OutputsGet {
     }
 }
 
-/// Records the outputs of tools to which the events of a submission refer. If an output has been deleted, its event stays as it is.
+/// Records to which outputs of tools the events of a submission refer. If an output has been deleted, nothing is recorded and the event is
+/// not changed.
 pub(super) fn refer_to_outputs(tables: &dyn Tables, submission: i64, events: &[Box<RawValue>]) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct Ended {
@@ -185,10 +186,10 @@ pub(super) fn refer_to_outputs(tables: &dyn Tables, submission: i64, events: &[B
     Ok(())
 }
 
-/// How an event begins the field that names an output.
+/// The text with which an event refers to an output.
 const BLOB_FIELD: &str = "\"blob\":";
 
-/// Records that an event refers to blobs, which are kept from then on.
+/// Records that an event refers to blobs. Blobs with such a reference are not deleted.
 pub(super) fn refer(tables: &dyn Tables, digests: &[String], event: i64) -> Result<(), Error> {
     for (number, digest) in digests.iter().enumerate() {
         let at = format!("/blobs/{number}");

@@ -1,4 +1,4 @@
-//! The budget of model calls. All changes go through the single writer, so two calls never get the same tokens.
+//! The budget of model calls. There is only one writer, so two calls never reserve the same tokens.
 
 use ken_types::config::dollars_problem;
 use ken_types::ops::Nothing;
@@ -12,11 +12,13 @@ use crate::tables::{Amount, ReservationRow, Tables};
 
 /// How long the usage of a session is kept after its last call, in milliseconds.
 const KEPT_MS: i64 = 90 * 24 * 3_600 * 1_000;
-/// After this time, a reservation belongs to a call that was cut off by a crash, because no call takes that long. It still counts as used.
+/// The age in milliseconds after which a reservation no longer counts as that of a running call. No call takes that long, so a crash must
+/// have interrupted it. What it reserved still counts as used.
 const UNDER_WAY_MS: i64 = 3_600 * 1_000;
-/// How long a reservation that was not settled is kept, in milliseconds.
+/// How long a reservation is kept if it is never settled, in milliseconds.
 const UNSETTLED_MS: i64 = 24 * 3_600 * 1_000;
-/// The retry time that is suggested while running calls have reserved what is left, in milliseconds.
+/// The time after which a caller can try again if running calls have reserved everything that is left, in milliseconds. It is part of the
+/// error.
 const SOON_MS: u64 = 1_000;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -31,7 +33,7 @@ impl std::ops::Sub for Amount {
     }
 }
 
-/// Adds to the usage of the day and the session of a call.
+/// Adds an amount to the usage of the day of a call and to that of its session.
 fn count(tables: &dyn Tables, row: &ReservationRow, amount: Amount, change: &Change) -> Result<(), Error> {
     for scope in std::iter::once(&row.day).chain(&row.session) {
         tables.add_to_budget(scope, amount, change.now)?;

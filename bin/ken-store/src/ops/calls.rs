@@ -1,4 +1,4 @@
-//! Calls that are carried out once even if they arrive twice. A caller has at most one open call in each of its slots, so only the last
+//! Calls that take effect only once even if they are repeated. A caller has at most one open call in each of its slots, so only the last
 //! answer of each slot has to be stored.
 
 use ken_types::limits::KEY_MS;
@@ -10,13 +10,13 @@ use serde::de::DeserializeOwned;
 use crate::rules::record;
 use crate::tables::Tables;
 
-/// Returns the stored answer of a call that was carried out before; `None` for a new call. The error is `conflict` if the slot has a later
-/// call.
+/// Returns the stored answer if the call is a repeat; `None` if it is new. Fails with `conflict` if a later call of the slot has taken
+/// effect.
 pub(super) fn known<T: DeserializeOwned>(tables: &dyn Tables, call: Option<&CallMark>) -> Result<Option<T>, Error> {
     let Some(call) = call else { return Ok(None) };
     match tables.call(&call.slot)? {
         Some((number, answer)) if number == call.number => record::read(&answer).map(Some),
-        // The caller has given up this call and made a later one.
+        // The caller no longer waits for this call and has made a later one.
         Some((number, _)) if number > call.number => {
             let message = format!("a later call of the slot {} was done", call.slot);
             Err(Error::conflict(message))
@@ -38,7 +38,7 @@ pub(super) fn keep(
     }
 }
 
-/// Deletes the slots of callers that have made no call for a day.
+/// Deletes the slots in which no call was made for a day.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<(), Error> {
     tables.prune_calls(now.plus_millis(-KEY_MS))
 }

@@ -1,5 +1,5 @@
-//! Documents: files whose pieces are knowledge entries. A reader reports what it has found, and this module decides what changes. It also
-//! stores the vectors of entries, and which turns used an entry.
+//! Documents: files whose pieces are knowledge entries. A reader reports the files and pieces that it has found, and this module decides
+//! what changes. It also stores the vectors of entries, and which turns used an entry.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::ops::{Host, Operations, Read, Write, knowledge};
 use crate::rules::{check, digest, scope_words, vectors};
 use crate::tables::{DocumentPlace, JobRow, SubmissionRow, Tables};
 
-/// The maximum number of entries that are offered for vectors at a time: as many as a provider takes in one call.
+/// The maximum number of entries for which a caller computes vectors at a time. A provider accepts this many in one call.
 const EMBEDDED_AT_ONCE: usize = 32;
 /// The maximum number of uses that are listed for an entry.
 const USES: u32 = 100;
 /// The maximum number of dimensions of a vector.
 const DIMENSIONS: usize = 4_096;
-/// The collections that a job reads. After the last one, it indexes all entries.
+/// The collections that an indexing job reads, in this order. After the last one, the job indexes all entries.
 const COLLECTIONS: [&str; 2] = [SHARE, WORKSPACE];
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -36,7 +36,7 @@ fn check_path(at: &str, path: &str) -> Result<(), Error> {
     }
 }
 
-/// Returns the source of the entries of a collection.
+/// Returns the source that the entries of a collection have.
 fn source_of(collection: &str) -> Result<&str, Error> {
     match collection {
         SHARE | WORKSPACE => Ok(collection),
@@ -112,7 +112,8 @@ impl Write for DocumentsSync {
     }
 }
 
-/// Returns the running job if it is at the place that the step names. Otherwise the error is `conflict`: another reader has taken the step.
+/// Returns the running job if its position is the one that the step names. Otherwise another reader has already done this step, and the
+/// error is `conflict`.
 fn held(tables: &dyn Tables, collection: &str, step: &JobStep) -> Result<JobRow, Error> {
     let running = tables.running_job()?;
     let here = running
@@ -142,7 +143,7 @@ fn advance(tables: &dyn Tables, job: &JobRow, step: &JobStep, change: &mut Chang
     Ok(())
 }
 
-/// Starts a job with the first collection.
+/// Makes the running job read documents, beginning with the first collection.
 pub(super) fn begin(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
     if let Some(job) = tables.running_job()? {
         tables.set_job_collection(job.key, COLLECTIONS.first().copied())?;
@@ -151,7 +152,7 @@ pub(super) fn begin(tables: &dyn Tables, change: &mut Change) -> Result<(), Erro
     Ok(())
 }
 
-/// Returns the entry of a piece. It may be found by everyone.
+/// Returns the knowledge entry for a piece of a document. Every actor can find it.
 fn entry(source: &str, piece: &Piece) -> PutKnowledge {
     PutKnowledge {
         title: piece.title.clone(),
@@ -164,7 +165,7 @@ fn entry(source: &str, piece: &Piece) -> PutKnowledge {
     }
 }
 
-/// Returns the id of an entry. Equal pieces of one document have the same id, those of different documents do not.
+/// Returns the id of the entry for a piece. Equal pieces of one document have the same id, but equal pieces of different documents do not.
 fn id(collection: &str, path: &str, piece: &Piece) -> String {
     let parts = [None, None, Some(piece.title.as_str()), Some(&piece.text), Some(collection), Some(path)];
     format!("kb-{}", digest::of(&parts, 16))
@@ -192,7 +193,7 @@ fn put(
         }
         if let Some(key) = known.remove(&id) {
             tables.move_entry(key, piece.line)?;
-            // If only the tags of an entry have changed, its id is the same.
+            // The id of an entry does not depend on its tags, so they can change alone.
             if tables.set_tags(key, &piece.tags, change.now)? {
                 knowledge::index(tables, key)?;
             }
@@ -212,7 +213,7 @@ fn put(
     Ok(())
 }
 
-/// Returns the work that can be done now.
+/// Returns the work that a reader can do now.
 pub(crate) fn work(tables: &dyn Tables, args: &FindWork) -> Result<DocumentWork, Error> {
     let job = tables
         .running_job()?
@@ -251,7 +252,7 @@ impl Write for VectorsPut {
     }
 }
 
-/// Stores which entries were used by a submission that is ending.
+/// Stores which entries a submission has used. Called when it ends.
 pub(super) fn record_uses(tables: &dyn Tables, found: &SubmissionRow, used: &[(String, Used)]) -> Result<(), Error> {
     let mut known = used.iter().take(USES as usize);
     known.try_for_each(|(entry, how)| tables.insert_use(entry, found.key, how.name()))

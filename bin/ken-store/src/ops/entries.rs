@@ -1,10 +1,10 @@
-//! The entries of a stream below `streams/`: its own and, if it is a fork, those of its sources.
+//! The entries of a stream below `streams/`. If the stream is a fork, the first ones are stored with its sources.
 
 use ken_types::Error;
 
 use crate::tables::{PublicRow, Tables};
 
-/// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false.
+/// Calls `see` with each entry from number `from` (inclusive) to `to` (exclusive), until it returns false.
 pub(super) fn scan(
     tables: &dyn Tables,
     stream: &PublicRow,
@@ -23,7 +23,8 @@ pub(super) fn scan(
     Ok(())
 }
 
-/// Returns the key of the stream that stores the entry at `place`, and the end of the range for which this holds.
+/// Returns the key of the stream that stores the entry with number `place`, and the number up to which this stream stores the following
+/// entries.
 fn owner(tables: &dyn Tables, stream: &PublicRow, place: u64, to: u64) -> Result<(i64, u64), Error> {
     let (mut key, mut base, mut source, mut until) = (stream.key, stream.base, stream.source, to);
     while place < base {
@@ -35,7 +36,7 @@ fn owner(tables: &dyn Tables, stream: &PublicRow, place: u64, to: u64) -> Result
     Ok((key, until))
 }
 
-/// Returns one entry; `None` beyond the end.
+/// Returns the entry with this number; `None` if it is beyond the end.
 pub(super) fn one(tables: &dyn Tables, stream: &PublicRow, number: u64) -> Result<Option<Vec<u8>>, Error> {
     let mut found = None;
     scan(tables, stream, number, stream.entries.min(number + 1), &mut |body| {

@@ -1,4 +1,4 @@
-//! Incoming events: a message or a command of a chat, or a prompt that is sent directly to an instance. One change stores the event, its
+//! Incoming events: a message or a command from a chat, or a prompt that is sent directly to an instance. One change stores the event, its
 //! session and its submission.
 
 use ken_types::ops::store::*;
@@ -13,17 +13,17 @@ use crate::rules::title::title;
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewEvent, SessionRow, Tables};
 
-/// The `workflow` of internal prompts.
+/// The `workflow` of internal prompts, which transcripts and titles leave out.
 const PREFLIGHT: &str = "tui.startup-preflight";
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
     operations.write::<ChatAccept>().write::<SubmissionsAdmit>()
 }
 
-/// What an event leads to, decided before anything is written.
+/// What an event will do. It is decided before anything is written.
 struct Plan {
     session: Where,
-    /// The queue into which a prompt or a compaction goes.
+    /// The queue to which a prompt or a compaction is added.
     queue: Queue,
 }
 
@@ -72,13 +72,13 @@ impl Write for ChatAccept {
     }
 }
 
-/// Whether a refusal is stored with the event. An invalid argument is not, because it is a mistake of the caller, and any other failure
-/// concerns the whole change.
+/// Returns whether a refusal with this code is stored as the answer to the event. An invalid argument is not stored, because it is a
+/// mistake of the caller. Other errors fail the whole change.
 fn is_kept(code: Code) -> bool {
     matches!(code, Code::Forbidden | Code::NotFound | Code::Conflict | Code::Busy)
 }
 
-/// Returns the session of a plan, created if necessary, and whether it is new.
+/// Returns the session of a plan, and whether it is new. It is created if necessary.
 fn open_session(
     tables: &dyn Tables,
     scope: i64,
@@ -102,7 +102,7 @@ fn name_of(action: &Action) -> Result<Option<String>, Error> {
     }
 }
 
-/// Returns the submission that an accepted message makes.
+/// Returns the submission that an accepted message creates; `None` if it creates none.
 fn entry_of(args: &Accept) -> Option<Entry> {
     let (id, kind, policy) = match &args.action {
         Action::Prompt { submission_id, policy } => (submission_id, SubmissionKind::Prompt, *policy),
@@ -141,7 +141,7 @@ fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Where, Error
     })
 }
 
-/// Stores the event and why it was refused.
+/// Stores the event, and the reason why it was refused as its answer.
 fn refuse(tables: &dyn Tables, scope: i64, event: &InboundEvent, error: Error) -> Result<Accepted, Error> {
     let accepted = Accepted {
         event_id: event.id.clone(),
@@ -169,7 +169,7 @@ fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &
     })
 }
 
-/// Admits a prompt to an instance. Its event has the id of the submission.
+/// Adds a prompt to the queue of an instance. Its event has the id of the submission.
 impl Write for SubmissionsAdmit {
     fn check(args: &Admit) -> Result<(), Error> {
         check::instance(&args.instance)
@@ -185,7 +185,8 @@ impl Write for SubmissionsAdmit {
         let queue = match queue::with_room(tables, log.key, args.policy) {
             Ok(queue) => queue,
             Err(refused) if is_kept(refused.code) => {
-                // The refusal is stored, because the same prompt may arrive again over another connection when there is room.
+                // The refusal is stored, so that a repeat of the same prompt over another connection gets the same answer, even if there is
+                // room by then.
                 let admitted = Admitted::Refused { refused };
                 insert_prompt(tables, scope, args, &admitted, change)?;
                 return Ok(admitted);

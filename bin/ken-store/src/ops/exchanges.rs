@@ -1,11 +1,11 @@
-//! Exchanges as transcripts show them, folded from the events of a submission.
+//! Builds exchanges, as transcripts show them, from the events of a submission.
 
 use ken_types::Error;
 
 use crate::rules::exchange::{Exchange, Fold, Prompt};
 use crate::tables::{LogRow, SubmissionRow, Tables};
 
-/// Folds the events of a submission into an exchange, and shows each event to `also`.
+/// Builds the exchange of a submission from its events, and passes each event to `also`.
 pub(super) fn fold(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -14,7 +14,7 @@ pub(super) fn fold(
 ) -> Result<Exchange, Error> {
     let prompt = tables.event(found.event)?.filter(|_| !found.hidden);
     let mut fold = Fold::of(found.id.clone());
-    // A submission that was never claimed has no event except its end.
+    // A submission that was never claimed has only one event, its end.
     if found.lease > 0 {
         tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
             fold.see(event);

@@ -1,4 +1,4 @@
-//! The governing rules of users. The history of a turn contains the enabled ones.
+//! The governing rules that users have written. The history of each turn contains the enabled ones.
 
 use ken_types::Error;
 use ken_types::ops::Nothing;
@@ -8,7 +8,7 @@ use crate::engine::change::Change;
 use crate::ops::{Host, Operations, Read, Write};
 use crate::tables::Tables;
 
-/// The maximum number of rules: all of them are read for each turn.
+/// The maximum number of rules. It is limited because all enabled rules are read for each turn.
 const RULES: usize = 256;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {

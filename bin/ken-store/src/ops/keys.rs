@@ -1,4 +1,4 @@
-//! Idempotency keys. The first answer of a key is kept for a day.
+//! Idempotency keys. The first answer to a request with a key is kept for a day.
 
 use ken_types::limits::KEY_MS;
 use ken_types::ops::Nothing;

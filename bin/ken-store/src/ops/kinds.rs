@@ -1,4 +1,4 @@
-//! The kinds of submissions. A new kind needs a row here and a value of `SubmissionKind`.
+//! The kinds of submissions. A new kind needs an entry in this table and a value of `SubmissionKind`.
 
 use ken_types::Error;
 use ken_types::ops::store::{SubmissionKind, Verdict, Work};
@@ -16,11 +16,12 @@ pub(super) struct Kind {
     kind: SubmissionKind,
     /// The kind of work under which these submissions are claimed.
     pub(super) work: Work,
-    /// Whether the store ends a submission that has to end. It does so where no holder is needed to cut a model's message short.
+    /// Whether the store itself ends a submission that has to end. If not, a holder has to do so, because a message of the model may have
+    /// to be cut short.
     pub(super) closed_by_store: bool,
-    /// Whether the first claim sets where the events begin, and is reported to consoles.
+    /// Whether the events of the submission begin where its stream ends at the first claim. This claim is then also reported to consoles.
     pub(super) recorded_from_claim: bool,
-    /// Returns the workflow and the next event index for a holder.
+    /// Returns the workflow and the next event index for the holder of a claim.
     pub(super) hand_out: HandOut,
     /// Ends a submission that nobody holds.
     pub(super) close: Close,
@@ -58,7 +59,7 @@ pub(super) fn of(kind: SubmissionKind) -> Result<&'static Kind, Error> {
     found.ok_or_else(|| Error::internal(format!("the kind {kind:?} of submissions has no row")))
 }
 
-/// The kinds of work of which only a limited number may be held at once.
+/// The kinds of work that have a limit for the number of held submissions, each with a function that returns how many more can be claimed.
 static ROOMS: [(Work, Room); 1] = [(Work::Runs, runs::room)];
 
 pub(super) fn room(tables: &dyn Tables, work: Work) -> Result<usize, Error> {

@@ -1,4 +1,4 @@
-//! Knowledge entries. The id of an entry is derived from its content, so the same entry posted twice is stored once.
+//! Knowledge entries. The id of an entry is derived from its content, so an entry that is stored twice exists only once.
 
 use ken_types::Error;
 use ken_types::ops::Nothing;
@@ -14,12 +14,13 @@ use crate::rules::terms::{Query, Weights};
 use crate::rules::{check, digest, scope_words, vectors};
 use crate::tables::{Index, KnowledgeFilter, Tables};
 
-/// How many entries that contain some of the words are examined if few contain all of them. The index ranks short entries higher, while the
-/// score prefers entries that contain most of the rare words.
+/// The maximum number of entries with only some of the words that are examined. They are examined if few entries contain all words. More of
+/// them are needed than are returned, because the index ranks short entries higher, while the score prefers entries that contain most of
+/// the rare words.
 const LOOKED_AT: u32 = 24;
-/// The maximum number of vectors with which a query is compared: those of the newest entries.
+/// The maximum number of vectors that are compared with a query. They are those of the newest entries.
 const COMPARED: u32 = 50_000;
-/// How many of the best matches a list with a query covers.
+/// The maximum number of matches in a list with a query. They are the best ones.
 const RANKED: u32 = 1_000;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -73,7 +74,7 @@ impl Write for KnowledgePut {
     }
 }
 
-/// Indexes an entry and replaces its previous index row.
+/// Indexes an entry. Replaces its previous row in the index, if there is one.
 pub(super) fn index(tables: &dyn Tables, key: i64) -> Result<(), Error> {
     if let Some(texts) = tables.knowledge_texts(key)? {
         let scope_word = scope_words::of_entry(texts.actor.as_deref(), texts.conversation.as_deref());
@@ -134,7 +135,7 @@ pub(super) fn search(tables: &dyn Tables, args: &Search) -> Result<Found<Knowled
     Ok(Found { found })
 }
 
-/// Fuses the ranking by words with the ranking by vectors. An entry that is only found by its vector has its cosine as its score.
+/// Combines the ranking by words with the ranking by vectors. The score of an entry that only its vector finds is the cosine.
 fn fused(
     tables: &dyn Tables,
     by_words: Vec<(i64, Match<KnowledgeRecord>)>,
@@ -201,8 +202,8 @@ fn list_all(tables: &dyn Tables, args: &ListKnowledge) -> Result<KnowledgePage, 
     Ok(shown(found, page))
 }
 
-/// Returns a page of the entries that a query finds. Its position counts from the best match; entries newer than the first page are left
-/// out.
+/// Returns a page of the entries that a query finds. The position of a page counts from the best match. Entries that are newer than the
+/// first page are left out.
 fn list_found(tables: &dyn Tables, args: &ListKnowledge, q: &str) -> Result<KnowledgePage, Error> {
     let name = list_name(args);
     let [newest, skip] = match &args.after {

@@ -1,4 +1,4 @@
-//! Leases: claiming submissions, and releasing them when their holders are gone.
+//! Leases: claims submissions, and releases them when their holders have ended.
 
 use ken_types::ops::store::*;
 use ken_types::{Error, Offset, Timestamp};
@@ -9,10 +9,10 @@ use crate::ops::{kinds, logs, turns};
 use crate::rules::queue::{time_left as left, verdict};
 use crate::tables::{OpenRow, SubmissionRow, Tables};
 
-/// After this many claims for closing a submission were lost, the store closes it itself.
+/// The number of claims to end a submission that can be lost before the store ends the submission itself.
 const CLOSINGS: u32 = 2;
 
-/// Hands out work, oldest first. The leases begin with the commit.
+/// Claims at most `most` submissions of a kind of work, oldest first. The leases begin when the change is committed.
 pub fn claim(tables: &dyn Tables, work: Work, most: u32, change: &mut Change) -> Result<Vec<Claim>, Error> {
     let asked = kinds::room(tables, work)?.min(most as usize);
     let mut claims = Vec::new();
@@ -23,7 +23,7 @@ pub fn claim(tables: &dyn Tables, work: Work, most: u32, change: &mut Change) ->
         for open in open {
             claims.extend(hand_out(tables, open, change)?);
         }
-        // Submissions that were closed instead of handed out have made room, and may have made others claimable.
+        // Some submissions were ended and not claimed, so there is room for others, and others may have become available.
         if all_there_is || claims.len() == asked {
             return Ok(claims);
         }
@@ -43,7 +43,7 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
     let (workflow, next_event_index) = (kind.hand_out)(tables, found, &mut log, change)?;
     let mut taken = found.clone();
     if found.state == State::Queued {
-        // A submission that waits for a decision continues to wait under its new holder.
+        // If the submission waits for a decision, it continues to wait under the new holder.
         taken.state = State::Running;
         if kind.recorded_from_claim {
             taken.recorded_from = log.entries;
@@ -71,13 +71,13 @@ fn hand_out(tables: &dyn Tables, open: OpenRow, change: &mut Change) -> Result<O
     }))
 }
 
-/// Returns the submission of a lease that is held or could be held again.
+/// Returns the submission of a lease; `None` if it is not the newest lease of its submission, or if the submission is queued or settled.
 fn of_lease(tables: &dyn Tables, lease: &Lease) -> Result<Option<SubmissionRow>, Error> {
     let found = tables.submission(lease.submission_id.as_str())?;
     Ok(found.filter(|found| found.lease == lease.number && !found.state.is_settled() && found.state != State::Queued))
 }
 
-/// Renews the leases that are still the newest of their submissions, even if they had been released. Returns the others as lost.
+/// Renews leases, including released ones, if they are still the newest of their submissions. Returns all other leases as lost.
 pub(crate) fn renew(
     tables: &dyn Tables,
     leases: &[Lease],
@@ -101,7 +101,7 @@ pub(crate) fn renew(
     Ok(LostLeases { lost })
 }
 
-/// Releases a lease, so that its submission may be claimed again. It is no error if the lease is not the newest.
+/// Releases a lease, so that its submission can be claimed again. If the lease is not the newest of its submission, nothing changes.
 pub(crate) fn release(tables: &dyn Tables, lease: &Lease, change: &mut Change) -> Result<(), Error> {
     if let Some(found) = of_lease(tables, lease)?
         && !found.open
@@ -120,7 +120,7 @@ pub(crate) fn release(tables: &dyn Tables, lease: &Lease, change: &mut Change) -
     Ok(())
 }
 
-/// Returns how long the submission of a lease may still run, in milliseconds; `None` if it is no longer held under this lease.
+/// Returns how long the submission of a lease can still run, in milliseconds; `None` if it is no longer held under this lease.
 pub(crate) fn time_left(tables: &dyn Tables, lease: &Lease, now: Timestamp) -> Result<Option<i64>, Error> {
     let found = of_lease(tables, lease)?.filter(|found| !found.open);
     Ok(found.map(|found| left(&found, now)))

@@ -1,4 +1,4 @@
-//! The streams of instances and runs. They are append-only, and each entry is an event.
+//! The streams of instances and runs. Entries, which are events, are only ever added to them.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl LogRow {
     }
 }
 
-/// Returns the stream of an instance, created if it does not exist.
+/// Returns the stream of an instance. It is created if it does not exist.
 pub(super) fn of_instance(tables: &dyn Tables, instance: &str, now: Timestamp) -> Result<LogRow, Error> {
     let name = stream_names::of_instance(instance);
     match tables.log(&name)? {
@@ -36,7 +36,7 @@ pub(super) fn of_run(tables: &dyn Tables, id: &RunId, now: Timestamp) -> Result<
     tables.insert_log(&stream_names::of_run(id.as_str()), LogKind::Run, now)
 }
 
-/// Appends entries.
+/// Appends entries to a stream. Fails with `too_large` if the stream is full.
 pub(super) fn append(
     tables: &dyn Tables,
     log: &mut LogRow,
@@ -75,7 +75,7 @@ pub(super) fn last_timestamp(tables: &dyn Tables, log: &LogRow) -> Result<Option
     Ok(last.map(|Stamped { timestamp }| timestamp))
 }
 
-/// Returns the timestamp for an event that the store adds, which is not before that of the newest event.
+/// Returns the timestamp for an event that the store adds: `now`, but not before the newest event.
 pub(super) fn next_timestamp(tables: &dyn Tables, log: &LogRow, now: Timestamp) -> Result<Timestamp, Error> {
     Ok(last_timestamp(tables, log)?.map_or(now, |last| last.max(now)))
 }

@@ -1,4 +1,4 @@
-//! Past exchanges, which can be searched by their words.
+//! Past exchanges, and the search for them by their words.
 
 use ken_types::Error;
 use ken_types::ops::store::{Found, Match, MemorySearch, PastExchange, Scope, Search};
@@ -9,14 +9,15 @@ use crate::rules::terms::Query;
 use crate::rules::{check, scope_words};
 use crate::tables::{Index, SubmissionRow, Tables};
 
-/// How many exchanges that contain some of the words are examined if few contain all of them.
+/// The maximum number of exchanges with only some of the words that are examined. They are examined if few exchanges contain all words.
 const LOOKED_AT: u32 = 24;
-/// The maximum number of conversations of an actor that are searched, newest first. Each makes a search about 0.1 ms slower.
+/// The maximum number of conversations of an actor that are searched. They are the newest ones, and each makes a search about 0.1 ms
+/// slower.
 const CONVERSATIONS: usize = 50;
-/// The connector whose conversations are chats of a messaging platform.
+/// The name of the messaging connector.
 const MESSENGER: &str = "messenger";
 
-/// Indexes a settled exchange. An exchange without an actor is in nobody's memory.
+/// Indexes a settled exchange. One without an actor is not indexed.
 pub(super) fn remember(tables: &dyn Tables, found: &SubmissionRow, answer: &str) -> Result<(), Error> {
     if let Some(event) = tables.event(found.event)?
         && let Some(scope) = &event.scope
@@ -31,13 +32,14 @@ fn word(scope: &Scope, conversation: &str) -> String {
     scope_words::of_memory(&scope.connector, &scope.actor_id, conversation)
 }
 
-/// Returns the conversations whose exchanges a turn may find. If nobody but the actor takes part in the current conversation, these are all
-/// conversations of that kind, because nobody else reads the answer. If others take part, it is the current conversation alone, and what is
-/// said there is found nowhere else.
+/// Returns the conversations that a turn can search. If nobody but the actor takes part in the current conversation, these are all
+/// conversations in which only the actor takes part, because nobody else reads the answer. If others take part, it is only the current
+/// conversation, and other conversations do not find its exchanges.
 fn conversations(tables: &dyn Tables, scope: &Scope) -> Result<Vec<String>, Error> {
     let current = &scope.conversation_id;
     let mut alone = tables.conversations_alone(&scope.connector, &scope.actor_id, current, CONVERSATIONS)?;
-    // A private chat with the bot has the id of the user, so it can be recognised without knowing who else has written.
+    // In a private chat with the bot, the conversation has the id of the user. It can be recognised by that, without knowing who else has
+    // written.
     alone.retain(|conversation| scope.connector != MESSENGER || *conversation == scope.actor_id);
     Ok(match alone.contains(current) {
         true => alone,

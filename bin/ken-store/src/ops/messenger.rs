@@ -1,5 +1,5 @@
-//! The messaging connector: its updates, each of which is processed once, and who may write to the agent. The stored policy is
-//! authoritative; the connector applies it to an update.
+//! The messaging connector: its updates, each of which is processed once, and the policy that says who can write to the agent. The stored
+//! policy is authoritative; the connector applies it to each update.
 
 use ken_types::ops::Nothing;
 use ken_types::ops::messenger::*;
@@ -17,11 +17,12 @@ const CONNECTOR: &str = "messenger";
 /// The maximum length of the id of a user, chat or group, in characters.
 const ID_CHARACTERS: usize = 64;
 const ALLOW_FROM: usize = 1_000;
-/// How long an update is remembered. The platform repeats an update for a day.
+/// How long an update is stored, in milliseconds. The platform can repeat an update for a day.
 const KEPT_MS: i64 = 30 * 24 * 3_600_000;
 /// The maximum number of updates that one slice of background work deletes.
 const SLICE: usize = 1_000;
-/// How long a pairing code is valid, how many may be pending in a chat, how often its holder is told, and how many are made in an hour.
+/// The limits of pairing codes: how long a code is valid (in milliseconds), how many can be pending in a chat, how many times one code is
+/// sent to its requester, and how many are created in an hour.
 const CODE_MS: i64 = 3_600_000;
 const CODES_OF_CHAT: usize = 3;
 const REPLIES: u32 = 3;
@@ -111,8 +112,8 @@ impl Write for MessengerAccept {
     }
 }
 
-/// Accepts the event of an admitted update. An update that was seen before and not admitted then is not admitted now, even if the policy
-/// has changed.
+/// Accepts the event of an admitted update. If the update was processed before and not admitted, it is not admitted now either, even if the
+/// policy has changed.
 fn accept(
     tables: &dyn Tables,
     verdict: &UpdateVerdict,
@@ -128,7 +129,8 @@ fn accept(
     <ChatAccept as Write>::run(tables, accept, change).map(Some)
 }
 
-/// Gives a pairing code to a sender who may ask to be admitted: the pending one if there is one, else a new one.
+/// Returns a pairing code for a sender who is allowed to request admission: the pending code if there is one, or else a new one. `None` if
+/// the sender is unknown or a limit is reached.
 fn offer(tables: &dyn Tables, args: &AcceptUpdate, change: &mut Change) -> Result<Option<Pairing>, Error> {
     let (Some(code), Some(sender), Some(chat)) = (&args.code, &args.sender_id, &args.chat_id) else {
         return Ok(None);
@@ -279,7 +281,7 @@ impl Write for MessengerRemove {
             return Ok(Nothing {});
         };
         tables.delete_allowed_user(&args.user_id)?;
-        // There is one notice for each time that the user was added.
+        // The key contains when the user was added, so there is one notice for each time that the user is removed.
         let key = format!("removed:{}:{}", known.user_id, known.added_at.millis());
         notify(tables, &known.chat_id, args.notice.as_deref(), key, change)?;
         tell("connector.user", "removed", json!({"userId": args.user_id}), change);
@@ -343,7 +345,7 @@ impl Write for MessengerRemoveGroup {
     }
 }
 
-/// Returns a pending code; `None` if it is unknown or has expired. The error is `conflict` if it has been decided.
+/// Returns a pending code; `None` if it is unknown or has expired. Fails with `conflict` if it has been decided.
 fn pending(tables: &dyn Tables, code: &str, now: Timestamp) -> Result<Option<Pairing>, Error> {
     match tables.pairing(&code.trim().to_ascii_uppercase())? {
         Some(PairingRow { state, .. }) if state != "pending" => {
@@ -379,7 +381,7 @@ impl Write for MessengerDeny {
     }
 }
 
-/// Deletes some of the updates that are no longer remembered. Returns true if there may be more.
+/// Deletes some of the updates that are old enough. Returns true if there may be more.
 pub(super) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     Ok(tables.prune_updates(now.plus_millis(-KEPT_MS), SLICE)? == SLICE)
 }

@@ -1,5 +1,6 @@
-//! The operations, by noun: what each one checks, decides and changes, using row verbs and rules. An operation is a type in
-//! `ken_types::ops` with an implementation of [`Read`] or [`Write`] here, which the `add` of its noun lists.
+//! The operations, one module for each noun. They check arguments, decide what to do, and read and change rows. An operation is a type in
+//! `ken_types::ops` with an implementation of [`Read`] or [`Write`] here. The function `add` of its module adds it to the table of
+//! operations.
 
 pub(crate) mod approvals;
 pub(crate) mod background;
@@ -53,7 +54,7 @@ use crate::ConnectionId;
 use crate::engine::change::Change;
 use crate::tables::Tables;
 
-/// An operation that only reads, on one consistent state of the tables.
+/// An operation that only reads. It sees one consistent state of the tables.
 pub trait Read: Op {
     /// Checks arguments without reading the tables.
     fn check(_args: &Self::Args) -> Result<(), Error> {
@@ -63,7 +64,7 @@ pub trait Read: Op {
     fn run(tables: &dyn Tables, args: &Self::Args) -> Result<Self::Reply, Error>;
 }
 
-/// An operation that changes something. It may run again from the start if its transaction is repeated.
+/// An operation that changes the tables. It can run a second time from the start if its transaction is repeated.
 pub trait Write: Op {
     /// Checks arguments without reading the tables.
     fn check(_args: &Self::Args) -> Result<(), Error> {
@@ -73,11 +74,11 @@ pub trait Write: Op {
     fn run(tables: &dyn Tables, args: &Self::Args, change: &mut Change) -> Result<Self::Reply, Error>;
 }
 
-/// A daemon that can run the operations.
+/// A daemon that can run the operations. These methods are operations that wait.
 pub trait Host: Daemon {
     fn read<O: Read>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
     fn write<O: Write>(&self, args: O::Args) -> impl Future<Output = Result<O::Reply, Error>> + Send;
-    /// Claims work for the holder behind a connection. Waits until there is some.
+    /// Claims work for the holder of a connection. Waits until there is some.
     fn claim(
         &self,
         connection: ConnectionId,
@@ -92,17 +93,18 @@ pub trait Host: Daemon {
     fn wait(&self, args: WaitSubmission) -> impl Future<Output = Result<SubmissionStatus, Error>> + Send;
     /// Returns a request for an approval. Waits while it is pending.
     fn approval(&self, args: GetApproval) -> impl Future<Output = Result<Approval, Error>> + Send;
-    /// Returns the pending requests. Waits for some, or for a change of the list that the caller knows.
+    /// Returns the pending requests. Waits until there are some or, if the caller names the list that it knows, until the list is
+    /// different.
     fn pending_approvals(&self, args: ListApprovals) -> impl Future<Output = Result<PendingApprovals, Error>> + Send;
-    /// Returns messages that may be sent now. Waits until there is one.
+    /// Returns messages that can be sent now. Waits until there is one.
     fn due(&self, args: DueMessages) -> impl Future<Output = Result<Due, Error>> + Send;
     /// Returns documents to read and entries without vectors. Waits until there are some.
     fn document_work(&self, args: FindWork) -> impl Future<Output = Result<DocumentWork, Error>> + Send;
-    /// Returns a page of a stream. Waits for its first entry.
+    /// Returns a page of a stream. If it is empty, waits for the first entry.
     fn read_stream(&self, args: ReadStream) -> impl Future<Output = Result<StreamPage, Error>> + Send;
 }
 
-/// The operations of a host, while they are being added.
+/// The table of operations of a host, to which operations are added.
 pub struct Operations<H>(Table<H>);
 
 impl<H: Host> Operations<H> {

@@ -1,4 +1,4 @@
-//! Notes and checklists that agents write for themselves, by instance.
+//! Notes and checklists that agents write for their own use. They belong to an instance.
 
 use ken_types::Error;
 use ken_types::ops::Nothing;
@@ -9,7 +9,7 @@ use crate::ops::{Host, Operations, Read, Write};
 use crate::rules::{check, stream_names};
 use crate::tables::Tables;
 
-/// The maximum number of notes of one kind for an instance.
+/// The maximum number of notes of one kind that an instance can have.
 const NOTES: usize = 64;
 const NOTE_BYTES: usize = 64 * 1024;
 

@@ -1,4 +1,4 @@
-//! Messages to chats. Each chat is a queue: a message is sent when all earlier ones are finished.
+//! Messages to chats. Each chat has a queue: a message is sent when all earlier ones of the chat are finished.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::tables::{MessageRow, SubmissionRow, Tables};
 /// The maximum length of a message, in bytes.
 const TEXT_BYTES: usize = 1024 * 1024;
 const KEY_CHARACTERS: usize = 255;
-/// The maximum number of messages that one call hands out.
+/// The maximum number of messages that one call returns.
 const DUE: u32 = 64;
-/// For how long sending a message is tried, in milliseconds from its creation.
+/// For how long the attempts to send a message continue after its creation, in milliseconds.
 const TRY_MS: i64 = 24 * 3_600_000;
-/// For how long a finished message and its key are kept, in milliseconds from its end.
+/// For how long a message and its key are kept after its end, in milliseconds.
 const KEPT_MS: i64 = 30 * 24 * 3_600_000;
 /// The maximum number of messages that one slice of background work deletes.
 const SLICE: usize = 200;
-/// The maximum number of a turn's events that one call reads for a draft.
+/// The maximum number of events of a turn that one call reads to build a draft.
 const DRAFT_EVENTS: u64 = 1_000;
-/// The minimum interval between two versions of a draft, in milliseconds.
+/// The minimum time between two versions of a draft, in milliseconds.
 const DRAFT_MS: i64 = 1_000;
 /// The maximum length of an error that is stored, in characters.
 const ERROR_CHARACTERS: usize = 500;
@@ -70,7 +70,8 @@ impl Write for OutboxPut {
     }
 }
 
-/// Adds a message, unless its key is known. A known draft gets the new text, or is ended if the new text has to follow it.
+/// Adds a message. If there is already one with its key, nothing is added. If that one is a draft, it gets the new text, or it ends and the
+/// message is added after it.
 pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change) -> Result<Put, Error> {
     if let Some(known) = tables.message_by_key(&message.key)? {
         let id = known.id;
@@ -90,20 +91,21 @@ pub(super) fn put(tables: &dyn Tables, message: &PutMessage, change: &mut Change
     Ok(Put { id, created: true })
 }
 
-/// Whether the text of a message is not shown in place of a draft: it does not continue the draft's text, and a reader of the chat would
-/// miss it there, because another message, such as a request for an approval, has followed the draft.
+/// Returns whether a message must follow a draft instead of replacing its text. That is so if its text does not continue that of the draft,
+/// and another message, such as a request for an approval, follows the draft. A reader of the chat would not notice the new text above that
+/// message.
 fn must_follow(tables: &dyn Tables, known: &MessageRow, message: &PutMessage) -> Result<bool, Error> {
     let continues = message.text.trim().starts_with(known.message.text.trim());
     Ok(!continues && known.state != MessageState::Failed && tables.has_later_message(known.id)?)
 }
 
-/// Replaces the text of a draft. Its due time is kept, because the platform may have requested the pause.
+/// Replaces the text of a draft. The time before which it is not sent is kept, because the platform may have requested that pause.
 fn rewrite(tables: &dyn Tables, known: MessageRow, message: &PutMessage, change: &mut Change) -> Result<(), Error> {
-    // A draft that the platform has refused is not sent again until its text is final.
+    // If the platform has refused a draft, it is sent again only when its text is final.
     if message.draft && (known.message == *message || known.state == MessageState::Failed) {
         return Ok(());
     }
-    // The time for sending the final text begins now, however long the turn took.
+    // The time limit for sending the final text begins now, no matter how long the turn took.
     let is_whole = !message.draft;
     tables.rewrite_message(known.id, message, if is_whole { change.now } else { known.created_at })?;
     let shown = known.shown.unwrap_or_default();
@@ -127,7 +129,7 @@ fn tell(connector: &str, id: i64, state: MessageState, change: &mut Change) {
     change.tell("connector.outbox", fields);
 }
 
-/// Sends the answer of a turn to the chat of its message, in the transaction that ends the turn.
+/// Queues the answer of a turn for the chat from which its message came, in the transaction that ends the turn.
 pub(super) fn answer(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -142,7 +144,7 @@ pub(super) fn answer(
     if !message.text.is_empty() {
         return put(tables, &message, change).map(drop);
     }
-    // The turn has no final text, so the text that was shown last becomes final.
+    // The turn has no final text, so the text that the chat shows becomes final.
     match tables.message_by_key(&message.key)? {
         Some(shown) if shown.message.draft => {
             put(tables, &PutMessage { draft: false, ..shown.message }, change).map(drop)
@@ -151,7 +153,7 @@ pub(super) fn answer(
     }
 }
 
-/// Returns what a turn has written since it was read up to `read`; `None` if its prompt did not come from a chat.
+/// Returns what a turn has written after the position `read`; `None` if its prompt did not come from a chat.
 pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow, read: ReadUpTo) -> Result<Option<Draft>, Error> {
     let Some(answer) = to_chat(tables, found, String::new())? else {
         return Ok(None);
@@ -174,7 +176,8 @@ pub(super) fn draft(tables: &dyn Tables, found: &SubmissionRow, read: ReadUpTo) 
     }))
 }
 
-/// Returns a message to the chat from which the prompt of a submission came, with the key of its answer; `None` if it came from elsewhere.
+/// Returns a message to the chat from which the prompt of a submission came. It has the key of the answer to that prompt. `None` if the
+/// prompt did not come from a chat.
 fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<Option<PutMessage>, Error> {
     let Some(event) = tables.event(found.event)? else {
         return Ok(None);
@@ -197,7 +200,7 @@ fn to_chat(tables: &dyn Tables, found: &SubmissionRow, text: String) -> Result<O
     }))
 }
 
-/// Returns what the chat is told about the end of a turn; `None` if there is nothing to say.
+/// Returns the text that the chat gets at the end of a turn; `None` if there is none.
 fn text(found: &SubmissionRow, ending: &Ending<'_>, said: &str) -> Option<String> {
     let why = ending.error.as_ref().map(|error| error.message.as_str());
     let text = match (found.kind, ending.outcome()) {
@@ -220,12 +223,12 @@ pub(crate) fn check_due(args: &DueMessages) -> Result<(), Error> {
     }
 }
 
-/// Returns the messages that may be sent now, and when the next one may be sent.
+/// Returns the messages that can be sent now, and the time at which the next one can be sent.
 pub(crate) fn due(tables: &dyn Tables, args: &DueMessages, now: Timestamp) -> Result<(Due, Option<Timestamp>), Error> {
     let heads = tables.heads(&args.connector)?;
     let free = heads.into_iter().filter(|(id, _)| !args.held.contains(id));
     let (ready, later): (Vec<_>, Vec<_>) = free.partition(|(_, at)| *at <= now);
-    // A draft with a new text may be older than a message of its chat that is being sent, but still has to wait for that message.
+    // A draft that gets a new text may be older than a message of its chat that is being sent. It still has to wait for that message.
     let mut busy = BTreeSet::new();
     for id in &args.held {
         busy.extend(tables.message(*id)?.map(|row| row.message.chat_id));
@@ -288,7 +291,7 @@ impl Write for OutboxSettle {
     }
 }
 
-/// Stores the result of sending a part of a message, and counts the message if it is finished.
+/// Stores a message after an attempt to send a part of it. If the message is finished, counts it.
 fn finish(tables: &dyn Tables, next: &MessageRow, change: &mut Change) -> Result<Nothing, Error> {
     tables.update_message(next)?;
     if next.is_live() || next.message.draft {
@@ -324,8 +327,8 @@ impl Write for OutboxShow {
     }
 }
 
-/// Returns a message that is or was a draft, after an attempt to send it has ended with `end`. `is_newest` says whether the attempt sent
-/// its newest text.
+/// Returns the new state of a message that is or was a draft, after an attempt to send it has ended with `end`. `is_newest` says whether
+/// that attempt sent its newest text.
 fn shown(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> MessageRow {
     let is_over = is_over(&row, now);
     let is_doubtful = row.shown.iter().flat_map(|shown| &shown.pieces).any(|piece| piece.message_id.is_none());
@@ -349,7 +352,7 @@ fn shown(row: MessageRow, end: &PieceEnd, is_newest: bool, now: Timestamp) -> Me
     next
 }
 
-/// Counts an error of a connector and stores its text.
+/// Counts an error of a connector, and stores its text for the connector's status.
 pub(super) fn note_error(tables: &dyn Tables, connector: &str, error: &str) -> Result<(), Error> {
     let error: String = error.chars().take(ERROR_CHARACTERS).collect();
     tables.count_up(&format!("{connector}.errors"))?;
@@ -363,7 +366,7 @@ fn error_of(end: &PieceEnd) -> Option<&str> {
     }
 }
 
-/// Whether the time for sending a message is over.
+/// Returns whether the time limit for sending a message has passed.
 fn is_over(row: &MessageRow, now: Timestamp) -> bool {
     now.millis().saturating_sub(row.created_at.millis()) >= TRY_MS
 }
@@ -372,7 +375,7 @@ fn later(now: Timestamp, after_ms: u64) -> Timestamp {
     now.plus_millis(i64::try_from(after_ms).unwrap_or(TRY_MS).min(TRY_MS))
 }
 
-/// Returns a message after the attempt to send its next piece has ended.
+/// Returns the new state of a message after an attempt to send its next piece has ended.
 fn settled(row: MessageRow, args: &SettlePiece, now: Timestamp) -> MessageRow {
     let is_over = is_over(&row, now);
     let doubtful = row.doubtful || matches!(args.end, PieceEnd::Unknown { .. });

@@ -1,8 +1,8 @@
 //! The streams below `streams/`: creating, writing and removing them.
 //!
-//! A fork refers to its source, which counts its forks. The fork's entries below `base` are those of the source. A stream that is deleted
-//! while it has forks is `gone`: it keeps its name and its entries until its last fork is deleted. A stream without forks loses its name at
-//! once, and its entries are deleted later, a slice at a time.
+//! A fork refers to its source, which counts its forks. The first `base` entries of the fork are those of the source. A stream that is
+//! deleted while it has forks is `gone`: it keeps its name and its entries until its last fork is deleted. A stream without forks loses its
+//! name at once, and its entries are deleted later, a slice at a time.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl Write for StreamsCreate {
         if let Some(answer) = calls::known(tables, args.call.as_ref())? {
             return Ok(answer);
         }
-        // This comes first, so that names and sources of expired streams are free at once.
+        // Expired streams are removed first, so that their names can be used, and so that they do not count as sources.
         sweep(tables, change)?;
         if let Some(there) = tables.public(&args.stream)? {
             match there.life(change.now) {
@@ -82,7 +82,7 @@ impl Read for StreamsList {
     }
 }
 
-/// Creates a fork, or returns why the request conflicts with its source.
+/// Creates a fork. If the request conflicts with the source, returns the reason.
 fn make_fork(
     tables: &dyn Tables,
     fork: &Fork,
@@ -131,7 +131,7 @@ fn insert(
     Ok(stream)
 }
 
-/// Adds entries to the end. The caller stores the row of the stream.
+/// Adds entries to the end. The caller must store the row of the stream afterwards.
 fn insert_entries(tables: &dyn Tables, stream: &mut PublicRow, payload: &Payload) -> Result<(), Error> {
     let mut write = |body: &[u8]| -> Result<(), Error> {
         if stream.entries >= MOST_ENTRIES {
@@ -206,7 +206,7 @@ impl Write for StreamsDelete {
     }
 }
 
-/// Tells the writer when the stream expires.
+/// Schedules the removal of the stream at the time when it expires.
 fn expect_end(stream: &PublicRow, change: &mut Change) {
     if let Some(at) = stream.expires_at {
         change.push(Effect::Expires(at));
@@ -231,7 +231,7 @@ fn remove(tables: &dyn Tables, stream: &PublicRow, change: &mut Change) -> Resul
     }
     change.push(Effect::Background);
     let mut leaving = Some(stream.key);
-    // A source that was only kept for this fork is removed with it, and so are the source's own sources.
+    // If the source was only kept for this fork, it is removed as well, and the same applies to its own source.
     while let Some(key) = leaving.take() {
         let Some(source) = tables.unname_public(key)? else {
             break;
@@ -247,7 +247,7 @@ fn remove(tables: &dyn Tables, stream: &PublicRow, change: &mut Change) -> Resul
 pub(super) fn sweep(tables: &dyn Tables, change: &mut Change) -> Result<bool, Error> {
     let over = tables.expired(change.now, SWEEP)?;
     for key in &over {
-        // The row is read again, because removing the previous stream may have removed its last fork.
+        // The row is read again, because removing the previous stream may have removed the last fork of this one.
         remove(tables, &tables.public_by_key(*key)?, change)?;
     }
     Ok(over.len() == SWEEP)

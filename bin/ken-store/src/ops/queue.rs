@@ -10,7 +10,7 @@ use crate::ops::turns;
 use crate::rules::queue::Queue;
 use crate::tables::{LogRow, NewSubmission, SubmissionRow, Tables};
 
-/// A submission to be queued.
+/// A submission that is to be added to a queue.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) id: SubmissionId,
@@ -20,8 +20,8 @@ pub(super) struct Entry {
     pub(super) hidden: bool,
 }
 
-/// Returns the queue of an instance if it has room for another submission. The error is `conflict` under policy `reject`, and `busy` if the
-/// queue is full.
+/// Returns the queue of an instance if it has room for another submission. Fails with `conflict` if it is not empty and the policy is
+/// `reject`, and with `busy` if it is full.
 pub(super) fn with_room(tables: &dyn Tables, stream: i64, policy: Policy) -> Result<Queue, Error> {
     let queue = Queue::of(&tables.queue(stream)?);
     queue.check(policy)?;
@@ -62,7 +62,7 @@ pub(super) fn enter(
     Ok(())
 }
 
-/// Tells the holder of the running submission, or its next holder, to abort it.
+/// Requests that the running submission is aborted by its holder, or by its next holder if it has none now.
 fn abort_running(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<Option<SubmissionId>, Error> {
     let Some(found) = tables.running(stream)? else {
         return Ok(None);
@@ -78,7 +78,7 @@ fn abort_queued(tables: &dyn Tables, queued: &SubmissionRow, change: &mut Change
     turns::close(tables, queued, log, Verdict::Abort, change)
 }
 
-/// Stops the named submission of an instance; without a name, the one that runs or is next.
+/// Stops the submission with this id. Without an id, stops the one that runs or is the next to run.
 pub(super) fn stop(
     tables: &dyn Tables,
     stream: i64,
@@ -97,7 +97,7 @@ pub(super) fn stop(
     Ok(Some(found.id.clone()))
 }
 
-/// Ends everything that runs or waits in an instance.
+/// Stops all submissions of an instance.
 pub(super) fn stop_all(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<Vec<SubmissionId>, Error> {
     let mut stopped = Vec::from_iter(abort_running(tables, stream, change)?);
     for waiting in tables.queued(stream)? {

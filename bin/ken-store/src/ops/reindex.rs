@@ -1,5 +1,5 @@
-//! Rebuilds the index of knowledge a slice at a time, so that others can write between two slices. The position is stored with each slice,
-//! so a crash costs one slice.
+//! Rebuilds the index of knowledge, a slice at a time, so that other changes can be made between two slices. The position is stored with
+//! each slice, so a crash only loses the work of one slice.
 
 use ken_types::Error;
 use ken_types::ops::store::*;
@@ -9,7 +9,7 @@ use crate::engine::change::{Change, Effect};
 use crate::ops::{Read, Write, documents, knowledge};
 use crate::tables::Tables;
 
-/// The maximum number of entries that one slice indexes, and of characters in their contents.
+/// The maximum number of entries that one slice indexes, and the maximum number of characters in their contents.
 const SLICE: usize = 50;
 const SLICE_BYTES: u64 = 256 * 1024;
 
@@ -71,7 +71,7 @@ fn tell(job: &str, status: &str, change: &mut Change) {
     change.tell("knowledge.reindex", json!({"jobId": job, "status": status}));
 }
 
-/// Returns the first items whose sizes add up to at most `most_bytes`, but at least one.
+/// Returns the first items whose sizes together are at most `most_bytes`, but at least one item.
 fn within(sizes: &[(i64, u64)], most_bytes: u64) -> Vec<i64> {
     let mut bytes = 0;
     let fits = |&&(_, size): &&(i64, u64)| {

@@ -1,5 +1,5 @@
-//! Runs of workflows. Each run is a submission in a stream of its own (`runs/<id>`), which contains only the run. The change that makes the
-//! record final also closes the stream, so a reader that sees it closed sees the final record.
+//! Runs of workflows. Each run is a submission in a stream of its own (`runs/<id>`). The change that makes the record of a run final also
+//! closes its stream, so a reader that sees the closed stream also sees the final record.
 
 use ken_types::Error;
 use ken_types::event::{Body, Failure, Outcome, RunEvent};
@@ -34,7 +34,7 @@ fn run_id(found: &SubmissionRow) -> RunId {
     RunId(found.id.as_str().to_owned())
 }
 
-/// Admits a run: stores its event, stream, submission and record.
+/// Accepts a run: stores its event, stream, submission and record.
 impl Write for RunsAdmit {
     fn check(args: &AdmitRun) -> Result<(), Error> {
         check_size("/payload", &args.payload)
@@ -93,13 +93,13 @@ fn check_size(at: &str, value: &Value) -> Result<(), Error> {
     Err(Error::too_large(format!("{bytes} bytes, at most {RUN_BYTES} are kept")).at(at))
 }
 
-/// Returns how many more runs may be held.
+/// Returns how many more runs can be held at the same time.
 pub(super) fn room(tables: &dyn Tables) -> Result<usize, Error> {
     let room = RUNS.saturating_sub(tables.held_runs()?);
     Ok(usize::try_from(room).unwrap_or_default())
 }
 
-/// Returns a value for an event, or a note in its place if it is too long for one.
+/// Returns the value if it fits into an event; otherwise a note that it was too long.
 fn fitting(value: Value) -> Value {
     let bytes = value.to_string().len();
     if bytes + ENVELOPE_BYTES <= EVENT_BYTES {
@@ -108,7 +108,7 @@ fn fitting(value: Value) -> Value {
     json!({"truncated": true, "bytes": bytes, "note": "too long for an event; the run's record has it"})
 }
 
-/// Adds an event of the store, not of the holder, to the stream of a run.
+/// Adds an event to the stream of a run that comes from the store and not from the holder.
 fn add_event(
     tables: &dyn Tables,
     log: &mut LogRow,
@@ -123,7 +123,8 @@ fn add_event(
     logs::append(tables, log, &[event], change)
 }
 
-/// Returns the workflow and the index of the next event. If the run had a holder before, an event in its stream says that it continues.
+/// Returns the workflow and the index of the next event for a new holder. If the run had a holder before, an event is added that says that
+/// the run continues.
 pub(super) fn hand_out(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -174,7 +175,7 @@ enum Ended {
     Failed(Outcome, Failure),
 }
 
-/// Ends a run that nobody holds: it waits for its turn, or all its holders were lost.
+/// Ends a run that has no holder, because it was still queued or because all its holders were lost.
 pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -186,7 +187,7 @@ pub(super) fn close(
     finish(tables, found, log, ended, change)
 }
 
-/// Writes the last event, closes the stream and stores the final record.
+/// Adds the last event, closes the stream and stores the final record.
 fn finish(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -212,7 +213,7 @@ fn finish(
     let ending = Ending { error, ..Ending::of(outcome) };
     tables.set_next_index(found.key, found.next_index + 1)?;
     tables.settle_submission(found.key, ending.state())?;
-    // A queued run can take its place.
+    // A queued run can now be claimed.
     change.push(Effect::Opened(Work::Runs));
     let told = json!({"runId": found.id, "workflowName": run.workflow, "status": status});
     change.tell("run.ended", told);
@@ -220,7 +221,7 @@ fn finish(
     Ok(())
 }
 
-/// Aborts a run. If it is held, its holder is told to end it; otherwise it ends at once.
+/// Aborts a run. If it has a holder, the holder is asked to end it; otherwise it ends at once.
 impl Write for RunsAbort {
     fn run(tables: &dyn Tables, args: &ByRun, change: &mut Change) -> Result<AbortedRun, Error> {
         let found = tables.submission(args.run_id.as_str())?;

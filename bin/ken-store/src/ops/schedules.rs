@@ -1,5 +1,6 @@
-//! Schedules. The change that records a slot decides what happens to it: its run, the submission of the run and, once that settles, the end
-//! of the run, its delivery and the next run. No crash can happen between two of these steps.
+//! Schedules. Each step of a scheduled run is one change: recording the slot also decides its outcome and adds the run and its submission.
+//! When the submission settles, the same change ends the run, queues its delivery and admits the next run. So no crash can leave a step
+//! half done.
 
 use std::collections::HashMap;
 
@@ -27,13 +28,13 @@ use crate::tables::{
     SubmissionRow, Tables,
 };
 
-/// The connector of scheduled turns; `OPERATOR` is the actor of the operator's schedules.
+/// The connector of the scope of scheduled turns. `OPERATOR` is the actor if the operator has created the schedule.
 const CONNECTOR: &str = "schedule";
 const OPERATOR: &str = "admin";
-/// The maximum number of schedules in one answer of `schedules.advance`.
+/// The maximum number of schedules that one answer of `schedules.advance` contains.
 const DUE: usize = 2_000;
-/// The maximum length of a result that is added to a session, in bytes, so that its event stays within the limit even if all of it is
-/// escaped. The run keeps the complete result.
+/// The maximum length of a result that is added to a session, in bytes. It is so small that the event stays within its limit even if all of
+/// the text is escaped. The run keeps the complete result.
 const POSTED_BYTES: usize = 32 * 1024;
 /// The maximum number of deleted schedules that one slice of background work removes.
 const SLICE: usize = 20;
@@ -56,7 +57,7 @@ fn unknown(slug: &str) -> Error {
     Error::not_found(format!("there is no schedule {slug:?}")).hint("`ken schedule list` lists them")
 }
 
-/// Returns the schedule with this slug and, if an owner is given, of this owner.
+/// Returns the schedule with this slug. If an owner is given, the schedule must belong to it.
 fn named(tables: &dyn Tables, slug: &str, owner: Option<&Scope>) -> Result<ScheduleRow, Error> {
     let found = tables.schedule_by_slug(slug)?.ok_or_else(|| unknown(slug))?;
     match owner {
@@ -105,7 +106,7 @@ impl Write for SchedulesPut {
         let old = tables.schedule_by_slug(&args.slug)?;
         let row = match (old, args.expect) {
             (None, None) => insert(tables, args, change)?,
-            // The first attempt of the same call has created it.
+            // An earlier attempt of this call has created it.
             (Some(old), None) if old.id == args.id => old,
             (Some(_), None) => {
                 let error = Error::conflict(format!("there is a schedule {:?}", args.slug)).at("/slug");
@@ -178,7 +179,7 @@ fn update(
     Ok(row)
 }
 
-/// Refuses a schedule whose results could not be delivered.
+/// Fails if the results of a schedule could not be delivered.
 fn check_delivery(tables: &dyn Tables, args: &PutSchedule) -> Result<(), Error> {
     match &args.settings.deliver_to {
         Some(DeliverTo::Session(to)) => {
@@ -227,7 +228,7 @@ impl Read for SchedulesState {
 impl Read for SchedulesList {
     fn run(tables: &dyn Tables, args: &ListSchedules) -> Result<ScheduleList, Error> {
         let owner = args.owner.as_ref().map(|owner| tables.scope_key(owner)).transpose()?;
-        // An owner that is unknown has no schedules.
+        // An owner that is not stored has no schedules.
         let schedules = match owner {
             Some(None) => Vec::new(),
             owner => tables.list_schedules(owner.flatten())?,
@@ -361,7 +362,7 @@ impl Write for SchedulesAdvance {
 /// The active runs by the id of their schedule.
 type Active = HashMap<String, ActiveRuns>;
 
-/// Records slots, unless another scheduler has recorded them or the schedule has changed in the meantime.
+/// Records slots. Does nothing if another scheduler has recorded them, or if the schedule has changed in the meantime.
 fn record_slots(
     tables: &dyn Tables,
     fire: &Fire,
@@ -422,7 +423,7 @@ fn tell_state(slug: &str, run: &str, slot_at: Option<i64>, status: RunState, cha
     change.tell("schedule.run", fields);
 }
 
-/// Admits queued runs while there is room.
+/// Starts queued runs, as long as the number of active runs allows it.
 fn admit(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
     while tables.count_working_schedule_runs()? < SCHEDULE_RUNS {
         let Some(mut run) = tables.next_schedule_run(change.now.millis())? else {
@@ -436,7 +437,7 @@ fn admit(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds the event and the submission of the next attempt of a run. Each run has its own session.
+/// Adds the event and the submission of the next attempt of a run. Each run has a session of its own.
 fn submit(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -468,7 +469,7 @@ fn submit(
     Ok(())
 }
 
-/// Returns the context of a scheduled turn, for the agent.
+/// Returns the context that the agent gets for a scheduled turn.
 fn context(schedule: &ScheduleRow, run: &ScheduleRunRow) -> Value {
     json!({"schedule": {
         "slug": schedule.slug,
@@ -483,7 +484,7 @@ fn context(schedule: &ScheduleRow, run: &ScheduleRunRow) -> Value {
     }})
 }
 
-/// Returns an id that is derived from `of`.
+/// Returns the id of a submission that is derived from the text `of`.
 fn submission_id(of: &str) -> SubmissionId {
     let digest = <[u8; 32]>::from(Sha256::digest(of));
     let mut seed = [0; 16];
@@ -502,8 +503,8 @@ fn session(
         return Ok(found);
     }
     let owner = owner_of(tables, schedule)?;
-    // The runs of a schedule of the operator share their memory. Those of a schedule that an agent made find the same knowledge as its
-    // owner's conversation.
+    // All runs of a schedule of the operator share one memory. The runs of a schedule that an agent has created find the same knowledge as
+    // the conversation in which it was created.
     let scope = match owner {
         Some(owner) => Scope { connector: CONNECTOR.to_owned(), ..owner },
         None => Scope {
@@ -520,15 +521,15 @@ fn session(
     Ok(made)
 }
 
-/// The number of effects of a change that have been followed, and whether following them made a submission claimable.
+/// How far the effects of a change have been followed, and whether this has made a submission available for claims.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Followed {
     pub(crate) until: usize,
     pub(crate) opened: bool,
 }
 
-/// Updates runs whose submissions have begun or settled, in the same transaction. Follows the effects of the change from number `from`,
-/// including those that this function adds.
+/// Updates the runs whose submissions have begun or settled, in the same transaction. Looks at the effects of the change from number `from`
+/// on, including those that this function adds.
 pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> Result<Followed, Error> {
     let mut until = from;
     let mut opened = false;
@@ -556,7 +557,7 @@ pub(crate) fn follow(tables: &dyn Tables, change: &mut Change, from: usize) -> R
     Ok(Followed { until, opened })
 }
 
-/// Records that the agent has begun.
+/// Records that the agent has begun with a run.
 fn started(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -587,7 +588,7 @@ fn settle(
     let text = status.as_ref().and_then(|status| status.result.as_ref()).map(|result| result.text.clone());
     run.result_text = text.map(|text| ken_text::head(&text, RESULT_TEXT_BYTES).to_owned());
     if run.status.is_terminal() {
-        // The run has timed out. The text up to then is kept.
+        // The run has already ended, because it reached its time limit. The text that was written by then is stored.
         return tables.update_schedule_run(&run);
     }
     let failure = status.and_then(|status| status.error);
@@ -630,7 +631,7 @@ fn deeds(tables: &dyn Tables, found: &SubmissionRow) -> Result<Deeds, Error> {
     Ok(deeds)
 }
 
-/// Ends a run that takes too long. Its submission ends as soon as its holder is told.
+/// Ends a run that has reached its time limit. Its submission ends when its holder receives the request to abort.
 fn time_out(tables: &dyn Tables, id: &str, change: &mut Change) -> Result<(), Error> {
     let Some(mut run) = tables.schedule_run(id)?.filter(|run| !run.status.is_terminal()) else {
         return Ok(());
@@ -644,7 +645,7 @@ fn time_out(tables: &dyn Tables, id: &str, change: &mut Change) -> Result<(), Er
     Ok(())
 }
 
-/// Ends a run: stores its record, delivers its result, and updates its schedule, which this may pause or delete.
+/// Ends a run: stores its record, delivers its result, and updates its schedule. The schedule may be paused or deleted by this.
 fn end(
     tables: &dyn Tables,
     schedule: &ScheduleRow,
@@ -684,7 +685,7 @@ fn end(
     Ok(())
 }
 
-/// Delivers the result of a run. Failures and empty results are reported too, because silence would look like success or like a schedule
+/// Delivers the result of a run. Failures and empty results are reported too. Otherwise they would look like a success, or like a schedule
 /// that does not fire.
 fn deliver(
     tables: &dyn Tables,
@@ -723,7 +724,7 @@ fn message_key(run: &str) -> String {
     format!("schedule:{run}")
 }
 
-/// Returns the run with the delivery state of its message in the outbox.
+/// Returns the run with the state of its delivery, which is read from the outbox.
 fn with_delivery(tables: &dyn Tables, run: ScheduleRun) -> Result<ScheduleRun, Error> {
     if run.delivery != Delivery::Pending {
         return Ok(run);
@@ -738,8 +739,8 @@ fn with_delivery(tables: &dyn Tables, run: ScheduleRun) -> Result<ScheduleRun, E
     Ok(ScheduleRun { delivery, ..run })
 }
 
-/// Adds a text to a session as an exchange of its own whose prompt is hidden. The text is on the stream of the session and in its
-/// transcript, and the agent sees it in the next turn.
+/// Adds a text to a session, as an exchange whose prompt is hidden. The text appears on the stream and in the transcript of the session,
+/// and the agent sees it in the next turn.
 fn post(
     tables: &dyn Tables,
     session: &SessionRow,
@@ -794,7 +795,7 @@ fn post(
     let events = (0..).zip(bodies).map(|(index, body)| event_of(&log, (&id, &turn), index, at, body));
     let events: Vec<Box<RawValue>> = events.collect::<Result<_, _>>()?;
     logs::append(tables, &mut log, &events, change)?;
-    // The submission was never claimed, but it has its events like one that was.
+    // The submission was never claimed. A lease number above 0 shows that it has events, as a claimed one has.
     let found = SubmissionRow { lease: 1, ..tables.submission_by_key(key)? };
     turns::finish(tables, &found, &log, &Ending::of(Outcome::Completed), change)?;
     sessions::touch(tables, session, change)

@@ -1,5 +1,5 @@
-//! Search by words. The index says which rows match. The score of a row is the share of the query's words that it contains, weighted by
-//! their rarity.
+//! Search by words. The index finds the rows that match. The score of a row is the share of the query's words that it contains, where rare
+//! words have more weight.
 
 use ken_types::Error;
 
@@ -7,8 +7,8 @@ use crate::rules::search::wanted;
 use crate::rules::terms::{Query, Weights};
 use crate::tables::{Index, Tables};
 
-/// Returns candidate rows: up to `full` that contain every word of the query and, if there are fewer, up to `part` that contain some of
-/// them, in each case the first ones in the order of the index.
+/// Returns the rows to be examined, in the order of the index: up to `full` rows that contain every word of the query. If there are fewer,
+/// also up to `part` rows that contain some of the words.
 pub(super) fn candidates(
     tables: &dyn Tables,
     index: Index,

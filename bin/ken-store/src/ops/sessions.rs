@@ -13,7 +13,7 @@ use crate::rules::cursor::List;
 use crate::rules::search::SessionWords;
 use crate::tables::{SessionList, SessionRow, Tables};
 
-/// The maximum number of sessions that an error about an ambiguous name lists.
+/// The maximum number of sessions that the error for an ambiguous name lists.
 const NAMESAKES: usize = 10;
 
 pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
@@ -78,7 +78,7 @@ impl Write for SessionsResume {
             return Err(unknown(&args.selector));
         };
         let scope = scope_key(tables, &args.scope)?;
-        // The first attempt of the same call may have created it.
+        // An earlier attempt of this call may have created it.
         let made = match tables.session(fresh.id.as_str())? {
             Some(found) => found.owned_by(Some(scope))?,
             None => insert(tables, scope, fresh, change)?,
@@ -87,7 +87,7 @@ impl Write for SessionsResume {
     }
 }
 
-/// There is an index for each kind of list (all sessions or those of a scope, archived or not).
+/// Each kind of list (all sessions or those of a scope, archived or not) has an index of its own in the database.
 impl Read for SessionsList {
     fn check(args: &ListSessions) -> Result<(), Error> {
         check::limit(args.limit, check::PAGE)
@@ -101,7 +101,7 @@ impl Read for SessionsList {
         };
         let scope = args.scope.as_ref().map(|scope| tables.scope_key(scope)).transpose()?;
         let mut found = Vec::new();
-        // A scope that is unknown has no sessions.
+        // A scope that is not stored has no sessions.
         if scope != Some(None) {
             let list = SessionList {
                 scope: scope.flatten(),
@@ -171,7 +171,7 @@ impl Write for SessionsArchive {
     }
 }
 
-/// Returns the key of a scope, which is stored if it is new.
+/// Returns the key of a scope. Stores the scope if it is new.
 pub(super) fn scope_key(tables: &dyn Tables, scope: &Scope) -> Result<i64, Error> {
     match tables.scope_key(scope)? {
         Some(found) => Ok(found),
@@ -179,13 +179,13 @@ pub(super) fn scope_key(tables: &dyn Tables, scope: &Scope) -> Result<i64, Error
     }
 }
 
-/// Returns a session by its id, if it belongs to the scope.
+/// Returns the session with this id. Fails with `not_found` if it belongs to another scope.
 pub(super) fn owned(tables: &dyn Tables, id: &SessionId, scope: &Scope) -> Result<SessionRow, Error> {
     let found = tables.session(id.as_str())?;
     found.ok_or_else(|| missing(id))?.owned_by(tables.scope_key(scope)?)
 }
 
-/// Finds a session by its id or, if there is none, by its exact name. `None` if nothing matches.
+/// Finds a session by its id or, if no session has this id, by its exact name. `None` if nothing matches.
 pub(super) fn select(tables: &dyn Tables, scope: Option<i64>, selector: &str) -> Result<Option<SessionRow>, Error> {
     if let Some(found) = tables.session(selector)? {
         return Ok(Some(found.owned_by(scope)?));
@@ -199,7 +199,7 @@ pub(super) fn select(tables: &dyn Tables, scope: Option<i64>, selector: &str) ->
     Ok(named.pop())
 }
 
-/// Creates a session and its stream. The stream may exist already, if it belongs to an instance without an actor.
+/// Creates a session and its stream. The stream already exists if the instance was used without an actor before.
 pub(super) fn insert(
     tables: &dyn Tables,
     scope: i64,
@@ -229,7 +229,7 @@ fn tell(tables: &dyn Tables, kind: &'static str, session: &SessionRow, change: &
     Ok(())
 }
 
-/// Marks a session as used now, which takes it out of the archive.
+/// Sets the time of the session's last use to now. An archived session is taken out of the archive.
 pub(super) fn touch(tables: &dyn Tables, session: &SessionRow, change: &mut Change) -> Result<(), Error> {
     tables.touch_session(session.stream, change.now)?;
     if session.archived {

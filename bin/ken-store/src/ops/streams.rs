@@ -1,4 +1,4 @@
-//! Pages of all kinds of streams.
+//! Reads pages of streams of all kinds.
 
 use ken_types::ops::store::{ReadStream, StreamPage};
 use ken_types::ops::streams::PublicPage;
@@ -10,7 +10,7 @@ use crate::rules::public;
 use crate::rules::stream_names::{PUBLIC, SYSTEM};
 use crate::tables::Tables;
 
-/// Returns a page without waiting.
+/// Returns a page of a stream without waiting for entries.
 pub(crate) fn read(tables: &dyn Tables, args: &ReadStream, now: Timestamp) -> Result<StreamPage, Error> {
     if args.stream == SYSTEM {
         system::read(tables, args)

@@ -1,4 +1,4 @@
-//! Submissions: what their holders record, how they end, and the history with which a new one begins.
+//! Submissions: what their holders record, how they end, and the history that a new one gets.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) fn add<H: Host>(operations: Operations<H>) -> Operations<H> {
         .write::<SubmissionsAbort>()
         .read::<SubmissionsHistory>()
         .read::<SubmissionsRecord>();
-    // These operations are bound to a connection, because leases belong to connections.
+    // These operations need the connection of the caller, because leases belong to connections.
     let table = table
         .op::<SubmissionsClaim, _, _>(|host: Arc<H>, call: Context<_>, args| async move {
             host.claim(call.connection, args).await
@@ -93,7 +93,7 @@ impl Write for SubmissionsAbort {
     }
 }
 
-/// The history of an instance for the model, and what the searches find, all read from one state of the tables.
+/// Reads the history of an instance for the model, and what the searches find. All of it is read from one state of the tables.
 impl Read for SubmissionsHistory {
     fn check(args: &ReadHistory) -> Result<(), Error> {
         check::limit(args.limit, HISTORY)?;
@@ -141,8 +141,8 @@ impl Read for SubmissionsRecord {
     }
 }
 
-/// Returns the summary and the past exchanges of an instance. While a submission is not settled, everything settled is before it, because
-/// an instance runs one submission at a time.
+/// Returns the summary and the past exchanges of an instance. While a submission is not settled, all settled exchanges are before it,
+/// because an instance runs one submission at a time.
 fn history(tables: &dyn Tables, args: &ReadHistory) -> Result<History, Error> {
     let Some(log) = tables.log(&stream_names::of_instance(&args.instance))? else {
         return Ok(History::default());

@@ -1,5 +1,5 @@
-//! The system's own stream, which tells consoles what has changed. It contains ids and states, but never texts. The events of a batch are
-//! written at its end, in the same transaction.
+//! The system's stream, which tells consoles what has changed. It contains ids and states, but no texts. The events of a batch are written
+//! at its end, in the same transaction.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::tables::Tables;
 /// The maximum number of events that one slice of background work deletes.
 const SLICE: usize = 1_000;
 
-/// Writes the events of a change, in order.
+/// Writes the events of a change to the system's stream, in order.
 pub(crate) fn record(tables: &dyn Tables, change: &mut Change) -> Result<(), Error> {
     let is_told = |effect: &mut Effect| matches!(effect, Effect::Happened(..));
     let told: Vec<Effect> = change.effects.extract_if(.., is_told).collect();
@@ -64,7 +64,8 @@ fn event(kind: &str, fields: Value, index: u64, at: Timestamp) -> Result<Box<Raw
     serde_json::value::to_raw_value(&event).map_err(record::defect)
 }
 
-/// Returns a page. If the offset is older than the oldest event that is kept, the error is `not_found` at `/offset`.
+/// Returns a page of the system's stream. Fails with `not_found` at `/offset` if the offset is before the oldest event that is still
+/// stored.
 pub(crate) fn read(tables: &dyn Tables, args: &ReadStream) -> Result<StreamPage, Error> {
     let extent = tables.system_extent()?;
     let mut start = args.offset.before(extent.entries);
@@ -82,7 +83,7 @@ pub(crate) fn read(tables: &dyn Tables, args: &ReadStream) -> Result<StreamPage,
     Ok(StreamPage { start, next, end: extent.entries, entries: page.end()?.0, ..StreamPage::default() })
 }
 
-/// Deletes some of the events that are too old. Returns true if there may be more.
+/// Deletes some of the events that are old enough. Returns true if there may be more.
 pub(crate) fn prune(tables: &dyn Tables, now: Timestamp) -> Result<bool, Error> {
     let oldest = now.plus_millis(-SYSTEM_EVENTS_MS);
     Ok(tables.prune_system_events(oldest, SLICE)? == SLICE)

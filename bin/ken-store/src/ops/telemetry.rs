@@ -1,5 +1,5 @@
-//! Summaries of submissions and runs, usage, and the outcome of messages. A summary is stored when its submission ends. If it is not
-//! stored, it is folded from the events.
+//! Summaries of submissions and runs, usage, and what happened to a message. A summary is stored when its submission ends. Before that, it
+//! is computed from the events.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::rules::telemetry::Fold;
 use crate::rules::{check, record, stream_names};
 use crate::tables::{LogRow, ScheduleRunRow, SubmissionRow, SummaryRow, Tables};
 
-/// How long summaries are stored, in milliseconds, and how many.
+/// How long summaries are stored, in milliseconds, and the maximum number of them.
 const KEPT_MS: i64 = 30 * 24 * 3_600 * 1_000;
 const KEPT: usize = 10_000;
 /// The maximum number of summaries that one slice of background work deletes.
@@ -42,7 +42,7 @@ pub(super) fn keep(tables: &dyn Tables, found: &SubmissionRow, fold: &Fold, chan
     tables.insert_summary(found.key, &record::write(fold)?, change.now)
 }
 
-/// Stores a summary as [`keep`] does, for a submission whose events were not folded for another purpose.
+/// Stores a summary as [`keep`] does, but computes it from the events first.
 pub(super) fn keep_folded(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -54,10 +54,10 @@ pub(super) fn keep_folded(
 
 fn fold(tables: &dyn Tables, found: &SubmissionRow, log: i64, end: u64) -> Result<Fold, Error> {
     let mut fold = Fold::default();
-    // A run is alone in its stream, and its first event precedes its first claim.
+    // The stream of a run contains only the run, and its first event is written before it is claimed.
     let from = match found.kind {
         SubmissionKind::Workflow => Some(0),
-        // A submission that was never claimed has no event except its end.
+        // A submission that was never claimed has only one event, its end.
         _ => (found.lease > 0).then_some(found.recorded_from),
     };
     if let Some(from) = from {
@@ -213,7 +213,7 @@ impl Read for TelemetryUsage {
                 break;
             }
         }
-        // Vectors of entries are computed outside of submissions, and belong to no session.
+        // Vectors are computed outside of submissions, so their usage belongs to no session.
         let vectors = if args.session.is_none() { tables.vector_usage()? } else { Vec::new() };
         for (day, model, tokens, cost) in vectors {
             let group = match args.by {
@@ -240,10 +240,12 @@ fn group(groups: &mut BTreeMap<String, UsageGroup>, key: String) -> &mut UsageGr
 
 /// The maximum number of submissions and runs that are exported at a time.
 const EXPORTED: u32 = 256;
-/// The fact that stores the time, in milliseconds, up to which everything is exported, and the fact that counts what was lost.
+/// The names of two stored values: the time, in milliseconds, up to which everything is exported, and the number of summaries that were
+/// lost.
 const EXPORTED_UNTIL: &str = "telemetry.exported_until";
 const LOST: &str = "telemetry.lost";
-/// How long to wait before exporting a millisecond, because more submissions may still end in it.
+/// The time to wait before the submissions that ended in a millisecond are exported, in milliseconds. Others may still end in the same
+/// millisecond.
 const SETTLING_MS: i64 = 20;
 
 impl Read for TelemetryEnded {
@@ -292,7 +294,8 @@ impl Write for TelemetryExported {
 
 impl Read for EventsWhy {
     fn run(tables: &dyn Tables, args: &ByWork) -> Result<Why, Error> {
-        // The answer to a message names its submission. A prompt to an instance and a run have the id of their submission.
+        // The answer to a message contains the id of its submission. For a prompt to an instance and for a run, the event has the same id
+        // as the submission.
         let accepted: Option<Accepted> = match tables.event_answer(&args.id)? {
             Some(answer) => serde_json::from_str(&answer).ok(),
             None => None,
@@ -352,7 +355,7 @@ fn update(tables: &dyn Tables, id: &str) -> Result<Option<UpdateRecord>, Error> 
     number.map_or(Ok(None), |number| tables.update_record(number))
 }
 
-/// Explains an update that is not a message to an agent.
+/// Explains what happened to an update that is not a message to an agent.
 fn of_update(update: &UpdateRecord, why: &mut Why) {
     let reason = update.reason.as_deref().unwrap_or("no reason is known");
     let sender = match (&update.sender_id, &update.chat_id) {
@@ -368,7 +371,7 @@ fn of_update(update: &UpdateRecord, why: &mut Why) {
     };
 }
 
-/// Explains a run of a schedule.
+/// Explains what happened to a run of a schedule.
 fn of_schedule_run(run: ScheduleRunRow, why: &mut Why) {
     let reason = match run.reason {
         Some(Reason::Overlap) => "an earlier run was in progress",
@@ -390,7 +393,7 @@ fn of_schedule_run(run: ScheduleRunRow, why: &mut Why) {
     why.submission_id = run.submission;
 }
 
-/// Returns the state of the answer on its way to a chat.
+/// Returns the delivery state of the answer; `None` if it is not for a chat.
 fn delivery(tables: &dyn Tables, id: &str) -> Result<Option<String>, Error> {
     let answer = tables.message_by_key(&format!("{id}:answer"))?;
     Ok(answer.map(|answer| match &answer.error {
@@ -399,7 +402,7 @@ fn delivery(tables: &dyn Tables, id: &str) -> Result<Option<String>, Error> {
     }))
 }
 
-/// Explains the status of a submission or a run.
+/// Explains what happened to a submission or a run.
 fn of_work(tables: &dyn Tables, row: &SummaryRow, why: &mut Why) -> Result<(), Error> {
     let found = &row.submission;
     let (error, approvals) = match found.kind {

@@ -1,4 +1,5 @@
-//! Transcript pages. A settled exchange is stored as it is shown, so only a running one is folded when it is read.
+//! Pages of transcripts. A settled exchange is stored in the form in which it is shown. Only a running one is computed from its events when
+//! it is read.
 
 use ken_types::ops::store::{ReadTranscript, SessionsTranscript};
 use ken_types::{Error, Offset};
@@ -25,7 +26,7 @@ impl Read for SessionsTranscript {
             let body = match body {
                 Some(body) => body,
                 None => {
-                    // Activities that are still running are left out, because a reader learns of them from the stream.
+                    // Activities that are still running are left out, because the stream shows them to the reader.
                     let mut exchange = fold(tables, &tables.submission_by_key(key)?, &log, &mut |_| {})?;
                     exchange.drop_running();
                     record::write(&exchange)?
@@ -35,9 +36,9 @@ impl Read for SessionsTranscript {
         }
         let cursor = list.page(&mut found, args.limit, |(key, _)| [*key]).after;
         let bodies: Vec<String> = found.into_iter().rev().map(|(_, body)| body).collect();
-        // If a turn is in flight, the stream is read from its first event.
+        // If a turn is running, the reader continues with the first event of that turn.
         let in_flight = tables.first_in_flight(log.key)?;
-        // The context usage is that of the session now, so it is only shown with its newest exchanges.
+        // The context usage describes the session as it is now, so only the page with the newest exchanges contains it.
         let usage = match args.before {
             None => tables.context_usage(log.key)?,
             Some(_) => None,

@@ -1,4 +1,4 @@
-//! Prompts and compactions: the events that their holders add, and their end.
+//! Prompts and compactions: the events that their holders add, and how they end.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::rules::telemetry::Fold;
 use crate::rules::{check, record};
 use crate::tables::{LogRow, NewExchange, SubmissionRow, Tables};
 
-/// Returns the submission of a lease. The error is `conflict` if the lease is not the newest.
+/// Returns the submission of a lease. Fails with `conflict` if the lease is not the newest of its submission.
 pub(super) fn held(tables: &dyn Tables, lease: &Lease) -> Result<SubmissionRow, Error> {
     let found = tables.submission(lease.submission_id.as_str())?;
     let found = found.ok_or_else(|| unknown(&lease.submission_id))?;
@@ -31,7 +31,7 @@ pub(super) fn unknown(id: &ken_types::id::SubmissionId) -> Error {
     Error::not_found(format!("there is no submission {id}")).at("/submission_id")
 }
 
-/// Adds the events that are not stored yet. Stores the next index of the submission, but does not change it in `found`.
+/// Adds those of the events that are not stored yet. Stores the next event index of the submission, but does not change it in `found`.
 pub(super) fn add_events(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -55,7 +55,7 @@ pub(super) fn add_events(
     follow_approvals(tables, found, fresh, change)
 }
 
-/// Updates the approvals for which a submission waits.
+/// Updates the list of approvals that a submission waits for.
 fn follow_approvals(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -97,7 +97,7 @@ fn follow_approvals(
     Ok(())
 }
 
-/// Tells consoles that a submission runs, or waits for a decision.
+/// Reports to consoles that a submission runs or waits for a decision.
 pub(super) fn moved(tables: &dyn Tables, found: &SubmissionRow, change: &mut Change) -> Result<(), Error> {
     let log = tables.log_by_key(found.stream)?;
     let kind = match found.state {
@@ -114,7 +114,7 @@ pub(super) fn end_of(tables: &dyn Tables, found: &SubmissionRow) -> Result<Offse
     Ok(Offset::end(end.unwrap_or_default()))
 }
 
-/// Ends a submission that has no holder: it waits for its turn, or all its holders were lost.
+/// Ends a submission that has no holder, because it was still queued or because all its holders were lost.
 pub(super) fn close(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -148,7 +148,8 @@ pub(super) fn close(
     finish(tables, found, &log, ending, change)
 }
 
-/// Ends a submission whose events are all stored: sets its state, stores its exchange, updates history and memory, and opens the next one.
+/// Ends a submission after its last event has been added. Sets its state, stores its exchange, updates history and memory, and makes the
+/// next submission available.
 pub(super) fn finish(
     tables: &dyn Tables,
     found: &SubmissionRow,
@@ -200,7 +201,7 @@ pub(super) fn finish(
     Ok(())
 }
 
-/// Counts the submission in the history of its instance. Returns its number among the prompts, if it is one.
+/// Counts a submission in the history of its instance. If it is a prompt, returns its number among the prompts.
 fn count(tables: &dyn Tables, found: &SubmissionRow, ending: &Ending<'_>) -> Result<Option<i64>, Error> {
     let turn = match (found.kind, ending.outcome()) {
         (SubmissionKind::Prompt, _) => Some(tables.count_turn(found.stream)?),
@@ -216,7 +217,7 @@ fn count(tables: &dyn Tables, found: &SubmissionRow, ending: &Ending<'_>) -> Res
     Ok(turn)
 }
 
-/// Lets the next submission of an instance be claimed, unless one is running.
+/// Makes the next submission of an instance available for claims, unless one is running.
 fn open_next(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<(), Error> {
     if tables.running(stream)?.is_some() {
         return Ok(());
@@ -228,7 +229,7 @@ fn open_next(tables: &dyn Tables, stream: i64, change: &mut Change) -> Result<()
     Ok(())
 }
 
-/// Tells the holder and the waiters of a submission that it has ended.
+/// Reports the end of a submission to its holder and to the calls that wait for it.
 pub(super) fn tell(found: &SubmissionRow, ending: &Ending<'_>, change: &mut Change) {
     if found.lease > 0 {
         change.push(Effect::LeaseOver(Lease { submission_id: found.id.clone(), number: found.lease }));

@@ -1,11 +1,11 @@
-//! The limits of a request for an approval, who decides it, and what a grant allows.
+//! Rules for approvals: the limits of a request, who decides it, and which call a grant allows.
 
 use ken_types::ops::approvals::*;
 use ken_types::{Error, Timestamp, hex};
 
 use crate::tables::ApprovalRow;
 
-/// The longest time for which a request may be pending.
+/// The maximum time for which a request can be pending, in milliseconds.
 const EXPIRY_MS: i64 = 7 * 24 * 3_600_000;
 
 pub(crate) fn check_put(args: &PutApproval) -> Result<(), Error> {
@@ -38,7 +38,7 @@ pub(crate) fn check_decision(args: &DecideApproval) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the key that identifies the request: submission, task if there is one, call, and fingerprint.
+/// Returns the key of a request. It consists of the submission, the task if there is one, the call, and the fingerprint.
 pub(crate) fn dedupe_key(args: &PutApproval) -> String {
     let fingerprint = &args.preview.fingerprint;
     match &args.task_id {
@@ -47,9 +47,9 @@ pub(crate) fn dedupe_key(args: &PutApproval) -> String {
     }
 }
 
-/// Returns the earlier request that decides about this one. `known` contains the requests about the same call and those that were denied
-/// for the same fingerprint, newest first. A call whose grant was used is never asked about again, because it is unknown what it did. A
-/// denial stands for the rest of the submission.
+/// Returns the earlier request whose outcome also applies to this one. `known` contains the earlier requests about the same call and those
+/// that were denied for the same fingerprint, newest first. If a grant for the call was used, there is no second request, because it is
+/// unknown what the call did. A denial is valid until the submission ends.
 pub(crate) fn deciding<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Option<&'a ApprovalRow> {
     let is_of_call = |row: &&ApprovalRow| row.call_id == args.call_id && row.task_id == args.task_id;
     let used = known.iter().find(|row| is_of_call(row) && row.record.used_at.is_some());
@@ -59,7 +59,7 @@ pub(crate) fn deciding<'a>(known: &'a [ApprovalRow], args: &PutApproval) -> Opti
     used.or_else(denied).or_else(same)
 }
 
-/// Returns the status of a new request, and its decision if no person has to be asked.
+/// Returns the status of a new request. If no person has to decide it, also returns its decision.
 pub(crate) fn at_once(
     id: &str,
     args: &PutApproval,
@@ -84,7 +84,7 @@ pub(crate) fn at_once(
     }
 }
 
-/// Checks that a request can still be decided. The error is `conflict` and names the status of the request.
+/// Checks that a request can still be decided. Fails with `conflict`, which names the status of the request.
 pub(crate) fn check_open(record: &Approval, is_ending: bool, now: Timestamp) -> Result<(), Error> {
     let status = match record.status {
         Status::Pending if is_ending => Status::Cancelled,
@@ -95,7 +95,7 @@ pub(crate) fn check_open(record: &Approval, is_ending: bool, now: Timestamp) -> 
     Err(Error::conflict(format!("the request is {}", status.name())))
 }
 
-/// Checks that a grant allows this call. The error is `conflict` and says why it does not.
+/// Checks that a grant allows this call. Fails with `conflict`, which says why it does not.
 pub(crate) fn check_grant(found: &ApprovalRow, args: &ConsumeApproval, has_ended: bool) -> Result<(), Error> {
     let record = &found.record;
     let why = if record.status != Status::Approved {

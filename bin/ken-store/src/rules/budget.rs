@@ -1,10 +1,10 @@
-//! How much a model call may use under the caps on tokens and cost.
+//! Rules for the budget: how much a model call can use under the limits for tokens and cost.
 
 use ken_types::ops::budget::Reserve;
 
 use crate::tables::Amount;
 
-/// Returns the scope of a day in UTC. The prefix distinguishes it from a session.
+/// Returns the scope under which the usage of a day (in UTC) is stored. Its prefix distinguishes it from a session.
 pub(crate) fn day_scope(day: &str) -> String {
     format!("day:{day}")
 }
@@ -22,23 +22,23 @@ pub(crate) fn dollars(billionths: i64) -> f64 {
     billionths as f64 / 1e9
 }
 
-/// Says which cap leaves too little for a call.
+/// The refusal of a call: says which limit leaves too little for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exceeded(pub(crate) String);
 
-/// A cap and what counts against it, in tokens or billionths of a US dollar.
+/// A limit and what counts against it, both in tokens or both in billionths of a US dollar.
 struct Cap {
     name: &'static str,
     most: i64,
     used: i64,
-    /// What the request uses of the cap; `output` is what each token of the answer uses.
+    /// What the request uses of the limit. `output` is what each token of the answer uses.
     input: i64,
     output: i64,
     is_cost: bool,
 }
 
 impl Cap {
-    /// Returns how many tokens the answer may have; negative if the cap does not even cover the request.
+    /// Returns how many tokens the answer can have; negative if the limit does not even cover the request.
     fn room(&self) -> i64 {
         let left = self.most.saturating_sub(self.used).saturating_sub(self.input);
         match self.output {
@@ -64,7 +64,7 @@ impl Cap {
     }
 }
 
-/// Returns how many tokens the answer may have, given what already counts against the day and the session.
+/// Returns how many tokens the answer can have. `day` and `session` are what already counts against their limits.
 pub(crate) fn output(ask: &Reserve, day: Amount, session: Amount) -> Result<i64, Exceeded> {
     let tokens = |name, most: u64, used: Amount| Cap {
         name,
@@ -133,7 +133,7 @@ mod tests {
         let caps = Budget { tokens_per_day: 1_000, cost_per_session: 0.001, ..Budget::default() };
         let ask = ask(caps);
         let none = Amount::default();
-        // 1,000 tokens minus those of the request; 0.0009 dollars pay for 450 tokens of an answer.
+        // The limit of 1,000 tokens minus those of the request would allow more, but 0.0009 dollars only pay for 450 tokens of an answer.
         assert_eq!(output(&ask, none, none), Ok(450));
         assert_eq!(output(&ask, used(700, 0.0), none), Ok(200));
         assert_eq!(output(&ask, used(890, 0.0), none), Ok(10));

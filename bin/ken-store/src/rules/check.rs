@@ -1,4 +1,4 @@
-//! Checks arguments against the limits of the API again, because they will be stored.
+//! Checks arguments against the limits of the API. Other parts have checked them before, but what is stored must be valid in any case.
 
 use ken_types::Error;
 use ken_types::limits::{
@@ -9,12 +9,12 @@ use ken_types::ops::store::PutKnowledge;
 use ken_types::ops::streams::{AppendStream, Payload, is_json};
 use serde_json::value::RawValue;
 
-/// The maximum length of a page of sessions, exchanges, entries or hits.
+/// The maximum number of items in a page of sessions, exchanges, entries or hits.
 pub(crate) const PAGE: u32 = 100;
-/// The first bytes of every event.
+/// The text with which every event begins.
 const EVENT: &str = r#"{"v":1,"type":""#;
 
-/// Returns the part of an event that begins with its type; empty if the text is not an event.
+/// Returns the part of an event from the value of its type on; empty if the text is not an event.
 pub(crate) fn event_kind(event: &str) -> &str {
     event.strip_prefix(EVENT).unwrap_or_default()
 }
@@ -101,7 +101,7 @@ pub(crate) fn instance(instance: &str) -> Result<(), Error> {
     Err(Error::invalid("/instance", message))
 }
 
-/// Checks the length of a page.
+/// Checks that the length of a page is from 1 to `most`.
 pub(crate) fn limit(limit: u32, most: u32) -> Result<(), Error> {
     if (1..=most).contains(&limit) {
         return Ok(());

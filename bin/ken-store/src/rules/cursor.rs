@@ -1,4 +1,4 @@
-//! Cursors: opaque text that names a position in one list. A cursor contains the name of its list, so that a cursor of another list is
+//! Cursors: opaque texts that identify a position in a list. A cursor contains a digest of its list, so that a cursor of another list is
 //! recognised.
 
 use base64::Engine;
@@ -8,7 +8,7 @@ use ken_types::ops::Page;
 
 use crate::rules::digest;
 
-/// Identifies a list by its kind and by everything that selects its items.
+/// The identity of a list: its kind, and everything that selects its items.
 pub(crate) struct List(String);
 
 impl List {
@@ -22,14 +22,14 @@ impl List {
         URL_SAFE_NO_PAD.encode(format!("{}.{}", self.0, numbers.join(".")))
     }
 
-    /// Returns the position of a cursor, or the beginning of a list from newest to oldest if there is no cursor. The error is `invalid` at
-    /// `at` if the cursor was not issued for this list.
+    /// Returns the position of a cursor. Without a cursor, returns the beginning of a list that goes from newest to oldest. Fails with
+    /// `invalid` at `at` if the cursor belongs to another list.
     pub(crate) fn newest_or(&self, cursor: Option<&String>, at: &str) -> Result<i64, Error> {
         let [position] = cursor.map_or(Ok([i64::MAX]), |cursor| self.position(cursor, at))?;
         Ok(position)
     }
 
-    /// Cuts `found` to a page. There is another page if `found` has more than `limit` items.
+    /// Cuts `found` to `limit` items. If there were more, also returns the cursor of the next page.
     pub(crate) fn page<const N: usize, T>(
         &self,
         found: &mut Vec<T>,
@@ -42,7 +42,7 @@ impl List {
         Page { limit, has_more, after: last.map(|last| self.cursor(position(last))) }
     }
 
-    /// Returns the position of a cursor. The error is `invalid` at `at` if the cursor was not issued for this list.
+    /// Returns the position of a cursor. Fails with `invalid` at `at` if the cursor belongs to another list.
     pub(crate) fn position<const N: usize>(&self, cursor: &str, at: &str) -> Result<[i64; N], Error> {
         self.read(cursor).ok_or_else(|| Error::invalid(at, "this cursor was not issued for this list"))
     }

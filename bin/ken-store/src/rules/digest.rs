@@ -1,4 +1,4 @@
-//! Digests of lists of optional texts.
+//! Digests of lists of optional texts, which are used as ids.
 
 use ken_types::hex;
 use sha2::{Digest, Sha256};
@@ -23,7 +23,7 @@ mod tests {
 
     use super::of;
 
-    /// Databases contain such digests as ids: an entry that is put again has to get the same one.
+    /// Databases contain such digests as ids, so equal entries must always get the same one.
     #[test]
     fn a_name_stays_what_it_was() {
         let content = "The site is deployed on Tuesdays at 14:00 UTC.";

@@ -1,5 +1,5 @@
-//! An exchange as a transcript shows it, folded from the events of its submission. The same fold is used for settled exchanges, which are
-//! stored in this form, and for running ones.
+//! An exchange as a transcript shows it, computed from the events of its submission. Settled exchanges are stored in this form; running
+//! ones are computed in the same way when they are read.
 
 use std::borrow::Cow;
 
@@ -86,7 +86,7 @@ impl Kind {
         }
     }
 
-    /// Returns the error that is shown for a failed activity. It contains nothing of the activity's content.
+    /// Returns the error that is shown for a failed activity. It contains nothing that the activity has read or written.
     fn failure(self) -> &'static str {
         match self {
             Kind::Operation => "The operation failed.",
@@ -120,7 +120,7 @@ struct Activity {
     duration_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     preview: Option<String>,
-    /// The complete output of a tool, if the model was shown only part of it.
+    /// The complete output of a tool, if the model has seen only part of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<Output>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,12 +138,12 @@ impl Activity {
 }
 
 impl Exchange {
-    /// Removes the activities that are still running: a reader learns of them from the stream.
+    /// Removes the activities that are still running, because the stream shows them to a reader.
     pub fn drop_running(&mut self) {
         self.activities.retain(|activity| activity.status != Progress::Running);
     }
 
-    /// Marks activities that were still running when the submission ended as failed.
+    /// Marks the activities that were still running when the submission ended as failed.
     pub fn close(&mut self) {
         for activity in &mut self.activities {
             if activity.status == Progress::Running {
@@ -154,7 +154,7 @@ impl Exchange {
     }
 }
 
-/// Builds an exchange event by event.
+/// Builds an exchange from events, one at a time.
 #[derive(Debug)]
 pub struct Fold {
     id: SubmissionId,
@@ -210,7 +210,7 @@ impl Seen<'_> {
     }
 }
 
-/// The `message` of an event, which is a text in logs and an object in other events.
+/// The `message` of an event. It is a text in logs and an object in other events.
 #[derive(Default, Deserialize)]
 #[serde(untagged)]
 enum Said<'a> {
@@ -236,10 +236,10 @@ struct Block<'a> {
     text: Cow<'a, str>,
 }
 
-/// The tool that delegates work to a worker. The worker's task is shown instead of the call.
+/// The tool that delegates work to a worker. Transcripts show the worker's task in place of the call.
 const DELEGATION: &str = "task";
 
-/// Whether the fold uses events of this kind. Most events are of other kinds and are skipped by their first bytes.
+/// Returns whether events of this kind are used. Most are not, and they are skipped without parsing them.
 fn is_shown(event: &str) -> bool {
     let kind = event_type(event);
     matches!(
@@ -267,7 +267,7 @@ impl Fold {
         if !is_shown(event) {
             return;
         }
-        // An event that cannot be read is not shown, but the others are.
+        // An event that cannot be read is left out.
         let Ok(seen) = serde_json::from_str::<Seen<'_>>(event) else {
             return;
         };
@@ -346,7 +346,7 @@ impl Fold {
         }
     }
 
-    /// Keeps the last message that is not empty as the answer so far.
+    /// Replaces the answer by this message, unless the message is empty.
     fn answer(&mut self, seen: Seen<'_>) {
         let Said::Message(message) = seen.message else {
             return;

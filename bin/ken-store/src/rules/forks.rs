@@ -1,20 +1,20 @@
-//! The position in its source at which a fork begins.
+//! Rules for forks: where in its source a fork begins.
 
 use ken_types::ops::streams::Fork;
 use ken_types::{Error, Offset};
 
 use crate::tables::PublicRow;
 
-/// What a fork takes from its source.
+/// The part of its source with which a fork begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Begin {
     /// The number of entries that the fork shares with its source.
     pub(crate) base: u64,
-    /// The first part of the source's next append, which the fork stores as its own.
+    /// If the fork begins inside an append, the first part of that append. The fork stores it as an entry of its own.
     pub(crate) part: Option<Vec<u8>>,
 }
 
-/// Returns the entry at which a fork begins, without its sub-offset.
+/// Returns the number of the entry at which a fork begins, without regard to its sub-offset.
 pub(crate) fn place(source: &PublicRow, fork: &Fork) -> Result<u64, Error> {
     match fork.offset {
         None | Some(Offset::Now) => Ok(source.entries),
@@ -27,13 +27,13 @@ pub(crate) fn place(source: &PublicRow, fork: &Fork) -> Result<u64, Error> {
     }
 }
 
-/// Applies the sub-offset of a JSON stream, which counts messages, that is, whole entries.
+/// Applies the sub-offset of a fork of a JSON stream. It counts messages, which are whole entries.
 pub(crate) fn beyond(source: &PublicRow, place: u64, fork: &Fork) -> Result<Begin, Error> {
     let base = place.checked_add(fork.sub_offset).filter(|base| *base <= source.entries);
     Ok(Begin { base: base.ok_or_else(|| too_far(source))?, part: None })
 }
 
-/// Applies the sub-offset of a byte stream, which counts bytes of the next append.
+/// Applies the sub-offset of a fork of a byte stream. It counts bytes of the append `next`.
 pub(crate) fn within(source: &PublicRow, place: u64, next: Option<&[u8]>, fork: &Fork) -> Result<Begin, Error> {
     let length = usize::try_from(fork.sub_offset).unwrap_or(usize::MAX);
     let next = next.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The domain without tables and without I/O: each function decides from its arguments alone.
+//! The rules of the domain. They use neither tables nor I/O: each function decides from its arguments alone.
 
 pub(crate) mod approvals;
 pub(crate) mod budget;

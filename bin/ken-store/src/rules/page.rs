@@ -1,4 +1,4 @@
-//! Pages of streams: where a page begins, and how much fits into it.
+//! Pages of streams: where a page begins, and how many entries it contains.
 
 use ken_types::limits::PAGE_BYTES;
 use ken_types::ops::store::{ReadStream, StreamPage};
@@ -28,7 +28,7 @@ pub(crate) fn begin(args: &ReadStream, entries: u64) -> u64 {
     }
 }
 
-/// A page that is being filled with entries, or with their joined bytes.
+/// A page to which entries are added, or to which their bytes are appended.
 pub(crate) struct Filling {
     limit: u64,
     max_bytes: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// Creates an empty page. `joined` means that the entries are bytes, which are joined, and not JSON.
+    /// Creates an empty page. `joined` means that the entries are bytes to be concatenated, and not JSON.
     pub(crate) fn new(args: &ReadStream, joined: bool) -> Filling {
         Filling {
             limit: args.limit.into(),
@@ -53,7 +53,7 @@ impl Filling {
         }
     }
 
-    /// Adds an entry if it fits. Returns false if no further entry fits.
+    /// Adds an entry if it fits. Returns false if the page is full then.
     pub(crate) fn take(&mut self, body: &[u8]) -> bool {
         self.bytes += body.len();
         if self.count > 0 && self.bytes > self.max_bytes {
@@ -73,7 +73,7 @@ impl Filling {
         self.count < self.limit
     }
 
-    /// Returns the entries, and the joined bytes if the entries are bytes.
+    /// Returns the entries or, if the entries are bytes, the concatenated bytes.
     pub(crate) fn end(self) -> Result<(Vec<Box<RawValue>>, Option<Octets>), Error> {
         match self.failed {
             Some(error) => Err(error),
@@ -82,7 +82,7 @@ impl Filling {
     }
 }
 
-/// Returns a page of the new entries, for a reader that was at the end of the stream and had the empty page `last`.
+/// Returns a page of new entries for a reader that waits at the end of the stream. `last` is the empty page that it has read.
 pub(crate) fn of_new(new: &NewEntries, limit: usize, last: StreamPage) -> StreamPage {
     let mut page = StreamPage { start: new.first, ..last };
     match &new.payload {

@@ -1,10 +1,10 @@
-//! Whether an append to a stream below `streams/` is carried out: checks of closed streams, producers and sequences.
+//! Rules for appends to streams below `streams/`: checks closed streams, producers and sequences.
 
 use ken_types::ops::streams::{AppendStream, Appending, Producer, media_type};
 
 use crate::tables::PublicRow;
 
-/// Returns why the append is not written; `None` if it is. `known` is the stored state of its producer.
+/// Returns the reason why an append is not written; `None` if it is written. `known` is the stored state of its producer.
 pub(crate) fn refusal(stream: &PublicRow, known: Option<&Producer>, args: &AppendStream) -> Option<Appending> {
     if let (Some(producer), Some(known)) = (&args.producer, known) {
         if producer.epoch < known.epoch {
@@ -20,7 +20,7 @@ pub(crate) fn refusal(stream: &PublicRow, known: Option<&Producer>, args: &Appen
         }
     }
     if stream.closed {
-        // Closing a closed stream again, without appending anything, changes nothing and succeeds.
+        // Closing a stream that is already closed, without appending anything, succeeds and changes nothing.
         let closes_only = args.payload.is_none() && args.producer.is_none();
         return (!closes_only).then_some(Appending::Closed { end: stream.entries });
     }

@@ -1,4 +1,4 @@
-//! Streams below `streams/`: whether a stream is alive, how long it lives, and whether it matches a request to create it.
+//! Rules for streams below `streams/`: whether a stream can be used, when it expires, and whether it matches a request to create it.
 
 use ken_types::ops::streams::{CreateStream, Creation, Fork, Lifetime, Made, StreamItem, is_json, media_type};
 use ken_types::{Error, Timestamp};
@@ -10,15 +10,15 @@ const BYTES: &str = "application/octet-stream";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     Live,
-    /// The stream is deleted or expired, but kept for its forks.
+    /// The stream is deleted or has expired, but is kept because it has forks.
     Gone,
-    /// The stream is expired, but not removed yet.
+    /// The stream has expired, but it is not removed yet.
     Over,
 }
 
 const FOLDER: &str = "streams/";
 
-/// Returns the name in the store of a path below `/streams/`.
+/// Returns the name that the store uses for the path of a stream below `/streams/`.
 pub(crate) fn name_of(path: &str) -> String {
     format!("{FOLDER}{path}")
 }
@@ -89,7 +89,7 @@ pub(crate) fn kept_for_forks(name: &str) -> String {
     format!("{name} was deleted and is kept for its forks")
 }
 
-/// Returns the stream if it can be used. The error is `conflict` if it is kept for its forks only, else `not_found`.
+/// Returns the stream if it can be used. Fails with `conflict` if it is only kept for its forks, and otherwise with `not_found`.
 pub(crate) fn live(found: Option<PublicRow>, name: &str, now: Timestamp) -> Result<PublicRow, Error> {
     match found.map(|stream| (stream.life(now), stream)) {
         Some((Life::Live, stream)) => Ok(stream),
@@ -98,10 +98,10 @@ pub(crate) fn live(found: Option<PublicRow>, name: &str, now: Timestamp) -> Resu
     }
 }
 
-/// Compares an existing stream with the one that is requested.
+/// Compares an existing stream with a request to create it.
 pub(crate) fn compare(there: &PublicRow, args: &CreateStream) -> Creation {
     let given = args.content_type.as_deref();
-    // A fork without a requested type or lifetime takes those of its source, so they cannot differ.
+    // If the request names no type or lifetime, a fork has those of its source, so there is nothing to compare.
     let type_differs = match (&args.fork, given) {
         (Some(_), None) => false,
         _ => media_type(given.unwrap_or(BYTES)) != media_type(&there.content_type),

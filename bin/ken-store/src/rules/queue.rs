@@ -1,4 +1,4 @@
-//! The queue of an instance, which runs one submission at a time, and the time limit of submissions.
+//! Rules for the queue of an instance, which runs one submission at a time, and for the time limit of submissions.
 
 use ken_types::event::{Failure, Outcome, TurnResult};
 use ken_types::limits::{CLAIMS, SUBMISSION_MS, WAITING_PROMPTS};
@@ -10,7 +10,7 @@ use crate::tables::{QueueRow, SubmissionRow};
 
 const BUSY_RETRY_MS: u64 = 1_000;
 
-/// What an instance has to do. The default is an instance with nothing to do.
+/// The work of an instance. The default is an instance without work.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) running: bool,
@@ -19,13 +19,13 @@ pub(crate) struct Queue {
     last_place: i64,
 }
 
-/// The place of a new submission in the queue.
+/// The position that a new submission gets in the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entrance {
     pub(crate) place: i64,
-    /// Whether the submission may be claimed at once.
+    /// Whether the submission can be claimed at once.
     pub(crate) open: bool,
-    /// Whether the submission overtakes the others: the running one is aborted, and no other queued one may be claimed before it.
+    /// Whether the submission is placed before all others: the running one is aborted, and no other queued one can be claimed before it.
     pub(crate) first: bool,
 }
 
@@ -44,7 +44,8 @@ impl Queue {
         queue
     }
 
-    /// Checks that another submission may be queued. The error is `conflict` under policy `reject`, and `busy` if the queue is full.
+    /// Checks that another submission can be queued. Fails with `conflict` if the queue is not empty and the policy is `reject`, and with
+    /// `busy` if the queue is full.
     pub(crate) fn check(&self, policy: Policy) -> Result<(), Error> {
         if policy == Policy::Reject && (self.running || self.queued > 0) {
             return Err(Error::conflict("a turn runs or waits in this session"));
@@ -67,8 +68,8 @@ impl Queue {
     }
 }
 
-/// Returns how long a submission may still run, in milliseconds. The limit counts from its first claim, without the time spent waiting for
-/// decisions.
+/// Returns how long a submission can still run, in milliseconds. The time limit counts from its first claim. Time spent waiting for
+/// decisions does not count.
 pub(crate) fn time_left(submission: &SubmissionRow, now: Timestamp) -> i64 {
     let now = now.millis();
     let waiting = submission.waiting_since.map_or(0, |since| now - since);
@@ -81,7 +82,7 @@ pub(crate) fn elapsed(start: Timestamp, end: Timestamp) -> u64 {
     u64::try_from(end.millis() - start.millis()).unwrap_or_default()
 }
 
-/// Returns why a submission has to be closed instead of continued, if it has to.
+/// Returns the reason why a submission must be ended and not continued; `None` if it can continue.
 pub(crate) fn verdict(submission: &SubmissionRow, now: Timestamp) -> Option<Verdict> {
     if submission.abort {
         Some(Verdict::Abort)
@@ -94,7 +95,7 @@ pub(crate) fn verdict(submission: &SubmissionRow, now: Timestamp) -> Option<Verd
     }
 }
 
-/// Returns the submission with other approvals. It waits as long as one of them is undecided.
+/// Returns the submission with a new list of approvals. It waits as long as one of them is undecided.
 pub(crate) fn with_approvals(submission: &SubmissionRow, approvals: Vec<String>, now: Timestamp) -> SubmissionRow {
     let mut next = submission.clone();
     if approvals.is_empty() {
@@ -123,7 +124,7 @@ impl<'a> Ending<'a> {
         Ending { outcome: Some(outcome), ..Ending::default() }
     }
 
-    /// Returns the ending of a turn that no holder has ended.
+    /// Returns the ending of a turn that the store ends because no holder has.
     pub(crate) fn by(verdict: Verdict) -> Ending<'a> {
         Ending { error: Some(verdict.of_turn()), ..Ending::of(verdict.outcome()) }
     }

@@ -4,7 +4,7 @@ use ken_types::Error;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Parses a stored record. Failing to do so is a defect, and the details go to the log.
+/// Parses a stored record. A record that cannot be parsed is a defect: the details go to the log, and the error is `internal`.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_str(text).map_err(defect)
 }

@@ -1,15 +1,16 @@
-//! The outcomes of scheduled runs.
+//! Rules for scheduled runs: how they begin, end and are repeated.
 
 use ken_types::event::Failure;
 use ken_types::ops::schedules::{Fate, Overlap, QUEUED_RUNS, Reason, RunState};
 use ken_types::ops::store::State;
 
-/// The pauses before the second attempt, the third, and each later one, in milliseconds.
+/// The pauses before the second attempt, before the third, and before each later one, in milliseconds.
 const PAUSES_MS: [i64; 3] = [60_000, 120_000, 300_000];
-/// Temporary failures of model calls: the provider was overloaded or unreachable.
+/// The names of temporary failures of model calls, in which the provider was overloaded or could not be reached.
 const TRANSIENT: [&str; 4] = ["busy", "unavailable", "deadline", "exhausted"];
 
-/// Returns the initial state of a run, and why it does not run, if so. The last argument counts the queued and the working runs.
+/// Returns the initial state of a run and, if it does not run, the reason. The last argument is the number of queued runs and the number of
+/// active ones.
 pub(crate) fn beginning(fate: Fate, overlap: Overlap, (queued, working): (u64, u64)) -> (RunState, Option<Reason>) {
     match fate {
         Fate::Missed(reason) => (RunState::Missed, Some(reason)),
@@ -24,7 +25,7 @@ pub(crate) fn beginning(fate: Fate, overlap: Overlap, (queued, working): (u64, u
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Finally(RunState),
-    /// The run is tried again after this many milliseconds.
+    /// The run is repeated after this many milliseconds.
     Again(i64),
 }
 
@@ -33,11 +34,11 @@ pub(crate) enum Ended {
 pub(crate) struct Deeds {
     /// Whether it called a tool, which may have had a side effect.
     pub(crate) called_tools: bool,
-    /// The name of the failure of its last model call.
+    /// The failure of its last model call, by name.
     pub(crate) failure: Option<String>,
 }
 
-/// Returns how an attempt ended; `attempt` is its number and `most` the maximum.
+/// Returns how an attempt ended. `attempt` is its number, and `most` is the maximum number of attempts.
 pub(crate) fn ended(state: State, error: Option<&Failure>, deeds: &Deeds, (attempt, most): (u32, u32)) -> Ended {
     let name = error.map_or("", |error| error.name.as_str());
     let is_transient = deeds.failure.as_deref().is_some_and(|name| TRANSIENT.contains(&name));

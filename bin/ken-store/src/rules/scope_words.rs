@@ -1,4 +1,4 @@
-//! Scopes as single words of a full-text index, so that a search only visits what its caller may find.
+//! Scopes as single words of a full-text index, so that a search only examines rows that its caller is allowed to find.
 //!
 //! Each word begins with `zq` and a letter for its kind, followed by 16 hexadecimal digits of a digest.
 
@@ -6,7 +6,7 @@ use ken_types::hex;
 use ken_types::ops::store::Scope;
 use sha2::{Digest, Sha256};
 
-/// The word of entries for everyone.
+/// The word for entries that everyone can find.
 const GLOBAL: &str = "zqglobal";
 
 fn word(kind: char, parts: &[&str]) -> String {
@@ -19,7 +19,7 @@ fn word(kind: char, parts: &[&str]) -> String {
     format!("zq{kind}{}", hex::encode(digest.get(..8).unwrap_or_default()))
 }
 
-/// Returns the word of a knowledge entry.
+/// Returns the scope word of a knowledge entry.
 pub(crate) fn of_entry(actor: Option<&str>, conversation: Option<&str>) -> String {
     match (actor, conversation) {
         (None, None) => GLOBAL.to_owned(),
@@ -29,7 +29,7 @@ pub(crate) fn of_entry(actor: Option<&str>, conversation: Option<&str>) -> Strin
     }
 }
 
-/// Returns the words of all knowledge entries that a scope may find.
+/// Returns the scope words of all knowledge entries that a scope can find.
 pub(crate) fn known_to(scope: Option<&Scope>) -> Vec<String> {
     let mut words = vec![GLOBAL.to_owned()];
     if let Some(Scope { actor_id, conversation_id, .. }) = scope {
@@ -40,7 +40,7 @@ pub(crate) fn known_to(scope: Option<&Scope>) -> Vec<String> {
     words
 }
 
-/// Returns the word of past exchanges. Threads of one conversation share their memory.
+/// Returns the scope word of past exchanges. It does not depend on the thread, so all threads of a conversation share their memory.
 pub(crate) fn of_memory(connector: &str, actor: &str, conversation: &str) -> String {
     word('m', &[connector, actor, conversation])
 }

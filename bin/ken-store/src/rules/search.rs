@@ -1,13 +1,14 @@
-//! Selects the words of a question that are searched for, and the sessions that a list with a query contains.
+//! Selects the words of a question to search for, and the sessions for a list with a query.
 
 use ken_types::ops::store::Session;
 
 use crate::rules::terms::{MOST_TERMS, Query, Weights};
 
-/// A word that more entries than this contain is searched for only if there is no rarer one, because ranking reads all matches.
+/// If more entries than this contain a word, it is only searched for if there is no rarer word. Ranking reads all matches, which would take
+/// too long.
 const COMMON: u64 = 5_000;
 
-/// Returns the stems of the rarest words that occur at all.
+/// Returns the rarest words that occur in the index, each with its stems.
 pub(crate) fn wanted<'a>(query: &'a Query, weights: &Weights) -> Vec<&'a [String]> {
     let mut words: Vec<(u64, &[String])> = weights
         .holders()
@@ -22,7 +23,7 @@ pub(crate) fn wanted<'a>(query: &'a Query, weights: &Weights) -> Vec<&'a [String
     words.into_iter().map(|(_, stems)| stems).collect()
 }
 
-/// The words that a session in a list has to contain.
+/// The words that a session must contain to be in a list.
 pub(crate) struct SessionWords(Vec<String>);
 
 impl SessionWords {
@@ -31,7 +32,7 @@ impl SessionWords {
         SessionWords(words.map(str::to_lowercase).collect())
     }
 
-    /// Whether name, title and id together contain all words.
+    /// Returns whether the name, the title and the id of a session together contain all words.
     pub(crate) fn are_in(&self, session: &Session) -> bool {
         if self.0.is_empty() {
             return true;

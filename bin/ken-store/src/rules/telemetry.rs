@@ -1,5 +1,5 @@
-//! The summary of a submission or a run, folded from its events. It contains no conversation text: of each event it takes only the fields
-//! of [`EventSummary`], and only values that have the form of a name, a number or an id.
+//! The summary of a submission or a run, computed from its events. It contains no text of a conversation: from each event it only takes the
+//! fields of [`EventSummary`], and only if they have the form of a name, a number or an id.
 
 use ken_types::Timestamp;
 use ken_types::ops::telemetry::{Counts, EventSummary, Tokens};
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::rules::check::event_type;
 
-/// The maximum number of events in a summary.
+/// The maximum number of events that a summary contains.
 const EVENTS: usize = 500;
 const NAME_BYTES: usize = 128;
 const RESEARCHER: &str = "research-worker";
 const WEB_RESEARCH: &str = "web_research";
-/// The workflow whose first step is that tool.
+/// The workflow whose first step is the tool `web_research`.
 const RESEARCH: &str = "research";
 
-/// The types of events that are folded; other events are only counted.
+/// The types of events that a summary contains. Other events are only counted.
 const KEPT: [&str; 17] = [
     "agent_end",
     "agent_start",
@@ -84,7 +84,7 @@ struct Total {
     total: f64,
 }
 
-/// What the result of a run may say about its model.
+/// What the result of a run can contain about its model.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RunEnd {
@@ -185,7 +185,7 @@ impl Fold {
     }
 }
 
-/// Replaces names that do not have the form of a name: a model may have made them up, so they could contain anything that was said.
+/// Replaces names that do not have the form of a name. A model can invent the name of a tool, so it could contain any text.
 fn tame(shown: &mut EventSummary) {
     let is_tool =
         |name: &str| name.len() <= TOOL_BYTES && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');

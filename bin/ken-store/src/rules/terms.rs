@@ -1,5 +1,5 @@
-//! The words of a question, and which of them a text contains. A word is a run of letters and digits, in lower case, without diacritics.
-//! The index contains the stems of words, so that a question finds all inflections of its words with one lookup each.
+//! The words of a question, and which of them a text contains. A word is a sequence of letters and digits, in lower case and without
+//! diacritics. The index contains the stems of words, so one lookup finds all inflections of a word.
 
 use std::collections::HashMap;
 
@@ -9,31 +9,31 @@ use unicode_normalization::char::is_combining_mark;
 
 /// The maximum number of words of a question that are searched for.
 pub(crate) const MOST_TERMS: usize = 8;
-/// The maximum number of words of a question that are weighed.
+/// The maximum number of words of a question for which a weight is computed.
 const MOST_WEIGHED: usize = 24;
 
 /// The distinct words of a question, in order.
 #[derive(Debug)]
 pub(crate) struct Query {
     terms: Vec<Term>,
-    /// The index of the term to which a stem belongs.
+    /// For each stem, the index of the term to which it belongs.
     by_stem: HashMap<String, usize>,
 }
 
 /// A word of a question.
 #[derive(Debug)]
 pub(crate) struct Term {
-    /// The stems under which the index may contain it; its own is the first.
+    /// The stems that an index may contain for this word. Its own stem is the first.
     pub(crate) stems: Vec<String>,
 }
 
 impl Query {
-    /// Splits a question and leaves out its stop words. A question of stop words alone asks for nothing.
+    /// Splits a question into words and leaves out its stop words. If there are no other words, the result is empty.
     pub(crate) fn of(text: &str) -> Query {
         Query::read(text, |word| !is_filler(word))
     }
 
-    /// Splits a query as [`Query::of`] does, but keeps the stop words if there is nothing else.
+    /// Splits a query as [`Query::of`] does. If it consists only of stop words, these are kept.
     pub(crate) fn of_list(text: &str) -> Query {
         let query = Query::of(text);
         if query.terms.is_empty() {
@@ -58,7 +58,7 @@ impl Query {
         query
     }
 
-    /// Adds a word, unless it has the stem of another one.
+    /// Adds a word, unless another word has the same stem.
     fn add(&mut self, word: &str, particle: Option<&str>) {
         let stems = index_stems(word, particle);
         if stems.first().is_some_and(|own| self.by_stem.contains_key(own)) {
@@ -132,7 +132,7 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// Weighs words; `holders` says for each word how many of the `entries` entries contain it.
+    /// Computes the weights of words. `holders` contains, for each word, how many of the `entries` entries contain it.
     pub(crate) fn new(entries: u64, holders: Vec<u64>) -> Weights {
         // A word that no entry contains weighs a little more than one that a single entry contains.
         let weight = |held: &u64| (1.0 + entries as f64 / (*held as f64).max(0.5)).ln();
@@ -144,7 +144,7 @@ impl Weights {
         &self.holders
     }
 
-    /// Returns the share of the total weight that the contained words have, from 0 to 1.
+    /// Returns the score of a text: the weight of the words that it contains, as a share of the weight of all words, from 0 to 1.
     pub(crate) fn score(&self, held: &[bool]) -> f64 {
         let all: f64 = self.weights.iter().sum();
         let there: f64 = self.weights.iter().zip(held).filter(|(_, held)| **held).map(|(weight, _)| weight).sum();

@@ -1,4 +1,4 @@
-//! The automatic title of a session.
+//! The title that a session gets automatically.
 
 use ken_types::limits::TITLE_CHARACTERS;
 

@@ -1,4 +1,4 @@
-//! A page of a transcript, assembled from parts that are JSON already.
+//! A page of a transcript. Its parts are JSON already and are only put together.
 
 use ken_types::id::SessionId;
 use ken_types::{Error, Offset};
@@ -8,13 +8,13 @@ use crate::rules::record;
 pub(crate) struct Page<'a> {
     pub(crate) id: &'a SessionId,
     pub(crate) name: Option<&'a str>,
-    /// The offset from which a reader continues in the stream; `end` is the end of the stream.
+    /// The offset from which a reader continues in the stream. `end` is the end of the stream.
     pub(crate) next: Offset,
     pub(crate) end: Offset,
     /// The exchanges, oldest first, each as JSON.
     pub(crate) exchanges: &'a [String],
     pub(crate) limit: u32,
-    /// The cursor of the older exchanges, if there are any.
+    /// The cursor of the next page, which has older exchanges; `None` if there are none.
     pub(crate) cursor: Option<&'a str>,
     /// The context usage as JSON.
     pub(crate) context_usage: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! The text that a turn has written, folded from some of its events.
+//! The text that a turn has written, computed from some of its events.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use serde::Deserialize;
 
 use crate::rules::check::event_type;
 
-/// The text of the newest message that has any.
+/// The text of the newest message that contains any.
 #[derive(Debug)]
 pub(crate) struct Written {
     id: SubmissionId,
     pub(crate) text: String,
-    /// Whether the message of `text` has begun among these events.
+    /// Whether the message with `text` begins in these events, and not before them.
     pub(crate) begins: bool,
     /// Whether a message has begun that has no text yet.
     pub(crate) is_new: bool,
@@ -30,7 +30,7 @@ struct Seen<'a> {
 }
 
 impl Written {
-    /// Begins after the events of a call that ended with `is_new`; false if there was none.
+    /// Begins to read events of a submission. `is_new` must be that of the previous call, if there was one; otherwise false.
     pub(crate) fn of(id: SubmissionId, is_new: bool) -> Written {
         Written { id, text: String::new(), begins: false, is_new }
     }

@@ -1,7 +1,7 @@
-//! The tables of the store as verbs on rows, by noun: plain data in and out, no decisions. Most functions of a backend run a
-//! single statement. Nothing above this module knows SQL.
+//! The tables of the store as functions on rows, one trait for each noun. They take and return plain data and decide nothing. In a backend,
+//! most of them run a single statement. No module above this one knows SQL.
 //!
-//! The backend assigns the keys of rows (`i64`); ids are part of the API.
+//! The backend assigns the keys of rows (`i64`). The ids in rows are those of the API.
 
 pub mod sqlite;
 
@@ -24,14 +24,14 @@ use serde_json::{Map, Value};
 
 /// A database that has been opened and migrated.
 pub trait Backend: Send {
-    /// Returns the only writer.
+    /// Returns the writer. There is only one, so this can be called only once.
     fn writer(&mut self) -> Result<Box<dyn Writer>, Error>;
     /// Returns a new reader. Each read sees the last commit.
     fn reader(&mut self) -> Result<Box<dyn Reader>, Error>;
 }
 
-/// The connection that writes. Between [`Writer::begin`] and [`Writer::commit`], each change is made between [`Writer::mark`] and either
-/// [`Writer::keep`] or [`Writer::undo`]. Nothing is durable before the commit.
+/// The connection that writes. A transaction lasts from [`Writer::begin`] to [`Writer::commit`], and nothing is durable before that. Each
+/// change in it begins with [`Writer::mark`] and ends with [`Writer::keep`] or [`Writer::undo`].
 pub trait Writer: Send {
     fn tables(&self) -> &dyn Tables;
     fn begin(&mut self) -> Result<(), Error>;
@@ -41,9 +41,9 @@ pub trait Writer: Send {
     fn commit(&mut self) -> Result<(), Error>;
     /// Rolls back the whole transaction, if one is open.
     fn rollback(&mut self);
-    /// Whether the transaction is still open: the database may end it after a failure.
+    /// Returns whether the transaction is still open. The database may have ended it after a failure.
     fn is_open(&self) -> bool;
-    /// Called when nothing has been written for a while, to tidy up. Returns false if it has to be called again later.
+    /// Tidies up. Called when nothing has been written for a while. Returns false if it has to be called again later.
     fn rest(&mut self) -> bool;
     /// Writes without changing any data, in a transaction of its own, to find out whether writing works.
     fn probe(&mut self) -> Result<(), Error>;
@@ -81,16 +81,17 @@ pub trait Tables:
     + Telemetry
     + Budgets
 {
-    /// Sizes of the database, for `service.stats`.
+    /// Returns the sizes of the database, for `service.stats`.
     fn sizes(&self) -> Result<Map<String, Value>, Error>;
 }
 
-/// Scopes, each with a key.
+/// The stored scopes. Each has a key.
 pub trait Scopes {
     fn scope_key(&self, scope: &Scope) -> Result<Option<i64>, Error>;
     fn insert_scope(&self, scope: &Scope) -> Result<i64, Error>;
     fn scope(&self, key: i64) -> Result<Option<Scope>, Error>;
-    /// Returns conversations of an actor in which nobody else has written: the current one, and others among the actor's newest `most`.
+    /// Returns those conversations of an actor in which nobody else has written. Only the current conversation and the actor's newest
+    /// `most` are examined.
     fn conversations_alone(
         &self,
         connector: &str,
@@ -100,21 +101,21 @@ pub trait Scopes {
     ) -> Result<Vec<String>, Error>;
 }
 
-/// A session. It has the same key as its stream.
+/// A session. Its key is that of its stream.
 #[derive(Debug, Clone)]
 pub struct SessionRow {
     pub stream: i64,
     pub id: SessionId,
     pub scope: i64,
     pub origin: Origin,
-    /// The automatic title, from the first visible prompt.
+    /// The automatic title, which is derived from the first visible prompt.
     pub title: Option<String>,
-    /// The name that a user has given it.
+    /// The name that a user has given to the session.
     pub name: Option<String>,
     pub archived: bool,
 }
 
-/// A page of sessions, newest first, strictly after the position `after`.
+/// Selects a page of sessions, newest first, that begins after the position `after`.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionList {
     pub scope: Option<i64>,
@@ -131,11 +132,11 @@ pub trait Sessions {
     /// Returns the most recently used session of a scope that is not archived.
     fn newest_session(&self, scope: i64) -> Result<Option<SessionRow>, Error>;
     fn insert_session(&self, session: &SessionRow, now: Timestamp) -> Result<(), Error>;
-    /// Moves `updated_at` forward and takes the session out of the archive.
+    /// Sets `updated_at` to a later time, and takes the session out of the archive.
     fn touch_session(&self, stream: i64, now: Timestamp) -> Result<(), Error>;
     fn set_session_title(&self, stream: i64, title: &str) -> Result<(), Error>;
     fn set_session_name(&self, stream: i64, name: &str) -> Result<(), Error>;
-    /// Returns false if the session was archived already.
+    /// Archives a session. Returns false if it was archived already.
     fn archive_session(&self, stream: i64, now: Timestamp) -> Result<bool, Error>;
     /// Calls `see` with the stream key and the record of each session, until it returns false.
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error>;
@@ -187,13 +188,14 @@ pub enum LogKind {
     Run,
 }
 
-/// The streams of instances and runs, and their entries: JSON, numbered from 0.
+/// The streams of instances and runs. Their entries are JSON, numbered from 0.
 pub trait Logs {
     fn log(&self, name: &str) -> Result<Option<LogRow>, Error>;
     fn log_by_key(&self, key: i64) -> Result<LogRow, Error>;
     fn insert_log(&self, name: &str, kind: LogKind, now: Timestamp) -> Result<LogRow, Error>;
     fn close_log(&self, key: i64) -> Result<(), Error>;
-    /// Adds entries, numbered from `first`. Does not change the entry count of the row; see [`Logs::set_log_entries`].
+    /// Adds entries, the first of which has the number `first`. Does not change the number of entries in the row of the stream; see
+    /// [`Logs::set_log_entries`].
     fn insert_entries(&self, log: i64, first: u64, entries: &[Box<RawValue>]) -> Result<(), Error>;
     fn set_log_entries(&self, log: i64, entries: u64) -> Result<(), Error>;
     /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false.
@@ -210,14 +212,14 @@ pub struct SubmissionRow {
     /// An internal prompt, which transcripts and titles leave out.
     pub hidden: bool,
     pub state: State,
-    /// Whether the submission may be claimed.
+    /// Whether the submission can be claimed.
     pub open: bool,
     /// The number of entries in the stream before the first entry of this submission.
     pub recorded_from: u64,
     pub next_index: u64,
     pub lease: u64,
     pub attempt: u32,
-    /// The number of claims that were made only to end the submission.
+    /// The number of claims that were only made to end the submission.
     pub closings: u32,
     pub abort: bool,
     /// The ids of the approvals that the submission waits for.
@@ -280,9 +282,9 @@ pub trait Submissions {
     fn next_queued(&self, stream: i64) -> Result<Option<i64>, Error>;
     /// Returns the submission of the stream that runs or waits for a decision.
     fn running(&self, stream: i64) -> Result<Option<SubmissionRow>, Error>;
-    /// Returns the submissions that came in through the messaging connector, and that run or wait for a decision.
+    /// Returns the submissions that came from the messaging connector and run or wait for a decision.
     fn begun_messages(&self) -> Result<Vec<SubmissionRow>, Error>;
-    /// Makes the queued submissions of the stream unavailable for claims.
+    /// Makes all queued submissions of the stream unavailable for claims.
     fn close_queued(&self, stream: i64) -> Result<(), Error>;
     fn set_open(&self, key: i64, open: bool) -> Result<(), Error>;
     fn set_abort(&self, key: i64) -> Result<(), Error>;
@@ -294,7 +296,7 @@ pub trait Submissions {
     fn settle_submission(&self, key: i64, state: State) -> Result<(), Error>;
     /// Returns a submission with its event, in any state.
     fn work(&self, id: &str) -> Result<Option<OpenRow>, Error>;
-    /// Returns the submissions that may be claimed, oldest first.
+    /// Returns at most `most` submissions that can be claimed, oldest first.
     fn open_submissions(&self, work: Work, most: usize) -> Result<Vec<OpenRow>, Error>;
     /// Returns the number of entries in the stream before the first claimed prompt that is not settled.
     fn first_in_flight(&self, stream: i64) -> Result<Option<u64>, Error>;
@@ -302,11 +304,11 @@ pub trait Submissions {
     /// Returns the number of queued runs.
     fn waiting_runs(&self) -> Result<u64, Error>;
     fn held_runs(&self) -> Result<u64, Error>;
-    /// Reads the state and the outcome of a submission in one query.
+    /// Returns the state and the outcome of a submission with a single query.
     fn submission_status(&self, id: &SubmissionId) -> Result<Option<SubmissionStatus>, Error>;
 }
 
-/// The stored end of a submission.
+/// What is stored when a submission ends.
 #[derive(Debug, Clone, Copy)]
 pub struct NewExchange<'a> {
     pub submission: i64,
@@ -324,11 +326,11 @@ pub struct NewExchange<'a> {
     pub settled_at: Timestamp,
 }
 
-/// A submission with what its summary needs in addition to its events.
+/// A submission with the data that its summary needs in addition to its events.
 #[derive(Debug)]
 pub struct SummaryRow {
     pub submission: SubmissionRow,
-    /// The name of the stream; `entries` is its number of entries.
+    /// The name of the stream. `entries` is the number of its entries.
     pub stream: String,
     pub entries: u64,
     pub connector: Option<String>,
@@ -340,12 +342,12 @@ pub struct SummaryRow {
 pub trait Telemetry {
     fn insert_summary(&self, submission: i64, body: &str, now: Timestamp) -> Result<(), Error>;
     fn summary(&self, id: &str) -> Result<Option<SummaryRow>, Error>;
-    /// Returns summaries, newest first, strictly before a key.
+    /// Returns at most `limit` summaries, newest first, of submissions before a key.
     fn summaries(&self, before: i64, limit: u32) -> Result<Vec<SummaryRow>, Error>;
-    /// Returns the submissions that ended after `after` and not after `until`, in that order, at most `limit`, and the total number of
-    /// them.
+    /// Returns the submissions that ended after the time `after` and not after `until`, in the order of their end. At most `limit` are
+    /// returned, together with the number of all of them.
     fn ended(&self, after: Timestamp, until: Timestamp, limit: u32) -> Result<(Vec<SummaryRow>, u64), Error>;
-    /// Deletes at most `most` summaries that were stored before a time or are not among the newest `kept`. Returns how many.
+    /// Deletes at most `most` summaries that are older than a time or not among the newest `kept`. Returns how many were deleted.
     fn prune_summaries(&self, before: Timestamp, kept: usize, most: usize) -> Result<usize, Error>;
 }
 
@@ -364,9 +366,9 @@ pub trait Exchanges {
     fn exchange_end(&self, submission: i64) -> Result<Option<u64>, Error>;
     /// Returns the number of a turn; `None` if the stream has no settled prompt with this id.
     fn exchange_turn(&self, stream: i64, id: &SubmissionId) -> Result<Option<i64>, Error>;
-    /// Returns the prompts of a stream before a key, newest first. The body is present once a prompt is settled.
+    /// Returns the prompts of a stream before a key, newest first. Settled ones have a body.
     fn exchanges(&self, stream: i64, before: i64, limit: u32) -> Result<Vec<(i64, Option<String>)>, Error>;
-    /// Returns the context usage of the newest turn that reports one, as JSON.
+    /// Returns the context usage that the newest turn has reported, as JSON. Turns that reported none are skipped.
     fn context_usage(&self, stream: i64) -> Result<Option<String>, Error>;
     fn past_exchange(&self, submission: i64) -> Result<Option<PastExchange>, Error>;
     /// Returns the turns between two numbers, both exclusive, newest first.
@@ -379,7 +381,7 @@ pub trait Exchanges {
     fn set_summary(&self, stream: i64, summary: &str) -> Result<(), Error>;
 }
 
-/// The initial part of the record of a run.
+/// The part of the record of a run that is known when the run is accepted.
 #[derive(Debug, Clone)]
 pub struct RunRow {
     pub workflow: String,
@@ -388,7 +390,7 @@ pub struct RunRow {
     pub started_at: Timestamp,
 }
 
-/// A page of runs, newest first, strictly before a key.
+/// Selects a page of runs, newest first, before a key.
 #[derive(Debug, Clone, Copy)]
 pub struct RunList<'a> {
     pub status: Option<RunStatus>,
@@ -401,7 +403,7 @@ pub trait Runs {
     fn insert_run(&self, submission: i64, workflow: &str, now: Timestamp) -> Result<(), Error>;
     fn run(&self, submission: i64) -> Result<RunRow, Error>;
     fn run_record(&self, id: &RunId) -> Result<Option<RunRecord>, Error>;
-    /// Returns the runs, each with its key, without payload, result and error.
+    /// Returns the runs with their keys. Payload, result and error are left out.
     fn list_runs(&self, list: &RunList<'_>) -> Result<Vec<(i64, RunRecord)>, Error>;
     fn end_run(
         &self,
@@ -413,10 +415,10 @@ pub trait Runs {
     ) -> Result<(), Error>;
 }
 
-/// The extent of the system's stream.
+/// The range of entries in the system's stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemExtent {
-    /// The number of the first entry that is kept.
+    /// The number of the first entry that is still stored.
     pub first: u64,
     /// The number of entries that have ever been written.
     pub entries: u64,
@@ -425,39 +427,39 @@ pub struct SystemExtent {
 
 pub trait SystemEvents {
     fn system_extent(&self) -> Result<SystemExtent, Error>;
-    /// Stores an event; `number` counts from 0.
+    /// Stores an event under a number, counted from 0.
     fn insert_system_event(&self, number: u64, at: Timestamp, event: &RawValue) -> Result<(), Error>;
     /// Calls `see` with each event from number `from`, until it returns false.
     fn system_events(&self, from: u64, see: &mut dyn FnMut(&str) -> bool) -> Result<(), Error>;
-    /// Deletes at most `most` events older than a time, but never the newest event. Returns how many.
+    /// Deletes at most `most` events that are older than a time, but never the newest event. Returns how many were deleted.
     fn prune_system_events(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }
 
-/// A page of knowledge entries, newest first, strictly before a key.
+/// Selects a page of knowledge entries, newest first, before a key.
 #[derive(Debug, Clone, Copy)]
 pub struct KnowledgeFilter<'a> {
     pub actor: Option<&'a str>,
     pub conversation: Option<&'a str>,
-    /// `None` excludes the documents of the installation and the workspace.
+    /// The source of the entries. `None` means all sources except the documents of the installation and of the workspace.
     pub source: Option<&'a str>,
     pub before: i64,
     pub limit: u32,
 }
 
-/// The running job over the index of knowledge.
+/// A running indexing job.
 #[derive(Debug, Clone)]
 pub struct JobRow {
     pub key: i64,
     pub id: String,
-    /// The key of the last entry that is done; `until` is the key at which the job ends.
+    /// The key of the last entry that has been indexed. The job ends at the key `until`.
     pub reached: i64,
     pub until: i64,
-    /// The collection whose documents are being read; `place` is the path of the last document that is done.
+    /// The collection whose documents are being read. `place` is the path of the last document that has been read.
     pub collection: Option<String>,
     pub place: String,
 }
 
-/// Where an entry comes from: the key of the document and the line in it.
+/// The place of an entry in a document: the key of the document and the line.
 #[derive(Debug, Clone, Copy)]
 pub struct DocumentPlace {
     pub document: i64,
@@ -471,7 +473,7 @@ pub struct DocumentRow {
     pub digest: String,
 }
 
-/// The texts of an entry that are indexed, and the actor and conversation that may find it.
+/// The texts of an entry that are indexed, and the actor and conversation to which it is restricted.
 #[derive(Debug, Clone)]
 pub struct KnowledgeTexts {
     pub title: String,
@@ -482,7 +484,7 @@ pub struct KnowledgeTexts {
 }
 
 pub trait Knowledge {
-    /// Inserts an entry, or updates tags and time of the entry with this id. Returns its key.
+    /// Inserts an entry. If there is one with this id, updates its tags and its time. Returns the key of the entry.
     fn put_knowledge(
         &self,
         id: &str,
@@ -495,43 +497,44 @@ pub trait Knowledge {
     /// Deletes an entry and returns its key.
     fn delete_knowledge(&self, id: &str) -> Result<Option<i64>, Error>;
     fn delete_knowledge_by_key(&self, key: i64) -> Result<(), Error>;
-    /// Sets the tags of an entry. Returns whether that changed them.
+    /// Sets the tags of an entry. Returns whether they were different before.
     fn set_tags(&self, key: i64, tags: &[String], now: Timestamp) -> Result<bool, Error>;
     fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error>;
     fn knowledge_texts(&self, key: i64) -> Result<Option<KnowledgeTexts>, Error>;
-    /// Returns the keys after `after`, up to and including `until`, each with the length of its content in characters.
+    /// Returns the keys of entries after `after`, up to and including `until`, and the length of the content of each in characters.
     fn knowledge_sizes(&self, after: i64, until: i64, most: usize) -> Result<Vec<(i64, u64)>, Error>;
     fn job(&self, id: &str) -> Result<Option<Job>, Error>;
     fn running_job(&self) -> Result<Option<JobRow>, Error>;
-    /// Inserts a job over all entries that exist now.
+    /// Inserts a job that covers all entries that exist now.
     fn insert_job(&self, id: &str, now: Timestamp) -> Result<(), Error>;
     fn advance_job(&self, key: i64, reached: i64, done: usize) -> Result<(), Error>;
-    /// Ends the job, as failed if it has an error.
+    /// Ends the job. It has failed if it has an error.
     fn finish_job(&self, key: i64, now: Timestamp) -> Result<(), Error>;
 }
 
-/// Documents, vectors, and the uses of entries.
+/// Documents, the vectors of entries, and the turns that used an entry.
 pub trait DocumentTables {
     fn documents(&self, collection: &str, after: &str, most: usize) -> Result<Vec<Document>, Error>;
     fn document(&self, collection: &str, path: &str) -> Result<Option<DocumentRow>, Error>;
-    /// Inserts a document, or sets the digest of the document with this path. Returns its key.
+    /// Inserts a document. If there is one with this path, sets its digest. Returns its key.
     fn put_document(&self, collection: &str, path: &str, digest: &str) -> Result<i64, Error>;
     fn delete_document(&self, key: i64) -> Result<(), Error>;
     /// Returns the keys and ids of the entries of a document.
     fn entries_of(&self, document: i64) -> Result<Vec<(i64, String)>, Error>;
     fn move_entry(&self, key: i64, line: u64) -> Result<(), Error>;
-    /// Moves a job to the beginning of a collection; `None` if there are no more documents to read.
+    /// Moves a job to the beginning of a collection; `None` means that all documents have been read.
     fn set_job_collection(&self, key: i64, collection: Option<&str>) -> Result<(), Error>;
-    /// Moves a job within its collection: `done` is the number of further documents that are done, `left` the number that remain.
+    /// Moves a job within its collection. `done` is the number of further documents that have been read, and `left` is the number that
+    /// remain.
     fn advance_reading(&self, key: i64, place: &str, done: u64, left: u64) -> Result<(), Error>;
     fn fail_job(&self, key: i64, error: &str) -> Result<(), Error>;
-    /// Extends the job to all entries that exist now.
+    /// Makes the job also cover all entries that have been added since it began.
     fn extend_job(&self, key: i64) -> Result<(), Error>;
-    /// Returns entries without a vector of this model, oldest first: key, title and the beginning of the content.
+    /// Returns entries without a vector of this model, oldest first: their key, their title and the beginning of their content.
     fn unembedded(&self, model: &str, most: usize) -> Result<Vec<(i64, String, String)>, Error>;
     fn put_vector(&self, entry: i64, model: &str, scope_word: &str, vector: &[u8]) -> Result<(), Error>;
     fn delete_vector(&self, entry: i64) -> Result<(), Error>;
-    /// Reads the newest `most` vectors of a model, newest first, and calls `see` with those that have one of the scope words.
+    /// Reads the newest `most` vectors of a model, newest first. Calls `see` with those whose entry has one of the scope words.
     fn vectors(
         &self,
         model: &str,
@@ -540,7 +543,7 @@ pub trait DocumentTables {
         see: &mut dyn FnMut(i64, &[u8]),
     ) -> Result<(), Error>;
     fn add_vector_usage(&self, day: &str, model: &str, tokens: u64, cost: f64) -> Result<(), Error>;
-    /// Returns day, model, tokens and cost in US dollars.
+    /// Returns the usage of vectors: day, model, tokens and cost in US dollars.
     fn vector_usage(&self) -> Result<Vec<(String, String, u64, f64)>, Error>;
     fn insert_use(&self, entry: &str, submission: i64, how: &str) -> Result<(), Error>;
     fn uses(&self, entry: &str, most: u32) -> Result<Vec<EntryUse>, Error>;
@@ -553,7 +556,7 @@ pub enum Index {
     Memory,
 }
 
-/// The full-text indexes. They contain the stems of words (`rules::terms`). A scope word says for whom a row may be found.
+/// The full-text indexes. They contain the stems of words (`rules::terms`) and, for each row, a scope word that says who can find the row.
 pub trait Words {
     fn index_knowledge(&self, key: i64, scope_word: &str, texts: &KnowledgeTexts) -> Result<(), Error>;
     /// Removes the rows with keys after `after`, up to and including `until`.
@@ -561,11 +564,11 @@ pub trait Words {
     fn index_exchange(&self, submission: i64, scope_word: &str, prompt: &str, answer: &str) -> Result<(), Error>;
     /// Returns the approximate number of rows.
     fn index_size(&self, index: Index) -> Result<u64, Error>;
-    /// Returns for each word, given by its stems, the approximate number of rows, of `size`, that contain one of the stems. A row that
-    /// contains two of them may be counted twice.
+    /// Returns for each word the approximate number of rows that contain it. A word is given by its stems; a row that contains two of them
+    /// may be counted twice. `size` is the number of rows in the index.
     fn holders(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error>;
-    /// Returns the keys of the rows that contain all or any of the words, each by one of its stems. If scope words are given, a row must
-    /// have one of them. The order is best first in knowledge and newest first in memory.
+    /// Returns the keys of the rows that contain all of the words, or any of them. A word is given by its stems, one of which must be in
+    /// the row. If scope words are given, the row must have one of them. The order is best first in knowledge, and newest first in memory.
     fn matching(
         &self,
         index: Index,
@@ -581,22 +584,22 @@ pub trait Words {
 pub struct KeyRow {
     /// The digest of the request's body.
     pub body: String,
-    /// Whether the last request did not reach the store. A request with another body may then use the key.
+    /// Whether the last request with this key has not reached the store. A request with another body can then use the key.
     pub is_free: bool,
     pub state: KeyState,
 }
 
 pub trait Keys {
-    /// Returns a key that is not older than `oldest`.
+    /// Returns a key, unless it is older than `oldest`.
     fn key(&self, key: &str, oldest: Timestamp) -> Result<Option<KeyRow>, Error>;
     fn put_key(&self, key: &BeginKey) -> Result<(), Error>;
     /// Marks a key without an answer as free or as in use.
     fn set_key_free(&self, key: &str, is_free: bool) -> Result<(), Error>;
-    /// Stores an answer, unless the key has one.
+    /// Stores the answer of a key, unless it has one.
     fn answer_key(&self, key: &str, answer: &KeptAnswer) -> Result<(), Error>;
-    /// Deletes a key, if it has no answer.
+    /// Deletes a key, unless it has an answer.
     fn forget_key(&self, key: &str) -> Result<(), Error>;
-    /// Deletes at most `most` keys older than `oldest`. Returns how many.
+    /// Deletes at most `most` keys that are older than `oldest`. Returns how many were deleted.
     fn prune_keys(&self, oldest: Timestamp, most: usize) -> Result<usize, Error>;
     /// Returns the number and the answer of the last call of a slot.
     fn call(&self, slot: &str) -> Result<Option<(u64, String)>, Error>;
@@ -604,7 +607,7 @@ pub trait Keys {
     fn prune_calls(&self, oldest: Timestamp) -> Result<(), Error>;
 }
 
-/// A stream below `streams/`. Entries before `base` are stored with its source.
+/// A stream below `streams/`. If it is a fork, the entries before `base` are stored with its source.
 #[derive(Debug, Clone)]
 pub struct PublicRow {
     pub key: i64,
@@ -618,11 +621,11 @@ pub struct PublicRow {
     pub last_seq: Option<String>,
     pub source: Option<i64>,
     pub base: u64,
-    /// The fork as it was requested, as JSON.
+    /// The request to create the fork, as JSON.
     pub asked: Option<String>,
-    /// The number of streams that refer to this one.
+    /// The number of forks of this stream.
     pub forks: u64,
-    /// Whether the stream is deleted but kept for its forks.
+    /// Whether the stream is deleted, but kept because it has forks.
     pub gone: bool,
 }
 
@@ -632,23 +635,23 @@ pub trait PublicStreams {
     /// Returns the streams whose names begin with `prefix` and whose keys are less than `before`, in descending order of keys. Streams that
     /// are only kept for their forks are left out.
     fn list_public(&self, prefix: &str, before: i64, limit: u32) -> Result<Vec<PublicRow>, Error>;
-    /// Inserts a stream and returns its key. The entry count is set by [`PublicStreams::update_public`].
+    /// Inserts a stream and returns its key. The number of entries is set later with [`PublicStreams::update_public`].
     fn insert_public(&self, stream: &PublicRow) -> Result<i64, Error>;
-    /// Stores the entry count, whether the stream is closed, its last sequence and its expiry.
+    /// Stores the number of entries, whether the stream is closed, its last sequence, and when it expires.
     fn update_public(&self, stream: &PublicRow) -> Result<(), Error>;
     fn count_fork(&self, key: i64, by: i64) -> Result<(), Error>;
     fn set_public_gone(&self, key: i64) -> Result<(), Error>;
-    /// Removes the name of a stream, so that background work deletes its data. Returns the key of its source.
+    /// Removes the name of a stream. Its data is then deleted by background work. Returns the key of its source.
     fn unname_public(&self, key: i64) -> Result<Option<i64>, Error>;
     fn expired(&self, now: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
     fn next_expiry(&self) -> Result<Option<Timestamp>, Error>;
-    /// Returns a stream that has lost its name.
+    /// Returns the key of a stream without a name, whose data is to be deleted.
     fn nameless(&self) -> Result<Option<i64>, Error>;
     fn delete_public(&self, key: i64) -> Result<(), Error>;
     /// Returns the stored epoch and sequence number of a producer.
     fn producer(&self, stream: i64, id: &str) -> Result<Option<Producer>, Error>;
     fn put_producer(&self, stream: i64, producer: &Producer) -> Result<(), Error>;
-    /// Deletes at most `most` producers of a stream. Returns how many.
+    /// Deletes at most `most` producers of a stream. Returns how many were deleted.
     fn delete_producers(&self, stream: i64, most: usize) -> Result<usize, Error>;
 }
 
@@ -657,7 +660,7 @@ pub trait Appends {
     fn insert_append(&self, stream: i64, number: u64, body: &[u8]) -> Result<(), Error>;
     /// Calls `see` with each entry from `from` (inclusive) to `to` (exclusive), until it returns false. Returns false if it did.
     fn appends(&self, stream: i64, from: u64, to: u64, see: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool, Error>;
-    /// Returns the numbers and sizes in bytes of the first remaining entries.
+    /// Returns the numbers of the first entries that are still stored, with their sizes in bytes.
     fn append_sizes(&self, stream: i64, most: usize) -> Result<Vec<(u64, u64)>, Error>;
     /// Deletes the entries up to and including `last`.
     fn delete_appends(&self, stream: i64, last: u64) -> Result<(), Error>;
@@ -667,27 +670,27 @@ pub trait Appends {
 #[derive(Debug, Clone, Copy)]
 pub struct BlobRow {
     pub key: i64,
-    /// The length in bytes; `stored` is the number of bytes received so far.
+    /// The length in bytes. `stored` is the number of bytes received so far.
     pub length: u64,
     pub stored: u64,
 }
 
-/// Blobs: bytes addressed by their SHA-256.
+/// Blobs: bytes that are identified by their SHA-256.
 pub trait Blobs {
     fn blob(&self, digest: &str) -> Result<Option<BlobRow>, Error>;
     fn insert_blob(&self, digest: &str, length: u64, now: Timestamp) -> Result<BlobRow, Error>;
     /// Stores a piece that begins at byte `offset`.
     fn insert_piece(&self, blob: i64, offset: u64, bytes: &[u8], now: Timestamp) -> Result<(), Error>;
-    /// Calls `see` with the offset and bytes of each piece that ends after `from`, in order, until it returns false.
+    /// Calls `see` with the offset and the bytes of each piece that ends after byte `from`, in order, until it returns false.
     fn pieces(&self, blob: i64, from: u64, see: &mut dyn FnMut(u64, &[u8]) -> bool) -> Result<(), Error>;
     fn touch_blob(&self, blob: i64, now: Timestamp) -> Result<(), Error>;
-    /// Deletes the pieces, so that the upload can begin again.
+    /// Deletes the pieces of a blob, so that it can be sent again from the beginning.
     fn clear_blob(&self, blob: i64) -> Result<(), Error>;
     /// Records that an event refers to a blob.
     fn refer_to_blob(&self, digest: &str, event: i64) -> Result<(), Error>;
     /// Records that an event of a submission refers to the output of a tool.
     fn refer_to_output(&self, digest: &str, submission: i64) -> Result<(), Error>;
-    /// Returns a blob that is an output of the stream's submissions, by the first digits of its digest.
+    /// Returns a blob that is an output of a submission of the stream. `id` consists of the first digits of its digest.
     fn output(&self, stream: &str, id: &str) -> Result<Option<BlobRow>, Error>;
     fn outputs_of(&self, submission: i64) -> Result<Vec<Output>, Error>;
     fn unused_blobs(&self, before: Timestamp, most: usize) -> Result<Vec<i64>, Error>;
@@ -696,9 +699,9 @@ pub trait Blobs {
     fn blob_bytes(&self) -> Result<u64, Error>;
 }
 
-/// The usage of model calls, by scope: a day or a session.
+/// The usage of model calls in a scope, which is a day or a session.
 pub trait Budgets {
-    /// Returns everything that counts against the caps of a scope, reservations included.
+    /// Returns everything that counts against the limits of a scope, including reservations.
     fn budget(&self, scope: &str) -> Result<Amount, Error>;
     fn add_to_budget(&self, scope: &str, amount: Amount, now: Timestamp) -> Result<(), Error>;
     fn reservation(&self, id: &str) -> Result<Option<ReservationRow>, Error>;
@@ -710,14 +713,14 @@ pub trait Budgets {
     fn prune_budgets(&self, before: Timestamp) -> Result<(), Error>;
 }
 
-/// A number of tokens and their cost in billionths of a US dollar. Negative to correct a reservation that was too high.
+/// A number of tokens, and a cost in billionths of a US dollar. It is negative if it corrects a reservation that was too high.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
     pub tokens: i64,
     pub cost: i64,
 }
 
-/// The reservation of a model call: the maximum amount that it may use.
+/// The reservation for a model call: the maximum that the call can use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReservationRow {
     pub id: String,
@@ -728,7 +731,7 @@ pub struct ReservationRow {
     pub output_tokens: i64,
 }
 
-/// Notes of instances, by kind and name.
+/// The notes of instances, by kind and name.
 pub trait Notes {
     fn put_note(&self, stream: i64, note: &PutNote, now: Timestamp) -> Result<(), Error>;
     fn delete_note(&self, stream: i64, kind: NoteKind, name: &str) -> Result<(), Error>;
@@ -738,13 +741,13 @@ pub trait Notes {
 #[derive(Debug, Clone)]
 pub struct ApprovalRow {
     pub key: i64,
-    /// The key of the submission; `session` is the instance that it belongs to.
+    /// The key of the submission. `session` is the instance to which it belongs.
     pub submission: i64,
     pub session: String,
     pub call_id: String,
     pub task_id: Option<String>,
     pub record: Approval,
-    /// The idempotency key of the decision; `use_key` is that of the call that has used the grant.
+    /// The idempotency key of the decision. `use_key` is that of the call that has used the grant.
     pub decide_key: Option<String>,
     pub use_key: Option<String>,
 }
@@ -762,7 +765,7 @@ pub struct NewApproval<'a> {
     pub now: Timestamp,
 }
 
-/// Identifies a call of a submission and the fingerprint of a request about it.
+/// A call of a submission, and the fingerprint of a request about it.
 #[derive(Debug, Clone, Copy)]
 pub struct AboutCall<'a> {
     pub submission: i64,
@@ -774,14 +777,15 @@ pub struct AboutCall<'a> {
 pub trait Approvals {
     fn insert_approval(&self, approval: &NewApproval<'_>) -> Result<(), Error>;
     fn approval(&self, id: &str) -> Result<Option<ApprovalRow>, Error>;
-    /// Returns the requests about a call, and those of the same submission that were denied for the same fingerprint, newest first.
+    /// Returns the requests about a call, and those requests of the same submission that were denied for the same fingerprint. Newest
+    /// first.
     fn approvals_about(&self, call: &AboutCall<'_>) -> Result<Vec<ApprovalRow>, Error>;
-    /// Returns the calls of a submission about which a request was made.
+    /// Returns the calls of a submission for which an approval was requested.
     fn asked_calls(&self, submission: i64) -> Result<Vec<AskedCall>, Error>;
-    /// Returns the id of a request that was approved for the whole session.
+    /// Returns the id of a request that was approved for the whole session and has this fingerprint.
     fn session_grant(&self, session: &str, fingerprint: &str) -> Result<Option<String>, Error>;
-    /// Returns requests, oldest first. Once `bytes` bytes of requests have been returned, the others are without action and diff, and
-    /// marked as `cut`.
+    /// Returns at most `most` requests, oldest first. Once their sizes add up to `bytes`, further ones are returned without action and
+    /// diff, and marked as `cut`.
     fn pending_approvals(&self, list: &ListApprovals, most: usize, bytes: usize) -> Result<Vec<Approval>, Error>;
     fn pending_approvals_of(&self, submission: i64) -> Result<Vec<ApprovalRow>, Error>;
     fn count_pending_approvals(&self) -> Result<u64, Error>;
@@ -796,11 +800,11 @@ pub trait Approvals {
     /// Returns the pending requests that have expired.
     fn due_approvals(&self, now: Timestamp, most: usize) -> Result<Vec<ApprovalRow>, Error>;
     fn next_due_approval(&self) -> Result<Option<Timestamp>, Error>;
-    /// Deletes at most `most` requests of settled submissions that ended before a time. Returns how many.
+    /// Deletes at most `most` requests that ended before a time and whose submissions are settled. Returns how many were deleted.
     fn prune_approvals(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }
 
-/// The number of queued runs of a schedule, and the number of admitted or running ones.
+/// The number of queued runs of a schedule, and the number of its admitted or running ones.
 pub type ActiveRuns = (u64, u64);
 
 #[derive(Debug, Clone)]
@@ -808,7 +812,7 @@ pub struct ScheduleRow {
     pub key: i64,
     pub id: String,
     pub slug: String,
-    /// The scope of the session whose agent made the schedule; `None` for a schedule of the operator.
+    /// The scope of the session in which an agent created the schedule; `None` for a schedule of the operator.
     pub owner: Option<i64>,
     pub generation: u64,
     pub settings: Settings,
@@ -825,14 +829,14 @@ pub struct ScheduleRow {
     pub deleted: bool,
 }
 
-/// A schedule that has been advanced.
+/// A schedule whose progress has been updated.
 #[derive(Debug)]
 pub struct FiredRow {
     pub key: i64,
     pub slug: String,
 }
 
-/// The initial record of a scheduled run.
+/// The record with which a scheduled run begins.
 #[derive(Debug, Clone)]
 pub struct NewScheduleRun<'a> {
     pub id: &'a str,
@@ -856,9 +860,9 @@ pub struct ScheduleRunRow {
     pub trigger: Trigger,
     pub status: RunState,
     pub attempt: u32,
-    /// The earliest time of admission, in milliseconds since the epoch.
+    /// The time before which the run is not admitted, in milliseconds since the epoch.
     pub not_before: i64,
-    /// The maximum duration from admission on, in milliseconds.
+    /// The time limit of the run after it is admitted, in milliseconds.
     pub timeout_ms: i64,
     pub submission: Option<SubmissionId>,
     pub result_text: Option<String>,
@@ -875,7 +879,7 @@ impl ScheduleRunRow {
         format!("schedule:{}:{}", self.schedule_id, self.id)
     }
 
-    /// The run as the API shows it.
+    /// Returns the run in the form in which the API shows it.
     pub fn shown(self) -> ScheduleRun {
         let instance = self.instance();
         ScheduleRun {
@@ -906,39 +910,39 @@ pub trait Schedules {
     fn schedule_by_key(&self, key: i64) -> Result<ScheduleRow, Error>;
     fn count_schedules(&self) -> Result<u64, Error>;
     fn insert_schedule(&self, schedule: &ScheduleRow) -> Result<i64, Error>;
-    /// Stores all fields except the key, the id and the time of creation.
+    /// Stores all fields of a schedule except its key, its id and the time of its creation.
     fn update_schedule(&self, schedule: &ScheduleRow) -> Result<(), Error>;
-    /// Advances a schedule, and stores when it fired if it does. Returns `None` if its mark or generation differs from the one in `fire`,
-    /// or if it is paused or deleted.
+    /// Updates the progress of a schedule, and stores when it fired if it did. Returns `None`, and changes nothing, if the mark or the
+    /// generation of the schedule differs from that in `fire`, or if it is paused or deleted.
     fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<FiredRow>, Error>;
     /// Returns the schedules in the order of their slugs.
     fn list_schedules(&self, owner: Option<i64>) -> Result<Vec<ScheduleSummary>, Error>;
-    /// Marks a schedule as deleted. Its slug may be used again.
+    /// Marks a schedule as deleted. A new schedule can then have its slug.
     fn mark_schedule_deleted(&self, key: i64, now: Timestamp) -> Result<(), Error>;
-    /// Deletes at most `most` schedules that were marked as deleted before a time, with their runs. Returns how many.
+    /// Deletes at most `most` schedules that were marked as deleted before a time, with their runs. Returns how many were deleted.
     fn drop_schedules(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
     /// Returns the schedules that are due, in the order in which they fire.
     fn due_schedules(&self, now: i64, most: usize) -> Result<Vec<Due>, Error>;
     fn next_fire(&self) -> Result<Option<i64>, Error>;
-    /// Returns false if the slot already has a record.
+    /// Inserts a run. Returns false if its slot already has a record.
     fn insert_schedule_run(&self, run: &NewScheduleRun<'_>) -> Result<bool, Error>;
     fn schedule_run(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
     /// Returns a run of a schedule with this slug, even if the schedule is deleted.
     fn schedule_run_of_slug(&self, slug: &str, id: &str) -> Result<Option<ScheduleRun>, Error>;
     fn schedule_run_of_submission(&self, id: &str) -> Result<Option<ScheduleRunRow>, Error>;
-    /// Stores the fields that change while the run is active.
+    /// Stores the fields of a run that change while it is active.
     fn update_schedule_run(&self, run: &ScheduleRunRow) -> Result<(), Error>;
-    /// Returns the active runs by the id of their schedule. Schedules without active runs are left out.
+    /// Returns the number of active runs of each schedule that has any, by the id of the schedule.
     fn active_schedule_runs(&self) -> Result<Vec<(String, ActiveRuns)>, Error>;
     fn queued_schedule_runs(&self, schedule: i64) -> Result<Vec<ScheduleRunRow>, Error>;
-    /// Returns the admitted and running runs of all schedules.
+    /// Returns the admitted and the running runs of all schedules.
     fn working_schedule_runs(&self) -> Result<Vec<ScheduleRunRow>, Error>;
     fn count_working_schedule_runs(&self) -> Result<u64, Error>;
-    /// Returns the oldest queued run that may be admitted now and whose schedule has no admitted or running one.
+    /// Returns the oldest queued run that can be admitted now. Schedules that already have an admitted or running one are left out.
     fn next_schedule_run(&self, now: i64) -> Result<Option<ScheduleRunRow>, Error>;
-    /// Returns the earliest time at which a run that has to wait may be tried again.
+    /// Returns the earliest time at which a run that waits for its next attempt can be admitted.
     fn next_schedule_retry(&self, now: i64) -> Result<Option<i64>, Error>;
-    /// Returns runs, newest first, strictly before a key, each with its key. The result text is cut to `text` bytes.
+    /// Returns runs before a key, newest first, each with its key. The text of a result is cut to `text` bytes.
     fn list_schedule_runs(
         &self,
         schedule: i64,
@@ -950,7 +954,7 @@ pub trait Schedules {
     fn prune_schedule_runs(&self, schedule: i64, keep: usize) -> Result<(), Error>;
 }
 
-/// Counters, which only grow, and single values, both by name.
+/// Counters, which never decrease, and single values. Both have names.
 pub trait Counters {
     fn count_up(&self, name: &str) -> Result<(), Error>;
     /// Returns the counters whose names begin with `prefix`, without the prefix.
@@ -967,7 +971,7 @@ pub struct NewUpdate<'a> {
     pub chat: Option<&'a str>,
     pub verdict: &'a str,
     pub reason: Option<&'a str>,
-    /// The pairing code that was given to the sender.
+    /// The pairing code that the sender got.
     pub code: Option<&'a str>,
 }
 
@@ -979,13 +983,13 @@ pub struct PairingRow {
 }
 
 pub trait Messenger {
-    /// Returns `None` for an unknown update, else the pairing code that belongs to it, if any.
+    /// Returns the pairing code that belongs to an update, if there is one. The outer `None` means that the update is unknown.
     fn update(&self, id: i64) -> Result<Option<Option<String>>, Error>;
     fn update_record(&self, id: i64) -> Result<Option<UpdateRecord>, Error>;
     fn insert_update(&self, update: &NewUpdate<'_>, now: Timestamp) -> Result<(), Error>;
     /// Returns updates, newest first.
     fn updates(&self, unanswered: bool, limit: u32) -> Result<Vec<UpdateRecord>, Error>;
-    /// Deletes at most `most` updates older than a time. Returns how many.
+    /// Deletes at most `most` updates that are older than a time. Returns how many were deleted.
     fn prune_updates(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
     fn allowed_user(&self, user: &str) -> Result<Option<AllowedUser>, Error>;
     /// Returns the users in the order in which they were added.
@@ -995,7 +999,7 @@ pub trait Messenger {
     fn group(&self, id: &str) -> Result<Option<Group>, Error>;
     fn groups(&self) -> Result<Vec<Group>, Error>;
     fn put_group(&self, group: &Group) -> Result<(), Error>;
-    /// Returns false if there was no such group.
+    /// Deletes a group. Returns false if there was none with this id.
     fn delete_group(&self, id: &str) -> Result<bool, Error>;
     fn pairing(&self, code: &str) -> Result<Option<PairingRow>, Error>;
     /// Returns the undecided codes that are still valid at the time `beyond`, oldest first.
@@ -1004,7 +1008,7 @@ pub trait Messenger {
     fn insert_pairing(&self, pairing: &Pairing) -> Result<(), Error>;
     fn count_pairing_reply(&self, code: &str) -> Result<(), Error>;
     fn set_pairing_state(&self, code: &str, state: &str) -> Result<(), Error>;
-    /// Returns the chats of updates whose turn is in this state.
+    /// Returns the chats that have sent a prompt whose turn is in this state.
     fn busy_chats(&self, state: State) -> Result<Vec<BusyChat>, Error>;
 }
 
@@ -1013,23 +1017,23 @@ pub struct MessageRow {
     pub id: i64,
     pub message: PutMessage,
     pub state: MessageState,
-    /// The number of the next piece.
+    /// The number of the piece that is sent next.
     pub piece: u32,
     /// Whether it is unknown if an earlier piece was sent.
     pub doubtful: bool,
     pub tries: u32,
-    /// When it may be sent; of a finished message, when it was finished.
+    /// The time from which it can be sent; for a finished message, the time when it was finished.
     pub due_at: Timestamp,
     pub created_at: Timestamp,
-    /// The platform's id of the last piece.
+    /// The id that the platform gave to the last piece.
     pub message_id: Option<String>,
     pub error: Option<String>,
-    /// Present for a message that is or was a draft.
+    /// The state of the draft, for a message that is or was one.
     pub shown: Option<Shown>,
 }
 
 impl MessageRow {
-    /// Whether part of the message remains to be sent.
+    /// Returns whether a part of the message still has to be sent.
     pub fn is_live(&self) -> bool {
         matches!(self.state, MessageState::Pending | MessageState::Sending)
     }
@@ -1039,27 +1043,27 @@ pub trait Outbox {
     fn message(&self, id: i64) -> Result<Option<MessageRow>, Error>;
     fn message_by_key(&self, key: &str) -> Result<Option<MessageRow>, Error>;
     fn insert_message(&self, message: &PutMessage, now: Timestamp) -> Result<i64, Error>;
-    /// Returns the oldest live message of each chat, and when it is due.
+    /// Returns the oldest unfinished message of each chat, and the time from which it can be sent.
     fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error>;
-    /// Stores all fields except the message itself.
+    /// Stores all fields of the row except the message itself.
     fn update_message(&self, row: &MessageRow) -> Result<(), Error>;
     /// Replaces the message itself and its time of creation.
     fn rewrite_message(&self, id: i64, message: &PutMessage, created_at: Timestamp) -> Result<(), Error>;
-    /// Whether a message that replaces no other one was added to the same chat after this one.
+    /// Returns whether a message that replaces no other one was added to the same chat after this one.
     fn has_later_message(&self, id: i64) -> Result<bool, Error>;
     /// Returns messages, newest first.
     fn list_messages(&self, connector: &str, limit: u32) -> Result<Vec<MessageRecord>, Error>;
     fn live_messages(&self, connector: &str) -> Result<u64, Error>;
-    /// Deletes at most `most` messages that were finished before a time. Returns how many.
+    /// Deletes at most `most` messages that were finished before a time. Returns how many were deleted.
     fn prune_messages(&self, before: Timestamp, most: usize) -> Result<usize, Error>;
 }
 
-/// The governing rules of users, by name. A rule is JSON.
+/// The governing rules that users have written, by name. A rule is stored as JSON.
 pub trait GoverningRules {
     fn put_rule(&self, name: &str, rule: &Value, now: Timestamp) -> Result<(), Error>;
     /// Returns all rules, or only the enabled ones, in the order of their names.
     fn governing_rules(&self, only_enabled: bool) -> Result<Vec<StoredRule>, Error>;
-    /// Returns false if there is no rule of this name.
+    /// Enables or disables a rule. Returns false if there is none with this name.
     fn switch_rule(&self, name: &str, enabled: bool, now: Timestamp) -> Result<bool, Error>;
     fn delete_rule(&self, name: &str) -> Result<bool, Error>;
 }

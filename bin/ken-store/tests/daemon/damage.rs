@@ -1,4 +1,4 @@
-//! Damaged, truncated and missing files: the store never starts without a change that it had answered, unless it reports the loss.
+//! Damaged, truncated and missing files. The store must never start without a change that it had answered, unless it reports the loss.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn accept(peer: &mut Peer, numbers: std::ops::Range<usize>) {
     }
 }
 
-/// Returns every prompt and the answer to it, as a store that is started would read them; `None` if they cannot be read.
+/// Returns every prompt and its answer, as a store that starts with this database would read them; `None` if they cannot be read.
 fn stored(database: &Path) -> Option<Vec<(String, String, String)>> {
     let file = rusqlite::Connection::open(database).ok()?;
     let mut select = file.prepare("SELECT id, text, answer FROM events ORDER BY event").ok()?;
@@ -74,7 +74,8 @@ fn check(database: &Path) -> (Option<i32>, String) {
     (checked.status.code(), String::from_utf8(checked.stderr).unwrap())
 }
 
-/// Applies every fault to every file of a copy of `state`. Returns how many cases were refused and how many were reported.
+/// Applies every fault to every file in a copy of `state`. Returns in how many cases the store refused to start, and in how many it
+/// reported a loss.
 fn try_all(state: &Path) -> (usize, usize) {
     let scratch = tempfile::tempdir().unwrap();
     let (mut refused, mut told) = (0, 0);
@@ -144,7 +145,7 @@ fn nothing_is_lost_in_silence_after_a_stop() {
     assert_eq!(files(&state), ["ken.db", "ken.db.lock", "ken.db.mark"], "--check leaves files");
     assert!(fs::read(state.join("ken.db")).unwrap() == before);
     let (refused, told) = try_all(&state);
-    // Which of the two it is depends on where the schema puts the damaged page. None of the twelve passes unnoticed.
+    // Whether a fault is refused or reported depends on what the damaged page contains. Each of the twelve must be noticed.
     assert_eq!((refused >= 5, refused + told), (true, 12), "{refused} {told}");
 }
 
@@ -172,7 +173,8 @@ fn nothing_is_lost_in_silence_after_a_kill_while_idle() {
     wait_until_idle(&mut peer);
     let marker = state_of(home.path()).join("ken.db.mark");
     let until = Instant::now() + PATIENCE;
-    // The marker follows the cut; a kill between them leaves the one before, which says less.
+    // The marker is updated after the log is truncated. If the store is killed between the two, the older marker remains, which contains
+    // less.
     while !fs::read_to_string(&marker).unwrap().contains("\"sum\"") {
         assert!(Instant::now() < until, "the marker does not follow");
     }
@@ -265,7 +267,7 @@ fn a_frame_that_a_kill_has_cut_short_is_no_damage() {
         let daemon = Daemon::start(home.path());
         accept(&mut Peer::connect(&daemon.socket()), prompts);
         assert_eq!(daemon.end(Signal::SIGTERM), Some(0));
-        // Into an empty log, then behind what an earlier kill has left.
+        // First into an empty log, then after frames that an earlier kill has left.
         for more in [0..0, 10..12] {
             let daemon = Daemon::start(home.path());
             accept(&mut Peer::connect(&daemon.socket()), more.clone());

@@ -1,4 +1,4 @@
-//! What the store asks of the disk, what happens when the disk is full, and how long a stop takes.
+//! What the store writes to the disk, what happens when the disk is full, and how long a stop takes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,7 +24,7 @@ int fdatasync(int fd) { count(); return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasy
 int fsync(int fd) { count(); return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd); }
 "#;
 
-/// SIGKILL loses nothing that was written but not synced, so only the system calls show whether a change was synced.
+/// Checks the system calls. Killing the process would show nothing, because SIGKILL loses no data that was written but not synced.
 #[test]
 fn every_answered_change_has_been_synced_before() {
     let home = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn a_disk_without_room_is_told_to_who_asks_and_who_waits_and_is_tried_again() {
     let error = (0..40).find_map(|number| peer.try_call("knowledge.put", &entry(number)).unwrap().err());
     let error = error.expect("40 entries went into 2 MiB");
     assert_eq!(error["code"], "unavailable", "{error}");
-    // The daemon lives, reads, and says that it cannot write.
+    // The daemon continues to run and to read, and reports that it cannot write.
     let stats = |peer: &mut Peer| -> Value { peer.call("service.stats", json!({})) };
     assert_eq!(stats(&mut peer)["writable"], 0);
     assert!(peer.call("knowledge.list", json!({}))["records"].as_array().unwrap().len() > 1);
@@ -87,7 +87,7 @@ fn a_disk_without_room_is_told_to_who_asks_and_who_waits_and_is_tried_again() {
     peer.call("knowledge.put", entry(99));
 }
 
-/// Waiting callers are sent away at once and do not delay a stop.
+/// Calls that wait end with an error at once and do not delay a stop.
 #[test]
 fn a_stop_takes_as_long_as_its_work() {
     let home = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The real binary: its wire, `kill -9`, and files that cannot be used.
+//! Tests of the real binary: its wire, `kill -9`, and files that cannot be used.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -31,7 +31,7 @@ fn it_conforms_and_ends_on_term_with_0() {
     let until = Instant::now() + PATIENCE;
     let stats = loop {
         let stats = peer.call("service.stats", json!({}));
-        // What the suite's connections have left behind is being cleared away.
+        // Waits until the requests of earlier connections have been removed.
         if stats["waiters"] == 0 && stats["write_queue"] == 0 {
             break stats;
         }
@@ -60,7 +60,7 @@ fn a_closed_connection_frees_its_leases() {
     second.append(&again, 0, &[event("s0-0", 0)]).unwrap().unwrap();
 }
 
-/// What clients have been answered, over all kills.
+/// The answers that clients have got, over all kills.
 #[derive(Default)]
 struct Told {
     /// The answer to each prompt, by submission.
@@ -76,7 +76,7 @@ impl Told {
     }
 }
 
-/// Writes as one client until the daemon has gone. Returns the number of the next prompt.
+/// Sends changes as one client until the daemon has ended. Returns the number of the next prompt.
 fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told>) -> usize {
     let mut peer = Peer::connect(socket);
     for number in from.. {
@@ -111,7 +111,7 @@ fn write_until_gone(socket: &Path, client: usize, from: usize, told: &Mutex<Told
     unreachable!()
 }
 
-/// Checks that everything that was answered is stored, once.
+/// Checks that every answered change is stored exactly once.
 fn compare(daemon: &Daemon, told: &Told) {
     let mut peer = Peer::connect(&daemon.socket());
     for (submission, answer) in &told.prompts {
@@ -163,7 +163,7 @@ fn kill_9_at_any_time_loses_nothing_that_was_answered() {
                 .enumerate()
                 .map(|(client, from)| threads.spawn(move || write_until_gone(socket, client, from, told)))
                 .collect();
-            // Killed after so many answers more, and a moment that differs each round.
+            // The daemon is killed after a number of further answers and a short time, both of which differ in each round.
             let enough = told.lock().unwrap().answers() + 20 + 13 * round;
             let until = Instant::now() + PATIENCE;
             while told.lock().unwrap().answers() < enough && Instant::now() < until {
@@ -208,7 +208,7 @@ fn refused(mut command: Command) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), said)
 }
 
-/// Checks that the output is one line, an error, whose message contains the words.
+/// Checks that the output is a single line with an error, whose message contains the words.
 fn assert_says(said: &str, words: &[&str]) {
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     let line: Value = serde_json::from_str(said).unwrap();
@@ -256,7 +256,7 @@ fn files_that_cannot_be_used_end_it_with_one_line() {
     assert!(text(&stderr).starts_with("ken-store: ") && text(&stderr).contains("damaged"));
 }
 
-/// Runs a command as a user that cannot write there, because root can write everywhere.
+/// Makes a command run as a user who has no permission to write there. Root could write everywhere.
 fn as_nobody(command: &mut Command) {
     if nix::unistd::geteuid().is_root() {
         command.uid(65_534).gid(65_534);

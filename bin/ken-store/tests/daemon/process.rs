@@ -32,7 +32,7 @@ impl Daemon {
         Daemon::start_as(command, home)
     }
 
-    /// Does what [`Daemon::start`] does, with a command that ends up running the daemon.
+    /// Starts the daemon as [`Daemon::start`] does, with another command, which must finally execute the daemon.
     pub(crate) fn start_as(mut command: Command, home: &Path) -> Daemon {
         let path = home.join("notify");
         _ = std::fs::remove_file(&path);
@@ -70,7 +70,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Speaks the wire as a person with nc does.
+/// A connection to the daemon that sends and reads lines, as a person with nc could.
 pub(crate) struct Peer {
     to: UnixStream,
     from: BufReader<UnixStream>,
@@ -85,7 +85,7 @@ impl Peer {
         Peer { to, from, id: 0 }
     }
 
-    /// Makes a call and returns its answer; `None` if the daemon has gone before it answers.
+    /// Makes a call and returns its answer; `None` if the daemon ends before it answers.
     pub(crate) fn try_call(&mut self, op: &str, args: &Value) -> Option<Result<Value, Value>> {
         self.id += 1;
         let line = json!({"id": self.id, "op": op, "args": args});
@@ -93,7 +93,7 @@ impl Peer {
         self.answer(self.id)
     }
 
-    /// Makes a call that waits for something, and returns its id once the daemon has taken the call: it reads lines in order.
+    /// Begins a call that waits for something, and returns its id. The daemon has then received the call, because it reads lines in order.
     pub(crate) fn begin(&mut self, op: &str, args: &Value) -> u64 {
         self.id += 1;
         let (id, line) = (self.id, json!({"id": self.id, "op": op, "args": args}));
@@ -102,7 +102,7 @@ impl Peer {
         id
     }
 
-    /// Returns the next answer, which must be that of this call.
+    /// Returns the next answer, which must belong to this call; `None` if the daemon ends before that.
     pub(crate) fn answer(&mut self, id: u64) -> Option<Result<Value, Value>> {
         let mut answer = String::new();
         self.from.read_line(&mut answer).ok()?;
@@ -140,7 +140,7 @@ pub(crate) fn event(submission: &str, index: u64) -> Value {
     Value::String(text)
 }
 
-/// Events have to keep the order of their keys, so these lines are put together by hand.
+/// Builds the arguments as text, because events must keep the order of their keys.
 pub(crate) fn with_events(args: &str, events: &[Value]) -> String {
     let events: Vec<&str> = events.iter().filter_map(Value::as_str).collect();
     format!("{args},\"events\":[{}]", events.join(","))

@@ -1,4 +1,4 @@
-//! Approvals: a request is made once for a call, decided once, used once, and ends with its turn.
+//! Approvals: there is one request for a call, it is decided once, its grant is used once, and it ends with its turn.
 
 use ken_types::ops::Nothing;
 use ken_types::ops::approvals::*;
@@ -97,7 +97,7 @@ async fn a_request_is_kept_and_a_repeat_finds_it() {
     assert_eq!(pending(&kit).await, ["apr_1", "apr_3"]);
     let asked = OfSubmission { submission_id: sub("s1") };
     assert_eq!(kit.read::<ApprovalsOf>(asked).await.unwrap().calls.len(), 2);
-    // The same call of a worker is another one.
+    // A call of a worker with the same id is another call.
     let of_worker = PutApproval { task_id: Some("t".into()), ..put("4", "c1", 'a') };
     assert_eq!(ask(&kit, of_worker).await.request.task_id, "t");
 }
@@ -123,7 +123,7 @@ async fn one_decision_counts() {
     assert_eq!(get(&kit, "1").await.decision.unwrap().decided_by, "ada");
     let unknown = kit.write::<ApprovalsDecide>(decide("9", true, GrantScope::Once)).await;
     assert_eq!(unknown.unwrap_err().code, Code::NotFound);
-    // A caller that did not hear the answer asks again under its key.
+    // A caller that did not get the answer repeats the call with the same key.
     ask(&kit, put("2", "c2", 'b')).await;
     let keyed = DecideApproval { key: Some("k".into()), ..decide("2", false, GrantScope::Once) };
     let first = kit.write::<ApprovalsDecide>(keyed.clone()).await.unwrap();
@@ -141,12 +141,12 @@ async fn a_grant_is_for_one_call_once() {
     let elsewhere = ConsumeApproval { session: "tui-2".into(), ..consume("1", 'a', "k") };
     assert!(conflict(consume_now(elsewhere).await).contains("another call"));
     consume_now(consume("1", 'a', "k")).await.unwrap();
-    // A repeat of the same use, after a lost connection; and another use.
+    // First, the same use is repeated, as after a lost connection. Then the grant is used by another call.
     consume_now(consume("1", 'a', "k")).await.unwrap();
     assert_eq!(conflict(consume_now(consume("1", 'a', "l")).await), "the approval was used");
     let again = ConsumeApproval { again: true, ..consume("1", 'a', "l") };
     consume_now(again).await.unwrap();
-    // It is not asked about again, whatever it would do now.
+    // No second request is made for this call, even if it would do something else now.
     let known = ask(&kit, put("2", "c1", 'b')).await;
     assert!(known.request_id == "apr_1" && known.used_at.is_some());
     let of = OfSubmission { submission_id: sub("s1") };
@@ -178,7 +178,7 @@ async fn a_session_grant_allows_the_same_again_in_its_session() {
     assert_eq!(same.decision.unwrap().decided_by, "session grant apr_1");
     kit.write::<ApprovalsConsume>(consume("2", 'a', "k")).await.unwrap();
     assert_eq!(ask(&kit, put("3", "c3", 'b')).await.status, Status::Pending);
-    // Another session.
+    // The grant is not valid in another session.
     kit.session("tui-2", "a").await;
     kit.prompt("tui-2", "s2").await;
     let elsewhere = PutApproval { submission_id: sub("s2"), ..put("4", "c1", 'a') };
@@ -269,7 +269,7 @@ async fn lists_filter_wait_and_fit_a_line() {
     assert_eq!(kit.write::<ApprovalsPut>(long).await.unwrap_err().code, Code::TooLarge);
 }
 
-/// Ended requests are kept for 90 days, and at least as long as their turn lives. Pending and newer ones are kept.
+/// Ended requests are kept for 90 days, and at least until their turn has ended. Pending and newer ones are kept too.
 #[tokio::test]
 async fn ended_requests_are_deleted_in_the_end() {
     const DAY_MS: i64 = 24 * HOUR_MS;
@@ -282,7 +282,7 @@ async fn ended_requests_are_deleted_in_the_end() {
     };
     let pass = async |time_ms: i64| {
         kit.turn_clock(time_ms).await;
-        // The second tick comes when the background work of the first is done.
+        // The second tick is answered after the background work that the first one started.
         kit.turn_clock(600_000).await;
         kit.tick().await;
     };

@@ -68,7 +68,7 @@ async fn pieces_come_in_order_and_a_repeat_changes_nothing() {
     assert_eq!(get(&kit, &digest, 0, 100).await.unwrap_err().code, Code::NotFound);
     let other_length = piece(&digest, 12, 6, b"there");
     assert_eq!(kit.write::<BlobsPut>(other_length).await.unwrap_err().code, Code::Conflict);
-    // Wrong bytes leave nothing behind, and the right ones can be sent anew.
+    // Wrong bytes are discarded, and the right ones can be sent afterwards.
     let wrong = piece(&digest, 11, 6, b"thera");
     assert_eq!(kit.write::<BlobsPut>(wrong).await.unwrap().stored, 0);
     kit.write::<BlobsPut>(hello).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_blob_that_no_record_names_is_deleted_after_a_day_without_use() {
     kit.turn_clock(DAY_MS - 1_000).await;
     put(&kit, b"used").await;
     kit.turn_clock(2_000).await;
-    // The second tick comes when the background work of the first is done.
+    // The second tick is answered after the background work that the first one started.
     kit.turn_clock(600_000).await;
     kit.tick().await;
     assert_eq!(get(&kit, &unnamed, 0, 10).await.unwrap_err().code, Code::NotFound);

@@ -1,4 +1,4 @@
-//! Reservations of model calls that nobody settles.
+//! Reservations of model calls that are never settled.
 
 use ken_types::config::Budget;
 use ken_types::ops::budget::{BudgetReserve, BudgetSettle, BudgetSpent, OfBudget, Reserve, Reserved, Settle};
@@ -26,7 +26,7 @@ async fn reserve(kit: &Kit, id: &str, session: &str) -> Result<Reserved, Error> 
     kit.write::<BudgetReserve>(call(id, session)).await
 }
 
-/// Returns the used tokens of the session, and how many of them are reserved.
+/// Returns how many tokens of the session are used, and how many of them are reserved.
 async fn spent(kit: &Kit) -> (u64, u64) {
     let args = OfBudget { day: "2027-02-03".into(), session: Some("s".into()) };
     let of_session = kit.read::<BudgetSpent>(args).await.unwrap().session;
@@ -47,7 +47,7 @@ async fn a_reservation_of_a_call_that_a_crash_has_cut_makes_others_wait_for_an_h
     kit.clock.advance(1);
     let error = reserve(&kit, "next", "s").await.unwrap_err();
     assert_eq!((error.code, error.at.as_deref()), (Code::Forbidden, Some("/caps")));
-    // It stays counted, and until it is a day old it can be settled.
+    // It still counts as used, and it can be settled until it is a day old.
     kit.clock.advance(22 * HOUR);
     assert!(reserve(&kit, "next", "s").await.is_err());
     assert_eq!(spent(&kit).await.0, 1_000);

@@ -1,4 +1,4 @@
-//! The database file: whether it belongs to ken, its schema, and what happens when it cannot be written.
+//! The database file: whether it is a database of ken, its schema, and what happens when it cannot be written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ async fn used() -> Kit {
     kit
 }
 
-/// Returns the error of `Sqlite::open` for a file, and checks that the file is unchanged.
+/// Returns the error of `Sqlite::open` for a file. Checks that the file is unchanged.
 fn refused(path: &Path) -> String {
     let before = fs::read(path).unwrap();
     let error = Sqlite::open(path).expect_err("it was opened");
@@ -47,7 +47,7 @@ async fn a_newer_database_is_refused_with_both_versions() {
     assert!(line.contains("version 900") && line.contains("up to "), "{line}");
 }
 
-/// Returns the tables that a database did not have before the streams of other programs.
+/// Returns the tables of a database that databases did not have before there were streams of other programs.
 fn newer_tables(database: &rusqlite::Connection) -> Vec<String> {
     const OLD: [&str; 13] = [
         "scopes",
@@ -155,7 +155,7 @@ async fn damage_that_is_met_later_is_told_and_the_store_goes_on() {
     kit.store = None;
     let raw = rusqlite::Connection::open(kit.file()).unwrap();
     raw.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
-    // Every leaf of the entries but the first.
+    // All leaf pages of the table of entries, except the first.
     let pages: Vec<i64> = {
         let mut select = raw
             .prepare("SELECT pageno FROM dbstat WHERE name = 'entries' AND pagetype = 'leaf'")
@@ -232,7 +232,7 @@ async fn a_full_disk_fails_the_batch_and_the_store_goes_on() {
     };
     assert_eq!(error.code, Code::Unavailable, "{error}");
     assert!(!kept.is_empty());
-    // Reading goes on, and so does writing once there is room.
+    // Reading still works, and writing works again once there is space.
     for id in &kept {
         store.read::<KnowledgeGet>(ById { id: id.clone() }).await.unwrap();
     }

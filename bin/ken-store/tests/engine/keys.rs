@@ -63,7 +63,7 @@ async fn a_key_whose_request_has_not_reached_the_store_keeps_its_seed() {
     kit.write::<KeysBegin>(begin("k", "b")).await.unwrap();
     kit.write::<KeysFinish>(ended("k", KeyEnd::NotReached)).await.unwrap();
     assert_eq!(kit.write::<KeysBegin>(repeat.clone()).await.unwrap().seed, "seed of b");
-    // It is being worked on again, so it stands for its body again.
+    // The request is being processed again, so the key belongs to its body again.
     let other = kit.write::<KeysBegin>(begin("k", "c")).await;
     assert_eq!(other.unwrap_err().code, Code::Conflict);
     kit.write::<KeysFinish>(ended("k", KeyEnd::NotReached)).await.unwrap();

@@ -76,7 +76,7 @@ impl Kit {
         Kit::with_clock(at(START))
     }
 
-    /// Creates a store with a clock that shows this time.
+    /// Creates a store whose clock shows this time.
     pub(crate) fn with_clock(now: Timestamp) -> Kit {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(now));
@@ -136,7 +136,7 @@ impl Kit {
         self.write::<ChatAccept>(accept).await.unwrap()
     }
 
-    /// Sends a prompt of actor `a`, which has to be admitted.
+    /// Sends a prompt of actor `a`, which must be accepted.
     pub(crate) async fn prompt(&self, session: &str, id: &str) -> Admission {
         let accepted = self.prompt_with(session, id, &format!("question {id}"), Policy::Queue).await;
         accepted.submission.unwrap_or_else(|| panic!("{:?}", accepted.refused))

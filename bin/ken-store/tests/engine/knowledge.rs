@@ -86,7 +86,7 @@ async fn only_the_own_scope_finds_what_belongs_to_one() {
     assert_eq!(sorted(titles(&kit, "key", Some("a")).await), ["everyone", "of a", "of both", "of the talk"]);
     assert_eq!(sorted(titles(&kit, "key", Some("b")).await), ["everyone", "of b", "of the talk"]);
     assert_eq!(titles(&kit, "key", Some("c")).await.len(), 2);
-    // The words that stand for scopes are no words of the text.
+    // The scope words are not found as words of the text.
     assert!(titles(&kit, "zqglobal", Some("a")).await.is_empty());
 }
 
@@ -166,7 +166,7 @@ async fn reindexing_is_one_job_and_survives_a_restart() {
     for number in 0..120 {
         kit.write::<KnowledgePut>(entry(&format!("note {number}"), "about the depot")).await.unwrap();
     }
-    // An index that has gone wrong: an entry too few, one too many.
+    // Damages the index: one entry is missing, and one is too many.
     kit.store = None;
     let raw = rusqlite::Connection::open(kit.file()).unwrap();
     raw.execute("DELETE FROM knowledge_index WHERE rowid = 7", []).unwrap();
@@ -259,7 +259,7 @@ async fn memory_is_of_the_same_scope_and_of_what_was_settled() {
     assert_eq!(recall("mat", Some("a")).await.len(), 1);
     assert!(recall("blue key", Some("b")).await.is_empty());
     assert!(recall("blue key", None).await.is_empty());
-    // Not what is being asked right now, and nothing internal.
+    // The current prompt and internal prompts are not found.
     kit.prompt_with("tui-2", "s2", "Where is the red key?", Policy::Queue).await;
     let claim = kit.claim_one(1).await;
     assert!(recall("red", Some("a")).await.is_empty());

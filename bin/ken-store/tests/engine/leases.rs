@@ -1,4 +1,4 @@
-//! Which holder may write, and what happens to work whose holder has gone.
+//! Which holder is allowed to write, and what happens to the work of a holder that has ended.
 
 use ken_types::event::Outcome;
 use ken_types::limits::{CLAIMS, LEASE_MS, SUBMISSION_MS};
@@ -134,7 +134,7 @@ async fn nothing_wedges_when_every_holder_is_lost() {
         assert_eq!((claim.lease.submission_id, claim.verdict), (sub("s1"), Some(Verdict::RetryExhausted)));
         kit.disconnected(connection);
     }
-    // The store closes it and goes on to the next in one step.
+    // The store ends it and gives out the next one in the same step.
     assert_eq!(kit.claim_one(22).await.lease.submission_id, sub("s2"));
     let standing = kit.status("s1").await;
     assert_eq!((standing.state, standing.error.unwrap().name.as_str()), (State::Failed, "retry_exhausted"));
@@ -213,7 +213,7 @@ async fn what_is_no_event_is_refused_whole() {
     assert_eq!(kit.add_events(&unclaimed, 0, deltas("s1", 0, 1)).await.unwrap_err().code, Code::Conflict);
 }
 
-/// Polls a call once. Usually it waits then, but on a crowded machine it may be done.
+/// Polls a call once. Normally the call waits then, but on a busy machine it may already be finished.
 async fn begin<T>(mut call: std::pin::Pin<&mut impl Future<Output = T>>) {
     std::future::poll_fn(|context| {
         _ = call.as_mut().poll(context);

@@ -1,4 +1,4 @@
-//! The engine over a real database file, with a clock that the tests turn.
+//! Tests of the engine with a real database file. The tests control its clock.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -85,8 +85,7 @@ async fn a_message_is_tried_for_a_day() {
     assert_eq!(state(&kit).await, MessageState::Failed);
 }
 
-/// A text that arrives while an earlier one is being sent is sent next. A draft that arrives after the answer changes nothing.
-/// The key of a message that waited for long still prevents a second one after it was sent.
+/// A message that was sent late is kept for thirty days after its end. Until then, its key prevents a second message.
 #[tokio::test]
 async fn a_finished_message_is_kept_for_thirty_days_from_its_end() {
     const DAY_MS: i64 = 24 * HOUR_MS;
@@ -94,7 +93,7 @@ async fn a_finished_message_is_kept_for_thirty_days_from_its_end() {
     let id = kit.write::<OutboxPut>(message(false, "Hello.")).await.unwrap().id;
     let pass = async |time_ms: i64| {
         kit.turn_clock(time_ms).await;
-        // The second tick comes when the background work of the first is done.
+        // The second tick is answered after the background work that the first one started.
         kit.turn_clock(600_000).await;
         kit.tick().await;
     };
@@ -189,7 +188,7 @@ async fn another_text_follows_what_was_sent_after_a_draft() {
     assert_eq!((ended.id, ended.message.text.as_str(), ended.message.draft), (first, "I will push. Soon.", false));
 }
 
-/// The last message of the turn has no text, but an earlier one had text that was shown.
+/// The last message of the turn has no text, but an earlier one had a text that was shown.
 #[tokio::test]
 async fn a_turn_that_ends_without_a_text_keeps_what_was_shown() {
     let kit = Kit::new();
@@ -207,7 +206,7 @@ async fn a_turn_that_ends_without_a_text_keeps_what_was_shown() {
     assert_eq!((left.message.text.as_str(), left.message.draft), ("I look.", false));
 }
 
-/// A caller that says how far it has read a turn gets only what is new. A turn that waits for an approval is read as well.
+/// A caller that says how far it has read a turn gets only the new text, even if the turn waits for an approval.
 #[tokio::test]
 async fn only_what_is_new_of_a_text_is_read() {
     let kit = Kit::new();

@@ -31,7 +31,7 @@ enum Step {
         instance: usize,
         outcome: Outcome,
     },
-    /// A holder that has been replaced writes.
+    /// A holder writes although another one has replaced it.
     WriteLate,
     Disconnect {
         holder: usize,
@@ -42,7 +42,7 @@ enum Step {
     },
     Cancel {
         instance: usize,
-        /// Whether to cancel the last queued submission by its name.
+        /// Whether to cancel the last queued submission by its id.
         last: bool,
     },
     Abort {
@@ -73,7 +73,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An unsettled submission, as the model sees it.
+/// An unsettled submission in the model.
 #[derive(Debug, Clone)]
 struct Live {
     id: String,
@@ -81,14 +81,14 @@ struct Live {
     attempts: u32,
     next_index: u64,
     aborting: bool,
-    /// The connection of the holder and the end of the lease; `None` if the submission may be claimed. Connection 0 stands for the holder
-    /// before a restart.
+    /// The connection of the holder and the end of the lease; `None` if the submission can be claimed. Connection 0 is that of a holder
+    /// from before a restart.
     held: Option<(u64, i64)>,
 }
 
 #[derive(Debug, Default)]
 struct Instance {
-    /// The submission that has been claimed at least once.
+    /// The submission that runs: it has been claimed at least once.
     running: Option<Live>,
     queue: VecDeque<Live>,
     /// The entries of the stream: submission and index.
@@ -99,12 +99,12 @@ struct Model {
     now: i64,
     made: u64,
     instances: [Instance; INSTANCES],
-    /// The connection of each holder. A connection that has ended is never used again: its holder gets another one.
+    /// The connection of each holder. If a connection ends, its holder gets a new one. Connections are never used again.
     connections: [u64; HOLDERS],
     settled: BTreeMap<String, State>,
     /// Leases that are no longer the newest.
     late: Vec<Lease>,
-    /// The order of admission, which is the order of claims between instances.
+    /// The order in which submissions were accepted. Submissions of different instances are claimed in this order.
     admitted: BTreeMap<String, u64>,
 }
 
@@ -113,7 +113,7 @@ fn name(instance: usize) -> String {
 }
 
 impl Model {
-    /// Advances the clock. Leases that were not renewed in time end.
+    /// Advances the clock, and ends leases that were not renewed in time.
     fn pass(&mut self, ms: i64) {
         self.now += ms;
         for live in self.instances.iter_mut().filter_map(|instance| instance.running.as_mut()) {
@@ -134,7 +134,7 @@ impl Model {
         self.settled.insert(live.id.clone(), State::Aborted);
     }
 
-    /// Returns what a claim has to hand out, oldest first.
+    /// Returns the submissions that a claim must get, oldest first.
     fn claim(&mut self, connection: u64, max: usize) -> Vec<(String, u64, u64)> {
         let mut open: Vec<(u64, usize)> = Vec::new();
         for (number, instance) in self.instances.iter().enumerate() {
@@ -342,7 +342,8 @@ async fn abort(kit: &Kit, model: &mut Model, number: usize) {
     assert_eq!(found.into_iter().map(|id| id.0).collect::<Vec<_>>(), wanted);
 }
 
-/// Whether the model covers these steps. It knows neither the ten seconds of an abort nor more than ten lost claims.
+/// Returns whether the model can predict the result of these steps. It supports neither the time limit of ten seconds for an abort, nor
+/// more than ten lost claims.
 fn is_modelled(steps: &[Step]) -> bool {
     let long = |step: &&Step| matches!(step, Step::Pass { ms } if *ms > 1_000);
     let stop = |step: &&Step| {

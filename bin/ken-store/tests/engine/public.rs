@@ -1,5 +1,5 @@
-//! The streams below `streams/` compared with a model in memory: their content, their producers, their expiry and their forks. The model
-//! copies where the store refers to a source, so that a wrong reference is noticed.
+//! Compares the streams below `streams/` with a model in memory: their content, their producers, their expiry and their forks. Where the
+//! store refers to a source, the model copies its entries, so that a wrong reference is noticed.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ enum Step {
     Create(Wanted),
     Append(Written),
     Delete(usize),
-    /// Repeats the previous call, as after a lost answer.
+    /// Repeats the previous call, as a caller does after a lost answer.
     Again,
     Read {
         name: usize,
@@ -38,14 +38,14 @@ struct Wanted {
     lifetime: Option<Life>,
     closed: bool,
     body: Vec<u8>,
-    /// The source, the number of entries before the fork (`None`: all of them), and the sub-offset.
+    /// The source, the number of entries before the fork (`None` means all entries), and the sub-offset.
     fork: Option<(usize, Option<u64>, u64)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Life {
     Ttl(u64),
-    /// Milliseconds after the start of the test.
+    /// A time, in milliseconds after the start of the test.
     At(i64),
 }
 
@@ -56,7 +56,7 @@ struct Written {
     /// The letters to append. If there are none, the call only closes the stream.
     entries: Vec<u8>,
     seq: Option<u8>,
-    /// The producer, and how its epoch and number follow from those that the stream knows.
+    /// The producer, and how its epoch and number relate to those that the stream has stored.
     producer: Option<(usize, Turn)>,
     close: bool,
 }
@@ -73,7 +73,7 @@ enum Turn {
 }
 
 impl Turn {
-    /// Returns epoch and number, given those that are known.
+    /// Returns the epoch and the number to send. `known` are those that the stream has stored.
     fn of(self, known: Option<(u64, u64)>) -> (u64, u64) {
         let (epoch, seq) = known.unwrap_or((1, 0));
         let next = known.map_or(0, |_| seq + 1);
@@ -123,7 +123,7 @@ fn written() -> impl Strategy<Value = Written> {
         1 => Just(Turn::OldEpoch),
     ];
     let producer = proptest::option::weighted(0.6, (0..PRODUCERS, turn));
-    // Most go to one stream, so that its producers come far.
+    // Most calls are for the same stream, so that its producers make progress.
     let name = prop_oneof![3 => Just(0), 1 => 0..NAMES];
     let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.1));
     let seq = proptest::option::weighted(0.2, b'0'..=b'9');
@@ -159,7 +159,7 @@ struct Stream {
     end: Option<i64>,
     last_seq: Option<u8>,
     producers: BTreeMap<usize, (u64, u64)>,
-    /// The number of the stream from which it was made; `asked` is the fork as requested.
+    /// The number of the source. `asked` is the fork as it was requested.
     source: Option<usize>,
     asked: Option<Fork>,
     gone: bool,
@@ -188,7 +188,7 @@ fn media(json: bool) -> String {
     if json { "application/json" } else { "text/plain" }.to_owned()
 }
 
-/// Returns letters as a stream of this kind stores them: as one JSON text each, or as one append.
+/// Returns letters as a stream of this kind stores them: each as a JSON text, or all as one append.
 fn entries_of(json: bool, letters: &[u8]) -> Vec<Vec<u8>> {
     match json {
         true => letters.iter().map(|letter| format!("\"{}\"", *letter as char).into_bytes()).collect(),
@@ -224,7 +224,7 @@ impl Model {
         self.expire();
     }
 
-    /// Removes expired streams until there are none: removing one may remove the last fork for which another was kept.
+    /// Removes expired streams until there are none left. Removing a fork can make its source removable.
     fn expire(&mut self) {
         while let Some(number) = self.streams.iter().position(|stream| stream.is_over(self.now)) {
             self.remove(number);
@@ -294,7 +294,7 @@ impl Model {
         Ok(Some(made))
     }
 
-    /// Whether this stream matches the request.
+    /// Returns whether a stream matches the request to create it.
     fn is(&self, number: usize, wanted: &Wanted, args: &CreateStream) -> bool {
         let stream = &self.streams[number];
         let lifetime = match (stream.ttl, stream.end) {
@@ -305,7 +305,7 @@ impl Model {
         stream.json == wanted.json && stream.closed == wanted.closed && stream.asked == args.fork && same_life
     }
 
-    /// Returns the producer with the epoch and the number under which it writes.
+    /// Returns the producer, and the epoch and number that it sends.
     fn place(&self, written: &Written) -> Option<(usize, u64, u64)> {
         let (id, turn) = written.producer?;
         let stream = self.live(written.name).ok().map(|number| &self.streams[number]);
@@ -360,7 +360,7 @@ impl Model {
     }
 }
 
-/// Returns the entries with which a fork begins; `None` if there is no such place.
+/// Returns the entries with which a fork begins; `None` if that position does not exist.
 fn inherited(source: &Stream, offset: Option<u64>, beyond: u64) -> Option<Vec<Vec<u8>>> {
     let place = offset.unwrap_or(source.entries.len() as u64) as usize;
     let mut entries = source.entries.get(..place)?.to_vec();
@@ -375,7 +375,7 @@ fn inherited(source: &Stream, offset: Option<u64>, beyond: u64) -> Option<Vec<Ve
     Some(entries)
 }
 
-/// A store and its model.
+/// A store, and the model with which it is compared.
 struct Both {
     kit: Kit,
     model: Model,
@@ -456,7 +456,7 @@ impl Both {
         }
     }
 
-    /// Advances the clock. The second tick comes when the background work of the first is done.
+    /// Advances the clock. The second tick is answered after the background work that the first one started.
     async fn pass(&self, ms: i64) {
         self.kit.turn_clock(ms).await;
         self.kit.tick().await;
@@ -465,7 +465,7 @@ impl Both {
     async fn compare(&mut self, call: Call, expected: Result<Said, Code>) {
         let said = self.say(call.clone()).await;
         assert_eq!(said, expected, "{call:?}");
-        // A refusal changes nothing, so its repeat is a new question; what was done is answered as before.
+        // A refused call has changed nothing, so a repeat is decided anew. A call that took effect gets the same answer again.
         let done = matches!(
             expected,
             Ok(Said::Created(Some(Creation::Made(_))) | Said::Appended(Appending::Done { .. }) | Said::Deleted)
@@ -557,7 +557,7 @@ impl Both {
         }
     }
 
-    /// Deletes all streams, forks first, and waits for the background work. Nothing may remain.
+    /// Deletes all streams, forks first, and waits for the background work. No rows must remain.
     async fn nothing_remains(&mut self) {
         while let Some(name_of_one) = (0..NAMES).find(|name| self.model.live(*name).is_ok()) {
             self.take(Step::Delete(name_of_one)).await;
@@ -615,7 +615,7 @@ fn plain(stream: &str) -> CreateStream {
     }
 }
 
-/// A waiting reader is told of an append, of the close, and of the removal of its stream, whatever happens after it.
+/// A waiting reader gets an append, the end of a closed stream, and the removal of a stream, even if something else happens after it.
 #[tokio::test]
 async fn who_waits_is_told() {
     let kit = Kit::new();
@@ -657,7 +657,7 @@ async fn who_waits_is_told() {
     assert_eq!(wait(0, Some(page.id)).await.unwrap_err().code, Code::NotFound);
 }
 
-/// A deleted stream is removed in slices, even if the store restarts in between.
+/// The data of a deleted stream is removed in slices, even if the store restarts in between.
 #[tokio::test]
 async fn a_large_stream_leaves_in_slices_over_a_restart() {
     let mut kit = Kit::new();
@@ -681,7 +681,7 @@ async fn a_large_stream_leaves_in_slices_over_a_restart() {
     assert_eq!(left(&kit), 0);
 }
 
-/// A reader may ask for less than a whole page, but it gets at least one entry.
+/// A reader can request less than a whole page, but it gets at least one entry.
 #[tokio::test]
 async fn a_page_has_as_many_bytes_as_are_asked_for() {
     let kit = Kit::new();
@@ -695,7 +695,7 @@ async fn a_page_has_as_many_bytes_as_are_asked_for() {
     }
 }
 
-/// A call is refused if a later call of the same slot was done.
+/// A call is refused if a later call of the same slot has taken effect.
 #[tokio::test]
 async fn an_overtaken_call_is_refused() {
     let kit = Kit::new();

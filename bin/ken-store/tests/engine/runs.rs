@@ -1,4 +1,4 @@
-//! Runs of workflows: they are admitted, held and ended, and their stream and their record always agree.
+//! Runs of workflows: how they begin, are held and end. Their stream and their record must always agree.
 
 use ken_types::event::Failure;
 use ken_types::id::RunId;
@@ -58,7 +58,7 @@ impl Kit {
         (page, events)
     }
 
-    /// Returns the kinds of a run's events, and checks what holds for the stream of every run.
+    /// Returns the types of a run's events. Checks what must be true for the stream of every run.
     async fn kinds(&self, id: &str) -> Vec<String> {
         let (page, events) = self.named(&format!("runs/run_{id}")).await;
         for (number, event) in events.iter().enumerate() {
@@ -93,7 +93,7 @@ async fn a_run_from_its_start_to_its_end() {
         (RunStatus::Completed, Some(false), Some(1_234), &Some(json!({"n": 1})))
     );
     assert_eq!((&ended.payload, &ended.error), (&Some(json!({"text": "a"})), &None));
-    // What has ended answers as before, whatever it is told.
+    // A run that has ended keeps its result, even if it is ended again with another one.
     assert_eq!(kit.end(&claim.lease, json!(2)).await.unwrap(), ended);
     assert_eq!(kit.kinds("a").await, ["run_start", "log", "log", "run_end"]);
     let standing = kit.status("run_a").await;
@@ -128,7 +128,7 @@ async fn a_lost_holder_is_followed_by_another_that_goes_on() {
     let refused = kit.add_events(&first.lease, 2, vec![log_event("a", 2)]).await.unwrap_err();
     assert_eq!(refused.code, Code::Conflict);
     assert_eq!(kit.end(&first.lease, json!(1)).await.unwrap_err().code, Code::Conflict);
-    // A store that restarts waits for the holder for a moment.
+    // After a restart, the store waits a moment for the holder.
     kit.restart();
     assert!(kit.claim_runs(3, 1).await.claims.is_empty());
     let renewed = RenewLeases { holder: "t".into(), leases: vec![second.lease.clone()] };
@@ -155,7 +155,7 @@ async fn aborts() {
     let held = kit.claim_run(1).await;
     assert!(kit.write::<RunsAbort>(by("runs")).await.unwrap().aborted);
     assert_eq!(kit.claim_runs(1, 0).await.aborts, vec![held.lease.clone()]);
-    // Whatever its holder says of it now, it was aborted.
+    // It was aborted, so a result that its holder reports now does not count.
     let ended = kit.end(&held.lease, json!(1)).await.unwrap();
     assert_eq!((ended.status, ended.error.unwrap().name.as_str()), (RunStatus::Errored, "Aborted"));
     assert_eq!(kit.status("run_runs").await.state, State::Aborted);
@@ -166,7 +166,7 @@ async fn aborts() {
     assert!(kit.write::<RunsAbort>(by("lost")).await.unwrap().aborted, "nobody holds it");
     assert_eq!(kit.record("lost").await.status, RunStatus::Errored);
 
-    // A holder that does not do as it is told loses the run, and nobody has to claim it to end it.
+    // A holder that does not react to a request to abort loses the run. The run then ends without another claim.
     kit.claim_run(2).await;
     assert!(kit.write::<RunsAbort>(by("silent")).await.unwrap().aborted);
     assert_eq!(kit.claim_runs(2, 0).await.aborts.len(), 1);
@@ -210,14 +210,14 @@ async fn so_many_run_and_so_many_wait() {
     assert_eq!(held.len() as u64, RUNS);
     assert!(kit.claim_runs(1, 20).await.claims.is_empty());
     kit.write::<RunsAdmit>(admit(WAITING_RUNS)).await.unwrap();
-    // The place of one that has ended goes to the one that waits longest, also to a claim that waits already.
+    // When a run ends, the run that has been queued longest takes its place, even if a claim is already waiting.
     let ask = ClaimSubmissions { holder: "t".into(), work: Work::Runs, max: 5, wait_ms: 60_000 };
     let (claims, ended) = tokio::join!(kit.claim(2, ask), kit.end(&held[0].lease, json!(1)));
     ended.unwrap();
     let claims = claims.unwrap().claims;
     assert_eq!(claims.len(), 1);
     assert_eq!(claims[0].lease.submission_id.as_str(), "run_0032");
-    // So does that of one whose holder has gone: it stays the first in the queue itself.
+    // The same applies if the holder of a run has ended, but then that run itself is the first in the queue.
     kit.disconnected(1);
     assert_eq!(kit.claim_runs(3, 1).await.claims[0].lease.submission_id.as_str(), "run_0001");
 }
@@ -285,7 +285,7 @@ async fn what_happens_is_told_in_the_systems_own_stream() {
     kit.talk("tui-1", "s1", "hello", "hi").await;
     kit.start("a").await;
     kit.write::<RunsAbort>(by("a")).await.unwrap();
-    // A change that is refused has not happened.
+    // A refused change has no effect.
     kit.prompt("tui-1", "s2").await;
     let owned = OwnedSession { scope: Some(scope("a")), id: fresh("tui-1").id };
     kit.write::<SessionsArchive>(owned).await.unwrap_err();

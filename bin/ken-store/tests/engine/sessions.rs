@@ -37,7 +37,7 @@ async fn creating_twice_is_creating_once_and_another_scope_is_forbidden() {
     let foreign =
         CreateSession { scope: scope("b"), id: SessionId("tui-1".into()), origin: ken_types::id::Origin::Tui };
     assert_eq!(kit.write::<SessionsCreate>(foreign).await.unwrap_err().code, Code::Forbidden);
-    // Its stream is there, and empty.
+    // Its stream exists and is empty.
     let page = kit.page("tui-1", ken_types::Offset::Now).await.unwrap();
     assert_eq!((page.end, page.entries.len()), (0, 0));
 }
@@ -71,10 +71,10 @@ async fn resume_finds_ids_then_names_and_says_what_is_wrong() {
     assert_eq!(error("nightly").await, Code::NotFound);
     name(&kit, "tui-2", "Nightly").await;
     assert_eq!(error("Nightly").await, Code::Conflict);
-    // An id goes before a name that looks like it.
+    // A session with this id is preferred to one with this name.
     name(&kit, "tui-2", "tui-1").await;
     assert_eq!(kit.write::<SessionsResume>(resume("a", "tui-1")).await.unwrap().id.as_str(), "tui-1");
-    // A name of another scope is no name here.
+    // Names of another scope are not found.
     assert_eq!(kit.write::<SessionsResume>(resume("b", "Nightly")).await.unwrap_err().code, Code::NotFound);
 }
 
@@ -135,7 +135,7 @@ async fn updated_at_moves_on_use_and_not_on_reading() {
     kit.turn_clock(10).await;
     name(&kit, "tui-1", "x").await;
     assert_eq!(order().await, "tui-1 tui-2");
-    // A clock that goes back moves nothing back.
+    // If the clock goes back, the time of the last use does not.
     kit.clock.advance(-1_000);
     kit.write::<SessionsResume>(resume("a", "tui-1")).await.unwrap();
     assert_eq!(order().await, "tui-1 tui-2");
@@ -225,7 +225,7 @@ async fn refused_events_are_kept_and_repeat_their_refusal() {
         let first = kit.write::<ChatAccept>(accept.clone()).await.unwrap();
         assert_eq!(first.refused.as_ref().map(|error| error.code), Some(code));
         assert!(first.session.is_none() && first.submission.is_none());
-        // Even when it would be accepted by now.
+        // It is refused even though it would be accepted now.
         kit.session("tui-9", "a").await;
         let again = kit.write::<ChatAccept>(accept).await.unwrap();
         assert_eq!(again.refused, first.refused);
@@ -264,7 +264,7 @@ async fn targets_choose_the_session_that_they_say() {
     kit.write::<SessionsArchive>(owned("web-mine", "a")).await.unwrap();
     let active = find(Target::Active(fresh("connector-1"))).await.session.unwrap();
     assert_eq!((active.id.as_str(), active.created), ("connector-1", true));
-    // An instance that was prompted before it was a session becomes one and keeps its stream.
+    // An instance that got a prompt before it was a session becomes a session and keeps its stream.
     let admit = Admit {
         instance: "web-raw".into(),
         submission_id: sub("raw"),
@@ -306,7 +306,7 @@ async fn lists_leave_out_what_never_had_a_prompt_and_search_the_rest() {
     ] {
         assert_eq!(found(Some(q)).await, expected, "{q:?}");
     }
-    // A page of what is found goes on where it ended, and not in another list.
+    // A cursor continues the list of found sessions, and is not accepted for another list.
     let first = ListSessions { limit: 1, ..prompted(Some("pump")) };
     let page = kit.read::<SessionsList>(first.clone()).await.unwrap();
     assert_eq!(ids(&page), ["tui-2"]);

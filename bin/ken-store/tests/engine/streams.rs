@@ -80,7 +80,7 @@ async fn a_reader_at_the_end_gets_what_is_written_next() {
             done.set(true);
             page
         };
-        // Where `now` is depends on when the reader gets to look, so there is always more to come.
+        // The position of `now` depends on when the reader reads, so the writer continues until the reader has an entry.
         let write = async {
             while !done.get() {
                 kit.add_events(&lease, written, deltas("s1", written, 2)).await.unwrap();
@@ -110,8 +110,8 @@ async fn a_wait_ends_empty_when_its_time_is_over_and_leaves_nothing_behind() {
     assert_eq!(error.code, Code::NotFound);
 }
 
-/// A waiting reader gathers entries. A reader that comes after the first entry does not, and a slow disk may take longer than the
-/// gathering, so it has to happen in one of several attempts.
+/// A waiting reader also gets entries that follow shortly after the first. That does not work for a reader that comes after the first
+/// entry, or if the disk is slow, so it must succeed in one of several attempts.
 #[tokio::test]
 async fn gathering_brings_what_follows_closely() {
     let (kit, lease) = ready(0).await;
@@ -137,7 +137,7 @@ async fn gathering_brings_what_follows_closely() {
     assert_eq!(gathered, 3);
 }
 
-/// Many readers that follow by offset see the same bytes as a later reader, however their batches are divided.
+/// Many readers that follow a stream by offset see the same bytes as a later reader, no matter how the entries were written in batches.
 #[tokio::test]
 async fn followers_miss_nothing_and_repeat_nothing() {
     const ENTRIES: u64 = 400;
@@ -169,8 +169,8 @@ async fn followers_miss_nothing_and_repeat_nothing() {
     assert!(a == wanted && b == wanted && c == wanted);
 }
 
-/// The first event is written before the second one turns out to be wrong: once alone in its transaction, and once beside a change that is
-/// kept.
+/// The first event is written before the second one turns out to be wrong. This is tried once alone in a transaction, and once together
+/// with a change that is kept.
 #[tokio::test]
 async fn readers_are_told_nothing_of_a_refused_change() {
     let kit = Kit::new();

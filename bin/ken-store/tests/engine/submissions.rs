@@ -56,7 +56,7 @@ async fn a_claim_waits_for_work_and_gets_it_with_the_commit_that_makes_it() {
 async fn a_claim_that_is_given_up_holds_nothing() {
     let kit = ready().await;
     let ask = |wait_ms| ClaimSubmissions { work: Work::Turns, holder: "t".into(), max: 4, wait_ms };
-    // Dropped while it waits.
+    // This call is dropped while it waits.
     let gone = tokio::time::timeout(std::time::Duration::from_millis(20), kit.claim(1, ask(60_000))).await;
     assert!(gone.is_err());
     kit.prompt("tui-1", "s1").await;
@@ -103,7 +103,7 @@ async fn interrupt_aborts_the_running_one_and_runs_next() {
     let told = kit.claim(1, ClaimSubmissions { work: Work::Turns, holder: "t".into(), max: 0, wait_ms: 60_000 });
     let (told, _) = tokio::join!(told, kit.prompt_with("tui-1", "now", "x", Policy::Interrupt));
     assert_eq!(told.unwrap().aborts, std::slice::from_ref(&first.lease));
-    // Told once.
+    // The request to abort is sent once.
     assert!(kit.claims(1, 0).await.aborts.is_empty());
     kit.write::<SubmissionsSettle>(Kit::settle_of(&first.lease, 0, Outcome::Aborted, "half")).await.unwrap();
     let mut order = Vec::new();
@@ -197,7 +197,8 @@ async fn admit_prompts_an_instance_or_the_session_of_that_id() {
     assert_eq!(claims.len(), 2);
     assert_eq!((&claims[0].scope, claims[0].images.len()), (&None, 1));
     assert_eq!(claims[1].scope, Some(scope("a")));
-    // The same prompt over another connection, when nothing runs any more: its caller has been told that it is refused.
+    // The same prompt arrives over another connection when nothing is running. It is refused again, because its caller already has that
+    // answer.
     kit.finish(&claims[0].lease, 0, "done").await.unwrap();
     assert_eq!(kit.write::<SubmissionsAdmit>(admit("raw/ä", "r2", Policy::Reject)).await.unwrap(), refused);
     assert!(kit.claims(1, 8).await.claims.is_empty());
@@ -207,7 +208,7 @@ async fn admit_prompts_an_instance_or_the_session_of_that_id() {
             Code::Invalid
         );
     }
-    // A refused one left no stream behind.
+    // A refused prompt creates no stream.
     let error = kit.write::<SubmissionsAdmit>(admit("x\n", "r5", Policy::Queue)).await.unwrap_err();
     assert_eq!(error.code, Code::Invalid);
     assert_eq!(kit.page("x\n", Offset::Start).await.unwrap_err().code, Code::NotFound);
@@ -238,7 +239,7 @@ async fn waiting_for_a_submission_ends_with_it_or_with_the_time() {
     let (standing, _) = tokio::join!(kit.wait(wait(60_000, true)), kit.add_events(&claim.lease, 0, vec![asked]));
     let standing = standing.unwrap();
     assert_eq!((standing.state, standing.approvals), (State::Waiting, vec!["apr_1".to_owned()]));
-    // The time spent so does not count.
+    // Time spent waiting for a decision does not count.
     kit.clock.advance(7_200_000);
     let decided = event("s1", 1, "approval_decided", serde_json::json!({"requestId": "apr_1", "status": "approved"}));
     kit.add_events(&claim.lease, 1, vec![decided]).await.unwrap();
@@ -291,7 +292,7 @@ async fn history_is_what_was_settled_and_a_compaction_stands_for_it() {
     let found = kit.read::<SubmissionsHistory>(history("next", 50)).await.unwrap();
     assert_eq!(found.summary.as_deref(), Some("one, two and three"));
     assert_eq!((found.exchanges.len(), found.turns, found.compactions), (1, 4, 1));
-    // The summary covers the turn that the caller names.
+    // The summary covers the turns up to the one that the caller names.
     let anew = kit.read::<SubmissionsHistory>(after("s3")).await.unwrap();
     assert_eq!(of(anew), (vec!["ask s4".into()], false));
     let nobody = ReadHistory { instance: "none".into(), ..history("x", 5) };

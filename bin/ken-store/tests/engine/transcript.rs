@@ -139,7 +139,7 @@ async fn activities_show_names_times_and_outcomes_and_nothing_else() {
         (&json!("Here."), &json!("s1:message:14"))
     );
     assert!(!running.to_string().contains("planted"));
-    // Settled with the delegation open: it was cut off.
+    // Settled while a delegation is still running. It is shown as failed.
     let settle = SettleSubmission {
         events: vec![event("s1", 16, "submission_settled", json!({"outcome": "aborted"}))],
         ..Kit::settle_of(&lease, 16, Outcome::Aborted, "Here.")
@@ -216,7 +216,7 @@ async fn whose_it_is_and_which_cursor_is_checked() {
     assert_eq!(kit.read::<SessionsTranscript>(unknown).await.unwrap_err().code, Code::NotFound);
 }
 
-/// A reader of a page continues at the end of the stream, or at the beginning of a turn in flight.
+/// A reader of a page continues at the end of the stream or, if a turn is running, at the beginning of that turn.
 #[tokio::test]
 async fn the_place_to_go_on_from_is_the_end_or_the_beginning_of_a_turn() {
     let kit = ready().await;

@@ -8,7 +8,7 @@ use rusqlite::{Row, params};
 use super::{Database, all, count, first, insert, json, rows, run, scope, stored, time, to_json, unique};
 use crate::tables::{AboutCall, ApprovalRow, Approvals, NewApproval};
 
-/// A request with its scope.
+/// Selects requests together with their scopes.
 const SELECT: &str = "SELECT a.*, s.connector, s.actor, s.conversation, s.thread
      FROM approvals AS a LEFT JOIN scopes AS s USING (scope)";
 
@@ -97,7 +97,7 @@ impl Approvals for Database {
     }
 
     fn pending_approvals(&self, list: &ListApprovals, most: usize, bytes: usize) -> Result<Vec<Approval>, Error> {
-        // Requests without a scope show `api` and `default`, and are found by these values.
+        // A request without a scope is shown with `api` and `default`, so it is also found by these values.
         let sql = "SELECT a.approval, a.scope, a.status, a.updated_at, a.decision, a.used_at,
                      s.connector, s.actor, s.conversation, s.thread,
                      iif(sum(length(a.request)) OVER (ORDER BY a.approval) <= ?6, a.request,

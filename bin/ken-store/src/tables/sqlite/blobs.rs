@@ -31,7 +31,7 @@ impl Blobs for Database {
     }
 
     fn pieces(&self, blob: i64, from: u64, see: &mut dyn FnMut(u64, &[u8]) -> bool) -> Result<(), Error> {
-        // Begin with the last piece that starts at `from` or before.
+        // The first piece to return is the last one that starts at `from` or before.
         let sql = "SELECT start, bytes FROM pieces WHERE blob = ?1 AND start >= (
                      SELECT coalesce(max(start), 0) FROM pieces WHERE blob = ?1 AND start <= ?2
                    ) ORDER BY start";
@@ -66,7 +66,7 @@ impl Blobs for Database {
     }
 
     fn output(&self, stream: &str, id: &str) -> Result<Option<BlobRow>, Error> {
-        // The letter `g` sorts after the last hexadecimal digit.
+        // The letter `g` sorts after all hexadecimal digits, so this range contains all digests that begin with the id.
         let sql = "SELECT b.blob, b.length, b.stored FROM blobs AS b JOIN outputs AS o USING (blob)
                      JOIN submissions AS s USING (submission) JOIN streams AS l USING (stream)
                    WHERE b.digest >= ?1 AND b.digest < ?1 || 'g' AND l.name = ?2 LIMIT 1";

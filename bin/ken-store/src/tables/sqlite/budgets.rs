@@ -47,7 +47,8 @@ impl Budgets for Database {
     }
 
     fn reserved(&self, scope: &str, after: Timestamp) -> Result<Amount, Error> {
-        // The table only has rows for running calls and for those that a crash has cut off within a day, so it needs no index.
+        // The table contains only the reservations of running calls and of calls that a crash interrupted within the last day, so it needs
+        // no index.
         let sql = "SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost
             FROM reservations WHERE (day = ?1 OR session = ?1) AND made_at > ?2";
         Ok(first(self, sql, params![scope, after.millis()], amount)?.unwrap_or_default())

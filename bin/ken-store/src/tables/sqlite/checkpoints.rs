@@ -1,6 +1,6 @@
 //! Copies the write-ahead log (the WAL) into the database while the writer continues. A separate thread copies and syncs all of it except
-//! the last few commits. The writer then copies the rest itself between two commits, because only then is there a moment at which nothing
-//! is left, so that the log is restarted instead of growing without limit.
+//! the last few commits. The writer then copies the rest itself between two commits. Only at that moment is nothing left in the log, so
+//! that it can be restarted and does not grow without limit.
 //!
 //! When nothing has been written for a while, and when the store stops, the log is copied completely and truncated, and the marker records
 //! what the database file contains.
@@ -21,16 +21,16 @@ use super::files::Files;
 use super::open;
 use crate::engine::thread::spawn;
 
-/// The number of pages in the log at which copying begins: 16 MiB. Often the same pages are written repeatedly, and each of them is copied
-/// only once.
+/// The number of pages in the log at which copying begins: 16 MiB. Waiting for this many saves work, because often the same pages are
+/// written repeatedly, and each of them is copied only once.
 const BEGIN: i32 = 4_096;
-/// The number of pages at which the writer waits for the thread: 64 MiB.
+/// The number of pages in the log at which the writer waits for the thread: 64 MiB.
 const MOST: i32 = 16_384;
-/// The number of pages that may be left for the writer.
+/// The maximum number of pages that the thread leaves for the writer.
 const FEW: i64 = 128;
-/// How many times the thread catches up with the writer before it leaves the rest to the writer.
+/// The number of times that the thread copies what the writer has added meanwhile, before it leaves the rest to the writer.
 const ROUNDS: usize = 8;
-/// How long to wait for readers before truncating the log: while idle, and when the store stops.
+/// How long truncating the log waits for readers: while the store is idle, and when it stops.
 const IDLE_PATIENCE: Duration = Duration::from_millis(100);
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -43,11 +43,11 @@ enum Task {
     Stop,
 }
 
-/// The thread, and the channel of its tasks.
+/// The thread that copies, and the channel that gives it tasks.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     begin: SyncSender<Task>,
-    /// Whether the thread is catching up with the writer, or the writer has yet to copy the rest.
+    /// Whether a copy is in progress: the thread is copying, or the writer still has to copy the rest.
     following: Arc<AtomicBool>,
     thread: Option<JoinHandle<Files>>,
 }
@@ -79,13 +79,13 @@ impl Checkpoints {
         Ok(Checkpoints { begin, following, thread: Some(thread) })
     }
 
-    /// Asks the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later.
+    /// Tells the thread to truncate the log, because the writer is idle. Returns false if this has to be called again later.
     pub(super) fn cut(&self) -> bool {
         let is_free = !self.following.load(Ordering::Relaxed);
         is_free && self.begin.try_send(Task::Cut).is_ok()
     }
 
-    /// Ends the thread and truncates the log a last time. Nothing may be written any more.
+    /// Ends the thread and truncates the log a last time. Nothing can be written after this.
     pub(super) fn stop(&mut self, writer: &Connection) {
         _ = self.begin.send(Task::Stop);
         let Some(Ok(mut files)) = self.thread.take().map(JoinHandle::join) else {
@@ -110,7 +110,7 @@ fn mark(files: &mut Files, change: u64, running: bool) {
     }
 }
 
-/// Runs in the writer. Returns whether the thread has done its part or has ended. Waits for it if the log is too long.
+/// Returns whether the thread has done its part or has ended. If the log is too long, waits until it has. Runs in the writer.
 fn is_over(ended: &Receiver<()>, pages: i32) -> bool {
     if pages >= MOST {
         _ = ended.recv();
@@ -119,7 +119,7 @@ fn is_over(ended: &Receiver<()>, pages: i32) -> bool {
     ended.try_recv() != Err(TryRecvError::Empty)
 }
 
-/// Runs in the writer after a commit, and copies the rest of the log.
+/// Copies the rest of the log. Runs in the writer, after a commit.
 fn finish(wal: &mut Wal) {
     if let Err(error) = wal.checkpoint() {
         tracing::warn!("a checkpoint was not finished: {error}");
@@ -154,8 +154,8 @@ fn report(done: Result<(), Error>) {
     }
 }
 
-/// Copies the whole log and truncates it. Returns the number of the newest change that is certainly in the database file then; `None` if
-/// another connection prevented it.
+/// Copies the whole log and truncates it. Returns the number of the newest change that the database file is then certain to contain; `None`
+/// if another connection prevented the copy.
 fn cut(connection: &Connection, patience: Duration) -> rusqlite::Result<Option<u64>> {
     let change = open::newest_change(connection)?;
     connection.busy_timeout(patience)?;
@@ -164,7 +164,7 @@ fn cut(connection: &Connection, patience: Duration) -> rusqlite::Result<Option<u
     Ok((!busy).then_some(change))
 }
 
-/// Copies the log until only few pages have been added meanwhile.
+/// Copies the log repeatedly, until only a few pages have been added meanwhile.
 fn follow(connection: &Connection) -> Result<(), Error> {
     let copy = || -> rusqlite::Result<(i64, i64)> {
         let mut checkpoint = connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")?;

@@ -9,9 +9,9 @@ use super::{Database, all, count, first, rows, run, time, unique};
 use crate::rules::stream_names;
 use crate::tables::{DocumentRow, DocumentTables};
 
-/// The number of characters of a content from which its vector is computed.
+/// The maximum number of characters of an entry's content from which its vector is computed.
 const EMBEDDED: i64 = 4_096;
-/// The number of characters of a prompt that are shown.
+/// The maximum number of characters of a prompt that are shown.
 const SHOWN: i64 = 200;
 
 impl DocumentTables for Database {
@@ -72,7 +72,7 @@ impl DocumentTables for Database {
     }
 
     fn unembedded(&self, model: &str, most: usize) -> Result<Vec<(i64, String, String)>, Error> {
-        // Without INDEXED BY, SQLite looks up each entry in the table, and so reads all vectors.
+        // Without INDEXED BY, SQLite looks up each entry in the table of vectors, and reads all vectors for that.
         let sql = "SELECT entry, title, substr(content, 1, ?3) AS text FROM knowledge AS k
                    WHERE NOT EXISTS (SELECT 1 FROM vectors AS v INDEXED BY vectors_by_model
                                      WHERE v.model = ?1 AND v.entry = k.entry)

@@ -160,7 +160,7 @@ impl Runs for Database {
     }
 
     fn list_runs(&self, list: &RunList<'_>) -> Result<Vec<(i64, RunRecord)>, Error> {
-        // A filter that is not used is left out, so that SQLite can use the index of the list.
+        // A filter that is not used is left out of the statement, so that SQLite can use the index of the list.
         let by_status = list.status.map_or("", |_| "AND r.status = ?2");
         let by_workflow = list.workflow.map_or("", |_| "AND r.workflow = ?3");
         let sql = format!(

@@ -1,9 +1,9 @@
-//! Errors of the database, and what callers are told about them.
+//! Converts errors of the database to the errors that callers get.
 
 use ken_types::{Code, Error};
 use rusqlite::ErrorCode;
 
-/// Converts an error. The details go to the log, and the message names the line in the log.
+/// Converts an error. The details only go to the log, and the message contains a mark by which the line in the log can be found.
 pub(super) fn error(error: rusqlite::Error) -> Error {
     let (line, detail) = (log_line(), error.to_string());
     match error.sqlite_error_code() {
@@ -25,7 +25,7 @@ pub(super) fn error(error: rusqlite::Error) -> Error {
     }
 }
 
-/// Returns a random mark that appears both in the log and in the answer.
+/// Returns a random mark for both the log and the message.
 fn log_line() -> String {
     let mark: Result<[u8; 4], _> = ken_types::id::random();
     mark.map_or_else(|_| "?".into(), |bytes| format!("{:08x}", u32::from_be_bytes(bytes)))

@@ -1,5 +1,5 @@
-//! Examines the files of a database before SQLite opens them. SQLite silently recreates a missing database and silently drops the
-//! unreadable part of a damaged write-ahead log; both are detected here.
+//! Examines the files of a database before SQLite opens them. SQLite silently creates a missing database again, and silently drops the
+//! unreadable part of a damaged write-ahead log. This module detects both.
 
 mod journal;
 mod marker;
@@ -10,23 +10,24 @@ use journal::{Index, Journal};
 use ken_types::{Code, Error};
 use marker::{LogFound, Marker};
 
-/// The state of the files when the database was opened.
+/// What was found in the files when the database was opened.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
-    /// The number of committed frames of the write-ahead log that could not be read. Their changes are missing.
+    /// The number of committed frames of the write-ahead log that could not be read. Their changes are lost.
     pub frames_lost: u64,
-    /// Whether the database file differs from what the last store left: it is damaged, or another program has changed it.
+    /// Whether the database file differs from what the store left when it last stopped. It is then damaged, or another program has changed
+    /// it.
     pub changed: bool,
     /// The path of the copy of the damaged log.
     pub copy: Option<PathBuf>,
-    /// Whether the log is damaged, but the database file contains all its changes.
+    /// Whether the log is damaged, but all of its changes are in the database file as well.
     is_copied: bool,
     /// The log, if it is intact and has a header.
     log: Option<LogFound>,
 }
 
 impl Found {
-    /// Returns one line for people; `None` if nothing is wrong.
+    /// Returns the problem in one line for users; `None` if there is none.
     pub fn complaint(&self) -> Option<String> {
         if self.frames_lost > 0 {
             let copy = self.copy.as_ref();
@@ -55,7 +56,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Returns an error that remains if the operation is tried again (exit status 2).
+/// Returns an error for a problem that trying again does not solve (exit status 2).
 pub(super) fn refuse(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::new(Code::Invalid, format!("{}: {what}", path.display()))
 }
@@ -73,8 +74,8 @@ impl Files {
         std::fs::metadata(self.journal_path()).map_or(0, |meta| meta.len()) == 0
     }
 
-    /// Compares database, log, index and marker. The caller holds the lock, or knows that nobody does. Refuses files that cannot be used
-    /// without losing changes that they may still contain. Changes nothing.
+    /// Compares the database with the log, its index and the marker. The caller must hold the lock, or know that nobody does. Fails if the
+    /// files cannot be used without losing changes that they may still contain. Changes no file.
     pub(super) fn examine(&self) -> Result<Found, Error> {
         let failed = |error| refuse(&self.database, format_args!("cannot be read: {error}"));
         let log = self.journal_path();
@@ -89,7 +90,7 @@ impl Files {
             ..Found::default()
         };
         if lost > 0 && copied > 0 && copied == frames {
-            // The database contains all its changes. Its readable part is older and must not be applied again.
+            // The database file contains all changes of this log. The readable part of the log is older, so it must not be applied again.
             found.is_copied = journal.exists;
         } else if lost > 0 && !journal.exists {
             let what = format_args!("{} is missing, with {lost} frames that had been committed", log.display());
@@ -105,22 +106,23 @@ impl Files {
         Ok(found)
     }
 
-    /// Whether the index can be trusted. An index that was rebuilt from the log knows of no frame that was lost before, unless the marker
-    /// says that the log was intact with as many frames.
+    /// Returns whether the index can be trusted. An index that was rebuilt from the log does not know frames that were lost before. It can
+    /// only be trusted if the marker says that the log was intact with as many frames.
     fn trusts(&self, index: &Index, journal: &Journal) -> bool {
         let found = self.marker.as_ref().and_then(|marker| marker.log.as_ref());
         let was_intact = found.is_some_and(|log| log.salt == index.salt && log.frames == index.frames);
         journal.is_of(index) && (!index.is_fresh || was_intact)
     }
 
-    /// Returns the index of the log, unless it may be outdated: it is never synced, so after a power failure it may be an earlier one.
+    /// Returns the index of the log, unless it may be outdated. It is never synced, so after a power failure the file may contain an
+    /// earlier version.
     fn index(&self) -> Option<Index> {
         let marker = self.marker.as_ref()?;
         let trusted = marker.running && marker.is_of_this_boot();
         trusted.then(|| Index::read(&beside(&self.database, "-shm"))).flatten()
     }
 
-    /// Refuses a database that is missing, empty or truncated if the files beside it show that it was larger.
+    /// Fails if the database is missing, empty or truncated, but the files beside it show that it was larger.
     fn check_length(&self, length: u64, journal: &Journal) -> Result<(), Error> {
         let expected = self.marker.as_ref().map_or(0, |marker| marker.length);
         let what = match length {
@@ -139,7 +141,7 @@ impl Files {
         ))
     }
 
-    /// Whether the checksum of the database file differs from that in the marker.
+    /// Returns whether the checksum of the database file differs from the one in the marker.
     fn is_changed(&self) -> std::io::Result<bool> {
         let Some(expected) = self.marker.as_ref().and_then(|marker| marker.sum) else {
             return Ok(false);
@@ -148,7 +150,7 @@ impl Files {
         Ok(found.is_some_and(|found| found != expected))
     }
 
-    /// Checks that the newest change in the opened database is not older than one that the database file has contained.
+    /// Checks that the newest change in the opened database is not older than the newest one that the marker has recorded.
     pub(super) fn check_change(&self, newest: u64) -> Result<(), Error> {
         match &self.marker {
             Some(marker) if newest < marker.change => Err(refuse(
@@ -163,7 +165,7 @@ impl Files {
         }
     }
 
-    /// Keeps a copy of a damaged log before SQLite truncates it.
+    /// Copies a damaged log to another file, before SQLite truncates it.
     pub(super) fn keep_journal(&self, found: &mut Found) -> Result<(), Error> {
         if found.frames_lost == 0 && !found.is_copied {
             return Ok(());
@@ -179,7 +181,8 @@ impl Files {
         Ok(())
     }
 
-    /// Marks that a store uses the database. What the marker says about the file remains true until the log is copied into it.
+    /// Records in the marker that a store uses the database. What the marker says about the database file stays true until the log is
+    /// copied into it.
     pub(super) fn mark_running(&mut self, found: &Found) -> std::io::Result<()> {
         let known = self.marker.clone();
         let length = std::fs::metadata(&self.database)?.len();
@@ -193,7 +196,7 @@ impl Files {
         })
     }
 
-    /// Removes the checksum from the marker, because the database file is about to change. If the disk is full, removes the marker.
+    /// Removes the checksum from the marker, because the database file is about to change. If the disk is full, removes the whole marker.
     pub(super) fn forget_sum(&mut self) -> Result<(), Error> {
         let Some(marker) = self.marker.clone().filter(|marker| marker.sum.is_some()) else {
             return Ok(());
@@ -206,14 +209,15 @@ impl Files {
         forgotten.map_err(|error| Error::unavailable(format!("the marker cannot be written: {error}")))
     }
 
-    /// Whether the log is empty and the marker says so.
+    /// Returns whether the log is empty and the marker says so.
     pub(super) fn is_cut(&self) -> bool {
         let length = std::fs::metadata(&self.database).map_or(0, |meta| meta.len());
         let known = self.marker.as_ref();
         self.has_no_log() && known.is_some_and(|known| known.sum.is_some() && known.length == length)
     }
 
-    /// Marks that the log has been copied completely: the database file contains everything up to `change`, and nothing changes it now.
+    /// Records in the marker that the log has been copied completely. The database file then contains everything up to the change `change`,
+    /// and is not being changed.
     pub(super) fn mark_copied(&mut self, change: u64, running: bool) -> std::io::Result<()> {
         let (length, sum) = marker::measure(&self.database)?;
         let boot = marker::boot();

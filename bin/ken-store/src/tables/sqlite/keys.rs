@@ -7,7 +7,7 @@ use rusqlite::{Row, params};
 use super::{Database, count, first, rows, run, stored, time, to_json};
 use crate::tables::{KeyRow, Keys};
 
-/// The status of a key whose last request did not reach the store. Such a key has no answer.
+/// The stored status of a key whose last request did not reach the store. Such a key has no answer.
 const NOT_REACHED: u16 = 503;
 
 fn key(row: &Row<'_>) -> rusqlite::Result<KeyRow> {

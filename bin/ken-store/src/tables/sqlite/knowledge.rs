@@ -11,7 +11,7 @@ use super::{Database, all, count, first, insert, rows, run, stored, time, to_jso
 use crate::rules::terms::indexed;
 use crate::tables::{DocumentPlace, Index, JobRow, Knowledge, KnowledgeFilter, KnowledgeTexts, Words};
 
-/// An entry with the document to which it belongs.
+/// Selects entries together with their documents.
 const RECORD: &str = "SELECT * FROM knowledge LEFT JOIN documents USING (document)";
 
 fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
@@ -39,7 +39,7 @@ fn knowledge(row: &Row<'_>) -> rusqlite::Result<KnowledgeRecord> {
     })
 }
 
-/// Returns where in a document a piece is.
+/// Returns the place of a piece in its document.
 fn metadata(row: &Row<'_>) -> rusqlite::Result<Value> {
     let mut metadata = Map::new();
     if let Some(line) = row.get::<_, Option<i64>>("line")? {
@@ -119,7 +119,7 @@ impl Knowledge for Database {
     }
 
     fn list_knowledge(&self, list: &KnowledgeFilter<'_>) -> Result<Vec<(i64, KnowledgeRecord)>, Error> {
-        // Entries for everyone show `api` and `default`, and are found by these values.
+        // An entry for everyone is shown with `api` and `default`, so it is also found by these values.
         let sources = match list.source {
             Some(_) => "source = ?5",
             None => "source NOT IN ('share', 'workspace') AND ?5 IS NULL",
@@ -190,8 +190,8 @@ impl Knowledge for Database {
     }
 }
 
-/// Returns the statement of a search and the columns that it searches. Knowledge is ordered by FTS5's rank. Memory is ordered from new to
-/// old: ranking reads every exchange that contains a word, so a turn would take longer the more often the same has been said.
+/// Returns the statement for a search, and the columns that it searches. Knowledge is ordered by the rank of FTS5. Memory is ordered from
+/// new to old, because ranking reads every exchange that contains a word, and turns would become slower as more is said.
 fn matching_sql(index: Index) -> (&'static str, &'static str) {
     match index {
         Index::Knowledge => (
@@ -241,7 +241,7 @@ impl Words for Database {
 
     fn holders(&self, index: Index, words: &[&[String]], size: u64) -> Result<Vec<u64>, Error> {
         match index {
-            // One statement is used for all words, because FTS5 compiles a statement of its own each time its vocabulary is opened.
+            // A single statement counts all words, because FTS5 compiles an internal statement each time its vocabulary is opened.
             Index::Knowledge => {
                 let sql = "SELECT word.key AS word, sum(vocabulary.doc) AS holders
                            FROM json_each(?1) AS word
@@ -259,8 +259,8 @@ impl Words for Database {
                 }
                 Ok(holders)
             }
-            // The number of exchanges with a common word is estimated from how far back the newest hundred reach. Counting them all would
-            // take longer the more has been said.
+            // The number of exchanges with a common word is estimated from how old the newest hundred are. Counting all of them would
+            // become slower as more is said.
             Index::Memory => {
                 let sql =
                     "SELECT iif(count(*) < 100, count(*), count(*) * ?2 / (?2 + 1 - min(rowid))) AS holders FROM (

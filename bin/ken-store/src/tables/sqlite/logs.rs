@@ -1,4 +1,4 @@
-//! The streams of instances and runs, and the system's own.
+//! The streams of instances and runs, and the system's stream.
 
 use ken_types::{Error, Timestamp};
 use rusqlite::{Row, params};
@@ -63,7 +63,7 @@ impl Logs for Database {
 
 impl SystemEvents for Database {
     fn system_extent(&self) -> Result<SystemExtent, Error> {
-        // Two queries read only the two ends of the tree, while a single one would read all of it.
+        // Two queries read only the two ends of the table. A single one would read all of it.
         let oldest = "SELECT number FROM system_events ORDER BY number LIMIT 1";
         let newest = "SELECT number, at FROM system_events ORDER BY number DESC LIMIT 1";
         let oldest = first(self, oldest, [], |row| count(row, "number"))?;

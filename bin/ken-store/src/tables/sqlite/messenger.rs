@@ -1,4 +1,4 @@
-//! The tables of the messaging connector: updates, allowed users and groups, and pairing codes; and the counters.
+//! The tables of the messaging connector: updates, allowed users and groups, and pairing codes. Also the counters.
 
 use ken_types::ops::messenger::{AllowedUser, BusyChat, Group, Pairing, UpdateRecord};
 use ken_types::ops::store::State;

@@ -1,5 +1,5 @@
-//! The schema as numbered migrations. `user_version` is the number of migrations that a database has had, and each runs in one transaction.
-//! A released migration is never edited: a change of the schema is a new migration.
+//! The schema as a list of migrations. `user_version` is the number of migrations that have been applied to a database. Each migration runs
+//! in one transaction. A released migration is never edited; a change of the schema is a new migration.
 
 use rusqlite::Connection;
 use rusqlite::functions::FunctionFlags;
@@ -9,7 +9,7 @@ use crate::rules::{scope_words, terms};
 /// The `application_id` of a database of ken: "KEN1".
 pub(crate) const APPLICATION_ID: i32 = 0x4b45_4e31;
 
-/// All migrations. The first one begins with an empty database.
+/// All migrations. The first one is applied to an empty database.
 #[rustfmt::skip]
 pub(crate) const STEPS: &[&str] = &[
     FIRST,
@@ -39,13 +39,13 @@ pub(crate) const STEPS: &[&str] = &[
 /// The version of a database after all migrations.
 pub(crate) const VERSION: usize = STEPS.len();
 
-/// An index of finished messages by their end instead of their creation.
+/// An index of finished messages by the time of their end. It replaces one by the time of their creation.
 const ENDED_MESSAGES: &str = "
 DROP INDEX outbox_over;
 CREATE INDEX outbox_ended ON outbox (due_at) WHERE live = 0;
 ";
 
-/// The full-text indexes contain the stems of words instead of the words. The functions are those of [`add_functions`].
+/// The full-text indexes now contain the stems of words in place of the words. The SQL functions are those of [`add_functions`].
 const STEMS: &str = "
 DROP TABLE knowledge_words;
 DROP TABLE knowledge_index;
@@ -85,12 +85,12 @@ pub(crate) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     })
 }
 
-/// The pieces that a platform currently shows of a message that is or was a draft, as JSON.
+/// The pieces of a message that the platform shows at the moment, as JSON. For messages that are or were drafts.
 const DRAFTS: &str = "
 ALTER TABLE outbox ADD COLUMN shown TEXT;
 ";
 
-/// The outputs of tools to which submissions refer, for as long as their summaries are kept; and indexes from conversations to actors and
+/// The outputs of tools to which submissions refer; they are kept as long as the summaries. Also indexes from conversations to actors and
 /// from actors to conversations.
 const OUTPUTS: &str = "
 CREATE TABLE outputs (
@@ -106,13 +106,13 @@ CREATE INDEX scopes_by_conversation ON scopes (connector, conversation, actor);
 CREATE INDEX scopes_by_actor ON scopes (connector, actor);
 ";
 
-/// An index of the few runs that wait for another attempt, apart from the many that wait for their turn.
+/// An index of the runs that wait for another attempt. There are few of them among the many queued runs.
 const RETRIES: &str = "
 CREATE INDEX schedule_runs_retried ON schedule_runs (not_before) WHERE active = 1 AND not_before > 0;
 ";
 
-/// The column `realm` contains the word of a scope. FTS5 cannot rename a column, but its name is only in the text of the schema, so editing
-/// that is enough, and takes no longer for a large index (lang_altertable.html, section 7).
+/// The column `realm`, which contains the scope word, gets a new name. FTS5 cannot rename a column. But the name is only in the text of the
+/// schema, so editing that text is enough, and takes no longer for a large index (lang_altertable.html, section 7).
 const SCOPE_COLUMNS: &str = "
 ALTER TABLE vectors RENAME COLUMN realm TO scope;
 PRAGMA writable_schema = ON;
@@ -120,12 +120,12 @@ UPDATE sqlite_schema SET sql = replace(sql, 'realm', 'scope') WHERE name IN ('kn
 PRAGMA writable_schema = RESET;
 ";
 
-/// The export of traces asks every second which submissions have ended since the last time.
+/// An index for the export of traces, which reads every second which submissions have ended since the last time.
 const TELEMETRY_BY_END: &str = "
 CREATE INDEX telemetry_by_end ON telemetry (settled_at);
 ";
 
-/// Files whose pieces are knowledge entries, the vectors of entries, and which turns used an entry.
+/// Documents (files whose pieces are knowledge entries), the vectors of entries, and which turns used an entry.
 const DOCUMENTS: &str = "
 CREATE TABLE documents (
   document   INTEGER PRIMARY KEY,
@@ -168,7 +168,7 @@ CREATE TRIGGER uses_of_old_summaries AFTER DELETE ON telemetry BEGIN
 END;
 ";
 
-/// The governing rules of users. Those of ken are files.
+/// The governing rules that users have written. Those that ken contains are files.
 const GOVERNING_RULES: &str = "
 CREATE TABLE governing_rules (
   name       TEXT PRIMARY KEY,
@@ -179,8 +179,8 @@ CREATE TABLE governing_rules (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// The usage of model calls. scope: the day or the session, see rules/budget.rs; cost: in billionths of a US dollar, also in reservations,
-/// which are those of calls whose usage is not known yet.
+/// The usage of model calls, and reservations. scope: the day or the session, see rules/budget.rs; cost: in billionths of a US dollar. A
+/// reservation is that of a call whose usage is not known yet.
 const BUDGETS: &str = "
 CREATE TABLE budgets (
   scope      TEXT PRIMARY KEY,
@@ -199,7 +199,7 @@ CREATE TABLE reservations (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Notes and checklists that agents write for themselves, by instance.
+/// Notes and checklists that agents write for their own use. They belong to an instance.
 const NOTES: &str = "
 CREATE TABLE notes (
   stream     INTEGER NOT NULL REFERENCES streams,
@@ -211,12 +211,12 @@ CREATE TABLE notes (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// An index of the approvals that are deleted when they are old enough.
+/// An index of ended approvals, which are deleted some time after their end.
 const ENDED_APPROVALS: &str = "
 CREATE INDEX approvals_ended ON approvals (updated_at) WHERE status <> 'pending';
 ";
 
-/// Requests for approvals and their outcome. task: the task of the worker that made the call.
+/// Requests for approvals, and their outcomes. task: the task of the worker that made the call.
 const APPROVALS: &str = "
 CREATE TABLE approvals (
   approval    INTEGER PRIMARY KEY,
@@ -360,7 +360,7 @@ CREATE INDEX outbox_live ON outbox (connector, chat, message) WHERE live = 1;
 CREATE INDEX outbox_over ON outbox (created_at) WHERE live = 0;
 ";
 
-/// The summary of a submission or a run, as of its end.
+/// The summaries of submissions and runs. They are stored when these end.
 const TELEMETRY: &str = "
 CREATE TABLE telemetry (
   submission INTEGER PRIMARY KEY REFERENCES submissions,
@@ -369,7 +369,7 @@ CREATE TABLE telemetry (
 ) STRICT;
 ";
 
-/// Blobs: bytes addressed by their digest, in pieces. A blob to which no event refers is deleted some time after its last use.
+/// Blobs: bytes that are identified by their digest, in pieces. A blob to which no event refers is deleted some time after its last use.
 const BLOBS: &str = "
 ALTER TABLE happenings RENAME TO system_events;
 CREATE TABLE blobs (
@@ -393,13 +393,13 @@ CREATE TABLE blob_uses (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// This table is dropped because the number of exchanges that contain a word is now estimated.
+/// Drops a table that is no longer used, because the number of exchanges that contain a word is now estimated.
 const NO_MEMORY_WORDS: &str = "DROP TABLE memory_words;";
 
 /// The headers of a stored answer, as a JSON array of pairs.
 const KEPT_HEADERS: &str = "ALTER TABLE keys ADD COLUMN headers TEXT;";
 
-/// Runs of workflows, each of which is a submission of its own kind; and the system's own stream.
+/// Runs of workflows, each of which is a submission of a special kind. Also the system's stream.
 const RUNS: &str = "
 CREATE TABLE runs (
   submission INTEGER PRIMARY KEY REFERENCES submissions,

@@ -45,14 +45,14 @@ pub use files::Found as FilesFound;
 #[derive(Debug)]
 pub struct Sqlite {
     path: PathBuf,
-    /// The writing connection. It is opened first, because that creates and migrates the database, and it is handed out once.
+    /// The connection that writes. It is opened first, because this creates and migrates the database, and is handed out only once.
     writer: Option<(Connection, Files)>,
     found: FilesFound,
     _lock: File,
 }
 
 impl Sqlite {
-    /// Locks, checks, and creates or migrates the database. An error names the file and what is wrong with it, and then the file is
+    /// Opens a database: locks and checks it, and creates or migrates it. An error names the file and the problem; in that case the file is
     /// unchanged.
     pub fn open(path: &Path) -> Result<Sqlite, Error> {
         let lock = open::lock(path)?;
@@ -65,7 +65,7 @@ impl Sqlite {
         &self.found
     }
 
-    /// Limits the file to this number of pages of 4 KiB. Beyond it, every write fails as on a full disk.
+    /// Limits the size of the database to this number of pages of 4 KiB. When the limit is reached, every write fails as on a full disk.
     pub fn limit_pages(&self, pages: u32) -> Result<(), Error> {
         let limit = |(connection, _): &(Connection, Files)| connection.pragma_update(None, "max_page_count", pages);
         let limited = self.writer.as_ref().map(limit).transpose();
@@ -77,7 +77,7 @@ impl Sqlite {
         open::check(path, full)
     }
 
-    /// Copies the database to a new file in one read transaction, which blocks no writer. The copy consists of one file, and it is not
+    /// Copies the database to a new file in one read transaction, which does not block the writer. The copy is a single file, and it is not
     /// synced.
     pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
         backup::copy(from, to).map_err(|error| Error::unavailable(format!("{}: {error}", from.display())))
@@ -98,7 +98,7 @@ impl Backend for Sqlite {
     }
 }
 
-/// A connection, through which all tables are accessed.
+/// The connection through which all tables are accessed.
 struct Database(Connection);
 
 impl Tables for Database {
@@ -187,7 +187,7 @@ impl Writer for SqliteWriter {
 
     fn probe(&mut self) -> Result<(), Error> {
         self.begin()?;
-        // Setting the version writes the first page, even if the version stays the same.
+        // Setting the version writes the first page, even if the version does not change.
         let version: i64 = unique(&self.database, "PRAGMA user_version", [], |row| row.get(0))?;
         let set = self.database.0.pragma_update(None, "user_version", version);
         set.map_err(fault::error)?;
@@ -216,7 +216,7 @@ fn first<T>(
     statement(database, sql, |statement| statement.query_row(params, read).optional())
 }
 
-/// Returns the only row of a query. If there is none, that is a defect.
+/// Returns the only row of a query. It is a defect if there is none.
 fn unique<T>(
     database: &Database,
     sql: &str,
@@ -254,7 +254,7 @@ fn each_text(
     })
 }
 
-/// Passes a prepared statement, which remains cached, to a function.
+/// Calls a function with a prepared statement, which stays in the cache of the connection.
 fn statement<T>(
     database: &Database,
     sql: &str,
@@ -306,8 +306,8 @@ fn scope(row: &Row<'_>) -> rusqlite::Result<Scope> {
     })
 }
 
-/// Returns the key of an entry, which consists of stream and number. Hence the entries of a stream are stored together and in order, and
-/// the cost of reading a page only depends on its own length.
+/// Returns the key of an entry, which combines its stream and its number. The entries of a stream are therefore stored together and in
+/// order, and the cost of reading a page depends only on its own length.
 fn place(stream: i64, number: u64) -> i64 {
     (stream << 32) | number.min(MOST_ENTRIES).cast_signed()
 }

@@ -1,4 +1,4 @@
-//! Opening the database: its lock, the checks whether this release can read it, and the settings of its connections.
+//! Opens the database: takes its lock, checks whether this release can read it, and applies the settings of its connections.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -12,16 +12,16 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use super::files::{Files, Found, beside, refuse};
 use super::migrations::{APPLICATION_ID, STEPS, VERSION, add_functions};
 
-/// The first version of SQLite in which resetting the WAL loses no writes.
+/// The number of the first SQLite version in which resetting the WAL loses no writes.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 const STATEMENTS: usize = 160;
 
-/// Returns an error that may go away by itself (exit status 75).
+/// Returns an error for a problem that may disappear by itself (exit status 75).
 fn not_now(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::unavailable(format!("{}: {what}", path.display()))
 }
 
-/// Locks the file beside the database that contains the process id of its store.
+/// Locks the file beside the database that contains the process id of the running store.
 pub(crate) fn lock(database: &Path) -> Result<File, Error> {
     let path = beside(database, ".lock");
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -40,7 +40,7 @@ pub(crate) fn lock(database: &Path) -> Result<File, Error> {
             return Err(refuse(&path, format_args!("cannot be locked: {error}")));
         }
     }
-    // The process id is for people. Only the lock is checked.
+    // The process id is only information for people; the lock is what counts.
     _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
@@ -57,10 +57,10 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
     files.keep_journal(&mut found)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|error| unusable(path, &error))?;
-    // An error below must leave the files as they are.
+    // If a check below fails, closing the connection must not change the files.
     set_checkpoint_on_close(&connection, false).map_err(|error| unusable(path, &error))?;
     check_version(path, &connection)?;
-    // SQLite opens a file that it may not write for reading, and would report that only at the first change.
+    // If SQLite has no permission to write a file, it opens it for reading, and would only report that at the first change.
     if connection.is_readonly("main").map_err(|error| unusable(path, &error))? {
         return Err(read_only(path));
     }
@@ -69,7 +69,8 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
         let newest = newest_change(&connection).map_err(|error| unusable(path, &error))?;
         files.check_change(newest)?;
     }
-    // This comes before the first write. The marker distinguishes a frame that a kill has cut short from a damaged one.
+    // The marker is written before the first write to the log. With it, a frame that was cut short by a kill can be distinguished from a
+    // damaged one.
     let marked = files.mark_running(&found);
     marked.map_err(|error| not_now(path, format_args!("its marker cannot be written: {error}")))?;
     if files.has_no_log() {
@@ -83,14 +84,14 @@ pub(crate) fn writer(path: &Path) -> Result<(Connection, Files, Found), Error> {
     Ok((connection, files, found))
 }
 
-/// Sets whether closing the last connection copies the log into the database and removes it.
+/// Sets whether closing the last connection copies the log into the database and removes the log.
 pub(crate) fn set_checkpoint_on_close(connection: &Connection, checkpoint: bool) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !checkpoint).map(drop)
 }
 
 /// Returns the number of the newest change in the system's stream; 0 if there is none.
 pub(crate) fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
-    // The table may have the name of an older schema, because this runs before the migration.
+    // The table may still have its name from an older schema, because this runs before the migration.
     let tables = "SELECT name FROM sqlite_schema WHERE name IN ('system_events', 'happenings')";
     let table: Option<String> = connection.query_row(tables, [], |row| row.get(0)).optional()?;
     let Some(table) = table else { return Ok(0) };
@@ -98,13 +99,13 @@ pub(crate) fn newest_change(connection: &Connection) -> rusqlite::Result<u64> {
     connection.query_row(&newest, [], |row| row.get::<_, i64>(0).map(i64::cast_unsigned))
 }
 
-/// Opens the existing, migrated database for checkpoints.
+/// Opens an existing and migrated database for checkpoints.
 pub(crate) fn beside_writer(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
         let connection = Connection::open_with_flags(path, flags)?;
         prepare(&connection)?;
-        // Pages that are copied must be synced before the log is restarted.
+        // Copied pages must be synced before the log is restarted.
         connection.pragma_update(None, "synchronous", "FULL")?;
         Ok(connection)
     };
@@ -122,8 +123,8 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, Error> {
     open().map_err(|error| unusable(path, &error))
 }
 
-/// Reads the whole database and checks that it is sound; `full` also compares indexes with tables. While a store is running, the log and
-/// its index are not examined, because the store is changing them.
+/// Reads the whole database and checks that it is sound. `full` also compares indexes with tables. While a store is running, it changes the
+/// log and its index, so these are not examined.
 pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
     let (fresh, files, in_use) = (check_header(path)?, Files::of(path), is_locked(path));
     let found = match in_use {
@@ -134,7 +135,7 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
         return Err(refuse(path, "there is no database"));
     }
     if found.frames_lost > 0 {
-        // Opening the database would rebuild the index, and so lose the knowledge of what is missing.
+        // Opening the database would rebuild the index of the log, and the knowledge about lost frames would be gone.
         return Err(refuse(path, found.complaint().unwrap_or_default()).hint("ken-store(8), Restoring"));
     }
     let connection = match !in_use && files.has_no_log() {
@@ -153,14 +154,14 @@ pub(crate) fn check(path: &Path, full: bool) -> Result<(), Error> {
     }
 }
 
-/// Opens a database without a log that nobody writes, without creating the files that SQLite puts beside a database.
+/// Opens a database that has no log and that nobody writes. Does not create the files that SQLite normally puts beside a database.
 fn resting(path: &Path) -> Result<Connection, Error> {
     let name = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     Connection::open_with_flags(format!("file:{name}?immutable=1"), flags).map_err(|error| unusable(path, &error))
 }
 
-/// Whether a store holds the lock of the database.
+/// Returns whether a store holds the lock of the database.
 fn is_locked(path: &Path) -> bool {
     let file = File::open(beside(path, ".lock"));
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -174,7 +175,7 @@ fn check_library(path: &Path) -> Result<(), Error> {
     Err(refuse(path, format_args!("SQLite {version} is too old, 3.51.3 is the oldest that can be trusted with it")))
 }
 
-/// Checks the file before SQLite opens it, because SQLite might write to it. Returns true if there is no database yet.
+/// Checks the header of the file before SQLite opens it, because SQLite might write to it. Returns true if there is no database yet.
 fn check_header(path: &Path) -> Result<bool, Error> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -205,7 +206,7 @@ fn check_header(path: &Path) -> Result<bool, Error> {
     let page = if page == 1 { 65_536 } else { page };
     let length = file.metadata().map_or(0, |meta| meta.len());
     let journal = std::fs::metadata(beside(path, "-wal")).map_or(0, |meta| meta.len());
-    // While there is a log, the file may be shorter than its header says; without a log, it never is.
+    // While there is a log, the file can be shorter than its header says. Without a log, it cannot.
     if journal == 0 && length < u64::from(pages) * page {
         return Err(refuse(path, format_args!("damaged: {length} bytes of {} are there", u64::from(pages) * page))
             .hint("restore a backup"));
@@ -232,7 +233,7 @@ fn check_version(path: &Path, connection: &Connection) -> Result<(), Error> {
     Err(refuse(path, message).hint("start the newer ken-store, or restore a backup made before it"))
 }
 
-/// Applies the settings of all connections.
+/// Applies the settings that all connections have.
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     // Without this setting, SQLite with STAT4 plans a statement again for each new value of a parameter.
@@ -246,7 +247,7 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> {
     prepare(connection)?;
     if fresh {
-        // This comes before the write-ahead log is enabled, so that the id is in the database file whatever happens next.
+        // The id is written before the write-ahead log is enabled, so that it is in the database file even if the next step fails.
         connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -255,8 +256,8 @@ fn prepare_writer(connection: &Connection, fresh: bool) -> rusqlite::Result<()> 
     connection.pragma_update(None, "cache_size", -16_384)
 }
 
-/// Restarts the empty log, so that its index records that it was empty. An index that SQLite has rebuilt from a log whose first frame is
-/// damaged looks different.
+/// Restarts the empty log, so that its index records that the log was empty. An index that SQLite has rebuilt from a log with a damaged
+/// first frame looks different.
 fn begin_log(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
@@ -302,7 +303,7 @@ fn unusable(path: &Path, error: &rusqlite::Error) -> Error {
 mod tests {
     use super::*;
 
-    /// With NORMAL, a change that has been answered would be on the disk only after the next checkpoint.
+    /// With NORMAL, an answered change would be on the disk only after the next checkpoint.
     #[test]
     fn the_writer_syncs_every_commit() {
         let dir = tempfile::tempdir().unwrap();

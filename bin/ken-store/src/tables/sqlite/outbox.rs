@@ -54,7 +54,7 @@ impl Outbox for Database {
     }
 
     fn heads(&self, connector: &str) -> Result<Vec<(i64, Timestamp)>, Error> {
-        // SQLite takes the other columns of a query with min() from the row with the minimum.
+        // In a query with min(), SQLite takes the other columns from the row with the minimum.
         let sql = "SELECT min(message) AS message, due_at FROM outbox
                    WHERE live = 1 AND connector = ?1 GROUP BY chat ORDER BY 1";
         all(self, sql, [connector], |row| Ok((row.get("message")?, time(row, "due_at")?)))

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{Database, all, count, first, insert, json, rows, run, stored, time, to_json, unique};
 use crate::tables::{ActiveRuns, FiredRow, NewScheduleRun, ScheduleRow, ScheduleRunRow, Schedules};
 
-/// Returns the name of an enum value, as columns contain it.
+/// Returns the name of an enum value in the form in which columns contain it.
 fn name(value: &impl Serialize) -> Result<Option<String>, Error> {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => Ok(Some(name)),
@@ -29,7 +29,7 @@ fn named<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<O
     value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(error)))
 }
 
-/// Returns a value that must not be NULL.
+/// Returns a value from a column, or an error if it is NULL.
 fn present<T>(value: Option<T>, column: &str) -> rusqlite::Result<T> {
     value.ok_or_else(|| rusqlite::Error::InvalidColumnType(0, column.to_owned(), Type::Null))
 }
@@ -118,7 +118,7 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<ScheduleRunRow> {
     })
 }
 
-/// All columns of a run and the id of its schedule.
+/// Selects runs with all their columns and the ids of their schedules.
 const RUN: &str = "SELECT r.*, s.id AS schedule_id FROM schedule_runs AS r JOIN schedules AS s USING (schedule)";
 
 impl Schedules for Database {
@@ -188,7 +188,7 @@ impl Schedules for Database {
     }
 
     fn advance_schedule(&self, fire: &Fire, fired: Option<i64>) -> Result<Option<FiredRow>, Error> {
-        // These are two statements, because an UPDATE with RETURNING creates a temporary table each time and takes twice as long.
+        // An UPDATE with RETURNING would do this with one statement, but it creates a temporary table each time and takes twice as long.
         let sql = "SELECT schedule, slug FROM schedules
                    WHERE id = ?1 AND generation = ?2 AND mark = ?3 AND enabled = 1 AND deleted_at IS NULL";
         let values = params![fire.id, fire.generation.cast_signed(), fire.mark];

@@ -35,7 +35,7 @@ impl Scopes for Database {
         current: &str,
         most: usize,
     ) -> Result<Vec<String>, Error> {
-        // The limit is inside the subquery, because an actor may have very many conversations.
+        // The limit is inside the subquery, because an actor can have very many conversations.
         let sql = "SELECT conversation FROM (
                      SELECT conversation FROM (
                        SELECT conversation FROM scopes WHERE connector = ?1 AND actor = ?2 ORDER BY scope DESC LIMIT ?4)
@@ -126,7 +126,7 @@ impl Sessions for Database {
     }
 
     fn list_sessions(&self, list: &SessionList, see: &mut dyn FnMut(i64, Session) -> bool) -> Result<(), Error> {
-        // A filter that is not used is left out, so that SQLite can use the index of the list.
+        // A filter that is not used is left out of the statement, so that SQLite can use the index of the list.
         let of_scope = list.scope.map_or("?1 IS NULL", |_| "s.scope = ?1");
         let titled = if list.untitled { "" } else { "AND s.title IS NOT NULL" };
         let archived = if list.archived { "NOT NULL" } else { "NULL" };

@@ -8,7 +8,7 @@ use rusqlite::{Row, params};
 use super::{Database, all, count, first, insert, rows, run, scope, stored, to_json, unique};
 use crate::tables::{NewSubmission, OldLease, OpenRow, QueueRow, SubmissionRow, Submissions, SummaryRow, Telemetry};
 
-/// The claimable submissions of each kind of work; each statement uses an index of its own.
+/// Selects the submissions that can be claimed, with one statement for each kind of work. Each statement uses an index of its own.
 const TURNS: &str =
     "SELECT s.*, e.text, e.images, e.context, e.kind AS message_kind, c.scope, c.connector, c.actor, c.conversation, c.thread
      FROM submissions AS s JOIN events AS e USING (event) LEFT JOIN scopes AS c ON c.scope = e.scope
@@ -232,7 +232,7 @@ impl Submissions for Database {
     }
 }
 
-/// A submission with what its summary needs.
+/// Selects submissions with the data that their summaries need.
 const SUMMARIES: &str =
     "SELECT s.*, l.name AS stream_name, l.entries AS entries, c.connector AS connector, t.body AS body,
         coalesce(t.settled_at, x.settled_at, r.ended_at) AS ended

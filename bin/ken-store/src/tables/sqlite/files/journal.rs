@@ -1,5 +1,5 @@
-//! Reads the write-ahead log and its index in the format of SQLite (sqlite.org/fileformat2.html, sqlite.org/walformat.html), before SQLite
-//! does: its recovery silently drops everything after the first damaged frame.
+//! Reads the write-ahead log and its index in the format of SQLite (sqlite.org/fileformat2.html, sqlite.org/walformat.html). This is done
+//! before SQLite reads them, because its recovery silently drops everything after the first damaged frame.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
-/// The two magic numbers without their last bit, which says in which byte order checksums are computed.
+/// The common part of the two magic numbers of the log. Their last bit gives the byte order in which checksums are computed.
 const MAGIC: u32 = 0x377f_0682;
 const LARGEST_PAGE: u32 = 65_536;
 /// The value of a read mark in the index that no reader has set.
@@ -20,15 +20,15 @@ pub(super) struct Journal {
     pub(super) exists: bool,
     /// The length in bytes.
     pub(super) length: u64,
-    /// Identifies this generation of the log. Frames with another salt are left from an earlier one.
+    /// The salt of the current generation of the log. Frames with another salt are left from an earlier one.
     pub(super) salt: Option<[u8; 8]>,
-    /// The number of frames up to the last commit that can be read, which is what SQLite recovers.
+    /// The number of readable frames up to the last commit. SQLite recovers these.
     pub(super) frames: u64,
-    /// The number of frames of this generation that cannot be read.
+    /// The number of frames of the current generation that cannot be read.
     unreadable: u64,
 }
 
-/// What the index of the log (`-shm`) says about it. It is only valid until the system that wrote it goes down, because it is never synced.
+/// The content of the index of the log (`-shm`). It is only valid until the operating system stops, because it is never synced.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Index {
     /// The number of frames up to the last commit.
@@ -36,12 +36,12 @@ pub(super) struct Index {
     /// The number of frames that have been copied into the database.
     pub(super) copied: u64,
     pub(super) salt: [u8; 8],
-    /// Whether the index has just been rebuilt from the log, and so knows nothing else.
+    /// Whether the index has just been rebuilt from the log. It then contains nothing that the log does not show.
     pub(super) is_fresh: bool,
 }
 
 impl Journal {
-    /// Reads the log at `path`. A file that does not exist is an empty log.
+    /// Reads the log at `path`. A missing file counts as an empty log.
     pub(super) fn read(path: &Path) -> std::io::Result<Journal> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -60,7 +60,7 @@ impl Journal {
         let mut header = [0; HEADER];
         let header_length = fill(from, &mut header)?;
         let Some((mut sum, page_size)) = read_header(&header).filter(|_| header_length == HEADER) else {
-            // Everything after a header that cannot be read is lost.
+            // If the header cannot be read, everything after it is lost.
             self.unreadable = self.length.div_ceil(4_096 + FRAME_HEADER as u64);
             return Ok(());
         };
@@ -90,13 +90,13 @@ impl Journal {
         }
     }
 
-    /// Whether the index belongs to this log. A log whose header cannot be read may belong to any index.
+    /// Returns whether the index may belong to this log. If the header of the log cannot be read, every index may.
     pub(super) fn is_of(&self, index: &Index) -> bool {
         self.salt.is_none_or(|salt| salt == index.salt)
     }
 
-    /// Returns how many committed frames recovery would drop. Without a trustworthy index, this includes a frame that was being written
-    /// when the system went down.
+    /// Returns how many committed frames SQLite's recovery would drop. Without a trustworthy index, this includes a frame that was only
+    /// partly written when the system went down.
     pub(super) fn lost(&self, index: Option<&Index>) -> u64 {
         match index {
             Some(index) => index.frames.saturating_sub(self.frames),
@@ -124,7 +124,7 @@ impl Index {
     }
 }
 
-/// The running checksum of a log, and whether it reads words in big-endian order.
+/// The checksum of a log up to a position, and whether it reads words in big-endian order.
 struct Sum(u32, u32, bool);
 
 impl Sum {
@@ -132,7 +132,7 @@ impl Sum {
         Sum(0, 0, big_endian)
     }
 
-    /// Adds bytes, whose number is a multiple of 8.
+    /// Adds bytes to the checksum. Their number must be a multiple of 8.
     fn add(&mut self, bytes: &[u8]) {
         let read = if self.2 { u32::from_be_bytes } else { u32::from_le_bytes };
         for pair in bytes.chunks_exact(8) {
@@ -146,7 +146,7 @@ impl Sum {
     }
 }
 
-/// Returns the checksum of the header and the size of a page, if the header is intact.
+/// Returns the checksum of the header and the page size; `None` if the header is damaged.
 fn read_header(header: &[u8; HEADER]) -> Option<(Sum, usize)> {
     let (magic, page_size) = (word(header, 0), word(header, 8));
     let mut sum = Sum::new(magic & 1 == 1);

@@ -1,6 +1,5 @@
-//! The marker beside the database (`ken.db.mark`), which records what the store knew about its files. It is written and synced when the
-//! store starts, before and after the store copies the write-ahead log into an idle database, and when the store stops. Each time it is
-//! replaced atomically.
+//! The marker file beside the database (`ken.db.mark`), which records what the store knows about its files. It is written and synced when
+//! the store starts and stops, and before and after the log is copied into the database of an idle store. It is always replaced atomically.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -9,22 +8,22 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The size in bytes above which a database gets no checksum, because reading it would take longer than a start may take.
+/// The size of a database, in bytes, above which no checksum is computed. Reading a larger file would delay the start too much.
 const MOST_SUMMED: u64 = 256 * 1024 * 1024;
-/// A random id that the kernel makes at each boot.
+/// A random id that the kernel creates at each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::tables::sqlite) struct Marker {
-    /// Whether a store is running or was killed; false once it has stopped in order.
+    /// Whether a store is running or was killed. False once a store has stopped normally.
     pub(super) running: bool,
-    /// The boot of the system in which the marker was written.
+    /// The id of the boot during which the marker was written.
     pub(super) boot: String,
     /// The number of the newest change that the database file is known to contain.
     pub(super) change: u64,
     /// The length of the database file in bytes, which never decreases.
     pub(super) length: u64,
-    /// The CRC-32 of the database file, while nothing changes the file.
+    /// The CRC-32 of the database file, as long as nothing changes the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) sum: Option<u32>,
     /// The log as the store found it when it started, if it was intact.
