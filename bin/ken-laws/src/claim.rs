@@ -165,7 +165,7 @@ pub(crate) fn points_back(token: &Token) -> bool {
     token.is(lex::POINTER | lex::CONNECTIVE | lex::THE) && !supports(token)
 }
 
-/// Whether there is a citation: "[4]", "(Miller 1998)", "by Miller 1998".
+/// Whether there is a citation: "\[4\]", "(Miller 1998)", "by Miller 1998".
 fn cites(tokens: &[Token]) -> bool {
     tokens.iter().enumerate().any(|(index, token)| {
         let numbered = token.is_mark('[') && at(tokens, index + 1).kind == Kind::Number;

@@ -73,7 +73,7 @@ pub fn line(error: &Error) -> String {
     line.unwrap_or_else(|_| r#"{"error":{"code":"internal","message":"","at":""}}"#.to_owned()) + "\n"
 }
 
-/// Like [`line`], without the line feed and with the field that names the input.
+/// Like [`line()`], without the line feed and with the field that names the input.
 pub(crate) fn answer(error: &Error, mark: Option<&Mark>) -> String {
     let mut line = line(error);
     line.pop();
