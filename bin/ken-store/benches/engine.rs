@@ -387,7 +387,7 @@ fn transcript(dir: &Path, runtime: &tokio::runtime::Runtime, _: Duration) {
     direct_reads(dir, &id);
 }
 
-/// Measures the CPU time of reading the same page directly, without the reader threads.
+/// Measures the CPU time of reading a page of a transcript directly, without the reader threads.
 fn direct_reads(dir: &Path, id: &SessionId) {
     use ken_store::ops::Read;
     use ken_store::tables::Backend;

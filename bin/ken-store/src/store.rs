@@ -158,7 +158,7 @@ impl Store {
             return Err(Error::invalid("/max", format!("max is 0 to {CLAIM}")));
         }
         let mut answer = self.writer.claim(connection, args.work, args.max, args.wait_ms > 0)?;
-        // A claim that does not wait is answered as soon as the store gets to it, so this time is only an upper bound.
+        // A claim that does not wait is answered when the writer processes it, so this time is only an upper limit.
         let wait_ms = if args.wait_ms == 0 { WAIT_MS } else { args.wait_ms };
         let delivered = tokio::select! {
             delivered = timeout_at(until(wait_ms), &mut answer) => delivered,
@@ -169,7 +169,7 @@ impl Store {
             Ok(Err(_)) => return Err(stopping()),
             Err(_) => {}
         }
-        // Claims that were sent before this belong to this call. Later ones find nobody and are released.
+        // Claims that were sent until now are part of the answer. Any later ones find the receiver closed and are released.
         answer.close();
         Ok(answer.try_recv().map(|delivery| delivery.take()).unwrap_or_default())
     }
@@ -209,7 +209,7 @@ impl Store {
         Ok(page)
     }
 
-    /// Returns the messages that may be sent now. Waits until there is one.
+    /// Returns the messages that can be sent now. Waits until there is one.
     pub async fn due(&self, args: DueMessages) -> Result<Due, Error> {
         ops::outbox::check_due(&args)?;
         let until = until(args.wait_ms);

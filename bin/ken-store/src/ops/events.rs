@@ -141,7 +141,7 @@ fn find(tables: &dyn Tables, scope: i64, target: &Target) -> Result<Where, Error
     })
 }
 
-/// Stores the event, and the reason why it was refused as its answer.
+/// Stores the event, with the reason of the refusal as its answer.
 fn refuse(tables: &dyn Tables, scope: i64, event: &InboundEvent, error: Error) -> Result<Accepted, Error> {
     let accepted = Accepted {
         event_id: event.id.clone(),

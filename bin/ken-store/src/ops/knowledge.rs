@@ -14,9 +14,8 @@ use crate::rules::terms::{Query, Weights};
 use crate::rules::{check, digest, scope_words, vectors};
 use crate::tables::{Index, KnowledgeFilter, Tables};
 
-/// The maximum number of entries with only some of the words that are examined. They are examined if few entries contain all words. More of
-/// them are needed than are returned, because the index ranks short entries higher, while the score prefers entries that contain most of
-/// the rare words.
+/// The maximum number of entries with some of the words that are examined if few entries contain all words. The index ranks short entries
+/// higher, but the score prefers entries that contain most of the rare words, so several entries must be examined to find the best.
 const LOOKED_AT: u32 = 24;
 /// The maximum number of vectors that are compared with a query. They are those of the newest entries.
 const COMPARED: u32 = 50_000;

@@ -9,7 +9,7 @@ use crate::rules::terms::Query;
 use crate::rules::{check, scope_words};
 use crate::tables::{Index, SubmissionRow, Tables};
 
-/// The maximum number of exchanges with only some of the words that are examined. They are examined if few exchanges contain all words.
+/// The maximum number of exchanges with some of the words that are examined if few exchanges contain all words.
 const LOOKED_AT: u32 = 24;
 /// The maximum number of conversations of an actor that are searched. They are the newest ones, and each makes a search about 0.1 ms
 /// slower.

@@ -108,7 +108,7 @@ fn fitting(value: Value) -> Value {
     json!({"truncated": true, "bytes": bytes, "note": "too long for an event; the run's record has it"})
 }
 
-/// Adds an event to the stream of a run that comes from the store and not from the holder.
+/// Adds an event of the store itself, in contrast to one of the holder, to the stream of a run.
 fn add_event(
     tables: &dyn Tables,
     log: &mut LogRow,

@@ -133,7 +133,7 @@ mod tests {
         let caps = Budget { tokens_per_day: 1_000, cost_per_session: 0.001, ..Budget::default() };
         let ask = ask(caps);
         let none = Amount::default();
-        // The limit of 1,000 tokens minus those of the request would allow more, but 0.0009 dollars only pay for 450 tokens of an answer.
+        // The limit for tokens would allow more, but the remaining 0.0009 dollars only pay for 450 tokens of an answer.
         assert_eq!(output(&ask, none, none), Ok(450));
         assert_eq!(output(&ask, used(700, 0.0), none), Ok(200));
         assert_eq!(output(&ask, used(890, 0.0), none), Ok(10));

@@ -53,7 +53,7 @@ impl Filling {
         }
     }
 
-    /// Adds an entry if it fits. Returns false if the page is full then.
+    /// Adds an entry if it fits. Returns false if no further entry fits.
     pub(crate) fn take(&mut self, body: &[u8]) -> bool {
         self.bytes += body.len();
         if self.count > 0 && self.bytes > self.max_bytes {

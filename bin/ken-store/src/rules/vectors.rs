@@ -34,8 +34,8 @@ pub(crate) fn cosine(query: &[f32], packed: &[u8]) -> f64 {
     }
 }
 
-/// Returns the score of a place in one ranking, counted from 0. The sum of its scores in all rankings determines the place of an entry in
-/// the combined ranking.
+/// Returns the score that an entry gets for its place in one ranking, counted from 0. The sum of these scores over all rankings gives its
+/// place in the combined ranking.
 pub(crate) fn worth(place: usize) -> f64 {
     1.0 / (RANK + 1.0 + place as f64)
 }

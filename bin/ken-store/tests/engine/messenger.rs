@@ -111,6 +111,7 @@ async fn a_finished_message_is_kept_for_thirty_days_from_its_end() {
     assert_eq!(count().await, 0);
 }
 
+/// A text that arrives while an earlier one is being sent is sent next. A draft that arrives after the answer changes nothing.
 #[tokio::test]
 async fn the_answer_ends_a_draft() {
     let kit = Kit::new();

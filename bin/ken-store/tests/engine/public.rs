@@ -465,7 +465,7 @@ impl Both {
     async fn compare(&mut self, call: Call, expected: Result<Said, Code>) {
         let said = self.say(call.clone()).await;
         assert_eq!(said, expected, "{call:?}");
-        // A refused call has changed nothing, so a repeat is decided anew. A call that took effect gets the same answer again.
+        // A refused call has changed nothing, so a repeat is decided again. A call that took effect gets the same answer as before.
         let done = matches!(
             expected,
             Ok(Said::Created(Some(Creation::Made(_))) | Said::Appended(Appending::Done { .. }) | Said::Deleted)

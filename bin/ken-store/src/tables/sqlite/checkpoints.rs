@@ -71,7 +71,7 @@ impl Checkpoints {
                     Err(TrySendError::Disconnected(_)) => finish(wal),
                 }
             }
-            Ok(()) // the commit stands whatever happens here
+            Ok(()) // the commit is durable even if the thread gets no task
         };
         let hooked = writer.wal_hook(Some(after_commit));
         hooked.map_err(fault::error)?;
@@ -138,7 +138,7 @@ fn run(connection: &Connection, mut files: Files, begun: &Receiver<Task>, end: &
                 report(files.forget_sum().and_then(|()| follow(connection)));
                 match cut(connection, IDLE_PATIENCE) {
                     Ok(Some(change)) => mark(&mut files, change, true),
-                    Ok(None) => {} // somebody writes or reads: the next idle moment will do
+                    Ok(None) => {} // another connection writes or reads; the store tries again when it is idle
                     Err(error) => tracing::warn!("the write-ahead log could not be cut: {error}"),
                 }
             }
