@@ -1,6 +1,7 @@
-//! Whether a text is supported by its sources. Each sentence of the text is compared with the sources: the result has the passage
-//! that supports it best, a score from a small trained model, and what the sources lack or contradict. Pure functions, no I/O; the
-//! time is linear in the length of the text plus the length of the sources.
+//! Decides whether a text is supported by its sources. Each sentence of the text is compared with the sources. The
+//! result contains the passage that supports it best, a score from a small trained model, and what the sources lack or
+//! contradict. All functions are pure and do no I/O. The time is linear in the length of the text plus the length of the
+//! sources.
 //!
 //! ```
 //! let sources = ["The pump was replaced on 4 March. Its bearing had worn through."];
