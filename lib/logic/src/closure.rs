@@ -58,7 +58,8 @@ pub struct Contradiction {
 }
 
 impl Closure {
-    /// Returns the work of the derivation in the unit of [`crate::MAX_WORK`]: that of all joins, and one for each step.
+    /// Returns the work of the derivation in the unit of [`crate::MAX_WORK`]: the work of all joins, plus one for each
+    /// step.
     pub fn work(&self) -> usize {
         self.work + self.steps.len()
     }

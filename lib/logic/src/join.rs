@@ -1,6 +1,6 @@
 //! Rules with variables. Each premise is a pattern, and the statements that match it form a relation over the phrases
 //! to which its variables are bound. A rule is a join of such relations. The evaluation is semi-naive: each round only
-//! joins combinations that contain a tuple of the last round.
+//! joins combinations that contain a tuple that is new in that round.
 
 use std::collections::HashMap;
 
