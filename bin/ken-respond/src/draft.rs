@@ -1,4 +1,4 @@
-//! Where drafts come from: a program, or ken-model.
+//! Requests drafts from a program or from ken-model.
 
 use std::time::Duration;
 
