@@ -179,7 +179,7 @@ pub(super) fn scope_key(tables: &dyn Tables, scope: &Scope) -> Result<i64, Error
     }
 }
 
-/// Returns the session with this id. Fails with `not_found` if it belongs to another scope.
+/// Returns the session with this id. Fails with `not_found` if there is none, and with `forbidden` if it belongs to another scope.
 pub(super) fn owned(tables: &dyn Tables, id: &SessionId, scope: &Scope) -> Result<SessionRow, Error> {
     let found = tables.session(id.as_str())?;
     found.ok_or_else(|| missing(id))?.owned_by(tables.scope_key(scope)?)

@@ -47,7 +47,7 @@ async fn a_newer_database_is_refused_with_both_versions() {
     assert!(line.contains("version 900") && line.contains("up to "), "{line}");
 }
 
-/// Returns the tables of a database that databases did not have before there were streams of other programs.
+/// Returns the tables of a database without those that existed before the streams of other programs were added.
 fn newer_tables(database: &rusqlite::Connection) -> Vec<String> {
     const OLD: [&str; 13] = [
         "scopes",
