@@ -58,7 +58,7 @@ pub struct Passage {
     pub span: Span,
 }
 
-/// A place in the text that occurs in no source or that a source contradicts.
+/// Words of the text that occur in no source, or that a source contradicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finding {
     pub kind: Kind,

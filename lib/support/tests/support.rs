@@ -90,8 +90,8 @@ fn odd_input_has_an_answer() {
     assert_eq!(support("??? !!! …", &[SOURCE]).sentences.len(), 0);
 }
 
-/// A text that is eight times as long takes about eight times as long. The worst case are words that occur in every
-/// sentence.
+/// A text that is eight times as long takes about eight times as long. The worst cases are texts whose words occur in
+/// every sentence.
 #[test]
 fn time_grows_with_the_length() {
     let sentence = "The pump was on and the pump was hot. ";
