@@ -42,8 +42,8 @@ pub struct Closure {
     pub(crate) work: usize,
 }
 
-/// The position of a literal that does not hold. It is not 0, so that the table is written when it is created. Memory
-/// that is zeroed by the system and read before it is written would cost two page faults for each page.
+/// The position of a literal that does not hold. It is not 0, because a table of zeros is not written when it is
+/// created. Each of its pages would then cost two page faults, one at the first read and one at the first write.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// A statement and its negation, both of which hold.

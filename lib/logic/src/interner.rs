@@ -6,8 +6,8 @@ use hashbrown::hash_table::Entry;
 /// Assigns numbers to texts, counted from 0 in the order of their first appearance.
 pub struct Interner {
     texts: Texts,
-    /// The numbers by the hash of their text. For a new text, looking at the table's control bytes is nearly always
-    /// enough. They are only an eighth of its memory.
+    /// The numbers by the hash of their text. The control bytes of the table, which are only an eighth of its memory,
+    /// are nearly always enough to see that a text is new.
     numbers: HashTable<u32>,
     seed: u64,
 }

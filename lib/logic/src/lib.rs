@@ -1,11 +1,12 @@
-//! Statements and rules: normal form, negation, derivation, proofs and contradictions. There is no I/O, clock or hidden state, so
-//! equal theories give equal closures, step by step.
+//! Statements and rules: normal form, negation, derivation, proofs and contradictions. There is no I/O, clock or hidden
+//! state, so equal theories give equal closures, step by step.
 //!
-//! A [`Theory`] holds rules over statements. [`Theory::derive`] closes a set of given statements under modus ponens and modus
-//! tollens: for each rule `p1 … pn -> c` also `not c, all p but pi -> not pi`. Rules without variables take time linear in their
-//! size (Dowling and Gallier, "Linear-time algorithms for testing the satisfiability of propositional Horn formulae", 1984);
-//! rules with variables (`?x`) are joined by index, semi-naively. The closure is computed in rounds, so that the first
-//! derivation of a statement has the least depth, which is the best one for any decay of confidence per step.
+//! A [`Theory`] contains rules over statements. [`Theory::derive`] computes everything that follows from a set of given
+//! statements by modus ponens (`p1 … pn -> c`) and modus tollens (`not c` and all premises but `pi` give `not pi`).
+//! Without variables, this takes time linear in the size of the rules (Dowling and Gallier, "Linear-time algorithms for
+//! testing the satisfiability of propositional Horn formulae", 1984). Rules with variables (`?x`) are evaluated as joins
+//! with indexes, semi-naively. The closure is computed in rounds, so the first derivation of a statement has the least
+//! depth. If each step reduces the confidence, this derivation has the highest one.
 
 mod closure;
 mod engine;
