@@ -91,7 +91,7 @@ impl Reading {
         self.words.push(Word { text, is_joined });
     }
 
-    /// Returns whether the words so far introduce the next number as a condition.
+    /// Returns whether and how the words so far introduce the next number as a condition.
     fn condition(&self) -> Condition {
         let mut before = self.words.iter().rev().map(|word| word.text.as_str());
         match (before.next(), before.next()) {
