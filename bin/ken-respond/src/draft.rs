@@ -62,7 +62,7 @@ impl Drafter {
 struct Brief<'a> {
     prompt: &'a str,
     context: &'a Value,
-    /// Counted from 1.
+    /// The number of the attempt, counted from 1.
     attempt: usize,
     /// The previous draft, and what was wrong with it.
     previous: Option<&'a str>,
