@@ -31,7 +31,7 @@ pub(crate) struct Run {
 struct Opened {
     workflow: Arc<Definition>,
     engine: Engine,
-    /// Dropped after the engine, whose child processes it watches.
+    /// Declared last, so that it is dropped after the engine, whose child processes it watches.
     runtime: Runtime,
 }
 
@@ -54,14 +54,15 @@ impl Filter for Run {
         let running = opened.engine.run(&opened.workflow, &data, request);
         let mut outcome = opened.runtime.block_on(running)?;
         if !reply.is_verbose() {
-            outcome.execution_time_ms = None; // equal input gives equal bytes
+            outcome.execution_time_ms = None; // left out, so that equal input gives equal bytes
         }
         Ok(reply.send(&Told(&outcome)))
     }
 }
 
 impl Run {
-    /// `--json` gives any JSON value. Other sources give an object, or else a text for `user_input`.
+    /// Reads the data from the input. With `--json` it is any JSON value. From other sources it is an object, or else a
+    /// text, which becomes the field `user_input`.
     fn data(&self, input: &str) -> Result<Data, Error> {
         if self.json.is_some() || input.trim_start().starts_with('{') {
             return Data::read(input);
