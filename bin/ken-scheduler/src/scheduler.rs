@@ -22,7 +22,7 @@ use crate::timing::Timing;
 
 /// The timeout of one call of the store.
 const CALL: Duration = Duration::from_secs(10);
-/// The timeout of the request to the messaging connector which users its settings admit.
+/// The timeout of the call that asks the messaging connector which users its settings admit.
 const CONNECTOR: Duration = Duration::from_secs(2);
 const CHANGE: Duration = Duration::from_secs(30);
 /// The maximum number of attempts of an update, which fails while other callers change the same schedule.
