@@ -125,8 +125,8 @@ fn warn_of(error: &notify::Error) {
 }
 
 impl Listing {
-    /// Reads all descriptions. Of several files with the same name the first one counts, so a user's file replaces one
-    /// of the installation.
+    /// Reads all descriptions. If two folders describe a tool with the same name, the first folder counts, so that a user's
+    /// description replaces that of the installation.
     fn read(folders: &[PathBuf], servers: &Servers) -> Listing {
         let mut listing = Listing::default();
         for folder in folders {

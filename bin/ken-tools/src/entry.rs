@@ -114,7 +114,7 @@ pub(crate) struct Entry {
     pub(crate) secrets: Vec<String>,
     /// A JSON pointer to the text for the model in the tool's output.
     pub(crate) shows: Option<String>,
-    /// The exit statuses that mean success. Any other status is a failure.
+    /// The exit statuses with which the tool has given a result. Any other status is a failure.
     pub(crate) ok_status: Vec<u8>,
     pub(crate) timeout: Duration,
     /// The MCP server that provides the tool, and the tool's name there. `None` for a tool that is run by `command`.
