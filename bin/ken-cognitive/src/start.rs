@@ -23,7 +23,7 @@ use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::wire;
 
-/// How many wrong keys are accepted from one address before it is refused.
+/// The rate of wrong keys from one address, above which the address is refused.
 const WRONG_KEYS: Rate = Rate::per_minute(20);
 
 /// Opens the state and starts listening.
