@@ -195,7 +195,7 @@ impl Disk {
     }
 }
 
-/// Returns the lower limit that `KEN_CODER_DISK` sets in MiB, as bytes. It is used in tests.
+/// Returns the limit that `KEN_CODER_DISK` sets in MiB, as bytes, but at most `DISK`.
 fn limit() -> Option<u64> {
     let mib: u64 = std::env::var("KEN_CODER_DISK").ok()?.parse().ok()?;
     Some(mib.saturating_mul(1024 * 1024).min(DISK))
