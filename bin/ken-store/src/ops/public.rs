@@ -44,7 +44,7 @@ impl Write for StreamsCreate {
         if let Some(answer) = calls::known(tables, args.call.as_ref())? {
             return Ok(answer);
         }
-        // Expired streams are removed first, so that their names can be used, and so that they do not count as sources.
+        // Expired streams are removed first, so that their names are free, and sources that were only kept for them are removed too.
         sweep(tables, change)?;
         if let Some(there) = tables.public(&args.stream)? {
             match there.life(change.now) {
