@@ -73,13 +73,13 @@ impl Store {
     /// Runs an operation that reads.
     pub async fn read<O: Read>(&self, args: O::Args) -> Result<O::Reply, Error> {
         O::check(&args)?;
-        self.readers.read(move |tables| O::run(tables, &args)).await
+        self.readers.read(O::COMES_FIRST, move |tables| O::run(tables, &args)).await
     }
 
     /// Runs an operation that changes something. Returns when the change is durable.
     pub async fn write<O: Write>(&self, args: O::Args) -> Result<O::Reply, Error> {
         O::check(&args)?;
-        self.writer.write(move |tables, change| O::run(tables, &args, change)).await
+        self.writer.write(O::COMES_FIRST, move |tables, change| O::run(tables, &args, change)).await
     }
 
     /// Waits until a submission is settled or, if `or_waiting` is set, waits for a decision. Also returns after `wait_ms`, and with
@@ -93,7 +93,7 @@ impl Store {
         let waiting = self.watch.subscribe(topic)?;
         loop {
             let asked = args.clone();
-            let read = self.readers.read(move |tables| ops::submissions::status(tables, &asked));
+            let read = self.readers.read(true, move |tables| ops::submissions::status(tables, &asked));
             let now = read.await?;
             if enough(&now) {
                 return Ok(now);
@@ -117,7 +117,7 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Approval(args.id.clone()))?;
         loop {
             let id = args.id.clone();
-            let read = self.readers.read(move |tables| ops::approvals::get(tables, &id));
+            let read = self.readers.read(true, move |tables| ops::approvals::get(tables, &id));
             let now = read.await?;
             if now.status != Status::Pending || !self.has_news(&waiting, until).await? {
                 return Ok(now);
@@ -132,7 +132,7 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Approvals)?;
         loop {
             let asked = args.clone();
-            let read = self.readers.read(move |tables| ops::approvals::pending(tables, &asked));
+            let read = self.readers.read(true, move |tables| ops::approvals::pending(tables, &asked));
             let now = read.await?;
             let is_news = match &args.unless {
                 Some(known) => *known != now.tag,
@@ -176,7 +176,9 @@ impl Store {
 
     /// Renews leases for the holder behind `connection`.
     pub async fn renew(&self, connection: ConnectionId, args: RenewLeases) -> Result<LostLeases, Error> {
-        self.writer.write(move |tables, change| ops::leases::renew(tables, &args.leases, connection, change)).await
+        self.writer
+            .write(true, move |tables, change| ops::leases::renew(tables, &args.leases, connection, change))
+            .await
     }
 
     /// Returns a page of a stream. If it is empty, waits for its first entry, and then for a moment for more.
@@ -216,7 +218,7 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Outbox)?;
         loop {
             let (asked, now) = (args.clone(), self.clock.now());
-            let read = self.readers.read(move |tables| ops::outbox::due(tables, &asked, now));
+            let read = self.readers.read(true, move |tables| ops::outbox::due(tables, &asked, now));
             let (due, next) = read.await?;
             if !due.messages.is_empty() || Instant::now() >= until {
                 return Ok(due);
@@ -236,7 +238,7 @@ impl Store {
         let waiting = self.watch.subscribe(Topic::Documents)?;
         loop {
             let asked = args.clone();
-            let read = self.readers.read(move |tables| ops::documents::work(tables, &asked));
+            let read = self.readers.read(true, move |tables| ops::documents::work(tables, &asked));
             let work = read.await?;
             let is_nothing = work.job.is_none() && work.unembedded.is_empty();
             if !is_nothing || Instant::now() >= until {
@@ -251,7 +253,7 @@ impl Store {
 
     async fn page(&self, args: ReadStream) -> Result<StreamPage, Error> {
         let now = self.clock.now();
-        let read = self.readers.read(move |tables| ops::streams::read(tables, &args, now));
+        let read = self.readers.read(true, move |tables| ops::streams::read(tables, &args, now));
         read.await
     }
 
@@ -262,14 +264,14 @@ impl Store {
         let lifetime = page.public.as_ref().and_then(|public| public.lifetime);
         if touch && matches!(lifetime, Some(Lifetime::Ttl(_))) {
             let key = page.id.cast_signed();
-            self.writer.write(move |tables, change| ops::public::touch(tables, key, change)).await?;
+            self.writer.write(false, move |tables, change| ops::public::touch(tables, key, change)).await?;
         }
         Ok(page)
     }
 
     /// Returns the sizes of the database.
     pub async fn sizes(&self) -> Result<Map<String, Value>, Error> {
-        self.readers.read(|tables| tables.sizes()).await
+        self.readers.read(true, |tables| tables.sizes()).await
     }
 
     /// Returns counters and queue lengths, without reading the database.

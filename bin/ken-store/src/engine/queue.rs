@@ -1,4 +1,4 @@
-//! A bounded queue from callers to threads.
+//! A bounded queue from callers to threads. Some items go before all others.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,82 +17,99 @@ pub(crate) struct Queue<T> {
 }
 
 struct State<T> {
-    items: VecDeque<T>,
+    /// The items that are taken before all others.
+    first: VecDeque<T>,
+    others: VecDeque<T>,
     closed: bool,
     /// The number of threads that wait for an item. If there is none, no thread is woken, because waking costs a system call.
     waiting: usize,
 }
 
+impl<T> State<T> {
+    fn take(&mut self) -> Option<T> {
+        self.first.pop_front().or_else(|| self.others.pop_front())
+    }
+
+    fn len(&self) -> usize {
+        self.first.len() + self.others.len()
+    }
+}
+
 impl<T> Queue<T> {
     pub(crate) fn new(name: &'static str, limit: usize) -> Queue<T> {
-        let state = State { items: VecDeque::new(), closed: false, waiting: 0 };
+        let state = State { first: VecDeque::new(), others: VecDeque::new(), closed: false, waiting: 0 };
         Queue { name, limit, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Adds an item. Fails with `busy` when the queue is full, and with `unavailable` when it is closed.
-    pub(crate) fn push(&self, item: T) -> Result<(), Error> {
-        self.push_within(item, self.limit)
+    /// Adds an item, which goes before all others if it `comes_first`. Fails with `busy` when the queue is full, and with `unavailable` when
+    /// it is closed.
+    pub(crate) fn push(&self, item: T, comes_first: bool) -> Result<(), Error> {
+        drop(self.push_quietly(item, comes_first)?);
+        Ok(())
     }
 
     /// Adds an item even if the queue is full. The number of such items is limited elsewhere: one for each connection or lease.
     pub(crate) fn push_always(&self, item: T) {
         // The push can only fail if the queue is closed, and then nobody takes items any more.
-        _ = self.push_within(item, usize::MAX);
+        _ = self.put(item, usize::MAX, false);
+        self.wake();
+    }
+
+    /// Puts items that were taken from the queue back to where they were. None of them may be one that comes first.
+    pub(crate) fn put_back(&self, items: impl DoubleEndedIterator<Item = T>) {
+        let mut state = self.lock();
+        items.rev().for_each(|item| state.others.push_front(item));
     }
 
     /// Adds an item as [`Queue::push`] does. A thread is woken only when the returned value is dropped.
-    pub(crate) fn push_quietly(&self, item: T) -> Result<Pushed<'_, T>, Error> {
-        self.put(item, self.limit)?;
+    pub(crate) fn push_quietly(&self, item: T, comes_first: bool) -> Result<Pushed<'_, T>, Error> {
+        self.put(item, self.limit, comes_first)?;
         Ok(Pushed(self))
-    }
-
-    fn push_within(&self, item: T, limit: usize) -> Result<(), Error> {
-        self.put(item, limit)?;
-        self.wake();
-        Ok(())
     }
 
     fn wake(&self) {
         let state = self.lock();
-        let wanted = state.waiting > 0 && !state.items.is_empty();
+        let wanted = state.waiting > 0 && state.len() > 0;
         drop(state);
         if wanted {
             self.changed.notify_one();
         }
     }
 
-    fn put(&self, item: T, limit: usize) -> Result<(), Error> {
+    fn put(&self, item: T, limit: usize, comes_first: bool) -> Result<(), Error> {
         let mut state = self.lock();
         if state.closed {
             return Err(Error::unavailable("the store is stopping"));
         }
-        if state.items.len() >= limit {
+        if state.len() >= limit {
             let message = format!("the store's {} queue is full ({limit} wait)", self.name);
             return Err(Error::busy(message, RETRY_MS));
         }
-        state.items.push_back(item);
+        match comes_first {
+            true => state.first.push_back(item),
+            false => state.others.push_back(item),
+        }
         Ok(())
     }
 
     /// Waits for the next item and takes it. Returns `None` once the queue is closed and empty.
     pub(crate) fn pop(&self) -> Option<T> {
-        self.wait(None).items.pop_front()
+        self.wait(None).take()
     }
 
     /// Waits for items and takes at most `most`. Returns an empty list if none arrives within `timeout`, and `None` once the queue is
     /// closed and empty.
     pub(crate) fn pop_many(&self, most: usize, timeout: Option<Duration>) -> Option<Vec<T>> {
         let mut state = self.wait(timeout);
-        if state.items.is_empty() && state.closed {
+        if state.len() == 0 && state.closed {
             return None;
         }
-        let count = state.items.len().min(most);
-        Some(state.items.drain(..count).collect())
+        Some(std::iter::from_fn(|| state.take()).take(most).collect())
     }
 
     fn wait(&self, timeout: Option<Duration>) -> MutexGuard<'_, State<T>> {
         let mut state = self.lock();
-        let idle = |state: &mut State<T>| state.items.is_empty() && !state.closed;
+        let idle = |state: &mut State<T>| state.len() == 0 && !state.closed;
         state.waiting += 1;
         state = match timeout {
             None => self.changed.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
@@ -112,7 +129,7 @@ impl<T> Queue<T> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().items.len()
+        self.lock().len()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -127,8 +144,8 @@ impl<T> Pushed<'_, T> {
     /// Takes the item back if it is the only one in the queue.
     pub(crate) fn take_if_alone(&self) -> Option<T> {
         let mut state = self.0.lock();
-        match state.items.len() {
-            1 => state.items.pop_front(),
+        match state.len() {
+            1 => state.take(),
             _ => None,
         }
     }
@@ -148,13 +165,15 @@ mod tests {
     #[test]
     fn full_is_busy_and_closed_is_unavailable_after_the_last_item() {
         let queue = Queue::new("test", 2);
-        queue.push(1).unwrap();
-        queue.push(2).unwrap();
-        let error = queue.push(3).unwrap_err();
+        queue.push(1, false).unwrap();
+        queue.push(2, false).unwrap();
+        let error = queue.push(3, true).unwrap_err();
         assert_eq!((error.code, error.retry_after_ms), (Code::Busy, Some(RETRY_MS)));
         queue.push_always(4);
         queue.close();
-        assert_eq!(queue.push(5).unwrap_err().code, Code::Unavailable);
+        assert_eq!(queue.push(5, false).unwrap_err().code, Code::Unavailable);
+        assert_eq!(queue.pop_many(2, None), Some(vec![1, 2]));
+        queue.put_back([1, 2].into_iter());
         assert_eq!(queue.pop_many(2, None), Some(vec![1, 2]));
         assert_eq!(queue.pop(), Some(4));
         assert_eq!((queue.pop(), queue.pop_many(2, None)), (None, None));
@@ -163,17 +182,30 @@ mod tests {
     #[test]
     fn what_was_pushed_quietly_is_taken_by_its_caller_alone_or_by_the_thread() {
         let queue = Queue::new("test", 2);
-        let first = queue.push_quietly(1).unwrap();
+        let first = queue.push_quietly(1, false).unwrap();
         assert_eq!(first.take_if_alone(), Some(1));
         drop(first);
         std::thread::scope(|scope| {
             let popped = scope.spawn(|| queue.pop_many(2, None));
-            let first = queue.push_quietly(2).unwrap();
-            let second = queue.push_quietly(3).unwrap();
+            let first = queue.push_quietly(2, false).unwrap();
+            let second = queue.push_quietly(3, false).unwrap();
             assert_eq!(first.take_if_alone(), None);
             drop((first, second));
             assert!(popped.join().unwrap().is_some_and(|items| items[0] == 2));
         });
+    }
+
+    #[test]
+    fn what_comes_first_goes_before_all_others_in_its_own_order() {
+        let queue = Queue::new("test", 8);
+        for (item, comes_first) in [(1, false), (2, true), (3, false), (4, true)] {
+            queue.push(item, comes_first).unwrap();
+        }
+        assert_eq!(queue.pop(), Some(2));
+        assert_eq!(queue.pop_many(2, None), Some(vec![4, 1]));
+        queue.put_back([1].into_iter());
+        queue.push(5, true).unwrap();
+        assert_eq!(queue.pop_many(8, None), Some(vec![5, 1, 3]));
     }
 
     #[test]

@@ -38,18 +38,19 @@ impl Readers {
         Ok(Readers { queue, threads })
     }
 
-    /// Runs a read on one of the threads. A read that has not begun is skipped if its caller no longer waits.
-    pub(crate) async fn read<T, F>(&self, read: F) -> Result<T, Error>
+    /// Runs a read on one of the threads, before all others if it `comes_first`. A read that has not begun is skipped if its caller no longer waits.
+    pub(crate) async fn read<T, F>(&self, comes_first: bool, read: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&dyn Tables) -> Result<T, Error> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Box::new(move |reader| {
+        let job: Job = Box::new(move |reader| {
             if !reply.is_closed() {
                 _ = reply.send(run(reader, read));
             }
-        }))?;
+        });
+        self.queue.push(job, comes_first)?;
         answer.await.unwrap_or_else(|_| Err(stopping()))
     }
 

@@ -30,6 +30,9 @@ use crate::tables::{self, Backend, Tables};
 const QUEUE: usize = 1_024;
 /// The maximum number of requests in one transaction.
 const BATCH: usize = 256;
+/// The time that the changes of one transaction take before those that do not come first are left to the next one. A change that comes first
+/// waits for about twice this time.
+const SHARE: Duration = Duration::from_millis(10);
 /// The time after a failure until leases and background work are tried again, in milliseconds.
 const RETRY_MS: i64 = 1_000;
 /// The pause between two slices of background work, in milliseconds, so that other changes are not delayed.
@@ -89,6 +92,8 @@ impl Drop for Delivery {
 pub(crate) trait Job: Send {
     /// Returns whether the change can still be made, and begins it if so. If the caller gives up after this, it cannot know the outcome.
     fn begin(&self) -> bool;
+    /// Returns whether the change is made before those that do not come first.
+    fn comes_first(&self) -> bool;
     /// Makes the change. Returns false if it was refused.
     fn run(&mut self, tables: &dyn Tables, change: &mut Change) -> bool;
     /// Replaces the answer with an error.
@@ -98,6 +103,7 @@ pub(crate) trait Job: Send {
 
 struct WriteJob<T, F> {
     gate: Gate,
+    comes_first: bool,
     work: F,
     result: Option<Result<T, Error>>,
     reply: oneshot::Sender<Result<T, Error>>,
@@ -110,6 +116,10 @@ where
 {
     fn begin(&self) -> bool {
         self.gate.begin()
+    }
+
+    fn comes_first(&self) -> bool {
+        self.comes_first
     }
 
     fn run(&mut self, tables: &dyn Tables, change: &mut Change) -> bool {
@@ -190,16 +200,16 @@ impl Writer {
     }
 
     /// Makes a change and returns its result once it is durable. The change is not begun if its deadline has passed or its caller no longer
-    /// waits.
-    pub(crate) async fn write<T, F>(&self, work: F) -> Result<T, Error>
+    /// waits. If it `comes_first`, it is made before the changes that do not.
+    pub(crate) async fn write<T, F>(&self, comes_first: bool, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: Fn(&dyn Tables, &mut Change) -> Result<T, Error> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let gate = Gate::current();
-        let job = WriteJob { gate: gate.clone(), work, result: None, reply };
-        let pushed = self.queue.push_quietly(Order::Write(Box::new(job)))?;
+        let job = WriteJob { gate: gate.clone(), comes_first, work, result: None, reply };
+        let pushed = self.queue.push_quietly(Order::Write(Box::new(job)), comes_first)?;
         if self.is_at_hand() {
             // Other callers can add their changes meanwhile and so share the batch.
             yield_now().await;
@@ -243,7 +253,7 @@ impl Writer {
         waits: bool,
     ) -> Result<oneshot::Receiver<Delivery>, Error> {
         let (reply, answer) = oneshot::channel();
-        self.queue.push(Order::Claim(PendingClaim { connection, work, most, waits, reply }))?;
+        self.queue.push(Order::Claim(PendingClaim { connection, work, most, waits, reply }), false)?;
         Ok(answer)
     }
 
@@ -439,10 +449,15 @@ impl BatchWriter {
         }
         let alone = batch.jobs.len() == 1 && releases.is_empty() && due.is_empty();
         let run = if alone { alone_in_transaction } else { in_savepoint };
-        let mut refused = 0;
+        let (mut refused, mut made, begun) = (0, 0, Instant::now());
         for job in &mut batch.jobs {
+            if made > 0 && !job.comes_first() && begun.elapsed() > SHARE {
+                break;
+            }
             refused += usize::from(!run(&mut *self.database, &mut batch.change, &mut **job)?);
+            made += 1;
         }
+        self.queue.put_back(batch.jobs.drain(made..).map(Order::Write));
         let mut followed = schedules::follow(self.database.tables(), &mut batch.change, 0)?;
         self.serve_claims(batch)?;
         loop {

@@ -34,6 +34,8 @@ enum Where {
 }
 
 impl Write for ChatAccept {
+    const COMES_FIRST: bool = true;
+
     fn run(tables: &dyn Tables, args: &Accept, change: &mut Change) -> Result<Accepted, Error> {
         if let Some(answer) = tables.event_answer(args.event.id.as_str())? {
             return record::read(&answer);
@@ -171,6 +173,8 @@ fn insert_event(tables: &dyn Tables, scope: i64, event: &InboundEvent, answer: &
 
 /// Adds a prompt to the queue of an instance. Its event has the id of the submission.
 impl Write for SubmissionsAdmit {
+    const COMES_FIRST: bool = true;
+
     fn check(args: &Admit) -> Result<(), Error> {
         check::instance(&args.instance)
     }

@@ -103,6 +103,8 @@ impl Write for KnowledgeDelete {
 }
 
 impl Read for KnowledgeSearch {
+    const COMES_FIRST: bool = false;
+
     fn check(args: &Search) -> Result<(), Error> {
         check::limit(args.limit, check::PAGE)
     }

@@ -48,6 +48,8 @@ fn conversations(tables: &dyn Tables, scope: &Scope) -> Result<Vec<String>, Erro
 }
 
 impl Read for MemorySearch {
+    const COMES_FIRST: bool = false;
+
     fn check(args: &Search) -> Result<(), Error> {
         check::limit(args.limit, check::PAGE)
     }

@@ -67,6 +67,8 @@ impl Read for MessengerStanding {
 }
 
 impl Write for MessengerAccept {
+    const COMES_FIRST: bool = true;
+
     fn check(args: &AcceptUpdate) -> Result<(), Error> {
         match i64::try_from(args.update_id) {
             Ok(_) => Ok(()),

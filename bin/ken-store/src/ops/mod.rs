@@ -56,6 +56,9 @@ use crate::tables::Tables;
 
 /// An operation that only reads. It sees one consistent state of the tables.
 pub trait Read: Op {
+    /// Whether the operation is run before those that do not come first. A search does not.
+    const COMES_FIRST: bool = true;
+
     /// Checks arguments without reading the tables.
     fn check(_args: &Self::Args) -> Result<(), Error> {
         Ok(())
@@ -66,6 +69,10 @@ pub trait Read: Op {
 
 /// An operation that changes the tables. It can run a second time from the start if its transaction is repeated.
 pub trait Write: Op {
+    /// Whether the operation is run before those that do not come first. Accepting work does, so that a sender waits less while the work that
+    /// was accepted before is done.
+    const COMES_FIRST: bool = false;
+
     /// Checks arguments without reading the tables.
     fn check(_args: &Self::Args) -> Result<(), Error> {
         Ok(())

@@ -330,6 +330,8 @@ impl Read for SchedulesRuns {
 }
 
 impl Write for SchedulesAdvance {
+    const COMES_FIRST: bool = true;
+
     fn run(tables: &dyn Tables, args: &Advance, change: &mut Change) -> Result<Advanced, Error> {
         let mut active = match args.fires.is_empty() {
             true => Active::new(),

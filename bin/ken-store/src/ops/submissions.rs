@@ -95,6 +95,8 @@ impl Write for SubmissionsAbort {
 
 /// Reads the history of an instance for the model, and what the searches find. All of it is read from one state of the tables.
 impl Read for SubmissionsHistory {
+    const COMES_FIRST: bool = false;
+
     fn check(args: &ReadHistory) -> Result<(), Error> {
         check::limit(args.limit, HISTORY)?;
         args.search.as_ref().map_or(Ok(()), |search| check::limit(search.limit, check::PAGE))

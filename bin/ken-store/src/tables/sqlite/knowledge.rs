@@ -148,7 +148,7 @@ impl Knowledge for Database {
     }
 
     fn knowledge_sizes(&self, after: i64, until: i64, most: usize) -> Result<Vec<(i64, u64)>, Error> {
-        let sql = "SELECT entry, length(content) AS size FROM knowledge WHERE entry > ?1 AND entry <= ?2
+        let sql = "SELECT entry, octet_length(content) AS size FROM knowledge WHERE entry > ?1 AND entry <= ?2
                    ORDER BY entry LIMIT ?3";
         all(self, sql, [after, until, rows(most)], |row| Ok((row.get("entry")?, count(row, "size")?)))
     }
