@@ -38,7 +38,8 @@ impl Readers {
         Ok(Readers { queue, threads })
     }
 
-    /// Runs a read on one of the threads, before all others if it `comes_first`. A read that has not begun is skipped if its caller no longer waits.
+    /// Runs a read on one of the threads, before all others if it `comes_first`. A read that has not begun is skipped if its caller no longer
+    /// waits.
     pub(crate) async fn read<T, F>(&self, comes_first: bool, read: F) -> Result<T, Error>
     where
         T: Send + 'static,

@@ -396,8 +396,7 @@ impl BatchWriter {
         };
         for order in orders {
             match order {
-                Order::Write(job) if job.begin() => batch.jobs.push(job),
-                Order::Write(_) => count(&self.counters.given_up, 1),
+                Order::Write(job) => batch.jobs.push(job),
                 Order::Claim(claim) => self.pending.push_back(claim),
                 Order::Undelivered(claims) => {
                     self.leases.untell(&claims.aborts);
@@ -449,15 +448,22 @@ impl BatchWriter {
         }
         let alone = batch.jobs.len() == 1 && releases.is_empty() && due.is_empty();
         let run = if alone { alone_in_transaction } else { in_savepoint };
-        let (mut refused, mut made, begun) = (0, 0, Instant::now());
+        let (mut taken, mut others, mut given_up, mut refused, begun) = (0, 0, 0, 0, Instant::now());
         for job in &mut batch.jobs {
-            if made > 0 && !job.comes_first() && begun.elapsed() > SHARE {
-                break;
+            if !job.comes_first() {
+                // One is always made, so that these changes make progress even if many come first.
+                if others > 0 && begun.elapsed() > SHARE {
+                    break;
+                }
+                others += 1;
             }
-            refused += usize::from(!run(&mut *self.database, &mut batch.change, &mut **job)?);
-            made += 1;
+            taken += 1;
+            match job.begin() {
+                true => refused += usize::from(!run(&mut *self.database, &mut batch.change, &mut **job)?),
+                false => given_up += 1,
+            }
         }
-        self.queue.put_back(batch.jobs.drain(made..).map(Order::Write));
+        self.queue.put_back(batch.jobs.drain(taken..).map(Order::Write));
         let mut followed = schedules::follow(self.database.tables(), &mut batch.change, 0)?;
         self.serve_claims(batch)?;
         loop {
@@ -471,7 +477,8 @@ impl BatchWriter {
         system::record(self.database.tables(), &mut batch.change)?;
         self.database.commit()?;
         self.has_written();
-        count(&self.counters.writes, batch.jobs.len());
+        count(&self.counters.writes, batch.jobs.len() - given_up);
+        count(&self.counters.given_up, given_up);
         count(&self.counters.refused, refused);
         count(&self.counters.batches, 1);
         Ok(())
