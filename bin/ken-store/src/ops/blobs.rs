@@ -177,7 +177,7 @@ pub(super) fn refer_to_outputs(tables: &dyn Tables, submission: i64, events: &[B
         output: Option<Output>,
     }
     // Few events refer to an output, and only those are parsed.
-    let may_name_one = |event: &&str| check::event_kind(event).starts_with("tool\"") && event.contains(BLOB_FIELD);
+    let may_name_one = |event: &&str| check::event_type(event) == "tool" && event.contains(BLOB_FIELD);
     for event in events.iter().map(|event| event.get()).filter(may_name_one) {
         if let Some(output) = record::read::<Ended>(event)?.result.output {
             tables.refer_to_output(&output.blob, submission)?;

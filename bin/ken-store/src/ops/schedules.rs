@@ -619,12 +619,12 @@ fn deeds(tables: &dyn Tables, found: &SubmissionRow) -> Result<Deeds, Error> {
     let log = tables.log_by_key(found.stream)?;
     let mut deeds = Deeds::default();
     tables.entries(log.key, found.recorded_from, log.entries, &mut |event| {
-        let kind = check::event_kind(event);
+        let kind = check::event_type(event);
         if !event.contains(found.id.as_str()) {
             return true;
         }
-        deeds.called_tools |= kind.starts_with("tool_start\"");
-        if kind.starts_with("turn\"") {
+        deeds.called_tools |= kind == "tool_start";
+        if kind == "turn" {
             let turn = serde_json::from_str::<Turn>(event).ok();
             deeds.failure = turn.and_then(|turn| turn.error).map(|error| error.name);
         }

@@ -69,10 +69,10 @@ fn follow_approvals(
     }
     let mut open = found.approvals.clone();
     for event in fresh {
-        let kind = check::event_kind(event.get());
-        if kind.starts_with("approval_requested\"") {
+        let kind = check::event_type(event.get());
+        if kind == "approval_requested" {
             open.push(record::read::<Approval>(event.get())?.request_id);
-        } else if kind.starts_with("approval_decided\"") {
+        } else if kind == "approval_decided" {
             let decided = record::read::<Approval>(event.get())?.request_id;
             open.retain(|request| *request != decided);
         }

@@ -14,14 +14,9 @@ pub(crate) const PAGE: u32 = 100;
 /// The text with which every event begins.
 const EVENT: &str = r#"{"v":1,"type":""#;
 
-/// Returns the part of an event from the value of its type on; empty if the text is not an event.
-pub(crate) fn event_kind(event: &str) -> &str {
-    event.strip_prefix(EVENT).unwrap_or_default()
-}
-
 /// Returns the type of an event; empty if the text is not an event.
 pub(crate) fn event_type(event: &str) -> &str {
-    event_kind(event).split('"').next().unwrap_or_default()
+    event.strip_prefix(EVENT).and_then(|rest| rest.split('"').next()).unwrap_or_default()
 }
 
 pub(crate) fn events(events: &[Box<RawValue>]) -> Result<(), Error> {
@@ -31,7 +26,7 @@ pub(crate) fn events(events: &[Box<RawValue>]) -> Result<(), Error> {
             let message = format!("the event has {} bytes, at most {EVENT_BYTES} are kept", event.get().len());
             return Err(Error::too_large(message).at(at()));
         }
-        if event_kind(event.get()).is_empty() {
+        if !event.get().starts_with(EVENT) {
             return Err(Error::invalid(at(), format!("an event begins with {EVENT}…")));
         }
     }
