@@ -294,7 +294,7 @@ impl Relation {
         self.is_denied != other.is_denied && self.settles(other)
     }
 
-    /// Returns the number of relations in it, including itself. A relation between relations therefore counts more than
+    /// Returns the number of relations in this one, including itself. A relation between relations therefore counts more than
     /// one between things.
     pub(crate) fn size(&self) -> usize {
         let inner = self.parts.iter().map(|part| match part {

@@ -35,7 +35,7 @@ pub(crate) struct Listing {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Returns the folders with descriptions. The first is `tools.d` beside the configuration or, without one, in
+/// Returns the folders that contain descriptions of tools. The first is `tools.d` beside the configuration or, without one, in
 /// `$KEN_HOME` or `$XDG_CONFIG_HOME/ken`. The second is that of the installation: `share/ken/tools.d` beside the folder
 /// of this program, or `share/tools.d` of the source tree.
 pub(crate) fn folders(config: Option<&Path>) -> Vec<PathBuf> {
