@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use hash::{hash, tag_of};
+use hash::{bit_of, hash, tag_of};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -34,9 +34,12 @@ struct Lexicon {
     words: BTreeMap<String, Word>,
     /// Rust source of each phrase.
     phrases: Vec<String>,
-    /// The hash of the second word of each phrase; 0 if there is none, if it is optional, or if several words match.
-    seconds: Vec<u64>,
+    /// The second words of each phrase; none if it has none, or if words outside the lexicon match too.
+    seconds: Vec<Vec<String>>,
 }
+
+/// Stands for the hash of a second word that does not decide.
+const ANY_WORD: u64 = 0;
 
 /// Classes that words get from the lists of verbs and opposites.
 const VERB_CLASSES: [&str; 6] = ["verb_base", "verb_s", "verb_past", "verb_ing", "opposite", "flipped"];
@@ -163,13 +166,27 @@ impl Lexicon {
             }
             self.start(elements.first().copied().unwrap_or_default(), number)
                 .map_err(|error| wrong(&error.to_string()))?;
-            let is_word = |element: &&&str| **element != "_" && !element.ends_with(['?', '~', '}']);
-            let second = elements.get(1).filter(is_word);
-            self.seconds.push(second.map_or(0, |element| hash(element.as_bytes())));
+            self.seconds.push(elements.get(1).map_or(Ok(Vec::new()), |element| self.seconds_of(element))?);
             let wants = elements.iter().map(|element| self.element(element)).collect::<Outcome<Vec<_>>>()?;
             self.phrases.push(format!("Phrase {{ feature: {feature}, elements: &[{}] }}", wants.join(", ")));
         }
         Ok(())
+    }
+
+    /// The words that a second element matches; none if words outside the lexicon match it too.
+    fn seconds_of(&self, element: &str) -> Outcome<Vec<String>> {
+        Ok(match class_of(element) {
+            Some(name) => self.members(name)?,
+            None if element == "_" || element.ends_with(['?', '~']) => Vec::new(),
+            None => vec![element.to_owned()],
+        })
+    }
+
+    /// The words of a class.
+    fn members(&self, name: &str) -> Outcome<Vec<String>> {
+        let class = self.class(name)?;
+        let members = self.words.iter().filter(|(_, word)| word.classes & class != 0);
+        Ok(members.map(|(word, _)| word.clone()).collect())
     }
 
     /// Adds the phrase to the entry of each word that it can start with.
@@ -178,9 +195,7 @@ impl Lexicon {
             return Err("the first word of a phrase is given".into());
         }
         let starts: Vec<String> = if let Some(name) = class_of(element) {
-            let class = self.class(name)?;
-            let members = self.words.iter().filter(|(_, word)| word.classes & class != 0);
-            members.map(|(word, _)| word.clone()).collect()
+            self.members(name)?
         } else if let Some(base) = element.strip_suffix('~') {
             let stem = stem(base);
             let same = self.words.iter().filter(|(word, known)| stem_of(word, known) == stem);
@@ -211,6 +226,17 @@ impl Lexicon {
         Ok(format!("Want::{want}"))
     }
 
+    /// The phrases that can start with a word, each with the hash of a word that can be its second, in the order of these.
+    fn starts_of(&self, known: &Word) -> BTreeSet<(u64, usize)> {
+        let rows = known.phrases.iter().flat_map(|phrase| {
+            let words = self.seconds.get(*phrase).map_or(&[][..], Vec::as_slice);
+            let any = words.is_empty().then_some(ANY_WORD);
+            let seconds = words.iter().map(|word| hash(word.as_bytes())).chain(any);
+            seconds.map(|second| (second, *phrase))
+        });
+        rows.collect()
+    }
+
     fn source(&self) -> Outcome<String> {
         let mut text = String::new();
         for (place, class) in self.classes.iter().enumerate() {
@@ -229,18 +255,22 @@ impl Lexicon {
                 }
                 place = (place + 1) % size;
             }
-            let first = starts.len();
-            for phrase in &known.phrases {
-                let second = self.seconds.get(*phrase).copied().unwrap_or_default();
-                starts.push(format!("Start {{ second: {second:#x}, phrase: {phrase} }}"));
-            }
+            let (open, closed): (Vec<_>, Vec<_>) =
+                self.starts_of(known).into_iter().partition(|(second, _)| *second == ANY_WORD);
             let entry = format!(
-                "Entry {{ hash: {number:#x}, stem: {:#x}, classes: {:#x}, value: {}, starts: ({first}, {}) }}",
+                "Entry {{ hash: {number:#x}, stem: {:#x}, classes: {:#x}, value: {}, seconds: {:#x}, closed: ({}, {}), \
+                 open: ({}, {}) }}",
                 hash(stem_of(word, known).as_bytes()),
                 known.classes,
                 known.value,
-                known.phrases.len()
+                closed.iter().fold(0, |bits, (second, _)| bits | bit_of(*second)),
+                starts.len(),
+                closed.len(),
+                starts.len() + closed.len(),
+                open.len(),
             );
+            let rows = closed.iter().chain(&open);
+            starts.extend(rows.map(|(second, phrase)| format!("Start {{ second: {second:#x}, phrase: {phrase} }}")));
             if let Some(free) = places.get_mut(place) {
                 *free = Some((number, entry));
             }

@@ -8,15 +8,18 @@ use crate::rubric::UNDEFINED_ACRONYM;
 use crate::token::{CAPITALS, Kind, QUOTED, Token, at, before};
 
 /// The words in capitals of a text: where each is used, and whether it is explained anywhere.
+#[derive(Default)]
 pub(crate) struct Acronyms {
     known: HashSet<u64>,
     uses: Vec<(u64, Finding)>,
 }
 
 impl Acronyms {
-    /// `known` are the stems of the acronyms that the context uses.
-    pub(crate) fn new(known: &[u64]) -> Acronyms {
-        Acronyms { known: known.iter().copied().collect(), uses: Vec::new() }
+    /// Forgets the last text. `known` are the stems of the acronyms that the context uses.
+    pub(crate) fn clear(&mut self, known: &[u64]) {
+        self.known.clear();
+        self.known.extend(known);
+        self.uses.clear();
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>) {

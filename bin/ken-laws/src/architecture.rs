@@ -150,7 +150,7 @@ const OR: u64 = hash(b"or");
 pub(crate) fn examine_text(
     scan: &Scan,
     claims: &[Claim],
-    repetition: &Repetition,
+    repetition: &mut Repetition,
     is_english: bool,
     findings: &mut Findings,
 ) {
@@ -284,11 +284,13 @@ fn examine_ordinals(scan: &Scan, findings: &mut Findings) {
 const LAST_ORDINAL: u16 = 99;
 
 /// Finds, among sentences without a defect, those that are linked to another one and those that could be off topic.
-fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, findings: &mut Findings) {
+fn examine_links(scan: &Scan, claims: &[Claim], repetition: &mut Repetition, findings: &mut Findings) {
     let is_sound = |index: usize, claim: &Claim, findings: &Findings| {
         !claim.is_marker_row() && !findings.is_defective(index, Law::Architecture)
     };
-    let shared = repetition.shared(|index| claims.get(index).is_some_and(|claim| is_sound(index, claim, findings)));
+    for (index, _) in claims.iter().enumerate().filter(|(index, claim)| is_sound(*index, claim, findings)) {
+        repetition.count(index);
+    }
     let closed = |sentence: &&Sentence| sentence.ending == Ending::Period;
     let judged = scan.sentences.iter().filter(closed).count();
     let mut follows = false; // whether a sentence without a defect precedes this one
@@ -296,7 +298,7 @@ fn examine_links(scan: &Scan, claims: &[Claim], repetition: &Repetition, finding
         if !is_sound(index, claim, findings) {
             continue;
         }
-        let linked = sentence.item.is_some() || claim.points_back() || shared.get(index).is_some_and(|shared| *shared);
+        let linked = sentence.item.is_some() || claim.points_back() || repetition.shares(index);
         if linked && claim.words > 2 && follows {
             let link = first_or_head(scan.tokens_of(sentence), points_back);
             findings.add(word(LINKED, index, link));

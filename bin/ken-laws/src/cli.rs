@@ -1,6 +1,6 @@
 //! The options of ken-laws, and how it processes one input.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -8,7 +8,7 @@ use ken_tool::{Error, Filter, MAX_DEPTH, Reply, Sent};
 
 use crate::context::Context;
 use crate::input::{self, Subject};
-use crate::judge::judge;
+use crate::judge::Judge;
 use crate::report::Report;
 use crate::rubric::{BARS, Bar};
 use crate::score::Score;
@@ -30,6 +30,8 @@ pub(crate) struct Laws {
     sources: Vec<PathBuf>,
     #[arg(skip)]
     known: OnceCell<Result<Known, Error>>,
+    #[arg(skip)]
+    judge: Cell<Judge>,
 }
 
 /// The settings for all texts.
@@ -70,7 +72,9 @@ impl Filter for Laws {
         sources.extend_from_slice(&known.sources);
         let support = sources::support(&subject.text, &sources);
         let carried = support.as_ref().ok().and_then(Option::as_ref);
-        let judgement = judge(&subject.text, &subject.context, carried);
+        let mut judge = self.judge.take();
+        let judgement = judge.judge(&subject.text, &subject.context, carried);
+        self.judge.set(judge);
         let score = Score::new(&judgement, support.is_ok(), self.strictness.bar());
         Ok(reply.send(&Report::new(&subject, &judgement, &score, &sources, &support)))
     }

@@ -29,20 +29,24 @@ pub(crate) struct Clause {
 
 /// For each normal form, the places where it was affirmed and where it was negated.
 #[derive(Default)]
-pub(crate) struct Statements(Map<Statement>);
+pub(crate) struct Statements {
+    known: Map<Statement>,
+    places: Vec<Place>,
+}
 
+/// Indices of places. A clause has several normal forms, but only one place.
 #[derive(Default)]
 struct Statement {
-    said: Option<Place>,
-    denied: Option<Place>,
+    said: Option<usize>,
+    denied: Option<usize>,
 }
 
 impl Statements {
-    /// Statements that contain only the context.
-    pub(crate) fn new(context: &[Clause]) -> Statements {
-        let mut statements = Statements::default();
-        context.iter().for_each(|clause| statements.enter(clause, Place::Context));
-        statements
+    /// Forgets the last text, and adds the statements of the context.
+    pub(crate) fn clear(&mut self, context: &[Clause]) {
+        self.known.clear();
+        self.places.clear();
+        context.iter().for_each(|clause| self.enter(clause, Place::Context));
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {
@@ -60,19 +64,21 @@ impl Statements {
     fn against(&self, clause: &Clause, now: &Finding) -> Option<Place> {
         let is_next = |earlier: &Place| matches!(earlier, Place::Text(earlier) if earlier.sentence + 1 == now.sentence);
         clause.keys().find_map(|key| {
-            let statement = self.0.get(&key)?;
+            let statement = self.known.get(&key)?;
             let opposite = if clause.negative { statement.said } else { statement.denied };
-            opposite.filter(|earlier| !clause.stands_in || is_next(earlier))
+            let earlier = self.places.get(opposite?).copied();
+            earlier.filter(|earlier| !clause.stands_in || is_next(earlier))
         })
     }
 
     fn enter(&mut self, clause: &Clause, place: Place) {
         for key in clause.keys() {
-            let statement = self.0.entry(key).or_default();
+            let statement = self.known.entry(key).or_default();
             let here = if clause.negative { &mut statement.denied } else { &mut statement.said };
             let first = here.filter(|_| !clause.stands_in);
-            *here = first.or(Some(place));
+            *here = first.or(Some(self.places.len()));
         }
+        self.places.push(place);
     }
 }
 
@@ -85,17 +91,18 @@ impl Clause {
 }
 
 /// The clauses of the sentence that can contradict others: unconditional statements and commands.
-fn contradictable(tokens: &[Token], sentence: &Sentence, claim: &Claim) -> Vec<Clause> {
-    if claim.question || claim.is_conditional() || claim.any(lex::OR) || sentence.heading {
-        return Vec::new();
-    }
-    if !claim.instruction || claim.any(lex::OBLIGATION) && !is_imperative(tokens, 0) {
-        return in_sentence(tokens).collect();
-    }
+fn contradictable(tokens: &[Token], sentence: &Sentence, claim: &Claim) -> impl Iterator<Item = Clause> {
+    let states = !claim.instruction || claim.any(lex::OBLIGATION) && !is_imperative(tokens, 0);
     // "Do not open it until it is cold" applies to one time only.
-    let holds_always = is_imperative(tokens, 0) && !claim.any(lex::SUBORDINATOR);
-    let command = ranges(tokens).next().filter(|_| holds_always);
-    command.and_then(|clause| Builder::read_command(tokens, clause)).into_iter().collect()
+    let holds_always = states || is_imperative(tokens, 0) && !claim.any(lex::SUBORDINATOR);
+    let is_open = claim.question || claim.is_conditional() || claim.any(lex::OR) || sentence.heading;
+    let most = match holds_always && !is_open {
+        true if states => usize::MAX,
+        true => 1, // what comes after the command in its sentence can be a condition
+        false => 0,
+    };
+    let read = if states { Builder::read } else { Builder::read_command };
+    ranges(tokens).take(most).filter_map(move |clause| read(tokens, clause))
 }
 
 /// The clauses that state something. A sentence with "or" has none, because either alternative may hold.
@@ -229,12 +236,14 @@ impl Builder {
     /// Completes the clause. The tense is part of the normal form: "was open" does not contradict "is closed".
     fn finish(self, first: usize, last: usize) -> Clause {
         let tense = u64::from(self.past);
+        let mut prefixes = self.prefixes;
+        prefixes.iter_mut().for_each(|prefix| *prefix = join(*prefix, tense));
         let timeless =
             if self.negative { Some(self.key).filter(|_| self.never && !self.command) } else { self.timeless };
         Clause {
             key: join(self.key, tense),
             negative: self.negative,
-            prefixes: self.prefixes.iter().map(|prefix| join(*prefix, tense)).collect(),
+            prefixes,
             at_any_time: timeless.map(|key| join(join(key, tense), EVER)),
             stands_in: self.stands_in,
             first,

@@ -64,6 +64,9 @@ pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
 
 /// The first number that is an exact value.
 pub(crate) fn first_value(view: &View<'_>) -> Option<usize> {
+    if view.claim.numbers == 0 {
+        return None;
+    }
     let mut numbers = (0..view.tokens.len()).filter(|index| at(view.tokens, *index).is_exact());
     numbers.find(|number| says_how_much(view.tokens, *number) && is_value(view.tokens, *number))
 }

@@ -3,14 +3,18 @@
 use crate::finding::{Findings, View};
 use crate::lexicon::{self as lex, hash};
 use crate::rubric::{DOUBLED_WORD, FILLER, MARKER_RUN};
-use crate::token::{CAPITAL, Kind, QUOTED, Token, at, before};
+use crate::token::{CAPITAL, Kind, QUOTED, Token, at};
 
 /// Minimum number of consecutive words of approval for the feature `marker_run`.
 const MARKERS: usize = 5;
 
 pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
-    for index in (1..view.tokens.len()).filter(|index| is_doubled(view.tokens, *index)) {
-        findings.add(view.finding(DOUBLED_WORD, index - 1, index));
+    for (index, pair) in view.tokens.windows(2).enumerate() {
+        if let [first, second] = pair
+            && is_doubled(first, second)
+        {
+            findings.add(view.finding(DOUBLED_WORD, index, index + 1));
+        }
     }
     if view.claim.any(lex::FILLER) {
         examine_fillers(view, findings);
@@ -20,11 +24,10 @@ pub(crate) fn examine(view: &View<'_>, findings: &mut Findings) {
     }
 }
 
-fn is_doubled(tokens: &[Token], index: usize) -> bool {
-    let (token, before) = (at(tokens, index), before(tokens, index));
-    token.kind == Kind::Word
+fn is_doubled(before: &Token, token: &Token) -> bool {
+    token.hash == before.hash
+        && token.kind == Kind::Word
         && before.kind == Kind::Word
-        && token.hash == before.hash
         && token.end - token.start > 1
         && !token.has(QUOTED | CAPITAL)
         && !matches!(token.hash, THAT | HAD)

@@ -23,6 +23,11 @@ pub(crate) const fn tag_of(hash: u64) -> u8 {
     (hash >> 56) as u8 | 1
 }
 
+/// The bit of a hash in a set of second words. Words can share a bit, so the set only says which words are not in it.
+pub(crate) const fn bit_of(hash: u64) -> u64 {
+    1 << (hash >> 58)
+}
+
 /// Combines two hashes; the order matters.
 pub(crate) const fn join(first: u64, second: u64) -> u64 {
     let mixed = (first.rotate_left(23) ^ second).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -45,53 +45,80 @@ pub(crate) enum Unread {
 /// Maximum number of bytes of a sentence that is shown as evidence.
 const LONGEST_EVIDENCE: usize = 240;
 
-/// Finds all features of the rubric in the text. The time is linear in its length.
-pub(crate) fn judge(text: &str, context: &Context, support: Option<&Support>) -> Judgement {
-    let scan = Scan::new(text);
-    let claims: Vec<Claim> =
-        scan.sentences.iter().map(|sentence| Claim::new(scan.tokens_of(sentence), sentence)).collect();
-    let is_english = reads_english(text, &scan, &claims);
-    let mut findings = Findings::new(scan.sentences.len());
-    let mut repetition = Repetition::new(scan.tokens().len());
-    let mut statements = Statements::new(&context.clauses);
-    let mut quantities = Quantities::new(&context.quantities);
-    let mut acronyms = Acronyms::new(&context.acronyms);
-    for (index, (sentence, claim)) in scan.sentences.iter().zip(&claims).enumerate() {
-        let view = View { tokens: scan.tokens_of(sentence), sentence, claim, index };
-        find_phrases(&view, &mut findings);
-        architecture::examine(&view, is_english, &scan.sentences, &mut findings);
-        energy::examine(&view, &mut findings);
-        determinism::examine(&view, &mut findings);
-        truth::examine(&view, &mut findings);
-        repetition.add(&view, &mut findings);
-        statements.add(&view, &mut findings);
-        quantities.add(&view, &mut findings);
-        acronyms.add(&view);
-        truth::credit(&view, &mut findings);
-        determinism::credit(&view, &mut findings);
-    }
-    if let Some(support) = support {
-        add_support(&scan, support, &mut findings);
-    }
-    architecture::examine_text(&scan, &claims, &repetition, is_english, &mut findings);
-    if is_english {
-        acronyms.report(&mut findings);
-    }
-    findings.drop_undeserved();
-    for finding in &mut findings.list {
-        let length = finding.end - finding.start;
-        if length > LONGEST_EVIDENCE {
-            let shown = text.get(finding.start..finding.end).unwrap_or_default();
-            finding.end = finding.start + ken_text::head(shown, LONGEST_EVIDENCE).len();
+/// What is read of a text. The memory is reused for the next text: to allocate it for each one would take a tenth of the
+/// time to judge a paragraph.
+#[derive(Default)]
+pub(crate) struct Judge {
+    scan: Scan,
+    claims: Vec<Claim>,
+    repetition: Repetition,
+    statements: Statements,
+    quantities: Quantities,
+    acronyms: Acronyms,
+}
+
+/// Maximum number of bytes of a text whose memory is reused.
+const LONGEST_REUSED: usize = 64 * 1024;
+
+impl Judge {
+    /// Finds all features of the rubric in the text. The time is linear in its length.
+    pub(crate) fn judge(&mut self, text: &str, context: &Context, support: Option<&Support>) -> Judgement {
+        self.scan.read(text);
+        self.claims.clear();
+        let sentences = self.scan.sentences.iter();
+        self.claims.extend(sentences.map(|sentence| Claim::new(self.scan.tokens_of(sentence), sentence)));
+        self.repetition.clear(self.scan.tokens().len());
+        self.statements.clear(&context.clauses);
+        self.quantities.clear(&context.quantities);
+        self.acronyms.clear(&context.acronyms);
+        let judgement = self.find(text, support);
+        if text.len() > LONGEST_REUSED {
+            *self = Judge::default();
         }
+        judgement
     }
-    let counts = claims.iter().map(|claim| counts(claim, is_english)).collect();
-    let strange = || is_english && has_strange_words(text, &scan, &claims);
-    Judgement {
-        unread: unread(&claims, &findings, is_english).or_else(|| strange().then_some(Unread::Words)),
-        rests_on_citations: support.is_none() && rests_on_citations(&claims, &findings),
-        findings,
-        counts,
+
+    fn find(&mut self, text: &str, support: Option<&Support>) -> Judgement {
+        let Judge { scan, claims, repetition, statements, quantities, acronyms } = self;
+        let is_english = reads_english(text, scan, claims);
+        let mut findings = Findings::new(scan.sentences.len());
+        for (index, (sentence, claim)) in scan.sentences.iter().zip(claims.iter()).enumerate() {
+            let view = View { tokens: scan.tokens_of(sentence), sentence, claim, index };
+            find_phrases(&view, &mut findings);
+            architecture::examine(&view, is_english, &scan.sentences, &mut findings);
+            energy::examine(&view, &mut findings);
+            determinism::examine(&view, &mut findings);
+            truth::examine(&view, &mut findings);
+            repetition.add(&view, &mut findings);
+            statements.add(&view, &mut findings);
+            quantities.add(&view, &mut findings);
+            acronyms.add(&view);
+            truth::credit(&view, &mut findings);
+            determinism::credit(&view, &mut findings);
+        }
+        if let Some(support) = support {
+            add_support(scan, support, &mut findings);
+        }
+        architecture::examine_text(scan, claims, repetition, is_english, &mut findings);
+        if is_english {
+            acronyms.report(&mut findings);
+        }
+        findings.drop_undeserved();
+        for finding in &mut findings.list {
+            let length = finding.end - finding.start;
+            if length > LONGEST_EVIDENCE {
+                let shown = text.get(finding.start..finding.end).unwrap_or_default();
+                finding.end = finding.start + ken_text::head(shown, LONGEST_EVIDENCE).len();
+            }
+        }
+        let counts = claims.iter().map(|claim| counts(claim, is_english)).collect();
+        let strange = || is_english && has_strange_words(text, scan, claims);
+        Judgement {
+            unread: unread(claims, &findings, is_english).or_else(|| strange().then_some(Unread::Words)),
+            rests_on_citations: support.is_none() && rests_on_citations(claims, &findings),
+            findings,
+            counts,
+        }
     }
 }
 
@@ -197,8 +224,11 @@ fn add_support(scan: &Scan, support: &Support, findings: &mut Findings) {
 
 /// Finds all phrases, then drops defects for which the rest of the sentence is an excuse.
 fn find_phrases(view: &View<'_>, findings: &mut Findings) {
-    let mut ends = [0; FEATURES.len()]; // for each feature, the word after its last phrase
     let mut matches = phrase::find(view.tokens);
+    if matches.is_empty() {
+        return;
+    }
+    let mut ends = [0; FEATURES.len()]; // for each feature, the word after its last phrase
     matches.retain(|found| {
         let end = ends.get_mut(found.feature).filter(|end| **end <= found.first);
         let counts = end.filter(|_| is_said(view.tokens, found));

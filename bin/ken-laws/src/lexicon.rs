@@ -1,7 +1,7 @@
 //! Words and phrases: the tables that the build script generates from `share/laws`.
 
-use crate::hash::tag_of;
 pub(crate) use crate::hash::{NO_LETTERS, extend, hash, join};
+use crate::hash::{bit_of, tag_of};
 
 include!(concat!(env!("OUT_DIR"), "/lexicon.rs"));
 
@@ -12,17 +12,20 @@ pub(crate) struct Entry {
     pub(crate) classes: u128,
     /// The value of a numeral or an ordinal, or the number of a pair of opposites.
     pub(crate) value: u16,
-    /// The range in [`STARTS`] of this word: the first index and the count.
-    starts: (u16, u16),
+    /// The second words of the phrases that start with this word, as bits. This check excludes most phrases.
+    seconds: u64,
+    /// The phrases with these second words, in the order of the words: the first index in [`STARTS`], and the count.
+    closed: (u16, u16),
+    /// The other phrases that can start with this word, for which the second word does not decide.
+    open: (u16, u16),
 }
 
 /// An empty slot of the table; no word has the hash 0.
-const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, starts: (0, 0) };
+const EMPTY: Entry = Entry { hash: 0, stem: 0, classes: 0, value: 0, seconds: 0, closed: (0, 0), open: (0, 0) };
 
-/// A phrase that can start with a word.
+/// A phrase that can start with a word; one for each second word of the phrase.
 struct Start {
-    /// The hash of the second word; 0 if the phrase can end there, or if several words match. This check excludes most
-    /// phrases.
+    /// The hash of the second word; 0 if it does not decide.
     second: u64,
     phrase: u16,
 }
@@ -69,13 +72,19 @@ pub(crate) fn look_up(hash: u64) -> Option<&'static Entry> {
 }
 
 impl Entry {
-    /// The phrases that start with this word and can continue with the word whose hash is `second`.
-    pub(crate) fn phrases(&self, second: u64) -> impl Iterator<Item = &'static Phrase> {
-        let (first, count) = (usize::from(self.starts.0), usize::from(self.starts.1));
-        let starts = STARTS.get(first..first + count).unwrap_or_default();
-        let starts = starts.iter().filter(move |start| start.second == second || start.second == 0);
-        starts.filter_map(|start| PHRASES.get(usize::from(start.phrase)))
+    /// The phrases that start with this word and can continue with the word whose hash is `second`, by number, in no order.
+    pub(crate) fn phrases(&self, second: u64) -> impl Iterator<Item = (u16, &'static Phrase)> {
+        let closed = if self.seconds & bit_of(second) == 0 { &[] } else { starts(self.closed) };
+        let first = closed.partition_point(|start| start.second < second);
+        let closed = closed.iter().skip(first).take_while(move |start| start.second == second);
+        let starts = closed.chain(starts(self.open)).map(|start| start.phrase);
+        starts.filter_map(|number| Some((number, PHRASES.get(usize::from(number))?)))
     }
+}
+
+fn starts((first, count): (u16, u16)) -> &'static [Start] {
+    let first = usize::from(first);
+    STARTS.get(first..first + usize::from(count)).unwrap_or_default()
 }
 
 /// The hash of a lower-case word's stem; `room` is scratch space.

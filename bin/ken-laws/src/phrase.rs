@@ -6,6 +6,7 @@ use crate::token::{Kind, QUOTED, Token, at};
 /// A phrase that was found: its feature, and its first and last word.
 #[derive(Clone, Copy)]
 pub(crate) struct Match {
+    phrase: u16,
     pub(crate) feature: usize,
     pub(crate) first: usize,
     pub(crate) last: usize,
@@ -17,12 +18,14 @@ pub(crate) fn find(tokens: &[Token]) -> Vec<Match> {
     let mut matches = Vec::new();
     for (first, token) in tokens.iter().enumerate().filter(|(_, token)| !token.has(QUOTED)) {
         let Some(entry) = token.entry else { continue };
-        for phrase in entry.phrases(at(tokens, first + 1).hash) {
+        for (number, phrase) in entry.phrases(at(tokens, first + 1).hash) {
             if let Some(end) = end_of(tokens, first, phrase.elements) {
-                matches.push(Match { feature: phrase.feature, first, last: end - 1 });
+                matches.push(Match { phrase: number, feature: phrase.feature, first, last: end - 1 });
             }
         }
     }
+    // Of two phrases that begin with the same word, the first one of the list counts.
+    matches.sort_unstable_by_key(|found| (found.first, found.phrase));
     matches
 }
 

@@ -38,13 +38,12 @@ struct Given {
 }
 
 impl Quantities {
-    /// The quantities of the context.
-    pub(crate) fn new(context: &[Quantity]) -> Quantities {
-        let mut quantities = Quantities::default();
+    /// Forgets the last text, and adds the quantities of the context.
+    pub(crate) fn clear(&mut self, context: &[Quantity]) {
+        self.0.clear();
         for quantity in context {
-            quantities.enter(quantity, Place::Context);
+            self.enter(quantity, Place::Context);
         }
-        quantities
     }
 
     pub(crate) fn add(&mut self, view: &View<'_>, findings: &mut Findings) {

@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use crate::finding::{Findings, View};
 use crate::lexicon::{self as lex, join};
-use crate::map::{Map, Mixing};
+use crate::map::Map;
 use crate::rubric::REPETITION;
 use crate::token::{Kind, Token};
 
 /// The content words of each sentence, by stem, and its numbers.
+#[derive(Default)]
 pub(crate) struct Repetition {
     /// The number of each stem, assigned when it is first used.
     numbers: Map<usize>,
@@ -28,6 +29,8 @@ struct Stem {
     count: usize,
     /// The number of the last sentence that contains it, counted from 1.
     last: usize,
+    /// How many of the sentences that count contain it.
+    shared: usize,
 }
 
 /// The properties of a sentence that are compared.
@@ -51,14 +54,15 @@ const LATEST: usize = 8;
 const LOOKED_UP: usize = 8;
 
 impl Repetition {
-    /// An empty record, with capacity for a text of this many words.
-    pub(crate) fn new(words: usize) -> Repetition {
-        Repetition {
-            numbers: Map::with_capacity_and_hasher(words / 2, Mixing::default()),
-            stems: Vec::with_capacity(words / 2),
-            used: Vec::with_capacity(words / 2),
-            said: Vec::new(),
-        }
+    /// Forgets the last text, and reserves memory for one of this many words.
+    pub(crate) fn clear(&mut self, words: usize) {
+        self.numbers.clear();
+        self.stems.clear();
+        self.used.clear();
+        self.said.clear();
+        self.numbers.reserve(words / 2);
+        self.stems.reserve(words / 2);
+        self.used.reserve(words / 2);
     }
 
     /// Adds the next sentence, and a finding if it repeats an earlier one.
@@ -135,18 +139,20 @@ impl Repetition {
         earlier.words == now.words || shared >= FEWEST_STEMS && shared * 100 >= (fewer + more - shared) * ALIKE
     }
 
-    /// For each sentence, whether it shares a word with another one, among those that count.
-    pub(crate) fn shared(&self, counted: impl Fn(usize) -> bool) -> Vec<bool> {
-        let mut counts = vec![0u32; self.stems.len()];
-        let numbers = |said: &Said| self.used.get(said.stems.clone()).unwrap_or_default();
-        for (_, said) in self.said.iter().enumerate().filter(|(index, _)| counted(*index)) {
-            for number in numbers(said) {
-                if let Some(count) = counts.get_mut(*number) {
-                    *count += 1;
-                }
+    /// Lets a sentence count in [`Repetition::shares`].
+    pub(crate) fn count(&mut self, sentence: usize) {
+        let stems = self.said.get(sentence).map_or(0..0, |said| said.stems.clone());
+        for number in self.used.get(stems).unwrap_or_default() {
+            if let Some(stem) = self.stems.get_mut(*number) {
+                stem.shared += 1;
             }
         }
-        let is_common = |number: &usize| counts.get(*number).is_some_and(|count| *count > 1);
-        self.said.iter().map(|said| numbers(said).iter().any(is_common)).collect()
+    }
+
+    /// Whether a sentence shares a word with another one, among those that count.
+    pub(crate) fn shares(&self, sentence: usize) -> bool {
+        let stems = self.said.get(sentence).map_or(0..0, |said| said.stems.clone());
+        let mut numbers = self.used.get(stems).unwrap_or_default().iter();
+        numbers.any(|number| self.stems.get(*number).is_some_and(|stem| stem.shared > 1))
     }
 }

@@ -44,10 +44,20 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(crate) fn new(text: &str) -> Scan {
-        let mut scanner = Scanner { text, ..Scanner::default() };
-        scanner.scan.tokens.reserve(text.len() / 5); // a word and its blank have at least about five bytes
+        let mut scan = Scan::default();
+        scan.read(text);
+        scan
+    }
+
+    /// Reads another text, in the memory of the last one.
+    pub(crate) fn read(&mut self, text: &str) {
+        let mut scan = std::mem::take(self);
+        scan.tokens.clear();
+        scan.sentences.clear();
+        scan.tokens.reserve(text.len() / 5); // a word and its blank have at least about five bytes
+        let mut scanner = Scanner { text, scan, ..Scanner::default() };
         scanner.run();
-        scanner.scan
+        *self = scanner.scan;
     }
 
     pub(crate) fn tokens(&self) -> &[Token] {
@@ -86,6 +96,7 @@ impl Scanner<'_> {
         self.open_line();
         while let Some(char) = self.char_at(self.at) {
             match char {
+                ' ' => self.at += 1,
                 '\n' => self.line(),
                 char if is_letter(char) && !char.is_ascii_digit() => self.word(),
                 '0'..='9' => self.number(self.at),

@@ -37,12 +37,13 @@ fn examine_hedges(view: &View<'_>, findings: &mut Findings) {
 /// A claim with evidence or a reason is a strength if it has no defect.
 pub(crate) fn credit(view: &View<'_>, findings: &mut Findings) {
     let claim = view.claim;
+    if !claim.is_claim() || claim.is_marker_row() || findings.is_defective(view.index, Law::Truth) {
+        return;
+    }
     let has_reason = findings.has(view.index, REASONED) && claim.content > 3;
-    let supported = claim.is_attributed() || first_value(view).is_some() || has_reason;
-    let sound = !claim.is_marker_row() && !findings.is_defective(view.index, Law::Truth);
-    if supported && claim.is_claim() && sound {
-        let word = if claim.is_attributed() { view.tokens.iter().position(supports) } else { first_value(view) };
-        let word = word.unwrap_or(0);
+    let evidence = if claim.is_attributed() { view.tokens.iter().position(supports) } else { first_value(view) };
+    if claim.is_attributed() || evidence.is_some() || has_reason {
+        let word = evidence.unwrap_or(0);
         findings.add(view.finding(SUPPORTED, word, word));
     }
 }

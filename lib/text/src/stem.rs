@@ -16,7 +16,8 @@ pub fn push_stem(word: &str, to: &mut String) {
         return;
     }
     let fits = |ending: &str| word.len() >= ending.len() + SHORTEST && word.ends_with(ending);
-    match ENDINGS.iter().find(|(ending, _)| fits(ending)) {
+    let inflected = word.ends_with(['s', 'y', 'g', 'd']); // as all endings do
+    match ENDINGS.iter().find(|(ending, _)| inflected && fits(ending)) {
         Some(("s", _)) if word.ends_with("ss") || word.ends_with("us") || word.ends_with("is") => {}
         Some((ending, instead)) => {
             to.truncate(to.len() - ending.len());
@@ -107,10 +108,14 @@ fn drop_final_e(to: &mut String, start: usize) {
     }
 }
 
-/// Returns the stem of a word that is in the table. Only forms with the same first letter are searched, which is fast
-/// for words that are not in the table.
+/// Returns the stem of a word that is in the table. Only forms with the same first letter are searched, and only if one of
+/// them has the same last letter, which is fast for words that are not in the table.
 fn irregular(word: &str) -> Option<&'static str> {
-    let letter = usize::from(word.as_bytes().first()?.checked_sub(b'a')?);
+    let (first, last) = (*word.as_bytes().first()?, *word.as_bytes().last()?);
+    let letter = usize::from(first.checked_sub(b'a')?);
+    if LASTS.get(letter)? >> last.checked_sub(b'a').filter(|last| *last < 26)? & 1 == 0 {
+        return None;
+    }
     let group = IRREGULAR.get(*GROUPS.get(letter)?..*GROUPS.get(letter + 1)?)?;
     let index = group.binary_search_by(|(form, _)| (*form).cmp(word)).ok()?;
     group.get(index).map(|(_, stem)| *stem)
@@ -129,6 +134,17 @@ static GROUPS: [usize; 27] = {
         index += 1;
     }
     starts
+};
+
+/// For each letter, the last letters of the forms that begin with it, as bits.
+static LASTS: [u32; 26] = {
+    let (mut lasts, mut index) = ([0; 26], 0);
+    while index < IRREGULAR.len() {
+        let form = IRREGULAR[index].0.as_bytes();
+        lasts[(form[0] - b'a') as usize] |= 1 << (form[form.len() - 1] - b'a');
+        index += 1;
+    }
+    lasts
 };
 
 /// Endings and their replacements. The first one that fits is used, so longer ones come before shorter ones.

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
-use serde_json::ser::Formatter;
+use serde_json::ser::{CompactFormatter, Formatter};
 
 use crate::mark::Mark;
 use crate::output::Output;
@@ -30,7 +30,10 @@ const RAW: &str = "$serde_json::private::RawValue";
 
 /// Writes a document on one line. The output reports errors.
 pub(crate) fn compact(value: &(impl Serialize + ?Sized), mark: Option<&Mark>, to: &mut Output) {
-    write(value, Layout::new(0, mark), to);
+    match mark {
+        Some(mark) => write(value, Layout::new(0, Some(mark)), to),
+        None => write(value, CompactFormatter, to), // many answers of a co-process
+    }
 }
 
 /// Writes a document with its outer two levels indented by two spaces each.
@@ -38,7 +41,7 @@ pub(crate) fn open(value: &(impl Serialize + ?Sized), mark: Option<&Mark>, to: &
     write(value, Layout::new(OPEN_LEVELS, mark), to);
 }
 
-fn write(value: &(impl Serialize + ?Sized), layout: Layout<'_>, to: &mut Output) {
+fn write(value: &(impl Serialize + ?Sized), layout: impl Formatter, to: &mut Output) {
     let mut serializer = serde_json::Serializer::with_formatter(&mut *to, layout);
     if let Err(error) = value.serialize(&mut serializer) {
         to.fail(error.into());
