@@ -24,7 +24,7 @@ pub(crate) fn is_finite(tokens: &[Token], index: usize) -> bool {
     let after_noun_mark = !label && before.is(lex::DETERMINER | lex::PREPOSITION) && !before.is(lex::PRONOUN)
         || before.kind == Kind::Number && !labels;
     if token.is(lex::VERB_S | lex::VERB_PAST) {
-        return !after_noun_mark && !before.is(lex::BE);
+        return !after_noun_mark && !before.is(lex::BE) && !is_counted(tokens, index);
     }
     if token.is(lex::VERB_BASE) {
         return before.hash != TO && !after_noun_mark && !is_noun_after_article(tokens, index);
@@ -46,7 +46,7 @@ const AN: u64 = hash(b"an");
 fn looks_finite(tokens: &[Token], index: usize) -> bool {
     let (token, before, next) = (at(tokens, index), before(tokens, index), at(tokens, index + 1));
     let subject = before.is_content() && !before.has(QUOTED) || before.is(lex::PERSONAL);
-    if token.kind != Kind::Word || token.is(KNOWN) || token.has(CAPITAL) || !subject {
+    if token.kind != Kind::Word || token.is(KNOWN) || token.has(CAPITAL) || !subject || is_counted(tokens, index) {
         return false;
     }
     let goes_on = matches!(next.kind, Kind::Word | Kind::Number);
@@ -60,6 +60,17 @@ fn looks_finite(tokens: &[Token], index: usize) -> bool {
     let past = token.has(PAST_SHAPED);
     let base = next.is(lex::DETERMINER | lex::PRONOUN | lex::NUMERAL);
     third || past || base
+}
+
+/// Whether a word before this plural says how many there are, so that it is a noun: "twelve boats", "several stops". The number of
+/// a thing says nothing about the next word: "gauge three shows".
+fn is_counted(tokens: &[Token], index: usize) -> bool {
+    let (token, before) = (at(tokens, index), before(tokens, index));
+    let says_how_many = before.is(lex::NUMERAL) && !before.is(lex::ONE) || before.is(lex::QUANTIFIER);
+    says_how_many
+        && token.has(PLURAL)
+        && !token.is(lex::VERB_PAST)
+        && !(index > 1 && at(tokens, index - 2).is_content())
 }
 
 /// Classes of words that cannot be unknown verbs.

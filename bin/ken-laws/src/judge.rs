@@ -11,13 +11,14 @@ use crate::grammar::is_negated;
 use crate::lexicon as lex;
 use crate::phrase::{self, Match};
 use crate::quantity::Quantities;
+use crate::reason::rests_on_opinion;
 use crate::repetition::Repetition;
 use crate::rubric::{
     CONTRADICTED, Effect, FEATURES, FRAGMENT, Law, Rule, SOURCED, STACKED_HEDGES, UNSOURCED_AUTHORITY, UNSUPPORTED,
     violations_of,
 };
 use crate::scan::Scan;
-use crate::token::{Kind as TokenKind, Token, at, before};
+use crate::token::{Kind as TokenKind, PLURAL, Token, at, before};
 use crate::{architecture, determinism, energy, truth};
 
 /// The findings of a text.
@@ -244,15 +245,26 @@ fn find_phrases(view: &View<'_>, findings: &mut Findings) {
 
 /// Whether a phrase counts: it is not negated, and it is not an authority that the text has introduced.
 fn is_said(tokens: &[Token], found: &Match) -> bool {
-    let introduced = found.feature == UNSOURCED_AUTHORITY && before(tokens, found.first).is(lex::DETERMINER);
+    let introduced = found.feature == UNSOURCED_AUTHORITY && is_introduced(tokens, found.first);
     !introduced && (found.feature == STACKED_HEDGES || !is_negated(tokens, found.first))
 }
 
+/// Whether a determiner says that the text has named this authority before: "the study", "that study". In "says that experts
+/// agree", "that" is none.
+fn is_introduced(tokens: &[Token], index: usize) -> bool {
+    let (determiner, authority) = (before(tokens, index), at(tokens, index));
+    determiner.is(lex::DETERMINER)
+        && (determiner.hash != THAT || authority.is(lex::AUTHORITY) && !authority.has(PLURAL))
+}
+
+const THAT: u64 = lex::hash(b"that");
+
 /// Keeps the strengths that count: those in a complete claim and not in a sequence of markers. For governance, keeps one per claim,
-/// and none beside a defect of governance.
+/// and none beside a defect of governance. A sentence whose reason is only an opinion has none.
 fn keep_strengths(view: &View<'_>, matches: &mut Vec<Match>) {
     let claim = view.claim;
-    let shows = claim.finite && claim.words > 3 && !claim.is_marker_row() && !claim.question;
+    let complete = claim.finite && claim.words > 3 && !claim.is_marker_row() && !claim.question;
+    let shows = complete && !rests_on_opinion(view.tokens);
     let defects = violations_of(Law::Governance);
     let mut earned = matches.iter().any(|found| defects & (1 << found.feature) != 0);
     matches.retain(|found| match FEATURES.get(found.feature).map(|feature| feature.effect) {

@@ -18,6 +18,7 @@ mod line;
 mod map;
 mod phrase;
 mod quantity;
+mod reason;
 mod repetition;
 mod report;
 mod rubric;

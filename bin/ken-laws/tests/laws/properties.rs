@@ -9,7 +9,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::Value;
 
 use crate::program::CoProcess;
-use crate::set::score;
+use crate::set::{SETS, Set, is_defect, score};
 
 /// Sentences without defects, each about a different topic.
 const SOUND: &[&str] = &[
@@ -148,6 +148,94 @@ fn planting_a_defect_never_raises_its_law() {
                 after_score,
                 defect,
                 before
+            );
+            Ok(())
+        })
+        .unwrap();
+}
+
+/// A word of a phrase: the words that it stands for, and whether it can be absent.
+type Element = (Vec<String>, bool);
+
+/// The phrases of `share/laws` that show a defect, each with its law.
+fn phrases() -> Vec<(usize, Vec<Element>)> {
+    const FEATURES: &str = include_str!("../../../../share/laws/features.txt");
+    const CLASSES: &str = include_str!("../../../../share/laws/classes.txt");
+    const PHRASES: &str = include_str!("../../../../share/laws/phrases.txt");
+    let class = |name: &str| {
+        let line = CLASSES.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+        line.split(' ').map(|word| word.split('=').next().unwrap().to_owned()).collect()
+    };
+    let element = |text: &str| {
+        let (text, optional) = text.strip_suffix('?').map_or((text, false), |text| (text, true));
+        let name = text.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
+        let words = match text.trim_end_matches('~') {
+            "_" => ["pump", "new", "whole"].map(str::to_owned).to_vec(),
+            word => name.map_or_else(|| vec![word.to_owned()], class),
+        };
+        (words, optional)
+    };
+    let rows = PHRASES.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let [law, kind, phrase] = line.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
+        let is_violation = FEATURES.lines().any(|line| line.starts_with(&format!("{law} {kind} violation")));
+        is_violation.then(|| (law.parse().unwrap(), phrase.split(' ').map(element).collect()))
+    });
+    rows.collect()
+}
+
+/// Sentences for a phrase. None of them has a number, date or source, which would excuse some phrases.
+const FRAMES: [&str; 7] = [
+    "{}.",
+    "The plan says that {}.",
+    "In the yard {} as before.",
+    "Turn the screw {}.",
+    "The lamp was moved, because {}.",
+    "We checked the lamp, and {} at the limit.",
+    "The cost rose {}!",
+];
+
+/// A phrase in a sentence, with its law.
+fn planted_phrase() -> impl Strategy<Value = (usize, String)> {
+    let choices = prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 10);
+    (prop::sample::select(phrases()), prop::sample::select(&FRAMES[..]), choices).prop_map(
+        |((law, elements), frame, choices)| {
+            let chosen = elements.iter().zip(choices).filter(|((_, optional), (_, present))| !optional || *present);
+            let words: Vec<&str> = chosen.map(|((words, _), (index, _))| index.get(words).as_str()).collect();
+            let sentence = frame.replace("{}", &words.join(" "));
+            let (first, rest) = sentence.split_at(1);
+            (law, first.to_uppercase() + rest)
+        },
+    )
+}
+
+/// A phrase that the rubric knows never raises the score of its law, between the sentences of a clean text or in place of one.
+#[test]
+fn planting_a_phrase_in_a_clean_text_never_raises_its_law() {
+    let texts: Vec<String> = SETS.into_iter().flat_map(|(_, text)| Set::read(text).clean.into_values()).collect();
+    let planted = (prop::sample::select(texts), planted_phrase(), any::<prop::sample::Index>(), any::<bool>());
+    runner()
+        .run(&planted, |(text, (law, sentence), at, replaces)| {
+            let spans: Vec<_> = ken_text::sentences(&text).map(|sentence| sentence.span).collect();
+            let span = at.get(&spans);
+            let after = if replaces { text[span.end..].to_owned() } else { format!(" {}", &text[span.start..]) };
+            let with = format!("{}{sentence}{after}", &text[..span.start]);
+            let (before, now) = (ask(&text).unwrap(), ask(&with).unwrap());
+            let has_defect = |answer: &Value| {
+                let mut items = answer["evidence"].as_array().unwrap().iter();
+                items.any(|item| is_defect(item) && item["law"] == law)
+            };
+            // A sentence that is no defect where it stands, or that takes the place of a defect, can be an improvement.
+            if replaces && (has_defect(&before) || !has_defect(&now)) {
+                return Ok(());
+            }
+            prop_assert!(
+                score(&now, law) <= score(&before, law),
+                "law {} rose from {} to {} by {:?} in {:?}",
+                law,
+                score(&before, law),
+                score(&now, law),
+                sentence,
+                with
             );
             Ok(())
         })
